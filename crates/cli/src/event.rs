@@ -91,13 +91,13 @@ pub(crate) fn describe_record<'e>(
     let decoder: &'e Decoder = decoder;
     let schema_match = located.map(|location| decoder.get(&location));
     let attributed = match &schema_match {
-        Ok(found) => actors.attribute(record, found),
+        Ok(schema_match) => actors.attribute(record, schema_match),
         Err(_) => actors.running(record),
     };
-    let pid = attributed.map_or(record.process_id(), |a| a.pid);
+    let pid = attributed.map_or(record.process_id(), |actor| actor.pid);
     let process = actors.image_at(pid, record);
     let provider = match &schema_match {
-        Ok(found) => found.prepared.schema.names.provider.as_deref(),
+        Ok(schema_match) => schema_match.prepared.schema.names.provider.as_deref(),
         Err(_) => None,
     };
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));

@@ -50,8 +50,8 @@ pub(crate) fn process_each(
             (Ok(outcome), Ok(worst)) => *worst = outcome.max(*worst),
             (Ok(_), Err(_)) => {}
             (Err(error), _) => {
-                if let Err(before) = std::mem::replace(&mut result, Err(error)) {
-                    print_error(&before);
+                if let Err(earlier_error) = std::mem::replace(&mut result, Err(error)) {
+                    print_error(&earlier_error);
                 }
             }
         }

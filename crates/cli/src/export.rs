@@ -48,11 +48,11 @@ pub(crate) fn create_sink(
 /// Returns a substitute for the name of an unnamed event: the id, or class and type of a classic
 /// event.
 pub(crate) fn format_unnamed_event(record: &Record<'_>) -> String {
-    let d = record.descriptor();
+    let descriptor = record.descriptor();
     match (record.family(), class_name(&record.provider())) {
-        (Family::Event | Family::Message, _) => d.id.to_string(),
-        (_, Some(class)) => format!("{class}/{}", d.opcode),
-        (_, None) => d.opcode.to_string(),
+        (Family::Event | Family::Message, _) => descriptor.id.to_string(),
+        (_, Some(class)) => format!("{class}/{}", descriptor.opcode),
+        (_, None) => descriptor.opcode.to_string(),
     }
 }
 
@@ -78,7 +78,7 @@ fn push_id(id: u32, out: &mut Vec<u8>) {
 /// Appends bytes as pairs of hexadecimal digits.
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for b in bytes {
-        out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+    for byte in bytes {
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }

@@ -62,8 +62,8 @@ impl EventFilter {
             pids: typed.pid.clone(),
             tids: typed.tid.clone(),
             cpus: typed.cpu.clone(),
-            from: typed.from.map(|m| m.to_wall_time(start)),
-            to: typed.to.map(|m| m.to_wall_time(start)),
+            from: typed.from.map(|moment| moment.to_wall_time(start)),
+            to: typed.to.map(|moment| moment.to_wall_time(start)),
             head: typed.head,
             grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
         }
@@ -97,7 +97,7 @@ impl EventFilter {
     /// Returns whether a record passes the filters that need no decoding.
     #[inline]
     pub(crate) fn accepts_header(&self, record: &Record<'_>, time: FileTime) -> bool {
-        if self.from.is_some_and(|f| time < f) || self.to.is_some_and(|t| time > t) {
+        if self.from.is_some_and(|from| time < from) || self.to.is_some_and(|to| time > to) {
             return false;
         }
         if !self.cpus.is_empty() && !self.cpus.contains(&record.cpu()) {
@@ -106,11 +106,11 @@ impl EventFilter {
         if self.level.is_none() && self.keyword.is_none() {
             return true;
         }
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         // Level 0 means "always" and passes, as when recording. A keyword filter passes only events
         // with keywords.
-        self.level.is_none_or(|max_level| d.level <= max_level)
-            && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
+        self.level.is_none_or(|max_level| descriptor.level <= max_level)
+            && self.keyword.is_none_or(|mask| descriptor.keyword & mask != 0)
     }
 
     /// Returns whether an event passes the filters that need names or attribution, except
@@ -124,8 +124,10 @@ impl EventFilter {
 
     fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
         let actor = event.attributed;
-        let has_pid = |p: &u32| event.record.process_id() == *p || actor.is_some_and(|a| a.pid == *p);
-        let has_tid = |t: &u32| event.record.thread_id() == *t || actor.is_some_and(|a| a.tid == *t);
+        let has_pid =
+            |pid: &u32| event.record.process_id() == *pid || actor.is_some_and(|actor| actor.pid == *pid);
+        let has_tid =
+            |tid: &u32| event.record.thread_id() == *tid || actor.is_some_and(|actor| actor.tid == *tid);
         (self.pids.is_empty() || self.pids.iter().any(has_pid))
             && (self.tids.is_empty() || self.tids.iter().any(has_tid))
     }
@@ -149,11 +151,19 @@ impl NamePattern {
     fn matches_event(&self, event: &DescribedEvent<'_>) -> bool {
         match self {
             Self::Id(id) => {
-                let d = event.record.descriptor();
-                *id == if event.record.hook().is_some() { u16::from(d.opcode) } else { d.id }
+                let descriptor = event.record.descriptor();
+                *id == if event.record.hook().is_some() {
+                    u16::from(descriptor.opcode)
+                } else {
+                    descriptor.id
+                }
             }
             Self::Pattern(pattern) => {
-                let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+                let name = event
+                    .schema_match
+                    .as_ref()
+                    .ok()
+                    .and_then(|schema_match| schema_match.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
                     matches_pattern(pattern, &name) || part.is_some_and(|part| matches_pattern(pattern, part))

@@ -169,10 +169,10 @@ impl EnableRequest {
 
     /// Returns whether this request enables an event, as far as the event's data shows.
     pub(crate) fn enables_event(&self, record: &Record<'_>) -> bool {
-        let d = record.descriptor();
-        let has_level = self.level == 0 || d.level <= self.level;
+        let descriptor = record.descriptor();
+        let has_level = self.level == 0 || descriptor.level <= self.level;
         let any = if self.keywords == 0 { u64::MAX } else { self.keywords };
-        let has_keywords = match d.keyword {
+        let has_keywords = match descriptor.keyword {
             0 => self.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
             bits => bits & any != 0 && bits & self.all_keywords == self.all_keywords,
         };
@@ -182,11 +182,11 @@ impl EnableRequest {
             && has_level
             && has_keywords
             && has_process
-            && self.enables_event_id(record, d.id)
+            && self.enables_event_id(record, descriptor.id)
     }
 
-    /// Returns whether the event's provider has the name of this request. Its GUID may differ from
-    /// the hash of the name.
+    /// Returns whether the event's provider has the name of this request. The provider's GUID may
+    /// differ from the hash of the name.
     pub(crate) fn matches_provider_name(&self, record: &Record<'_>) -> bool {
         let traits = record.items().data_of(ExtType::PROV_TRAITS);
         let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|traits| Traits::parse(traits).ok())
@@ -231,8 +231,8 @@ pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
 
 /// Parses one provider, without manifests.
 pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
-    let all = provider::parse_providers(text).map_err(|error| error.to_string())?;
-    let [provider] = &all[..] else {
+    let providers = provider::parse_providers(text).map_err(|error| error.to_string())?;
+    let [provider] = &providers[..] else {
         return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
     };
     provider.resolve(&ManifestNames::default()).map_err(|error| error.to_string())
@@ -251,15 +251,15 @@ pub(crate) fn read_provider_file(
     path: &Path,
     names: &ManifestNames,
 ) -> Result<Vec<EnableRequest>, ProviderFileError> {
-    let mut all = Vec::new();
+    let mut requests = Vec::new();
     for (number, line) in file::read_lines(path).map_err(ProviderFileError::Unreadable)? {
         let to_error = |error| ProviderFileError::Invalid(format!("{}:{number}: {error}", path.display()));
         for provider in provider::parse_providers(&line).map_err(to_error)? {
-            all.push(provider.resolve(names).map_err(to_error)?);
+            requests.push(provider.resolve(names).map_err(to_error)?);
         }
     }
-    if all.is_empty() {
+    if requests.is_empty() {
         return Err(ProviderFileError::Invalid(format!("{} contains no provider", path.display())));
     }
-    Ok(all)
+    Ok(requests)
 }

@@ -1,7 +1,7 @@
 //! Searches for text in events, independent of the output format.
 //!
 //! The search covers names, values without escapes and the message. For an event that cannot be
-//! decoded completely it covers the payload, read as 8-bit and as 16-bit text.
+//! decoded completely, it also covers the payload, read as 8-bit and as 16-bit text.
 
 use memchr::memmem;
 use traceweir_decode::expand::MessageExpander;
@@ -24,7 +24,7 @@ pub(crate) struct Grep<'f> {
 
 impl<'f> Grep<'f> {
     pub(crate) fn new(filter: &'f EventFilter, style: Style) -> Self {
-        let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
+        let finder = filter.grep.as_ref().map(|text| memmem::Finder::new(text.as_bytes()));
         let search_text = SearchText { text: Vec::new(), style };
         Self { finder, walker: Walker::default(), messages: MessageExpander::default(), search_text }
     }
@@ -39,24 +39,28 @@ impl<'f> Grep<'f> {
         let Some(finder) = &self.finder else { return true };
         let out = &mut self.search_text;
         out.text.clear();
-        let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+        let name = event
+            .schema_match
+            .as_ref()
+            .ok()
+            .and_then(|schema_match| schema_match.prepared.event_name.as_deref());
         for (name, end) in [(event.process, b'\n'), (event.provider, b'/'), (name, b'\n')] {
             out.text.extend_from_slice(name.unwrap_or_default().as_bytes());
             out.text.push(end);
         }
         match &event.schema_match {
-            Ok(found) => {
-                let schema = &found.prepared.schema;
-                let walked = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);
+            Ok(schema_match) => {
+                let schema = &schema_match.prepared.schema;
+                let walked = self.walker.walk(schema, schema_match.payload, event.record.pointer_size(), out);
                 if !matches!(walked, Ok([])) {
-                    out.add_payload(found.payload);
+                    out.add_payload(schema_match.payload);
                 }
-                self.messages.expand(found, event.record.pointer_size(), out.style, &mut out.text);
+                self.messages.expand(schema_match, event.record.pointer_size(), out.style, &mut out.text);
             }
             Err(_) => out.add_payload(event.record.payload()),
         }
-        let lower = String::from_utf8_lossy(&out.text).to_lowercase();
-        finder.find(lower.as_bytes()).is_some()
+        let lowercase_text = String::from_utf8_lossy(&out.text).to_lowercase();
+        finder.find(lowercase_text.as_bytes()).is_some()
     }
 }
 
@@ -67,7 +71,7 @@ struct SearchText {
 }
 
 impl SearchText {
-    /// Adds bytes of unknown meaning as text of either width; 16-bit text may start at an odd
+    /// Adds bytes of unknown meaning as 8-bit and as 16-bit text; 16-bit text may start at an odd
     /// offset.
     fn add_payload(&mut self, payload: &[u8]) {
         self.text.extend_from_slice(payload);

@@ -86,8 +86,8 @@ impl DebugId {
         !build_id.is_empty() && padded == self.to_bytes()
     }
 
-    /// Returns the possible build ids. Several are possible, because zeros at the end may be
-    /// padding.
+    /// Returns the possible build ids, of 20, 16 and 8 bytes. Several are possible, because zeros
+    /// at the end may be padding.
     pub(crate) fn possible_build_ids(&self) -> Vec<Vec<u8>> {
         let bytes = self.to_bytes();
         let can_have_length = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
@@ -187,18 +187,18 @@ impl LoadedImages {
     }
 
     /// Learns from an event about an image.
-    pub(crate) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
-        let fields = self.read_fields(record, found);
+    pub(crate) fn observe(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) {
+        let fields = self.read_fields(record, schema_match);
         let is_load = record.descriptor().opcode == LOAD;
         self.add_image(&fields, if is_load { record.time() } else { i64::MIN }, is_load);
     }
 
     /// Learns from an event about an image, its identity, or the start or end of a process.
-    pub(crate) fn observe_all(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
+    pub(crate) fn observe_all(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) {
         if ProcessLifetimes::is_informative(record) {
-            return self.lifetimes.observe(record, found, &mut self.walker);
+            return self.lifetimes.observe(record, schema_match, &mut self.walker);
         }
-        let fields = self.read_fields(record, found);
+        let fields = self.read_fields(record, schema_match);
         if Self::is_debug_id_event(record) {
             return self.add_debug_id(&fields);
         }
@@ -209,10 +209,15 @@ impl LoadedImages {
         self.add_image(&fields, since, is_load);
     }
 
-    fn read_fields(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> ImageFields {
+    fn read_fields(&mut self, record: &Record<'_>, schema_match: &SchemaMatch<'_, '_>) -> ImageFields {
         let mut fields = ImageFields::default();
         // If the payload ends early, the fields before its end have been read.
-        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = self.walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            record.pointer_size(),
+            &mut fields,
+        );
         fields
     }
 
@@ -272,8 +277,8 @@ impl LoadedImages {
     /// the image.
     pub(crate) fn find_name(&self, pid: u32, address: u64, time: i64) -> Option<(&str, u64)> {
         [pid, 0].into_iter().find_map(|pid| {
-            let found = self.image_at(pid, address, time)?;
-            Some((found.image.name(), address.checked_sub(found.base)?))
+            let location = self.image_at(pid, address, time)?;
+            Some((location.image.name(), address.checked_sub(location.base)?))
         })
     }
 
@@ -288,9 +293,11 @@ impl LoadedImages {
         let (mut pid, mut time) = (pid, time);
         for _ in 0..=MAX_ANCESTORS {
             let end = self.lifetimes.end_before(pid, time);
-            let found = self.image_at(pid, address, time);
-            if let Some(found) = found.filter(|found| end.is_none_or(|end| end <= found.image.loaded_at)) {
-                return Some(found);
+            let location = self.image_at(pid, address, time);
+            let is_current =
+                |location: &ImageLocation<'_>| end.is_none_or(|end| end <= location.image.loaded_at);
+            if let Some(location) = location.filter(is_current) {
+                return Some(location);
             }
             (time, pid) = self.lifetimes.find_parent(pid, time)?;
         }
@@ -308,9 +315,10 @@ impl LoadedImages {
         &self,
         is_match: impl Fn(&LoadedImage) -> bool,
     ) -> Option<(u64, &LoadedImage)> {
-        let all =
+        let kernel_bases =
             [0, SYSTEM_PROCESS].into_iter().flat_map(|pid| self.by_base.range((pid, 0)..=(pid, u64::MAX)));
-        all.flat_map(|((_, base), images)| images.iter().map(|image| (*base, image)))
+        kernel_bases
+            .flat_map(|((_, base), images)| images.iter().map(|image| (*base, image)))
             .find(|(_, image)| is_match(image))
     }
 

@@ -160,7 +160,7 @@ struct UnpackedFile {
 }
 
 struct ReadFailure {
-    /// Number of bytes that were unpacked before.
+    /// Number of bytes that were unpacked before the failure.
     total_bytes: u64,
     error: io::Error,
 }

@@ -29,8 +29,8 @@ pub(crate) fn program_of(pid: u32) -> Option<String> {
 /// `@exe` compares names.
 pub(crate) fn is_program_running(name: &str) -> bool {
     let name = name.to_lowercase();
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(program_of).any(|program| {
         let file_name = program.rsplit('/').next().unwrap_or_default().to_lowercase();
         // A truncated name matches every name that begins with it.

@@ -53,15 +53,15 @@ const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 /// Connects to the daemon, if one runs.
 pub(crate) fn find_daemon(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
     note_overridden_flag(daemon_choice);
-    let found =
+    let controller =
         Controller::find(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))?;
-    if found.is_none()
+    if controller.is_none()
         && let Some(reason) = Controller::skipped_daemon_error(daemon_choice.scope())?
     {
         let hint = exit::find_hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
         eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");
     }
-    Ok(found)
+    Ok(controller)
 }
 
 /// Returns the message for the case that no daemon runs.
@@ -258,8 +258,8 @@ impl StartedSession {
     pub(crate) fn stop(mut self) -> Result<SessionEnd> {
         self.is_released = true;
         let stopped = self.session().stop();
-        // The interval is restored after the stop. Before the stop, the trace would record the
-        // change, although all its samples have the same interval.
+        // If the interval were restored before the stop, the trace would record a change, although
+        // all its samples have the same interval.
         self.restore_interval();
         match stopped {
             Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
@@ -272,7 +272,7 @@ impl StartedSession {
     }
 
     /// Waits for the end of the session and returns how it ended. If the daemon does not know the
-    /// session, it is a new daemon, and the session ended with the old one.
+    /// session, it is a new daemon, and the session ended with the old daemon.
     pub(crate) fn wait_for_end(&self) -> SessionEnd {
         let (session, started) = (self.session(), Instant::now());
         loop {

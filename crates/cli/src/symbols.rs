@@ -130,9 +130,9 @@ impl TraceSymbols {
     #[inline]
     pub(crate) fn observe(&mut self, record: &Record<'_>) {
         if LoadedImages::is_relevant(record)
-            && let Ok(found) = self.decoder.find(record)
+            && let Ok(schema_match) = self.decoder.find(record)
         {
-            self.images.observe_all(record, &found);
+            self.images.observe_all(record, &schema_match);
         }
     }
 

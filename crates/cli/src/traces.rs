@@ -256,17 +256,17 @@ fn survey_traces(
             }
             actors.read_switch_ahead(&record);
             if Actors::is_informative(&record) {
-                if let Ok(found) = decoder.find(&record) {
-                    actors.observe(&record, &found);
+                if let Ok(schema_match) = decoder.find(&record) {
+                    actors.observe(&record, &schema_match);
                 }
                 continue;
             }
             decoder.observe(&record);
             stacks.observe(&record);
             if let Some(images) = images.as_mut().filter(|_| LoadedImages::is_informative(&record))
-                && let Ok(found) = decoder.find(&record)
+                && let Ok(schema_match) = decoder.find(&record)
             {
-                images.observe(&record, &found);
+                images.observe(&record, &schema_match);
             }
         }
         earlier_bytes = earlier_bytes.saturating_add(trace.file_size());

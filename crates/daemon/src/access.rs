@@ -14,8 +14,8 @@
 //!   the GUID of the kernel has a built-in list of its own, and no default list
 //! ```
 //!
-//! 1. A guest is a user other than root and the daemon's own user. No list applies to those two,
-//!    because they control the daemon process anyway.
+//! 1. A guest is a user other than root and the daemon's own user. No list applies to root and the
+//!    daemon's own user, because they control the daemon process anyway.
 //! 2. A list never admits a user outside the daemon's scope: a user's daemon has no guests.
 //! 3. The system daemon admits a guest as a controller or consumer if any list grants a right that
 //!    this role can use; each request is then checked against the list of its object.

@@ -19,6 +19,7 @@ pub struct Account<'a> {
     pub name: &'a str,
     /// The user or group id.
     pub id: u32,
+    /// The members of a group; the primary group of a user.
     fourth_field: &'a str,
 }
 
@@ -55,8 +56,8 @@ mod tests {
     fn malformed_lines_are_skipped() {
         let text =
             "root:x:0:\nbroken\nno number:x:one:\ntoo large:x:4294967296:\n:x\ndev:x:64:ann,bob\nbare:x:7";
-        let found: Vec<_> = accounts(text).map(|account| (account.name, account.id)).collect();
-        assert_eq!(found, [("root", 0), ("dev", 64), ("bare", 7)]);
+        let names_and_ids: Vec<_> = accounts(text).map(|account| (account.name, account.id)).collect();
+        assert_eq!(names_and_ids, [("root", 0), ("dev", 64), ("bare", 7)]);
         let dev = accounts(text).nth(1).unwrap();
         assert!(dev.has_member("ann") && dev.has_member("bob") && !dev.has_member("an"));
     }

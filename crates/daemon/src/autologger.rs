@@ -45,6 +45,7 @@ pub use traceweir_transport::message::{EnableParams, Filter};
 /// How long clients wait at most for autologgers to start.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
 
+const MAX_NAME_BYTES: usize = 200;
 /// The extension of definition files.
 const EXTENSION: &str = ".conf";
 
@@ -139,12 +140,14 @@ impl Autologgers {
 
 /// Checks that a definition file can have this name.
 fn check_name(name: &str) -> Result<(), ConfigError> {
-    if trust::is_file_name(name) && name.len() <= 200 {
+    if trust::is_file_name(name) && name.len() <= MAX_NAME_BYTES {
         return Ok(());
     }
     Err(ConfigError::new(
         0,
-        "the name of an autologger is a file name: no slash, no leading dot, at most 200 bytes",
+        format!(
+            "the name of an autologger is a file name: no slash, no leading dot, at most {MAX_NAME_BYTES} bytes"
+        ),
     ))
 }
 
@@ -157,28 +160,36 @@ mod tests {
     #[test]
     fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let all = Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
-        assert_eq!(all.names(), Ok(vec![]));
+        let autologgers =
+            Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
+        assert_eq!(autologgers.names(), Ok(vec![]));
         let mut app = AutologgerDefinition::new("My App", Guid::from_u128(7));
         app.providers.push(AutologgerProvider::new("My.App").unwrap());
-        all.put(&app).unwrap();
-        assert_eq!(all.names(), Ok(vec!["My App".to_owned()]));
-        assert_eq!(all.get("My App"), Ok(Some(app.clone())));
-        assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl")));
+        autologgers.put(&app).unwrap();
+        assert_eq!(autologgers.names(), Ok(vec!["My App".to_owned()]));
+        assert_eq!(autologgers.get("My App"), Ok(Some(app.clone())));
+        assert_eq!(autologgers.log_file(&app), Some(dir.path().join("log/My App.etl")));
         app.file_max = 3;
-        all.put(&app).unwrap();
-        assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl.0001")));
-        assert_eq!(all.get("other"), Ok(None));
-        assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
-        assert!(all.put(&AutologgerDefinition::new("a/b", Guid::from_u128(7))).is_err());
-        assert!(all.put(&AutologgerDefinition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
-        assert_eq!(all.check(&app), Ok(vec![]));
+        autologgers.put(&app).unwrap();
+        assert_eq!(autologgers.log_file(&app), Some(dir.path().join("log/My App.etl.0001")));
+        assert_eq!(autologgers.get("other"), Ok(None));
+        assert!(
+            autologgers.get("../x").is_err()
+                && autologgers.get(".x").is_err()
+                && autologgers.get(&"n".repeat(MAX_NAME_BYTES + 1)).is_err()
+        );
+        assert!(autologgers.put(&AutologgerDefinition::new("a/b", Guid::from_u128(7))).is_err());
+        assert!(
+            autologgers.put(&AutologgerDefinition::new("ab", Guid::NULL)).is_err(),
+            "the daemon would refuse it"
+        );
+        assert_eq!(autologgers.check(&app), Ok(vec![]));
         app.log_file_mode = 3;
         assert!(
-            all.check(&app).unwrap_err().reason.contains("87"),
+            autologgers.check(&app).unwrap_err().reason.contains("87"),
             "a log cannot be sequential and circular"
         );
-        assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
-        assert_eq!(all.names(), Ok(vec![]));
+        assert!(autologgers.remove("My App").unwrap() && !autologgers.remove("My App").unwrap());
+        assert_eq!(autologgers.names(), Ok(vec![]));
     }
 }

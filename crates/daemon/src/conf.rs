@@ -118,7 +118,7 @@ impl ConfEntry {
     fn convert_values<T>(&self, convert: impl Fn(&ConfValue) -> Option<T>) -> Option<Vec<T>> {
         match &self.value {
             ConfValue::List(values) => values.iter().map(convert).collect(),
-            value => convert(value).map(|one| vec![one]),
+            value => convert(value).map(|converted| vec![converted]),
         }
     }
 
@@ -234,8 +234,8 @@ fn parse_list(mut text: &str) -> Result<(ConfValue, &str), String> {
         if values.len() >= MAX_LIST_VALUES {
             return Err(format!("a list has at most {MAX_LIST_VALUES} values"));
         }
-        let (one, remaining) = parse_value(text, false)?;
-        values.push(one);
+        let (value, remaining) = parse_value(text, false)?;
+        values.push(value);
         text = remaining.trim_start();
         match text.strip_prefix(',') {
             Some(remaining) => text = remaining,
@@ -327,13 +327,15 @@ mod tests {
     #[test]
     fn entries_check_their_type_and_range() {
         let sections = parse("N = 5\nT = \"t\"\nL = [1, 70000]\nS = [\"a\", \"b\"]").unwrap();
-        let [n, t, l, s] = &sections[0].entries[..] else { panic!("there are not four entries") };
-        assert_eq!((n.as_number(5), n.as_u32()), (Ok(5), Ok(5)));
-        assert_eq!(n.as_number(4).unwrap_err().line, 1);
-        assert!(n.as_text().is_err() && t.as_u32().is_err() && n.as_texts().is_err());
-        assert_eq!(n.as_u16s(), Ok(vec![5]));
-        assert_eq!(l.as_u16s().unwrap_err().line, 3);
-        assert_eq!(t.as_texts(), Ok(vec!["t".to_owned()]));
-        assert_eq!(s.as_texts(), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        let [number, text, numbers, texts] = &sections[0].entries[..] else {
+            panic!("there are not four entries")
+        };
+        assert_eq!((number.as_number(5), number.as_u32()), (Ok(5), Ok(5)));
+        assert_eq!(number.as_number(4).unwrap_err().line, 1);
+        assert!(number.as_text().is_err() && text.as_u32().is_err() && number.as_texts().is_err());
+        assert_eq!(number.as_u16s(), Ok(vec![5]));
+        assert_eq!(numbers.as_u16s().unwrap_err().line, 3);
+        assert_eq!(text.as_texts(), Ok(vec!["t".to_owned()]));
+        assert_eq!(texts.as_texts(), Ok(vec!["a".to_owned(), "b".to_owned()]));
     }
 }

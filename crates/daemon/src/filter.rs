@@ -14,9 +14,9 @@
 //! | package ids, application ids, containers | if its control group matches | as now |
 //!
 //! All filters must match. A process in a container (`process.rs`) is included only by an enable
-//! with ENABLE_SILOS, or by one that names processes or containers. A process-id filter is matched
-//! once: it stores the process itself (id and start time), so a later process that gets the same id
-//! is not included. The properties of a process are read once ([`ProcessFacts`]).
+//! with ENABLE_SILOS, or by an enable that names processes or containers. A process-id filter is
+//! matched once: it stores the process itself (id and start time), so a later process that gets the
+//! same id is not included. The properties of a process are read once ([`ProcessFacts`]).
 
 mod facts;
 
@@ -105,8 +105,8 @@ pub(crate) fn resolve_filters(
     mut params: EnableParams,
 ) -> Result<(EnableParams, ProcessScope), Refusal> {
     let is_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let all = params.filters.iter().map(|filter| (filter.kind, filter.data.as_slice()));
-    filter::check_all(all, provider, is_group).map_err(|e| invalid_parameter(&e))?;
+    let kinds_and_data = params.filters.iter().map(|filter| (filter.kind, filter.data.as_slice()));
+    filter::check_all(kinds_and_data, provider, is_group).map_err(|e| invalid_parameter(&e))?;
     let mut scope = None;
     let mut others = Vec::new();
     for filter in params.filters {

@@ -142,8 +142,9 @@ impl LockableMemory {
     }
 }
 
-/// Returns a processor's share of the session's own memory, within bounds. It is the size in bytes
-/// of its ring or, if locked memory limits the ring, of the memory into which a relay empties it.
+/// Returns a processor's share of the session's own memory in bytes, within bounds. The share is
+/// the size of the processor's ring or, if locked memory limits the ring, of the queue into which a
+/// relay copies the ring.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
     let (min, max) = RING_BYTES;
@@ -178,12 +179,12 @@ pub(crate) struct OpenCapture {
     pub(crate) stack_bytes: u32,
 }
 
-pub(crate) fn open_capture(wanted: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
+pub(crate) fn open_capture(settings: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =
-        Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
+        Capture::open(settings, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
     let losses = Arc::new(CaptureLosses::new(cpus));
-    let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(wanted.stack_bytes);
+    let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(settings.stack_bytes);
     let source = Box::new(KernelCapture::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(OpenCapture { source, control, losses, stack_bytes })
 }

@@ -32,7 +32,8 @@ use traceweir_transport::message::MAX_REGISTRATIONS;
 pub(crate) const MAX_LINKS: usize = 4096;
 /// Maximum number of connections of one guest who may not control the daemon.
 pub(crate) const MAX_LINKS_PER_GUEST: usize = 1024;
-/// Of those, connections that have not sent `Hello`, except those that the daemon opened.
+/// Maximum number of connections of one guest that have not sent `Hello`. Connections that the
+/// daemon opened do not count.
 pub(crate) const MAX_LINKS_BEFORE_HELLO_PER_GUEST: usize = 64;
 /// Maximum number of connections of all guests; guests who may control the daemon may exceed it.
 pub(crate) const MAX_LINKS_OF_ALL_GUESTS: usize = 3072;
@@ -56,20 +57,20 @@ pub(crate) const CLOSING_REGIONS_BEFORE_GUESTS_DETACH: usize = 1024;
 
 /// Maximum number of requests about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
-/// Of those, requests of one guest.
+/// Maximum number of requests of one guest about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS_PER_GUEST: usize = 64;
-/// Of those, requests of all guests.
+/// Maximum number of requests of all guests about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS_OF_ALL_GUESTS: usize = 192;
 /// Maximum number of requests that wait until the kernel capture has changed. They wait before their
 /// rights are checked.
 pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
-/// Of those, requests of one guest.
+/// Maximum number of requests of one guest that wait until the kernel capture has changed.
 pub(crate) const MAX_DEFERRED_REQUESTS_PER_GUEST: usize = 8;
-/// Of those, requests of all guests.
+/// Maximum number of requests of all guests that wait until the kernel capture has changed.
 pub(crate) const MAX_DEFERRED_REQUESTS_OF_ALL_GUESTS: usize = 32;
 /// Maximum number of private sessions; each process runs at most eight of them.
 pub(crate) const MAX_PRIVATE_SESSIONS: usize = 256;
-/// Of those, private sessions of one guest.
+/// Maximum number of private sessions of one guest.
 pub(crate) const MAX_PRIVATE_SESSIONS_PER_GUEST: usize = 64;
 
 /// The user that a limited resource is charged to.
@@ -91,12 +92,12 @@ impl Claimant {
         if !self.is_guest {
             return true;
         }
-        let (mut own, mut all) = (0_usize, 0_usize);
-        for other in holders.filter(|holder| holder.is_guest) {
-            own += usize::from(other.uid == self.uid);
-            all += 1;
+        let (mut own_count, mut guest_count) = (0_usize, 0_usize);
+        for holder in holders.filter(|holder| holder.is_guest) {
+            own_count += usize::from(holder.uid == self.uid);
+            guest_count += 1;
         }
-        own < max_per_guest && all < max_of_all_guests
+        own_count < max_per_guest && guest_count < max_of_all_guests
     }
 }
 
@@ -117,9 +118,9 @@ pub(crate) struct ConnectionCounts {
     pub(crate) all: usize,
     /// Connections of guests.
     pub(crate) guests: usize,
-    /// Connections of the same user as the new one.
+    /// Connections of the user of the new connection.
     pub(crate) of_user: usize,
-    /// Of those, connections that have not sent `Hello`.
+    /// Connections of that user that have not sent `Hello`.
     pub(crate) before_hello_of_user: usize,
 }
 
@@ -173,7 +174,7 @@ pub(crate) fn max_pool_bytes() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
-/// Returns how many bytes of this budget guests may use.
+/// Returns how many of `budget` bytes the buffers of guests' sessions may use.
 pub(crate) fn max_pool_bytes_of_all_guests(budget: u64) -> u64 {
     budget - budget / 4
 }
@@ -199,9 +200,9 @@ mod tests {
             |all, guests, of_user| ConnectionCounts { all, guests, of_user, before_hello_of_user: 0 };
         assert!(connections(100, 100, 100).is_below_guest_limits());
         assert!(!connections(1024, 1024, 1024).is_below_guest_limits(), "one guest has reached its limit");
-        let four = connections(3072, 3072, 768);
+        let counts = connections(3072, 3072, 768);
         assert!(
-            !four.is_below_guest_limits() && four.is_below_total_limit(),
+            !counts.is_below_guest_limits() && counts.is_below_total_limit(),
             "four guests together have reached the limit"
         );
         assert!(

@@ -36,8 +36,10 @@ pub(crate) enum LogLevel {
     Info,
     /// A message about a problem.
     Warning,
-    Refused,
-    Enabled,
+    /// A refusal of a request.
+    Refusal,
+    /// An enable of a provider.
+    Enable,
     /// A report of a client process, or an effect of what it does.
     Client,
     /// A change of access rights.
@@ -63,8 +65,8 @@ impl LogLevel {
     /// Returns the counter for this kind of line; `None` if it has no limit.
     fn line_counter(self) -> Option<&'static Mutex<MinuteCount>> {
         match self {
-            Self::Refused => Some(&MINUTE_OF_REFUSALS),
-            Self::Enabled => Some(&MINUTE_OF_ENABLES),
+            Self::Refusal => Some(&MINUTE_OF_REFUSALS),
+            Self::Enable => Some(&MINUTE_OF_ENABLES),
             Self::Client => Some(&MINUTE_OF_CLIENTS),
             Self::Info | Self::Warning => Some(&MINUTE),
             Self::Audit => None,
@@ -101,9 +103,9 @@ fn write_line(level: LogLevel, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
     let level = match level {
-        LogLevel::Info | LogLevel::Enabled | LogLevel::Audit => "info",
+        LogLevel::Info | LogLevel::Enable | LogLevel::Audit => "info",
         LogLevel::Warning | LogLevel::Client => "warning",
-        LogLevel::Refused => "refused",
+        LogLevel::Refusal => "refused",
     };
     // A log that cannot be written must not stop the daemon.
     let _ = writeln!(std::io::stderr(), "{time} {level} {}", sanitize(message));
@@ -130,12 +132,12 @@ macro_rules! log_warning {
 
 /// Logs a request that was refused.
 macro_rules! log_refusal {
-    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Refused, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Refusal, format_args!($($arg)*)) };
 }
 
 /// Logs an enable of a provider.
 macro_rules! log_enable {
-    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Enabled, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Enable, format_args!($($arg)*)) };
 }
 
 /// Logs a report of a client process, or an effect of what it does.
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(clients.lock().unwrap().dropped, 29);
         let counter = |level: LogLevel| level.line_counter().map(std::ptr::from_ref);
         assert_ne!(counter(LogLevel::Client), counter(LogLevel::Info));
-        assert_ne!(counter(LogLevel::Client), counter(LogLevel::Refused));
+        assert_ne!(counter(LogLevel::Client), counter(LogLevel::Refusal));
         assert_eq!(counter(LogLevel::Audit), None, "audit lines have no limit");
     }
 

@@ -7,11 +7,11 @@
 //!
 //! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
 //! opens only the files of autologgers by name, because no caller requests those
-//! (`autologger/logs.rs`). A caller passes a descriptor. It must refer to a regular file that is
-//! open for reading and writing and is not the file of another session. For a file sequence, the
-//! descriptor of the folder follows that of the first file; the daemon creates the other files in
-//! that folder with the rights of the caller (`logfile/sequence.rs`). Even inspecting a file may
-//! wait for the server of a remote file system, and so may closing it: the event loop does neither.
+//! (`autologger/logs.rs`). A caller passes a descriptor of a regular file that is open for reading
+//! and writing and is not the file of another session. For a file sequence, the descriptor of the
+//! folder follows the descriptor of the first file; the daemon creates the other files in that
+//! folder with the rights of the caller (`logfile/sequence.rs`). Even inspecting a file may wait
+//! for the server of a remote file system, and so may closing it: the event loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
 //! file system of `/` must have the reserve in addition. This applies to the first file of a
@@ -145,8 +145,8 @@ pub(crate) struct FileTerms {
 impl FileTerms {
     /// Returns the terms for the log of a session with this configuration, requested by this user.
     pub(crate) fn for_log(config: &SessionConfig, uid: u32) -> Self {
-        let unit = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
-        let max_bytes = Some(u64::from(config.maximum_file_size) << unit);
+        let unit_shift = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
+        let max_bytes = Some(u64::from(config.maximum_file_size) << unit_shift);
         let appends = config.log_file_mode & EVENT_TRACE_FILE_MODE_APPEND != 0;
         Self { appends, max_bytes, is_for_root: uid == 0 }
     }
@@ -254,6 +254,7 @@ fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<
     let is_on_root = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
     let needed = max_bytes.saturating_add(if is_on_root { reserve } else { 0 });
     let file_system = rustix::fs::fstatvfs(&file).map_err(inspect_error)?;
+    // `st_blocks` counts units of 512 bytes.
     let file_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     let blocks = if terms.is_for_root { file_system.f_bfree } else { file_system.f_bavail };
     let free = blocks.saturating_mul(file_system.f_frsize).saturating_add(file_bytes);
@@ -274,12 +275,12 @@ mod tests {
     use std::fs::OpenOptions;
     use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-    fn passed(files: Vec<OwnedFd>) -> PassedDescriptors {
+    fn pass_descriptors(files: Vec<OwnedFd>) -> PassedDescriptors {
         PassedDescriptors::new(files, &Janitor::new())
     }
 
     fn open_status(named: bool, files: Vec<OwnedFd>) -> Status {
-        let passed = passed(files);
+        let passed = pass_descriptors(files);
         let checked = passed.check(NamedFiles::from_mode(0, named)).err().map(|refusal| refusal.status);
         let opened =
             || passed.open(&ClaimedFiles::default(), &FileTerms::default()).err().map(|e| e.status());
@@ -322,7 +323,7 @@ mod tests {
         let files = ClaimedFiles::default();
         let open = |path| {
             let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            passed(vec![file.into()]).open(&files, &FileTerms::default())
+            pass_descriptors(vec![file.into()]).open(&files, &FileTerms::default())
         };
         let first = open(&a).unwrap();
         std::fs::write(&a, "new").unwrap();
@@ -339,8 +340,8 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let file = || OwnedFd::from(OpenOptions::new().read(true).write(true).open(&path).unwrap());
         let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
-        let sequence = |files: Vec<OwnedFd>| {
-            let passed = passed(files);
+        let open_sequence = |files: Vec<OwnedFd>| {
+            let passed = pass_descriptors(files);
             let checked = passed
                 .check(NamedFiles::from_mode(EVENT_TRACE_FILE_MODE_NEWFILE, true))
                 .err()
@@ -349,16 +350,16 @@ mod tests {
                 || passed.open(&ClaimedFiles::default(), &FileTerms::default()).err().map(|e| e.status());
             checked.or_else(opened)
         };
-        assert_eq!(sequence(vec![file(), folder()]), None);
-        assert_eq!(sequence(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
-        assert_eq!(sequence(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(open_sequence(vec![file(), folder()]), None);
+        assert_eq!(open_sequence(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
+        assert_eq!(open_sequence(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
         assert_eq!(
-            sequence(vec![file(), file()]),
+            open_sequence(vec![file(), file()]),
             Some(Status::ERROR_BAD_PATHNAME),
             "the second descriptor is not a folder"
         );
         assert_eq!(
-            sequence(vec![folder(), file()]),
+            open_sequence(vec![folder(), file()]),
             Some(Status::ERROR_BAD_PATHNAME),
             "the first descriptor is not a file"
         );
@@ -371,7 +372,7 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         let open = |files: &ClaimedFiles, config: &SessionConfig| {
             let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            let opened = passed(vec![file.into()]).open(files, &FileTerms::for_log(config, 1));
+            let opened = pass_descriptors(vec![file.into()]).open(files, &FileTerms::for_log(config, 1));
             opened.map(|_| ()).map_err(|e| e.status())
         };
         let limit = |mib| SessionConfig {

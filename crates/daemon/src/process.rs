@@ -65,6 +65,7 @@ pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
 
 /// Returns whether the text of `/proc/PID/stat` describes a process without a running thread.
 fn is_dead(stat: &[u8]) -> bool {
+    // The state is followed, 17 fields later, by the number of threads.
     let mut fields = stat_fields(stat);
     let (state, threads) = (fields.next(), fields.nth(16));
     match state {
@@ -119,13 +120,13 @@ pub(crate) fn thread_id_mapping(pid: u32) -> ThreadIdMapping {
 
 /// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
 /// a container, according to its control groups, that the daemon is not in. A process with the id 0
-/// is not visible from the daemon's namespace, and so in another one. If the information is not
-/// available, the answer is no.
+/// is not visible from the daemon's namespace, so it is in another namespace. If the information is
+/// not available, the answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
     pid == 0 || is_in_other_namespace(pid) || {
         let container = |pid: u32| cgroup::container(&cgroup::read(pid));
-        let other = container(pid);
-        other.is_some() && other != container(std::process::id())
+        let its_container = container(pid);
+        its_container.is_some() && its_container != container(std::process::id())
     }
 }
 

@@ -182,7 +182,7 @@ impl Registry {
         number: u32,
         provider: Guid,
         traits: &[u8],
-        classic: bool,
+        is_classic: bool,
     ) -> Result<(), Refusal> {
         let Some(process) = self.processes.get_mut(&link) else { return Ok(()) };
         if process.registrations.contains_key(&number) {
@@ -202,19 +202,19 @@ impl Registry {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         *user_count = user_count.saturating_add(1);
-        let new = ProviderRegistration {
+        let registration = ProviderRegistration {
             provider,
             group: None,
-            is_classic: classic,
+            is_classic,
             sessions: BTreeSet::new(),
             has_traits: false,
             name: String::new(),
             name_hash: None,
             by_name: BTreeSet::new(),
         };
-        process.registrations.insert(number, new);
+        process.registrations.insert(number, registration);
         self.registered.entry(EnableTarget::Provider(provider)).or_default().insert((link, number));
-        if !traits.is_empty() && !classic {
+        if !traits.is_empty() && !is_classic {
             self.apply_traits(link, number, traits);
         }
         Ok(())
@@ -308,7 +308,10 @@ impl Registry {
 
     /// Returns all registrations of a provider, or all members of a group.
     pub(crate) fn registrations_of_target(&self, target: EnableTarget) -> Vec<(LinkId, u32)> {
-        self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
+        self.registered
+            .get(&target)
+            .map(|registrations| registrations.iter().copied().collect())
+            .unwrap_or_default()
     }
 
     /// Marks one registration of a process, or all of them, as not enabled for a session.
@@ -388,16 +391,16 @@ impl Registry {
     /// filled in only if `may_name` accepts the controller; for other controllers the daemon checks
     /// the rights for each GUID registered under the name.
     pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {
-        let all = self.enables.iter().flat_map(|(target, sessions)| {
+        let enables = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
         let is_for_all = |(target, session, enable): &(EnableTarget, u64, &TargetEnable)| {
             let is_group = matches!(target, EnableTarget::Group(_));
             enable.scope.is_none() && !(is_group && self.disallowed.contains_key(session))
         };
-        let mut all: Vec<(EnableTarget, u64, &TargetEnable)> = all.filter(is_for_all).collect();
-        all.sort_by_key(|(_, _, enable)| enable.call_number);
-        let with_group = |target: EnableTarget, enable: &TargetEnable| {
+        let mut enables: Vec<(EnableTarget, u64, &TargetEnable)> = enables.filter(is_for_all).collect();
+        enables.sort_by_key(|(_, _, enable)| enable.call_number);
+        let params_with_group = |target: EnableTarget, enable: &TargetEnable| {
             let group = if matches!(target, EnableTarget::Group(_)) {
                 EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
             } else {
@@ -409,11 +412,17 @@ impl Registry {
                 ..enable.params.clone()
             }
         };
-        all.into_iter()
+        enables
+            .into_iter()
             .map(|(target, session, enable)| {
                 let is_named = enable.controller.as_ref().is_some_and(&may_name);
                 let name = if is_named { enable.name.clone() } else { String::new() };
-                PublishedEnable { target: target.guid(), name, session, params: with_group(target, enable) }
+                PublishedEnable {
+                    target: target.guid(),
+                    name,
+                    session,
+                    params: params_with_group(target, enable),
+                }
             })
             .collect()
     }
@@ -521,9 +530,9 @@ fn remove_from_index<K: Ord>(
     key: &K,
     registration: (LinkId, u32),
 ) {
-    if let Some(all) = index.get_mut(key) {
-        all.remove(&registration);
-        if all.is_empty() {
+    if let Some(registrations) = index.get_mut(key) {
+        registrations.remove(&registration);
+        if registrations.is_empty() {
             index.remove(key);
         }
     }

@@ -121,17 +121,17 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a connection that is crowded (has a long
-/// queue) or closed to read queued messages.
+/// How long a connection may take to send `Hello`. Also how long a connection that is closed or
+/// crowded (has a long queue) may take to read its queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of unclosed descriptors left to the janitor that is worth a log line.
+/// Number of unclosed descriptors from which on the janitor counts as stuck.
 const MANY_UNCLOSED: usize = 64;
 /// How often a daemon that was started on demand checks that no other process has replaced its
 /// socket file.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long sessions may take to finish their files when the daemon exits.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long kernel events may take to be closed after that.
+/// How long kernel events may take to be closed when the daemon exits.
 const CLOSE_KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long clients may take to read queued messages when the daemon exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -268,8 +268,8 @@ impl Server {
     fn apply_effects(&mut self) {
         loop {
             // Before any reply: a client that learns of an enable can rely on the published file.
-            if let Some(all) = self.service.changed_enables() {
-                self.served_folder.publish_enables(&all);
+            if let Some(enables) = self.service.changed_enables() {
+                self.served_folder.publish_enables(&enables);
             }
             let effects = self.service.take_effects();
             if effects.is_empty() {
@@ -278,8 +278,8 @@ impl Server {
             for effect in effects {
                 match effect {
                     LinkEffect::Send { link: OWN_LINK, request, message, .. } => {
-                        let next = self.starter.handle_reply(request, message);
-                        self.request_as_daemon(next);
+                        let requests = self.starter.handle_reply(request, message);
+                        self.request_as_daemon(requests);
                     }
                     LinkEffect::Send { link, request, message, descriptors } => {
                         let Some(target) = self.links.get_mut(&link) else { continue };
@@ -302,8 +302,8 @@ impl Server {
                 InboxMessage::Notice(notice) => self.service.handle_notice(*notice, Instant::now()),
                 InboxMessage::Knocked(connection) => self.add_link(connection, true),
                 InboxMessage::Prepared(prepared) => {
-                    let next = self.starter.handle_prepared(prepared);
-                    self.request_as_daemon(next);
+                    let requests = self.starter.handle_prepared(prepared);
+                    self.request_as_daemon(requests);
                 }
             }
             self.apply_effects();

@@ -340,7 +340,7 @@ impl Service {
             None => !client.is_from_knock,
         };
         // A controller that may be in the middle of its work is given time: its last message counts
-        // as use. Queries by a controller that has disconnected do not.
+        // as use. Queries by a controller that has disconnected do not count.
         let controllers = self.core.access.clients().filter(|client| client.role == Some(Role::Controller));
         let last_message = controllers.map(|client| client.last_message).max();
         let last_used =

@@ -71,7 +71,7 @@ impl<T: Clone + PartialEq> IdSpans<T> {
         let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
         let continues_last = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
-        // Without a start event the span begins when the id was last free, or before the trace.
+        // Without a start event the span begins when the id became free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
         if let Some(span) = last.filter(|s| s.until == i64::MAX) {
             match life {
@@ -90,18 +90,18 @@ impl<T: Clone + PartialEq> IdSpans<T> {
         self.by_id.entry(id).or_default().push(IdSpan { from, until, meaning });
     }
 
-    /// Returns what the id meant at a time: from the span that holds the time, else from the
-    /// nearest one.
+    /// Returns the meaning of an id at a time: that of the span that holds the time, else that of
+    /// the nearest span.
     fn find(&self, id: u32, time: i64) -> Option<&T> {
         let spans = self.by_id.get(&id)?;
-        let after = spans.partition_point(|s| s.from <= time);
-        let before = after.checked_sub(1).and_then(|i| spans.get(i));
-        let next = spans.get(after);
-        let nearest = match (before, next) {
-            (Some(b), Some(n)) if time > b.until && n.from.abs_diff(time) < time.abs_diff(b.until) => Some(n),
-            (b, n) => b.or(n),
+        let next_index = spans.partition_point(|span| span.from <= time);
+        let previous = next_index.checked_sub(1).and_then(|index| spans.get(index));
+        let next = spans.get(next_index);
+        let nearest = match (previous, next) {
+            (Some(p), Some(n)) if time > p.until && n.from.abs_diff(time) < time.abs_diff(p.until) => Some(n),
+            _ => previous.or(next),
         };
-        nearest.map(|s| &s.meaning)
+        nearest.map(|span| &span.meaning)
     }
 }
 
@@ -118,7 +118,7 @@ impl LifeEvent {
         match opcode {
             1 => Some(Self::Start),
             2 => Some(Self::End),
-            // DCStart, DCEnd and, of processes, Defunct.
+            // DCStart, DCEnd and Defunct; only processes have Defunct.
             3 | 4 | 39 => Some(Self::Rundown),
             _ => None,
         }
@@ -170,7 +170,7 @@ impl<'p> Visitor<'p> for PayloadIds {
 }
 
 impl Actors {
-    /// Returns whether [`Actors::observe`] may learn something from an event.
+    /// Returns whether [`Actors::observe`] may learn from an event.
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
@@ -240,7 +240,7 @@ impl Actors {
             // The payload of a configuration event names the process of a service; the header names
             // the thread that requested the event.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // An image is loaded by a thread of its own process, or by the parent process.
+            // A thread of the image's process loads the image, or a thread of the parent process.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
@@ -256,7 +256,7 @@ impl Actors {
         self.threads.find(tid, time).copied().or((tid == 0).then_some(0))
     }
 
-    /// Returns the image name of the process that an event is about. For a process end this is the
+    /// Returns the image name of a process at the time of an event. For a process end this is the
     /// image before the event: a process that executes another program ends and starts with the
     /// same time stamp.
     #[must_use]
@@ -268,7 +268,7 @@ impl Actors {
     /// Returns the image name of a process at a time.
     #[must_use]
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
-        self.processes.find(pid, time).map(|n| &**n)
+        self.processes.find(pid, time).map(|image| &**image)
     }
 }
 
@@ -309,8 +309,8 @@ mod tests {
             spans.record(7, LifeEvent::Start, time, time, 0);
         }
         assert!(spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() == 1);
-        let kept = spans.by_id[&7].len() as i64;
-        for time in (0..kept).step_by(997) {
+        let span_count = spans.by_id[&7].len() as i64;
+        for time in (0..span_count).step_by(997) {
             assert_eq!(spans.find(7, time), Some(&time));
         }
         for id in 0..1_000_000 {

@@ -91,7 +91,7 @@ pub enum Undecoded {
         /// Describes the mistake.
         reason: &'static str,
     },
-    /// The decoded payload is larger than its visitor accepts.
+    /// The decoded payload is larger than the visitor accepts.
     #[error("too large to show")]
     TooLarge,
     /// The record type has no published layout.

@@ -8,8 +8,8 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The size limit of all inserts of a message, in bytes: a few bytes of payload can give a long
-/// text.
+/// The size limit of all inserts of a message in bytes, since a few bytes of payload can give a
+/// long text.
 const MAX_INSERT_BYTES: usize = 4 << 20;
 
 /// Expands the messages of events; keeps its memory between events.
@@ -58,7 +58,7 @@ impl Inserts {
     fn append_insert(&self, number: usize, format: Option<&InsertFormat>, out: &mut Vec<u8>) -> bool {
         let Some(index) = number.checked_sub(1) else { return false };
         let Some((end, value)) = self.ends.get(index) else { return false };
-        let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);
+        let start = index.checked_sub(1).and_then(|previous| self.ends.get(previous)).map_or(0, |e| e.0);
         let text = self.text.get(start..*end).unwrap_or_default();
         match (format, value) {
             (Some(format), Some((value, bytes))) if !format.is_text() => {

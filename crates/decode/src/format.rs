@@ -1,7 +1,7 @@
 //! Formats values by out type and map, as text for people and JSON for programs.
 //!
-//! Both forms share the rules. *Text* is what `TdhFormatProperty` produces; *JSON* keeps numbers as
-//! numbers. Both append UTF-8 to a byte vector; most values need no other allocation.
+//! *Text* is what `TdhFormatProperty` produces; *JSON* keeps numbers as numbers. The functions for
+//! text and for JSON append UTF-8 to a byte vector; most values need no other allocation.
 //!
 //! | value | text | JSON |
 //! |---|---|---|
@@ -35,7 +35,7 @@ pub struct Style {
     pub numeric: bool,
 }
 
-/// Returns the out type and map that display a field; structures have neither.
+/// Returns the out type and the map that a field is displayed with; structures have neither.
 fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     match &field.kind {
         FieldKind::Value { input, output, map } => {
@@ -45,8 +45,8 @@ fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     }
 }
 
-/// Returns the out type that applies: hexadecimal types stay hexadecimal unless their out type is
-/// for integers. Other values keep their out type.
+/// Returns the out type that applies to a value. Values of hexadecimal types are shown in
+/// hexadecimal unless their out type is for integers; other values keep their out type.
 #[inline]
 const fn effective_out_type(input: InType, output: OutType) -> OutType {
     match input {

@@ -18,8 +18,8 @@
 //!
 //! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one
 //! of `s S c C d i u x X o p`. Anything else after an exclamation mark is text, as in `Hello %1!`.
-//! A size prefix is accepted and ignored, because a field has its own size; `*` is not a width
-//! here, because it would count inserts differently from the field numbers.
+//! A size prefix is accepted and ignored, because a field has its own size. `*` is not a width
+//! here: the width would be an argument of its own, and arguments would no longer match fields.
 //!
 //! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the
 //! growth of the output; an insert that the caller cannot supply stays as written; no format pads
@@ -28,15 +28,14 @@
 //! The caller supplies the text of each insert; [`expand`](crate::expand) uses the fields of an
 //! event.
 //!
-//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at
-//! the end of the text, which the message compiler adds, are Observed in compiled message tables
-//! and cut.
+//! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). The line ends
+//! that the message compiler adds to a text are Observed in compiled message tables; they are cut.
 
 #[cfg(test)]
 mod tests;
 
-/// The size limit of an expanded message in bytes, since it may repeat a long insert very often.
-/// Longer messages are cut.
+/// The size of an expanded message, in bytes, at which expansion ends: a message may repeat a long
+/// insert very often.
 const MAX_EXPANDED_BYTES: usize = 1 << 20;
 
 /// A parsed message.
@@ -47,7 +46,7 @@ pub struct EventMessage {
     parts: Box<[MessagePart]>,
 }
 
-/// A piece of the text, from the end of the part before it to `end`.
+/// A piece of the text, from the end of the previous part to `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MessagePart {
     end: usize,
@@ -61,7 +60,7 @@ struct Insert {
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format. Appends the text of
-/// the insert, or returns false.
+/// the insert and returns true, or returns false.
 pub type InsertSupplier<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.
@@ -73,15 +72,15 @@ pub struct InsertFormat {
     pub width: u8,
     /// The smallest number of digits, or the largest number of characters of a text.
     pub precision: Option<u8>,
-    /// Pads on the right of the value.
+    /// Whether padding goes to the right of the value.
     pub is_left_aligned: bool,
-    /// Pads numbers with zeros.
+    /// Whether numbers are padded with zeros.
     pub has_zero_padding: bool,
-    /// Puts a plus sign before decimal numbers that are not negative.
+    /// Whether decimal numbers that are not negative get a plus sign.
     pub has_plus: bool,
-    /// Puts a space before decimal numbers that are not negative.
+    /// Whether decimal numbers that are not negative get a space in place of a sign.
     pub has_space: bool,
-    /// Puts `0x` before hexadecimal numbers other than 0, and `0` before octal ones.
+    /// Whether hexadecimal numbers other than 0 get the prefix `0x` or `0X`, and octal ones `0`.
     pub has_radix_prefix: bool,
 }
 
@@ -127,9 +126,9 @@ impl EventMessage {
             text.push_str(literal);
             if let Some((insert, after)) = Insert::parse(escape) {
                 end_part(&mut parts, &text, None);
-                let written = escape.len().saturating_sub(after.len());
+                let insert_length = escape.len().saturating_sub(after.len());
                 text.push('%');
-                text.push_str(escape.get(..written).unwrap_or_default());
+                text.push_str(escape.get(..insert_length).unwrap_or_default());
                 end_part(&mut parts, &text, Some(insert));
                 remaining = after;
                 continue;
@@ -144,7 +143,7 @@ impl EventMessage {
                 Some('t') => text.push('\t'),
                 Some('r') => text.push('\r'),
                 Some('b') => text.push(' '),
-                Some(other) => text.push(other),
+                Some(character) => text.push(character),
                 None => text.push('%'),
             }
             remaining = chars.as_str();
@@ -161,17 +160,17 @@ impl EventMessage {
     /// and the insert stays as written.
     pub fn expand(&self, out: &mut Vec<u8>, supplier: &mut InsertSupplier<'_>) {
         let mut start = 0;
-        let end = out.len().saturating_add(MAX_EXPANDED_BYTES);
+        let max_length = out.len().saturating_add(MAX_EXPANDED_BYTES);
         for part in &self.parts {
-            let before = out.len();
-            if before > end {
+            let length_before = out.len();
+            if length_before > max_length {
                 out.extend_from_slice("…".as_bytes());
                 return;
             }
             let is_supplied =
                 part.insert.as_ref().is_some_and(|i| supplier(usize::from(i.number), i.format.as_ref(), out));
             if !is_supplied {
-                out.truncate(before);
+                out.truncate(length_before);
                 out.extend_from_slice(self.text.get(start..part.end).unwrap_or_default().as_bytes());
             }
             start = part.end;
@@ -212,8 +211,9 @@ impl InsertFormat {
     /// Parses the text between two exclamation marks as a format.
     #[must_use]
     pub fn parse(format: &str) -> Option<Self> {
-        let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
-        let (flags, remaining) = format.split_at_checked(flags)?;
+        let without_flags = format.trim_start_matches(['-', '0', '+', ' ', '#']);
+        let flag_count = format.len().saturating_sub(without_flags.len());
+        let (flags, remaining) = format.split_at_checked(flag_count)?;
         let (width, remaining) = split_leading_number(remaining);
         let (precision, remaining) = match remaining.strip_prefix('.') {
             Some(remaining) => {
@@ -222,9 +222,9 @@ impl InsertFormat {
             }
             None => (None, remaining),
         };
-        let sized =
+        let after_size =
             ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| remaining.strip_prefix(size));
-        let conversion = match sized.unwrap_or(remaining) {
+        let conversion = match after_size.unwrap_or(remaining) {
             "s" | "S" => Conversion::Text,
             "c" | "C" => Conversion::Character,
             "d" | "i" => Conversion::Decimal,
@@ -312,16 +312,16 @@ impl InsertFormat {
         }
     }
 
-    /// Appends prefix and body. Zeros go between the two, spaces around them. Only numbers get
-    /// zeros: with the flag `0`, and without a precision or `-`.
+    /// Appends a prefix and a body with padding: zeros between the two, or spaces before or after
+    /// them. Only numbers with the flag `0`, without a precision and without `-`, get zeros.
     fn push_padded(&self, prefix: &str, body: &str, is_number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
         let has_zeros =
             is_number && self.has_zero_padding && !self.is_left_aligned && self.precision.is_none();
-        let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
-            if wanted {
-                out.resize(out.len().saturating_add(missing), with);
+        let fill_if = |is_needed: bool, byte: u8, out: &mut Vec<u8>| {
+            if is_needed {
+                out.resize(out.len().saturating_add(missing), byte);
             }
         };
         fill_if(!self.is_left_aligned && !has_zeros, b' ', out);
@@ -358,8 +358,8 @@ fn format_digits(
     buffer.get(start..).and_then(|digits| std::str::from_utf8(digits).ok()).unwrap_or_default()
 }
 
-/// Parses a decimal number at the start of a text, and returns the rest. Without digits the number
-/// is 0; numbers above 255 become 255.
+/// Parses a decimal number at the start of a text; returns the number and the text after it.
+/// Without digits the number is 0; numbers above 255 become 255.
 fn split_leading_number(text: &str) -> (u8, &str) {
     let remaining = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = text.strip_suffix(remaining).unwrap_or_default();

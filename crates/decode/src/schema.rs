@@ -272,15 +272,16 @@ impl Field {
     /// Returns the field with this map; structures have none.
     #[must_use]
     pub fn with_map(mut self, map: Option<Arc<ValueMap>>) -> Self {
-        if let FieldKind::Value { map: m, .. } = &mut self.kind {
-            *m = map;
+        if let FieldKind::Value { map: slot, .. } = &mut self.kind {
+            *slot = map;
         }
         self
     }
 }
 
 impl Schema {
-    /// Sets the fields and checks them. The first `top` fields are the payload in order.
+    /// Sets the fields and checks them. The first `top` fields are the top-level fields, in the
+    /// order of the payload.
     pub fn seal(mut self, mut fields: Vec<Field>, top: usize) -> Result<Self> {
         if fields.len() > MAX_FIELDS {
             return Err(Error::Schema("too many fields"));
@@ -288,41 +289,41 @@ impl Schema {
         if top > fields.len() {
             return Err(Error::Schema("more top-level fields than fields"));
         }
-        let mut depth = vec![0_usize; fields.len()];
+        let mut depths = vec![0_usize; fields.len()];
         let mut references = Vec::new();
         for (index, field) in fields.iter().enumerate() {
             if let FieldKind::Struct { first, members } = field.kind {
                 let (first, members) = (usize::from(first), usize::from(members));
-                let inner = depth.get(index).copied().unwrap_or(0).saturating_add(1);
+                let member_depth = depths.get(index).copied().unwrap_or(0).saturating_add(1);
                 // Members come after their structure, so depths are known in list order and cycles
                 // are impossible.
                 if first <= index || first < top || first.saturating_add(members) > fields.len() {
                     return Err(Error::Schema("structure members out of range"));
                 }
-                if inner > MAX_DEPTH {
+                if member_depth > MAX_DEPTH {
                     return Err(Error::Schema("structures nested too deeply"));
                 }
-                for d in depth.iter_mut().skip(first).take(members) {
+                for depth in depths.iter_mut().skip(first).take(members) {
                     // Shared members would describe a tree that is exponentially larger than its
                     // list.
-                    if *d != 0 {
+                    if *depth != 0 {
                         return Err(Error::Schema("structures share members"));
                     }
-                    *d = inner;
+                    *depth = member_depth;
                 }
             }
             references.extend(match field.count {
-                Count::Field(i) => Some(i),
+                Count::Field(index) => Some(index),
                 _ => None,
             });
             references.extend(match field.length {
-                Length::Field(i) => Some(i),
+                Length::Field(index) => Some(index),
                 _ => None,
             });
         }
         for index in references {
             match fields.get_mut(usize::from(index)) {
-                Some(f) if matches!(f.kind, FieldKind::Value { .. }) => f.referenced = true,
+                Some(field) if matches!(field.kind, FieldKind::Value { .. }) => field.referenced = true,
                 _ => return Err(Error::Schema("count or length refers to no value")),
             }
         }
@@ -352,7 +353,7 @@ impl Schema {
         &self.fields
     }
 
-    /// Returns the fields of the payload in order.
+    /// Returns the top-level fields, in the order of the payload.
     #[must_use]
     pub fn top(&self) -> &[Field] {
         self.fields.get(..self.top).unwrap_or_default()
@@ -369,8 +370,7 @@ impl Schema {
     /// the opcode.
     #[must_use]
     pub fn event_name(&self) -> Option<String> {
-        let n = &self.names;
-        match (&n.task, &n.opcode, &n.event) {
+        match (&self.names.task, &self.names.opcode, &self.names.event) {
             (Some(task), Some(opcode), _) if !opcode.is_empty() && !is_info(opcode) => {
                 Some(format!("{task}/{opcode}"))
             }
@@ -391,53 +391,54 @@ fn is_info(opcode: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn int(name: &str) -> Field {
+    fn int_field(name: &str) -> Field {
         Field::value(name, InType::UINT32, OutType::NULL)
     }
 
     #[test]
     fn members_must_come_after_their_structure() {
-        let outer = |first| Field::new("s", FieldKind::Struct { first, members: 1 });
-        assert!(Schema::default().seal(vec![outer(1), int("m")], 1).is_ok());
+        let structure_at = |first| Field::new("s", FieldKind::Struct { first, members: 1 });
+        assert!(Schema::default().seal(vec![structure_at(1), int_field("m")], 1).is_ok());
         assert!(
-            Schema::default().seal(vec![outer(0), int("m")], 1).is_err(),
+            Schema::default().seal(vec![structure_at(0), int_field("m")], 1).is_err(),
             "a structure must not contain itself"
         );
         assert!(
-            Schema::default().seal(vec![int("m"), outer(0)], 2).is_err(),
+            Schema::default().seal(vec![int_field("m"), structure_at(0)], 2).is_err(),
             "members must not come before the structure"
         );
         assert!(
-            Schema::default().seal(vec![outer(2), int("m")], 1).is_err(),
+            Schema::default().seal(vec![structure_at(2), int_field("m")], 1).is_err(),
             "members must not lie past the end"
         );
     }
 
     #[test]
     fn nesting_is_bounded() {
-        let chain = |n: u16| {
-            let mut fields: Vec<_> =
-                (0..n).map(|i| Field::new("s", FieldKind::Struct { first: i + 1, members: 1 })).collect();
-            fields.push(int("leaf"));
+        let seal_nested = |depth: u16| {
+            let structure = |index| Field::new("s", FieldKind::Struct { first: index + 1, members: 1 });
+            let mut fields: Vec<_> = (0..depth).map(structure).collect();
+            fields.push(int_field("leaf"));
             Schema::default().seal(fields, 1)
         };
-        assert!(chain(8).is_ok());
-        assert!(chain(9).is_err());
+        assert!(seal_nested(8).is_ok());
+        assert!(seal_nested(9).is_err());
     }
 
     #[test]
     fn structures_cannot_share_members() {
-        let s = |first, members| Field::new("s", FieldKind::Struct { first, members });
-        assert!(Schema::default().seal(vec![s(2, 1), s(3, 1), int("a"), int("b")], 2).is_ok());
-        assert!(Schema::default().seal(vec![s(2, 2), s(3, 1), int("a"), int("b")], 2).is_err());
-        assert!(Schema::default().seal(vec![s(2, 1), s(2, 1), int("a")], 2).is_err());
+        let structure = |first, members| Field::new("s", FieldKind::Struct { first, members });
+        let is_valid = |fields, top| Schema::default().seal(fields, top).is_ok();
+        assert!(is_valid(vec![structure(2, 1), structure(3, 1), int_field("a"), int_field("b")], 2));
+        assert!(!is_valid(vec![structure(2, 2), structure(3, 1), int_field("a"), int_field("b")], 2));
+        assert!(!is_valid(vec![structure(2, 1), structure(2, 1), int_field("a")], 2));
     }
 
     #[test]
     fn references_must_name_an_existing_field() {
-        let counted_by = |i| int("a").with_count(Count::Field(i));
-        let sealed = Schema::default().seal(vec![int("n"), counted_by(0)], 2).unwrap();
+        let counted_by = |i| int_field("a").with_count(Count::Field(i));
+        let sealed = Schema::default().seal(vec![int_field("n"), counted_by(0)], 2).unwrap();
         assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);
-        assert!(Schema::default().seal(vec![int("n"), counted_by(2)], 2).is_err());
+        assert!(Schema::default().seal(vec![int_field("n"), counted_by(2)], 2).is_err());
     }
 }

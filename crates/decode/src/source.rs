@@ -63,7 +63,8 @@ use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
 use tracked::TrackedFiles;
 
-/// The most fields in the manifests and embedded schemas of a trace.
+/// The most fields in the manifests and embedded schemas of a trace, and the most results of
+/// lookups by one kind of key that a decoder keeps.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that may be derived from schemas of files and traces. The events of a complete
@@ -96,7 +97,7 @@ pub struct AddedFormats {
     pub warnings: Vec<(usize, &'static str)>,
 }
 
-/// The location of an event's schema in a decoder, and the payload it describes.
+/// The location of an event's schema in a decoder, and the payload that the schema describes.
 #[derive(Clone, Copy, Debug)]
 pub struct LocatedSchema<'p> {
     slot: SchemaSlot,
@@ -213,9 +214,9 @@ impl Decoder {
     }
 
     fn add_candidate(&mut self, provider: Guid, id: u16, candidate: SchemaCandidate) {
-        let list = self.events.entry((provider, id)).or_default();
-        list.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
-        list.push(candidate);
+        let candidates = self.events.entry((provider, id)).or_default();
+        candidates.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
+        candidates.push(candidate);
         self.resolved.clear();
     }
 
@@ -231,9 +232,8 @@ impl Decoder {
         &'d mut self,
         event: &LookupEvent<'p>,
     ) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
-        let stored_or = |id: Option<u32>, otherwise| {
-            id.map(|id| LocatedSchema { slot: SchemaSlot::Stored(id), payload: event.payload })
-                .ok_or(otherwise)
+        let stored_or = |id: Option<u32>, error| {
+            id.map(|id| LocatedSchema { slot: SchemaSlot::Stored(id), payload: event.payload }).ok_or(error)
         };
         let located = match (event.kind, event.metadata) {
             (LookupKind::Described, Some(metadata)) => {
@@ -242,8 +242,8 @@ impl Decoder {
             }
             (LookupKind::Described, None) => self.locate_manifest_event(event)?,
             (LookupKind::Classic, _) => {
-                let d = &event.descriptor;
-                stored_or(self.find_classic(event.provider, d.opcode, d.version), Undecoded::NoSchema)?
+                let EventDescriptor { opcode, version, .. } = event.descriptor;
+                stored_or(self.find_classic(event.provider, opcode, version), Undecoded::NoSchema)?
             }
             (LookupKind::Message, _) => {
                 let id = self.messages.get(&(event.provider, event.descriptor.id)).copied();
@@ -279,8 +279,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the schema of a self-describing event whose metadata repeats that of a recent event.
-    /// Most events take this path, so all of it is inlined.
+    /// Returns the index of the schema of a self-describing event whose metadata repeats that of a
+    /// recent event. Most events take this path, so all of it is inlined.
     #[inline(always)]
     fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
         let has_sound_items = record.family() == Family::Event && !record.items_damaged();
@@ -327,23 +327,23 @@ impl Decoder {
     }
 
     fn locate_manifest_event<'p>(&mut self, event: &LookupEvent<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
-        let (d, payload) = (&event.descriptor, event.payload);
+        let (descriptor, payload) = (&event.descriptor, event.payload);
         let located = |slot| Ok(LocatedSchema { slot, payload });
-        if d.is_manifest_chunk() {
+        if descriptor.is_manifest_chunk() {
             return located(SchemaSlot::ManifestChunk);
         }
-        let id = self.find_manifest_schema(event.provider, d).or_else(|| {
+        let id = self.find_manifest_schema(event.provider, descriptor).or_else(|| {
             // Manifests may list the events of a provider under its decode GUID, or under the GUID
             // that sessions enable.
-            let decode = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
-            decode
-                .and_then(|g| self.find_manifest_schema(g, d))
-                .or_else(|| event.control.and_then(|g| self.find_manifest_schema(g, d)))
+            let decode_guid = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
+            decode_guid
+                .and_then(|guid| self.find_manifest_schema(guid, descriptor))
+                .or_else(|| event.control.and_then(|guid| self.find_manifest_schema(guid, descriptor)))
         });
         if let Some(id) = id {
             return located(SchemaSlot::Stored(id));
         }
-        if d.channel == CHANNEL_TRACELOGGING
+        if descriptor.channel == CHANNEL_TRACELOGGING
             && let Some((traits, metadata, data)) = split_metadata_payload(payload)
         {
             let index = self.self_described.find(event.provider, Some(traits), metadata)?;
@@ -355,12 +355,13 @@ impl Decoder {
         Err(Undecoded::NoSchema)
     }
 
-    fn find_manifest_schema(&mut self, provider: Guid, d: &EventDescriptor) -> Option<u32> {
-        let key = (provider, d.id, d.version);
+    fn find_manifest_schema(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Option<u32> {
+        let EventDescriptor { id, version, .. } = *descriptor;
+        let key = (provider, id, version);
         if let Some(schema) = self.resolved.get(&key) {
             return *schema;
         }
-        let best = self.events.get(&(provider, d.id)).and_then(|list| choose_schema(list, d.version));
+        let best = self.events.get(&(provider, id)).and_then(|candidates| choose_schema(candidates, version));
         self.resolved.insert(key, best);
         if self.resolved.len() > MAX_KEPT_FIELDS {
             self.resolved.clear();
@@ -369,8 +370,8 @@ impl Decoder {
     }
 
     fn find_classic_record(&mut self, record: &Record<'_>) -> Option<u32> {
-        let d = record.descriptor();
-        self.find_classic(record.provider(), d.opcode, d.version)
+        let descriptor = record.descriptor();
+        self.find_classic(record.provider(), descriptor.opcode, descriptor.version)
     }
 
     fn find_classic(&mut self, class: Guid, opcode: u8, version: u8) -> Option<u32> {
@@ -385,8 +386,8 @@ impl Decoder {
         id
     }
 
-    /// Returns the kernel schema of a version. Versions that share a layout share its schema,
-    /// because a hostile trace may claim all of them.
+    /// Returns the index of the kernel schema of a version. Versions with the same layout share one
+    /// schema, so a hostile trace that uses every version number creates no more schemas.
     fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
         let layout_key = (*class, opcode, shape.version);

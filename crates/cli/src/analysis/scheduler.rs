@@ -114,9 +114,9 @@ impl<S> Scheduler<S> {
         for thread in [switch.old, switch.new] {
             self.remove_from_other_cpu(thread, switch.cpu);
         }
-        let before = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
-        let old = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
-        if let Some(unexpected) = before.filter(|running| running.thread != switch.old) {
+        let previous = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
+        let old = previous.filter(|running| running.thread == switch.old && switch.old != NO_ID);
+        if let Some(unexpected) = previous.filter(|running| running.thread != switch.old) {
             self.gaps += 1;
             // The switch away from this thread is missing, so its state is unknown.
             self.threads.remove(&unexpected.thread);

@@ -27,7 +27,7 @@ use crate::traces::{ReadSummary, TraceSet, read_records};
 
 /// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
-/// The profile source of samples.
+/// The profile source of the sampling timer.
 const TIMER_SOURCE: u64 = 0;
 
 /// The events that a report needs.
@@ -153,8 +153,9 @@ impl Analysis {
     /// Returns the number of buffers in the truncated files and the number that their headers
     /// count; `None` if no file is truncated.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
-        let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
-        all.map(|(written, present)| (present, written))
+        let per_file = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
+        per_file
+            .map(|(written, present)| (present, written))
             .reduce(|a, b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
     }
 
@@ -283,16 +284,16 @@ impl RecordConverter<'_> {
         record: &Record<'_>,
         decoder: &mut Decoder,
     ) -> Option<Occurrence> {
-        let found = decoder.find(record).ok()?;
+        let schema = decoder.find(record).ok()?;
         if hook != hook::SAMPLED_PROFILE {
             let [source, interval] =
-                read_numbers(&mut self.walker, record, &found, ["Source", "NewInterval"]);
+                read_numbers(&mut self.walker, record, &schema, ["Source", "NewInterval"]);
             return interval
                 .filter(|interval| source == Some(TIMER_SOURCE) && *interval > 0)
                 .map(Occurrence::Interval);
         }
         let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
-        let [address, thread, count, flags] = read_numbers(&mut self.walker, record, &found, names);
+        let [address, thread, count, flags] = read_numbers(&mut self.walker, record, &schema, names);
         let thread = u32::try_from(thread?).ok()?;
         let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
         Some(Occurrence::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
@@ -304,13 +305,13 @@ impl RecordConverter<'_> {
         record: &Record<'_>,
         decoder: &mut Decoder,
     ) -> Option<Occurrence> {
-        let found = decoder.find(record).ok()?;
+        let schema = decoder.find(record).ok()?;
         if hook == hook::READY_THREAD {
-            let [thread] = read_numbers(&mut self.walker, record, &found, ["ThreadId"]);
+            let [thread] = read_numbers(&mut self.walker, record, &schema, ["ThreadId"]);
             return Some(Occurrence::Ready { thread: u32::try_from(thread?).ok()? });
         }
         let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
-        let [new, old, state, reason] = read_numbers(&mut self.walker, record, &found, names);
+        let [new, old, state, reason] = read_numbers(&mut self.walker, record, &schema, names);
         let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
         Some(Occurrence::Switch(ContextSwitch {
             cpu: record.cpu(),
@@ -328,9 +329,9 @@ impl RecordConverter<'_> {
         facts: &TraceFacts,
         decoder: &mut Decoder,
     ) -> Option<Occurrence> {
-        let found = decoder.find(record).ok()?;
+        let schema = decoder.find(record).ok()?;
         let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId", "FileObject"];
-        let [disk, bytes, ticks, thread, key] = read_numbers(&mut self.walker, record, &found, names);
+        let [disk, bytes, ticks, thread, key] = read_numbers(&mut self.walker, record, &schema, names);
         let operation = match hook {
             hook::DISK_READ | hook::OPTICAL_READ => "read",
             hook::DISK_WRITE | hook::OPTICAL_WRITE => "write",

@@ -1,5 +1,5 @@
-//! Facts of a trace. A first pass gathers them, because rundown events, stack definitions and file
-//! names may be at the end of the trace.
+//! Names, threads, symbols and stack definitions of a trace. A first pass over the trace gathers
+//! them, because the events that contain them may be at the end of the trace.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl TraceFacts {
         }
     }
 
-    /// Learns from a record. Does not pass schema records to the decoder.
+    /// Gathers the facts that a record contains. Does not pass schema records to the decoder.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);
@@ -50,13 +50,13 @@ impl TraceFacts {
         let names = [&mut self.files, &mut self.threads, &mut self.disks];
         let mut matching = names.into_iter().find(|names| names.is_informative(record));
         if (is_actor_event || matching.is_some())
-            && let Ok(found) = decoder.find(record)
+            && let Ok(schema) = decoder.find(record)
         {
             if is_actor_event {
-                self.actors.observe(record, &found);
+                self.actors.observe(record, &schema);
             }
             if let Some(names) = &mut matching {
-                names.observe(record, &found);
+                names.observe(record, &schema);
             }
         }
     }

@@ -165,8 +165,8 @@ impl StackTree {
     }
 
     /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
-    /// of other nodes. The other children of a node are merged into one `(other)` at the end. Nodes
-    /// without weight are left out.
+    /// of other nodes. The other children of each node are merged into one `(other)` node at the
+    /// end of the list. Nodes without weight are left out.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();
         let mut by_weight: Vec<usize> =
@@ -240,7 +240,9 @@ mod tests {
         let (shown, left_out) = tree.heaviest_nodes(99);
         let rows: Vec<_> = shown
             .iter()
-            .map(|n| (functions.get(n.function).label(), n.parent, n.own_weight, n.total_weight))
+            .map(|node| {
+                (functions.get(node.function).label(), node.parent, node.own_weight, node.total_weight)
+            })
             .collect();
         let row = |name: &str, parent, own, total| (name.to_owned(), parent, own, total);
         let expected = [

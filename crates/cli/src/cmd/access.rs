@@ -171,11 +171,11 @@ fn remove(options: &AccessRemoveArgs) -> Result<CommandOutcome> {
 
 /// Connects to a running daemon; prints a message if none runs.
 fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
-    let found = sessions::find_daemon(daemon_choice)?;
-    if found.is_none() {
+    let controller = sessions::find_daemon(daemon_choice)?;
+    if controller.is_none() {
         eprintln!("no daemon is running (weir daemon --system or its service starts the system's)");
     }
-    Ok(found)
+    Ok(controller)
 }
 
 fn list(options: &AccessListArgs) -> Result<CommandOutcome> {

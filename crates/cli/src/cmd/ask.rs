@@ -106,18 +106,18 @@ fn format_context(class: InfoClass) -> String {
     format!("cannot query {} ({})", class.name(), class.number())
 }
 
-fn format_objects(all: &[(InfoClass, ClassAnswer)]) -> String {
+fn format_objects(answers: &[(InfoClass, ClassAnswer)]) -> String {
     let format_object = |(class, answer): &(InfoClass, ClassAnswer)| {
         let mut object = JsonObject::new();
         object.number("class", class.number()).text("name", class.name()).raw("answer", &answer.json);
         object.finish() + "\n"
     };
-    all.iter().map(format_object).collect()
+    answers.iter().map(format_object).collect()
 }
 
-fn format_page(all: &[(InfoClass, ClassAnswer)]) -> String {
+fn format_page(answers: &[(InfoClass, ClassAnswer)]) -> String {
     let mut rows = vec![["Class", "Name", "Answer"].map(str::to_owned)];
-    for (class, answer) in all {
+    for (class, answer) in answers {
         let mut lines = answer.lines.iter().map(|line| escape(line));
         let first = lines.next().unwrap_or_else(|| "none".to_owned());
         rows.push([class.number().to_string(), class.name().to_owned(), first]);
@@ -209,7 +209,7 @@ fn query_intervals(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
     let Answer::ProfileSourceList(sources) = send_query(Query::ProfileSourceList)? else {
         return Ok(ClassAnswer::from_list([]));
     };
-    let mut all = Vec::new();
+    let mut intervals = Vec::new();
     for source in sources.iter().filter(|source| source.source < FIRST_MACHINE_SPECIFIC_SOURCE) {
         let Answer::SampledProfileInterval(sampled) =
             send_query(Query::SampledProfileInterval(source.source))?
@@ -231,17 +231,17 @@ fn query_intervals(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
             .number("source", sampled.source)
             .text("name", &source.description)
             .number("interval", sampled.interval);
-        all.push((
+        intervals.push((
             format!("{} {}: every {interval_text}", sampled.source, source.description),
             object.finish(),
         ));
     }
-    Ok(ClassAnswer::from_list(all))
+    Ok(ClassAnswer::from_list(intervals))
 }
 
 /// Queries the counter owners of each processor, until a processor does not exist.
 fn query_counter_owners(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
-    let mut all = Vec::new();
+    let mut processors = Vec::new();
     for processor in 0..MAX_PROCESSORS {
         let owners = match send_query(Query::PmcCounterOwners(processor)) {
             Ok(Answer::PmcCounterOwners { owners, .. }) => owners,
@@ -252,6 +252,7 @@ fn query_counter_owners(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
         let words: Vec<&str> = owners
             .iter()
             .map(|owner| match owner.kind {
+                // Values of ETW_PMC_COUNTER_OWNER_TYPE.
                 0 => "free",
                 1 => "taken",
                 2 => "tagged",
@@ -265,15 +266,15 @@ fn query_counter_owners(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
         let mut object = JsonObject::new();
         object.number("processor", processor);
         object.raw("owners", &json_array(words.iter().map(|word| format!("\"{word}\""))));
-        all.push((line, object.finish()));
+        processors.push((line, object.finish()));
     }
-    Ok(ClassAnswer::from_list(all))
+    Ok(ClassAnswer::from_list(processors))
 }
 
 /// Returns the provider groups that a provider has joined or a session has enabled.
 fn query_groups(daemon: Option<&mut Controller>) -> Result<ClassAnswer, Error> {
-    let all = daemon.map_or(Ok(Vec::new()), Controller::providers)?;
+    let providers = daemon.map_or(Ok(Vec::new()), Controller::providers)?;
     let groups: Vec<Guid> =
-        all.iter().filter(|provider| provider.is_group).map(|provider| provider.guid).collect();
+        providers.iter().filter(|provider| provider.is_group).map(|provider| provider.guid).collect();
     Ok(ClassAnswer::from_guids(&groups))
 }

@@ -51,17 +51,18 @@ fn open_autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
 
 fn add(options: &AddAutologger) -> Result<()> {
     let runtime = find_runtime_dir(options.daemon_choice)?;
-    let all = open_autologgers(&runtime)?;
+    let autologgers = open_autologgers(&runtime)?;
     let definition = build_definition(options)?;
-    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape(&options.name)))?;
+    let notes =
+        autologgers.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape(&options.name)))?;
     for note in notes {
         eprintln!("warning: {}", escape(&note.0));
     }
-    let file = all.file(&definition.name);
+    let file = autologgers.file(&definition.name);
     if !options.force && file.symlink_metadata().is_ok() {
         bail!("autologger {} exists already: --force replaces it", escape(&options.name));
     }
-    all.put(&definition).with_context(|| format!("cannot write {}", escape_path(&file)))?;
+    autologgers.put(&definition).with_context(|| format!("cannot write {}", escape_path(&file)))?;
     eprintln!("autologger {} is defined in {}", escape(&options.name), escape_path(&file));
     if options.off {
         eprintln!(
@@ -69,7 +70,7 @@ fn add(options: &AddAutologger) -> Result<()> {
         );
         return Ok(());
     }
-    if let Some(log) = all.log_file(&definition) {
+    if let Some(log) = autologgers.log_file(&definition) {
         eprintln!("its next start writes {}", escape_path(&log));
     }
     eprintln!("{}", activation_hint(options.daemon_choice, &runtime));
@@ -95,7 +96,7 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
 }
 
 fn build_definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
-    // The GUID depends only on the name, so that replacing a definition keeps it.
+    // The GUID depends only on the name, so that it stays the same when a definition is replaced.
     let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
     let mut definition = AutologgerDefinition::new(&options.name, guid);
     definition.start = !options.off;
@@ -183,11 +184,11 @@ fn mode_bits(options: &AddAutologger) -> u32 {
 }
 
 fn remove(options: &NamedAutologger) -> Result<()> {
-    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
-    let file = all.file(&options.name);
-    let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
+    let autologgers = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
+    let file = autologgers.file(&options.name);
+    let mode = autologgers.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
     let is_removed =
-        all.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
+        autologgers.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
     if !is_removed {
         return Err(not_found_error(&options.name));
     }
@@ -206,16 +207,17 @@ fn not_found_error(name: &str) -> anyhow::Error {
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
-    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
-    let file = all.file(&options.name);
-    let found = all.get(&options.name).map_err(|error| anyhow!("{}: {error}", escape_path(&file)))?;
-    let definition = found.ok_or_else(|| not_found_error(&options.name))?;
-    let state = all.state(&options.name);
+    let autologgers = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
+    let file = autologgers.file(&options.name);
+    let definition =
+        autologgers.get(&options.name).map_err(|error| anyhow!("{}: {error}", escape_path(&file)))?;
+    let definition = definition.ok_or_else(|| not_found_error(&options.name))?;
+    let state = autologgers.state(&options.name);
     let mut text = format!("# {}\n# last start: {}\n", escape_path(&file), format_last_start(&state));
     for (provider, status) in &state.refused {
         text.push_str(&format!("# {} was not enabled: {}\n", escape(provider), format_status(*status)));
     }
-    if let Some(log) = all.log_file(&definition) {
+    if let Some(log) = autologgers.log_file(&definition) {
         text.push_str(&format!("# next log: {}\n", escape_path(&log)));
     }
     text.push_str(&definition.to_text());
@@ -231,24 +233,25 @@ fn format_last_start(state: &AutologgerState) -> String {
 }
 
 fn list(options: &ListAutologgers) -> Result<()> {
-    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
-    let names = all.names().map_err(|error| anyhow!("{error}"))?;
+    let autologgers = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
+    let names = autologgers.names().map_err(|error| anyhow!("{error}"))?;
     if options.json {
-        return print_text(&join_lines(names.iter().map(|name| format_json(&all, name))));
+        return print_text(&join_lines(names.iter().map(|name| format_json(&autologgers, name))));
     }
     if names.is_empty() {
-        let folder = all.file("x").parent().map(Path::to_owned).unwrap_or_default();
+        let folder = autologgers.file("x").parent().map(Path::to_owned).unwrap_or_default();
         eprintln!("no autologger in {} (weir autologger add creates one)", escape_path(&folder));
         return Ok(());
     }
     let mut rows =
         vec![["AUTOLOGGER", "START", "LAST START", "MODE", "NEXT LOG", "PROVIDERS"].map(str::to_owned)];
     for name in &names {
-        let state = format_last_start(&all.state(name));
-        match all.get(name) {
+        let state = format_last_start(&autologgers.state(name));
+        match autologgers.get(name) {
             Ok(Some(definition)) => {
                 let definition = correct_definition(definition);
-                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| escape_path(&log));
+                let log =
+                    autologgers.log_file(&definition).map_or_else(|| "-".to_owned(), |log| escape_path(&log));
                 let providers: Vec<_> =
                     definition.providers.iter().map(|provider| escape(&provider.heading)).collect();
                 let start = if definition.start { "yes" } else { "no" }.to_owned();
@@ -263,7 +266,11 @@ fn list(options: &ListAutologgers) -> Result<()> {
             }
             Ok(None) => {}
             Err(error) => {
-                eprintln!("warning: {}: {}", escape_path(&all.file(name)), escape(&error.to_string()));
+                eprintln!(
+                    "warning: {}: {}",
+                    escape_path(&autologgers.file(name)),
+                    escape(&error.to_string())
+                );
                 rows.push([escape(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
             }
         }
@@ -277,17 +284,19 @@ fn correct_definition(mut definition: AutologgerDefinition) -> AutologgerDefinit
     definition
 }
 
-fn format_json(all: &Autologgers, name: &str) -> String {
-    let state = all.state(name);
+fn format_json(autologgers: &Autologgers, name: &str) -> String {
+    let state = autologgers.state(name);
     let mut object = JsonObject::new();
-    object.text("name", name).text("file", &all.file(name).to_string_lossy());
+    object.text("name", name).text("file", &autologgers.file(name).to_string_lossy());
     match state.status {
         Some(status) => object.number("status", status),
         None => object.raw("status", "null"),
     };
     object.number("file_counter", state.file_counter);
-    match all.get(name) {
-        Ok(Some(definition)) => put_definition(all, &correct_definition(definition), &state, &mut object),
+    match autologgers.get(name) {
+        Ok(Some(definition)) => {
+            put_definition(autologgers, &correct_definition(definition), &state, &mut object)
+        }
         Ok(None) => {}
         Err(error) => drop(object.text("wrong", &error.to_string())),
     }
@@ -295,7 +304,7 @@ fn format_json(all: &Autologgers, name: &str) -> String {
 }
 
 fn put_definition(
-    all: &Autologgers,
+    autologgers: &Autologgers,
     definition: &AutologgerDefinition,
     state: &AutologgerState,
     object: &mut JsonObject,
@@ -314,7 +323,7 @@ fn put_definition(
             .number("status", refused.map_or(0, |refusal| refusal.1));
         object.finish()
     });
-    let log = all.log_file(definition).map(|log| log.to_string_lossy().into_owned());
+    let log = autologgers.log_file(definition).map(|log| log.to_string_lossy().into_owned());
     object
         .raw("start", &definition.start.to_string())
         .text("guid", &definition.guid.to_string())

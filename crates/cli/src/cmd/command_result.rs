@@ -24,7 +24,8 @@ use crate::text::{JsonObject, json_array};
 #[derive(Debug, Default)]
 pub(super) struct CommandResult {
     pub(super) outcome: CommandOutcome,
-    /// A failure that leaves a session to report, such as a log file that no longer exists.
+    /// A failure after which there is still a session to report, such as a log file that no longer
+    /// exists.
     pub(super) failure: Option<anyhow::Error>,
     /// The session after the command; if the session has ended, its final state.
     pub(super) session: Option<(SessionSummary, SessionState)>,

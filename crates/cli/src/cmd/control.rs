@@ -47,7 +47,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
 /// Runs `weir query`. With `--json` it prints one object: the session, or the error.
 pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
     let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
-        Ok(found) => found,
+        Ok(connection) => connection,
         Err(error) => return command_result::print_result(options.json, Err(error)),
     };
     match session.query() {

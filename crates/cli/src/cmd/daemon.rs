@@ -66,7 +66,8 @@ fn find_runtime_dir(options: &DaemonArgs) -> Result<RuntimeDir> {
 }
 
 /// Moves this process to a new process session (`setsid`) without a terminal, and redirects its
-/// standard streams to `/dev/null`. Returns `false` if a child process runs the daemon instead.
+/// standard streams to `/dev/null`, except a standard error that is a regular file. Returns `false`
+/// if a child process runs the daemon instead.
 fn detach() -> Result<bool> {
     if rustix::process::setsid().is_err() {
         // `setsid` fails for a process group leader. A child is not a group leader.
@@ -77,8 +78,8 @@ fn detach() -> Result<bool> {
         child.spawn().context("cannot start the daemon")?;
         return Ok(false);
     }
-    // A process that waits for the end of this output must not wait for the daemon. Output to a log
-    // file is kept, because no process waits for the end of a file.
+    // A process that reads this process's output to its end must not wait for the daemon. Output to
+    // a log file is kept, because no process waits for the end of a file.
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

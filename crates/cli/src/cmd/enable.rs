@@ -39,33 +39,33 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     Ok(CommandResult::for_providers(requests))
 }
 
-/// Returns names and GUIDs of the providers that a session enables, both the names in the enables
-/// and the registered names. If an enable uses the hash of a name as GUID, the other providers that
-/// it reaches by this name are left out.
+/// Returns names and GUIDs of the providers that a session enables: the names in the enables, and
+/// the registered names. An enable by name has the hash of the name as GUID and also reaches
+/// registrations of that name with other GUIDs. The other GUIDs are left out.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
-    let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
+    let (Ok(session), Ok(providers)) = (session.query(), controller.providers()) else {
         return Vec::new();
     };
-    let enables = all.iter().flat_map(|provider| {
+    let enables = providers.iter().flat_map(|provider| {
         provider.sessions.iter().chain(&provider.private_sessions).map(move |enable| (provider, enable))
     });
-    let of_session: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
+    let session_enables: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
     let is_by_name =
         |provider: &ProviderInfo, enable: &ProviderEnable| provider.guid.is_hash_of(&enable.name);
-    let by_name: BTreeSet<Guid> = of_session
+    let guids_from_names: BTreeSet<Guid> = session_enables
         .iter()
         .filter(|(provider, enable)| is_by_name(provider, enable))
         .map(|(provider, _)| provider.guid)
         .collect();
     let is_reached_by_name = |provider: &ProviderInfo| {
-        !by_name.contains(&provider.guid)
+        !guids_from_names.contains(&provider.guid)
             && !provider.pids.is_empty()
-            && by_name.contains(&Guid::from_provider_name(&provider.name))
+            && guids_from_names.contains(&Guid::from_provider_name(&provider.name))
     };
-    let named = of_session.iter().filter(|(provider, _)| !is_reached_by_name(provider));
-    let named =
-        named.flat_map(|(provider, enable)| [(&enable.name, provider.guid), (&provider.name, provider.guid)]);
-    named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
+    let listed = session_enables.iter().filter(|(provider, _)| !is_reached_by_name(provider));
+    let listed = listed
+        .flat_map(|(provider, enable)| [(&enable.name, provider.guid), (&provider.name, provider.guid)]);
+    listed.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
 pub(super) fn disable(options: &SessionProviderArgs) -> Result<CommandResult> {
@@ -112,13 +112,14 @@ fn send_request(
 /// unknown.
 fn is_enabled(controller: &mut Controller, session: &Session, request: &EnableRequest) -> Option<bool> {
     let session = session.query().ok()?;
-    let all = controller.providers().ok()?;
+    let providers = controller.providers().ok()?;
     let is_group = request.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let entry = all.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
+    let entry =
+        providers.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
     let is_its_group = |provider: &&ProviderInfo| {
         provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.guid))
     };
-    let its_groups = all.iter().filter(is_its_group);
+    let its_groups = providers.iter().filter(is_its_group);
     let mut enables = entry
         .into_iter()
         .chain(its_groups)

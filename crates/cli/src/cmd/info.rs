@@ -133,8 +133,8 @@ fn name_or_placeholder(name: &str) -> String {
 fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
     let [major, minor, ..] = header.versions;
     let system = match system_name {
-        // Windows writes its build string to the event, starting with a number. Other systems write
-        // a name, and their header has no true version.
+        // The build string that Windows writes starts with a number. Other systems write their
+        // name, and the version in their header is not theirs.
         Some(name) if name.starts_with(char::is_alphabetic) => escape(name),
         _ => format!("Windows {major}.{minor} build {}", header.provider_version),
     };

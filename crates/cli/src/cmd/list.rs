@@ -41,17 +41,17 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
 /// Returns the running sessions, then the sessions that ended by themselves and were not started
 /// again.
 fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, SessionState)>> {
-    let mut all: Vec<_> =
+    let mut sessions: Vec<_> =
         controller.sessions()?.into_iter().map(|summary| (summary, SessionState::Running)).collect();
     for ended in controller.ended_sessions()? {
         let has_same_name =
             |summary: &SessionSummary| summary.name.to_lowercase() == ended.name.to_lowercase();
         let ended_by_itself = ended.end_status.is_some() || is_at_limit(&ended);
-        if ended_by_itself && !all.iter().any(|(summary, _)| has_same_name(summary)) {
-            all.push((ended, SessionState::Ended));
+        if ended_by_itself && !sessions.iter().any(|(summary, _)| has_same_name(summary)) {
+            sessions.push((ended, SessionState::Ended));
         }
     }
-    Ok(all)
+    Ok(sessions)
 }
 
 /// Follows the number of lost events if further events were lost that could not be counted.

@@ -123,8 +123,8 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         command_status: None,
         has_command,
     };
-    let end = recording.wait_until_done()?;
-    recording.finish(end, events)
+    let end_reason = recording.wait_until_done()?;
+    recording.finish(end_reason, events)
 }
 
 /// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
@@ -184,30 +184,30 @@ impl Recording<'_> {
         // The command may use the terminal, so no counter is shown.
         let recording_line = RecordingLine::new(!self.has_command);
         let mut deadline = self.options.duration.and_then(|d| Instant::now().checked_add(d));
-        let mut end = EndReason::Done;
+        let mut end_reason = EndReason::Done;
         loop {
             let timeout = deadline.map_or(POLL_INTERVAL, |d| d.saturating_duration_since(Instant::now()));
             match self.incoming.recv_timeout(timeout.min(POLL_INTERVAL)) {
-                Ok(RecordingEvent::Interrupt) if end == EndReason::Interrupted => {
+                Ok(RecordingEvent::Interrupt) if end_reason == EndReason::Interrupted => {
                     return Ok(EndReason::InterruptedTwice);
                 }
                 Ok(RecordingEvent::Interrupt) if !self.has_command => return Ok(EndReason::Interrupted),
                 Ok(RecordingEvent::Interrupt) => {
                     // The terminal sent SIGINT to the command as well. Its remaining events belong
                     // to the trace.
-                    end = EndReason::Interrupted;
+                    end_reason = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
                 Ok(RecordingEvent::CommandEnded(status)) => {
                     self.command_status = Some(status.context("cannot wait for the command")?);
-                    return Ok(end);
+                    return Ok(end_reason);
                 }
                 Ok(RecordingEvent::SessionStopped(_)) | Err(RecvTimeoutError::Disconnected) => {
-                    return Ok(end);
+                    return Ok(end_reason);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if deadline.is_some_and(|d| Instant::now() >= d) || !self.should_continue()? {
-                        return Ok(end);
+                        return Ok(end_reason);
                     }
                     recording_line.show_counters(&self.last_summary);
                 }
@@ -239,9 +239,12 @@ impl Recording<'_> {
     }
 
     /// Stops the session, prints a summary and returns the exit status.
-    fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
+    fn finish(mut self, end_reason: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         if let Some(mut session) = self.session.take() {
-            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_released() {
+            if end_reason != EndReason::InterruptedTwice
+                && !self.has_container_warning
+                && !session.is_released()
+            {
                 // The session is stopped even if this request fails.
                 let _ = sessions::warn_of_left_out_processes(
                     session.controller(),
@@ -255,9 +258,9 @@ impl Recording<'_> {
         }
         // The command may use the terminal.
         let is_command_running = self.has_command && self.command_status.is_none();
-        let waiting =
-            (end != EndReason::InterruptedTwice && !is_command_running).then(|| WaitLine::new("stopping"));
-        let session_end = self.wait_for_end(end);
+        let waiting = (end_reason != EndReason::InterruptedTwice && !is_command_running)
+            .then(|| WaitLine::new("stopping"));
+        let session_end = self.wait_for_end(end_reason);
         drop(waiting);
         let Some(session_end) = session_end? else {
             eprintln!("exited at once; the daemon finalises the file");
@@ -298,10 +301,10 @@ impl Recording<'_> {
 
     /// Waits for the end of the session and of the command; after Ctrl-C, only of the session.
     /// Returns `None` if weir should exit at once.
-    fn wait_for_end(&mut self, end: EndReason) -> Result<Option<SessionEnd>> {
-        let mut is_interrupted = end != EndReason::Done;
+    fn wait_for_end(&mut self, end_reason: EndReason) -> Result<Option<SessionEnd>> {
+        let mut is_interrupted = end_reason != EndReason::Done;
         let mut deadline =
-            (end == EndReason::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
+            (end_reason == EndReason::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
         let mut stopped = None;
         while stopped.is_none() || (self.has_command && self.command_status.is_none() && !is_interrupted) {
             let timeout =
@@ -329,7 +332,7 @@ fn describe_daemon_end(socket: &Path, file: &Path) -> String {
     let events =
         sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", format_count(n, "event")));
     let name = escape_path(file);
-    let file = match sessions::finalised_time(file) {
+    let file_text = match sessions::finalised_time(file) {
         Some(_) => format!("it finalised {name}{events} before that"),
         None => {
             format!(
@@ -338,7 +341,7 @@ fn describe_daemon_end(socket: &Path, file: &Path) -> String {
             )
         }
     };
-    format!("the daemon at {} has ended; {file}", escape_path(socket))
+    format!("the daemon at {} has ended; {file_text}", escape_path(socket))
 }
 
 /// Converts an exit status as shells do: 128 + N for signal N.

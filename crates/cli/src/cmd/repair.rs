@@ -65,8 +65,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
             format_count(remaining, "fault")
         );
     }
-    // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
-    // sound.
+    // Salvaged buffers do not count as damage: a crash often leaves half a buffer at the end, whose
+    // complete records the copy contains.
     let is_damaged =
         has_holes || missing.is_some() || repaired.dropped > 0 || file.damage.is_some() || remaining > 0;
     Ok(if is_damaged { CommandOutcome::Damaged } else { CommandOutcome::Fine })

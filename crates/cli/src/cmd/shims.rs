@@ -178,8 +178,8 @@ fn remove_links(folder: &Path) -> Result<CommandOutcome> {
 
 /// Finds the library. Returns an absolute path whose last component stays a link if it is one, so
 /// that links follow updates of the library.
-fn find_library(given: Option<&Path>) -> Result<PathBuf> {
-    let found = match given {
+fn find_library(requested: Option<&Path>) -> Result<PathBuf> {
+    let candidate = match requested {
         Some(path) if path.is_dir() => find_library_in(path)
             .with_context(|| format!("no {} in {}", LIBRARY_FILE_NAMES.join(" or "), path.display()))?,
         Some(path) => path.to_owned(),
@@ -188,14 +188,15 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
              (crates/ffi/install.sh)",
         )?,
     };
-    let library = resolve_folder(&found).with_context(|| format!("cannot find {}", found.display()))?;
+    let library =
+        resolve_folder(&candidate).with_context(|| format!("cannot find {}", candidate.display()))?;
     let is_ours = library
         .file_name()
         .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_PREFIX.as_bytes()));
     if !is_ours {
         bail!(
             "the name of {} does not begin with {LIBRARY_FILE_PREFIX}: links to it could not be recognised later",
-            found.display()
+            candidate.display()
         );
     }
     let mut magic = [0; 4];
@@ -203,9 +204,9 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     match read {
         Ok(()) if magic == *b"\x7FELF" => Ok(library),
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
-            Err(error).with_context(|| format!("cannot read {}", found.display()))
+            Err(error).with_context(|| format!("cannot read {}", candidate.display()))
         }
-        _ => bail!("{} is not a shared library", found.display()),
+        _ => bail!("{} is not a shared library", candidate.display()),
     }
 }
 
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn every_library_has_the_file_names_that_loaders_try() {
-        let all: Vec<String> = link_names().collect();
+        let names: Vec<String> = link_names().collect();
         for name in [
             "libadvapi32.so",
             "advapi32.dll",
@@ -254,9 +255,9 @@ mod tests {
             "libtdh.so",
             "tdh.dll.so",
         ] {
-            assert!(all.iter().any(|link| link == name), "there is no {name} in {all:?}");
+            assert!(names.iter().any(|link| link == name), "there is no {name} in {names:?}");
         }
-        assert_eq!(all.len(), 18);
+        assert_eq!(names.len(), 18);
     }
 
     #[test]

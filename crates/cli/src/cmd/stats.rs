@@ -48,7 +48,7 @@ impl RowKey {
 
 #[derive(Default)]
 struct TraceStats {
-    all: EventTotals,
+    totals: EventTotals,
     rows: HashMap<RowKey, EventTotals>,
     providers: HashMap<Guid, Box<str>>,
     processes: HashMap<u32, Box<str>>,
@@ -97,7 +97,7 @@ impl TraceStats {
             totals.events += 1;
             totals.bytes += bytes;
         };
-        add_one(&mut self.all);
+        add_one(&mut self.totals);
         if let Some(name) = event.provider {
             self.providers.entry(guid).or_insert_with(|| truncate_name(name).into());
         }
@@ -105,16 +105,17 @@ impl TraceStats {
             add_one(self.rows.entry(RowKey::Provider(guid)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
-            let d = record.descriptor();
-            let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
-            let name =
-                name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), d.version).into());
+            let descriptor = record.descriptor();
+            let name = event.schema_match.as_ref().ok().and_then(|schema| schema.prepared.event_name.clone());
+            let name = name.unwrap_or_else(|| {
+                format!("{} v{}", format_unnamed_event(record), descriptor.version).into()
+            });
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
-            let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
-            add_one(self.rows.entry(RowKey::Event(guid, name, id, d.version)).or_default());
+            let id = if record.hook().is_some() { u16::from(descriptor.opcode) } else { descriptor.id };
+            add_one(self.rows.entry(RowKey::Event(guid, name, id, descriptor.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
-            let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
+            let pid = event.attributed.map_or(record.process_id(), |actor| actor.pid);
             // After exec, a process has the name of the new program instead of the name of its
             // parent.
             if let Some(name) = event.process
@@ -135,7 +136,7 @@ impl TraceStats {
     fn format_page(&self, options: &StatsArgs) -> String {
         let mut page = String::new();
         if !options.json {
-            let (events, bytes) = (format_number(self.all.events), format_number(self.all.bytes));
+            let (events, bytes) = (format_number(self.totals.events), format_number(self.totals.bytes));
             let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
         }
         for name in ["provider", "event", "process"] {
@@ -183,7 +184,7 @@ impl TraceStats {
                     totals.events, totals.bytes
                 );
             } else {
-                let share = totals.events as f64 * 100.0 / self.all.events.max(1) as f64;
+                let share = totals.events as f64 * 100.0 / self.totals.events.max(1) as f64;
                 let (events, bytes) = (format_number(totals.events), format_number(totals.bytes));
                 let rate = events_per_second(totals.events);
                 let _ =

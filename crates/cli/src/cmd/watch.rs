@@ -183,7 +183,7 @@ struct WatchStopper {
     session: Arc<Mutex<TemporarySession>>,
 }
 
-/// The session that weir started, if any, while it runs, and how it ended.
+/// The session that weir started, if any: the running session, or how it ended.
 struct TemporarySession {
     running: Option<StartedSession>,
     ended: Result<Option<SessionEnd>>,

@@ -41,11 +41,11 @@ impl CsvSink {
     /// Fills `cell` with the fields; returns an error if the payload does not fit its schema.
     fn fill_cell_with_fields(&mut self, event: &DescribedEvent<'_>) -> Option<Undecoded> {
         self.cell.clear();
-        let found = event.schema_match.as_ref().ok()?;
-        let mut fields = TextFields::new(&mut self.cell, found.prepared, self.style);
+        let schema_match = event.schema_match.as_ref().ok()?;
+        let mut fields = TextFields::new(&mut self.cell, schema_match.prepared, self.style);
         match self.walker.walk(
-            &found.prepared.schema,
-            found.payload,
+            &schema_match.prepared.schema,
+            schema_match.payload,
             event.record.pointer_size(),
             &mut fields,
         ) {
@@ -62,7 +62,7 @@ impl CsvSink {
     /// Appends the columns up to the payload length, with a comma at the end.
     fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z,");
         push_milliseconds(event.ns_since_start(), out);
@@ -71,14 +71,24 @@ impl CsvSink {
         out.push(b',');
         out.extend_from_slice(&record.provider().to_ascii());
         out.push(b',');
-        let name = event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
+        let name = event
+            .schema_match
+            .as_ref()
+            .ok()
+            .and_then(|schema_match| schema_match.prepared.event_name.as_deref());
         push_cell(name.unwrap_or_default().as_bytes(), out);
-        for number in [d.id, u16::from(d.version), u16::from(d.level), u16::from(d.opcode), d.task] {
+        for number in [
+            descriptor.id,
+            u16::from(descriptor.version),
+            u16::from(descriptor.level),
+            u16::from(descriptor.opcode),
+            descriptor.task,
+        ] {
             out.push(b',');
             decimal(number, out);
         }
         out.extend_from_slice(b",0x");
-        hex_lower(d.keyword, out);
+        hex_lower(descriptor.keyword, out);
         out.push(b',');
         push_id(record.process_id(), out);
         out.push(b',');
@@ -176,13 +186,13 @@ impl EventSink for CsvSink {
         push_cell(self.cell.trim_ascii_start(), out);
         out.push(b',');
         self.cell.clear();
-        if let Ok(found) = &event.schema_match {
-            self.messages.expand(found, record.pointer_size(), self.style, &mut self.cell);
+        if let Ok(schema_match) = &event.schema_match {
+            self.messages.expand(schema_match, record.pointer_size(), self.style, &mut self.cell);
         }
         push_cell(&self.cell, out);
         out.push(b',');
         let undecoded = match &event.schema_match {
-            Ok(found) => misfit.as_ref().map(|reason| (reason, found.payload)),
+            Ok(schema_match) => misfit.as_ref().map(|reason| (reason, schema_match.payload)),
             Err(reason) => Some((reason, record.payload())),
         };
         if let Some((_, payload)) = undecoded {

@@ -80,12 +80,13 @@ fn resolve_address(
 fn resolve_stack(event: &DescribedEvent<'_>) -> Option<Vec<ResolvedAddress>> {
     let stack = EventStack::from_event(event)?;
     let process_and_time = (stack.process, stack.time);
-    let all = stack.addresses.iter().enumerate();
+    let addresses = stack.addresses.iter().enumerate();
     Some(
-        all.filter_map(|(index, address)| {
-            resolve_address(event, process_and_time, *address, index == 0 && stack.is_first_exact)
-        })
-        .collect(),
+        addresses
+            .filter_map(|(index, address)| {
+                resolve_address(event, process_and_time, *address, index == 0 && stack.is_first_exact)
+            })
+            .collect(),
     )
 }
 
@@ -113,12 +114,18 @@ fn resolve_code_fields(
     event: &DescribedEvent<'_>,
     walker: &mut Walker,
 ) -> Vec<(&'static str, ResolvedAddress)> {
-    let Some(found) = event.schema_match.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
+    let Some(schema_match) = event.schema_match.as_ref().ok().filter(|_| event.record.hook().is_some())
+    else {
         return Vec::new();
     };
     let mut code = CodeFields::default();
     // If the payload ends early, the fields before its end have been read.
-    let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut code);
+    let _ = walker.walk(
+        &schema_match.prepared.schema,
+        schema_match.payload,
+        event.record.pointer_size(),
+        &mut code,
+    );
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
     let process_and_time = (process, event.record.time());
     let resolve_field = |(index, address): (usize, u64)| {
@@ -215,8 +222,8 @@ pub(super) fn push_json(event: &DescribedEvent<'_>, walker: &mut Walker, out: &m
     out.push(b'}');
 }
 
-fn push_objects<'n>(all: impl Iterator<Item = &'n ResolvedAddress>, out: &mut Vec<u8>) {
-    for resolved in all {
+fn push_objects<'n>(addresses: impl Iterator<Item = &'n ResolvedAddress>, out: &mut Vec<u8>) {
+    for resolved in addresses {
         for frame in &*resolved.frames {
             if !out.ends_with(b"[") {
                 out.push(b',');

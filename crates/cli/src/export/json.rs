@@ -27,7 +27,7 @@ impl JsonSink {
 
     fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         out.extend_from_slice(b"{\"time\":\"");
         self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z\",\"ms\":");
@@ -37,19 +37,26 @@ impl JsonSink {
         out.extend_from_slice(b",\"guid\":\"");
         out.extend_from_slice(&record.provider().to_ascii());
         out.extend_from_slice(b"\",\"event\":");
-        push_name(event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()), out);
+        push_name(
+            event
+                .schema_match
+                .as_ref()
+                .ok()
+                .and_then(|schema_match| schema_match.prepared.event_name.as_deref()),
+            out,
+        );
         for (key, number) in [
-            (&b",\"id\":"[..], d.id),
-            (b",\"version\":", u16::from(d.version)),
-            (b",\"level\":", u16::from(d.level)),
-            (b",\"opcode\":", u16::from(d.opcode)),
-            (b",\"task\":", d.task),
+            (&b",\"id\":"[..], descriptor.id),
+            (b",\"version\":", u16::from(descriptor.version)),
+            (b",\"level\":", u16::from(descriptor.level)),
+            (b",\"opcode\":", u16::from(descriptor.opcode)),
+            (b",\"task\":", descriptor.task),
         ] {
             out.extend_from_slice(key);
             decimal(number, out);
         }
         out.extend_from_slice(b",\"keywords\":\"0x");
-        hex_lower(d.keyword, out);
+        hex_lower(descriptor.keyword, out);
         out.extend_from_slice(b"\",\"pid\":");
         push_id(record.process_id(), out);
         out.extend_from_slice(b",\"tid\":");
@@ -62,17 +69,21 @@ impl JsonSink {
 
     fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
-        let found = match &event.schema_match {
-            Ok(found) => found,
+        let schema_match = match &event.schema_match {
+            Ok(schema_match) => schema_match,
             Err(reason) => {
                 out.push(b'}');
                 push_undecoded(&describe_undecoded(reason), event.record.payload(), out);
                 return None;
             }
         };
-        let mut fields = JsonFields::new(out, found.prepared, self.style);
-        let walked =
-            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
+        let mut fields = JsonFields::new(out, schema_match.prepared, self.style);
+        let walked = self.walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            event.record.pointer_size(),
+            &mut fields,
+        );
         out.push(b'}');
         match &walked {
             Ok([]) => {}
@@ -81,10 +92,14 @@ impl JsonSink {
                 push_hex(extra, out);
                 out.push(b'"');
             }
-            Err(reason) => push_undecoded(&describe_undecoded(reason), found.payload, out),
+            Err(reason) => push_undecoded(&describe_undecoded(reason), schema_match.payload, out),
         }
         self.message.clear();
-        if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message).is_some() {
+        if self
+            .messages
+            .expand(schema_match, event.record.pointer_size(), self.style, &mut self.message)
+            .is_some()
+        {
             out.extend_from_slice(b",\"message\":");
             json_string(&String::from_utf8_lossy(&self.message), out);
         }

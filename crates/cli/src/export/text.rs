@@ -79,8 +79,10 @@ impl TextSink {
     /// name, or without a title.
     fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let (record, actor) = (&event.record, event.attributed);
-        let (pid, tid) = actor.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
-        let title = event.schema_match.as_ref().ok().and_then(|f| f.prepared.title.as_deref());
+        let (pid, tid) =
+            actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
+        let title =
+            event.schema_match.as_ref().ok().and_then(|schema_match| schema_match.prepared.title.as_deref());
         let slot = usize::from(record.cpu()) % PROCESSOR_SLOTS;
         let cached = title.filter(|_| event.process.is_none()).zip(self.last_origins.get(slot));
         if let Some((_, last)) =
@@ -130,37 +132,41 @@ impl TextSink {
     /// Writes the fields of an event, or the message of a WPP event. Returns the reason if the
     /// payload does not fit its schema.
     fn write_payload(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        let found = match &event.schema_match {
-            Ok(found) => found,
+        let schema_match = match &event.schema_match {
+            Ok(schema_match) => schema_match,
             Err(reason) => {
                 self.write_undecoded(reason, event.record.payload(), out);
                 return None;
             }
         };
-        if found.prepared.schema.origin == SchemaOrigin::Wpp {
+        if schema_match.prepared.schema.origin == SchemaOrigin::Wpp {
             self.message.clear();
             if let Some(walked) =
-                self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message)
+                self.messages.expand(schema_match, event.record.pointer_size(), self.style, &mut self.message)
             {
                 out.push(b' ');
                 push_escaped_text(&self.message, out);
                 let misfit = walked.err();
                 if let Some(reason) = &misfit {
-                    self.write_undecoded(reason, found.payload, out);
+                    self.write_undecoded(reason, schema_match.payload, out);
                 }
                 return misfit;
             }
         }
-        let mut fields = TextFields::new(out, found.prepared, self.style);
-        let walked =
-            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
+        let mut fields = TextFields::new(out, schema_match.prepared, self.style);
+        let walked = self.walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            event.record.pointer_size(),
+            &mut fields,
+        );
         match &walked {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b" +0x");
                 push_hex(&extra[..extra.len().min(MAX_SHOWN_BYTES)], out);
             }
-            Err(reason) => self.write_undecoded(reason, found.payload, out),
+            Err(reason) => self.write_undecoded(reason, schema_match.payload, out),
         }
         walked.err()
     }
@@ -189,7 +195,12 @@ fn write_untitled(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         None => out.extend_from_slice(&record.provider().to_ascii()),
     }
     out.push(b'/');
-    match event.schema_match.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
+    match event
+        .schema_match
+        .as_ref()
+        .ok()
+        .and_then(|schema_match| schema_match.prepared.event_name.as_deref())
+    {
         Some(name) => push_escaped_text(name.as_bytes(), out),
         None => out.extend_from_slice(format_unnamed_event(record).as_bytes()),
     }

@@ -37,7 +37,7 @@ impl XmlSink {
 
     fn write_system(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
         // Kernel events belong to one provider; `write_event` writes the GUID of their class last.
         let is_kernel_event = record.hook().is_some();
@@ -47,11 +47,19 @@ impl XmlSink {
             out.push(b'"');
         }
         let guid = if is_kernel_event { class::SYSTEM_TRACE_CONTROL } else { record.provider() };
-        let _ = write!(out, " Guid=\"{{{guid}}}\" />\r\n\t\t<EventID>{}</EventID>\r\n", d.id);
-        let _ = write!(out, "\t\t<Version>{}</Version>\r\n\t\t<Level>{}</Level>\r\n", d.version, d.level);
-        let _ = write!(out, "\t\t<Task>{}</Task>\r\n\t\t<Opcode>{}</Opcode>\r\n", d.task, d.opcode);
+        let _ = write!(out, " Guid=\"{{{guid}}}\" />\r\n\t\t<EventID>{}</EventID>\r\n", descriptor.id);
+        let _ = write!(
+            out,
+            "\t\t<Version>{}</Version>\r\n\t\t<Level>{}</Level>\r\n",
+            descriptor.version, descriptor.level
+        );
+        let _ = write!(
+            out,
+            "\t\t<Task>{}</Task>\r\n\t\t<Opcode>{}</Opcode>\r\n",
+            descriptor.task, descriptor.opcode
+        );
         out.extend_from_slice(b"\t\t<Keywords>0x");
-        hex_lower(d.keyword, out);
+        hex_lower(descriptor.keyword, out);
         out.extend_from_slice(b"</Keywords>\r\n\t\t<TimeCreated SystemTime=\"");
         self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z\" />\r\n\t\t<Correlation");
@@ -66,8 +74,11 @@ impl XmlSink {
             " />\r\n\t\t<Execution ProcessID=\"{pid}\" ThreadID=\"{tid}\" ProcessorID=\"{cpu}\" \
              KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
         );
-        let channel =
-            event.schema_match.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
+        let channel = event
+            .schema_match
+            .as_ref()
+            .ok()
+            .and_then(|schema_match| schema_match.prepared.schema.names.channel.as_deref());
         write_element("\t\t", "Channel", channel.unwrap_or_default(), out);
         out.extend_from_slice(b"\t\t<Computer />\r\n");
         if let Some(sid) = items::find_sid(record) {
@@ -77,8 +88,8 @@ impl XmlSink {
     }
 
     fn write_event_data(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        let found = match &event.schema_match {
-            Ok(found) => found,
+        let schema_match = match &event.schema_match {
+            Ok(schema_match) => schema_match,
             Err(reason) => {
                 out.extend_from_slice(b"\t<BinaryEventData>");
                 push_hex(event.record.payload(), out);
@@ -91,7 +102,7 @@ impl XmlSink {
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding fields of kernel events are not shown.
-        let hides_padding = found.prepared.schema.origin == SchemaOrigin::Kernel;
+        let hides_padding = schema_match.prepared.schema.origin == SchemaOrigin::Kernel;
         let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         let mut data = XmlFields {
             out,
@@ -102,8 +113,12 @@ impl XmlSink {
             hides_padding,
             max_len,
         };
-        let walked =
-            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut data);
+        let walked = self.walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            event.record.pointer_size(),
+            &mut data,
+        );
         out.extend_from_slice(b"\t</EventData>\r\n");
         match &walked {
             Ok([]) => {}
@@ -117,7 +132,7 @@ impl XmlSink {
                 write_element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
                 write_element("\t\t", "DataItemName", &describe_undecoded(reason), out);
                 out.extend_from_slice(b"\t\t<EventPayload>");
-                push_hex(found.payload, out);
+                push_hex(schema_match.payload, out);
                 out.extend_from_slice(b"</EventPayload>\r\n\t</ProcessingErrorData>\r\n");
             }
         }
@@ -127,10 +142,10 @@ impl XmlSink {
     fn write_rendering_info(
         &mut self,
         event: &DescribedEvent<'_>,
-        found: &SchemaMatch<'_, '_>,
+        schema_match: &SchemaMatch<'_, '_>,
         out: &mut Vec<u8>,
     ) {
-        let names = &found.prepared.schema.names;
+        let names = &schema_match.prepared.schema.names;
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
             // The task name of a kernel event is its class, which is written as EventName instead.
@@ -162,13 +177,17 @@ impl XmlSink {
             );
         }
         let class = names.task.as_deref().filter(|_| is_kernel_event);
-        if let Some(name) = class.or(found.prepared.event_name.as_deref()) {
+        if let Some(name) = class.or(schema_match.prepared.event_name.as_deref()) {
             let _ = write!(out, "\t\t<EventName xmlns=\"{TRACE_NAMESPACE}\">");
             write_escaped(name.as_bytes(), out);
             out.extend_from_slice(b"</EventName>\r\n");
         }
         self.scratch.clear();
-        if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.scratch).is_some() {
+        if self
+            .messages
+            .expand(schema_match, event.record.pointer_size(), self.style, &mut self.scratch)
+            .is_some()
+        {
             write_element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
         }
         out.extend_from_slice(b"\t</RenderingInfo>\r\n");
@@ -184,8 +203,8 @@ impl EventSink for XmlSink {
         let _ = write!(out, "<Event xmlns=\"{EVENT_NAMESPACE}\">\r\n");
         self.write_system(event, out);
         let misfit = self.write_event_data(event, out);
-        if let Ok(found) = &event.schema_match {
-            self.write_rendering_info(event, found, out);
+        if let Ok(schema_match) = &event.schema_match {
+            self.write_rendering_info(event, schema_match, out);
         }
         if !matches!(event.record.family(), Family::Event) {
             let _ = write!(out, "\t<ExtendedTracingInfo xmlns=\"{TRACE_NAMESPACE}\">\r\n\t\t<EventGuid>");
@@ -206,6 +225,7 @@ struct XmlFields<'a> {
     out: &'a mut Vec<u8>,
     style: Style,
     scratch: &'a mut Vec<u8>,
+    /// Number of tabs before an element.
     depth: usize,
     /// Number of values of the open array so far; `None` outside of arrays and in arrays of
     /// structures.

@@ -48,10 +48,10 @@ pub(crate) struct EnableFilters {
 
 impl EnableFilters {
     pub(super) fn encode(&self) -> Vec<Filter> {
-        let mut all = Vec::new();
+        let mut filters = Vec::new();
         let mut push = |kind, data: Vec<u8>| {
             if !data.is_empty() {
-                all.push(Filter::from_parts(kind, data));
+                filters.push(Filter::from_parts(kind, data));
             }
         };
         push(EVENT_FILTER_TYPE_SCHEMATIZED, self.schematized.clone());
@@ -81,7 +81,7 @@ impl EnableFilters {
             let gate = Gate { any, all: 0, level };
             push(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, encode::level_keyword(gate, true));
         }
-        all
+        filters
     }
 
     /// Checks each filter by the rules of its type.
@@ -91,7 +91,7 @@ impl EnableFilters {
             Error::TooLarge { size, limit, .. } => {
                 format!("this takes {size} bytes, but one filter can contain only {limit}")
             }
-            other => other.to_string(),
+            error => error.to_string(),
         })
     }
 }

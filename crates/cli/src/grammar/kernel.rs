@@ -274,13 +274,13 @@ fn events_by_name(name: &str) -> Vec<ClassicEventId> {
     events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()
 }
 
-fn merge_events(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEventId> {
+fn merge_events(mut events: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEventId> {
     for event in more {
-        if !all.contains(event) {
-            all.push(*event);
+        if !events.contains(event) {
+            events.push(*event);
         }
     }
-    all
+    events
 }
 
 /// Returns the names of groups; bits without a name are given by word and bits.
@@ -368,8 +368,8 @@ mod tests {
         let names = ["PerfInfo/SampleProf", "Thread/CSwitch", "Thread/ReadyThread"];
         assert_eq!(event_names(&sched.events_with_stacks(None)), names);
         assert_eq!(sched.events_with_stacks(Some(&StackSelection::None)), []);
-        let all = sched.events_with_stacks(Some(&StackSelection::All));
-        assert!(all.len() > 30 && all.len() <= MAX_STACK_EVENTS, "{}", all.len());
+        let event_count = sched.events_with_stacks(Some(&StackSelection::All)).len();
+        assert!(event_count > 30 && event_count <= MAX_STACK_EVENTS, "{event_count}");
         assert_eq!(
             parse_kernel("cswitch").unwrap().events_with_stacks(None),
             [],

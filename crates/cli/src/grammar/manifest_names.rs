@@ -55,8 +55,8 @@ impl ManifestNames {
     fn find_guid(&self, name: &str, text: &str) -> Result<Guid, ArgumentError> {
         let folded = name.to_lowercase();
         let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
-        if let Some(found) = self.providers.iter().find(has_name) {
-            return Ok(found.id);
+        if let Some(provider) = self.providers.iter().find(has_name) {
+            return Ok(provider.id);
         }
         let mut enabled: Vec<Guid> = self
             .enabled
@@ -69,9 +69,8 @@ impl ManifestNames {
         match &enabled[..] {
             [] => Ok(find_system_provider(&folded).unwrap_or_else(|| Guid::from_provider_name(name))),
             [guid] => Ok(*guid),
-            several => {
-                let ids: Vec<_> =
-                    several.iter().take(MAX_LISTED_NAMES).map(|id| format!("{{{id}}}")).collect();
+            guids => {
+                let ids: Vec<_> = guids.iter().take(MAX_LISTED_NAMES).map(|id| format!("{{{id}}}")).collect();
                 let reason =
                     format!("the session enables several providers of this name: use {}", ids.join(" or "));
                 Err(ArgumentError::new(text, 0..text.len(), reason))
@@ -93,8 +92,8 @@ impl ManifestNames {
 
     /// Returns the levels that the provider's manifest defines.
     fn provider_levels(&self, guid: Guid) -> impl Iterator<Item = (u8, &str)> {
-        let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::levels);
-        all.filter_map(|(level, name)| Some((u8::try_from(level).ok()?, name)))
+        let levels = self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::levels);
+        levels.filter_map(|(level, name)| Some((u8::try_from(level).ok()?, name)))
     }
 
     fn resolve_level(&self, guid: Guid, level: &LevelSpelling, text: &str) -> Result<u8, ArgumentError> {
@@ -145,9 +144,9 @@ impl ManifestNames {
     fn find_keyword(&self, guid: Guid, name: &TextSpan, text: &str) -> Result<u64, ArgumentError> {
         let key = strip_win_prefix(&name.text).to_lowercase();
         let common = WELL_KNOWN_KEYWORDS.iter().map(|(name, bits)| (*bits, *name));
-        let mut all = self.provider_keywords(guid).chain(common);
-        let found = all.find(|(_, name)| strip_win_prefix(name).to_lowercase() == key);
-        found.map(|(bits, _)| bits).ok_or_else(|| {
+        let mut keywords = self.provider_keywords(guid).chain(common);
+        let keyword = keywords.find(|(_, name)| strip_win_prefix(name).to_lowercase() == key);
+        keyword.map(|(bits, _)| bits).ok_or_else(|| {
             ArgumentError::new(text, name.range.clone(), self.unknown_keyword_message(guid, name, text))
         })
     }

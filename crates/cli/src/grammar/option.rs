@@ -256,17 +256,17 @@ fn read_filter_option(
     match key {
         "ids" | "not-ids" => {
             let list = read_event_ids(scanner)?;
-            let list_to_extend = inclusion_list(scanner, start, &mut filters.ids, key == "ids")?;
+            let list_to_extend = get_inclusion_list(scanner, start, &mut filters.ids, key == "ids")?;
             list_to_extend.extend(list);
             sort_and_limit(scanner, start, list_to_extend, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
         }
         "names" | "not-names" => {
             let list = read_names(scanner)?;
-            extend_names(inclusion_list(scanner, start, &mut filters.names, key == "names")?, list);
+            extend_names(get_inclusion_list(scanner, start, &mut filters.names, key == "names")?, list);
         }
         "pid" => {
             let pids = read_number_ranges(scanner, "the id of a process, such as 1234")?;
-            // A range is expanded one process further than the limit, which then refuses it.
+            // One pid more than the limit is enough to cause the error.
             let in_range = |&(first, last): &(u32, u32)| (first..=last).take(MAX_EVENT_FILTER_PID_COUNT + 1);
             filters.pids.extend(pids.iter().flat_map(in_range));
             sort_and_limit(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
@@ -280,7 +280,7 @@ fn read_filter_option(
 }
 
 /// Returns the list to extend. Including and excluding in one filter is an error.
-fn inclusion_list<'f, T>(
+fn get_inclusion_list<'f, T>(
     scanner: &Scanner<'_>,
     start: usize,
     slot: &'f mut Option<InclusionList<T>>,

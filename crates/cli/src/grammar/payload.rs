@@ -36,12 +36,12 @@ pub(super) fn encode<'t>(
     conditions: impl Iterator<Item = &'t str>,
 ) -> Result<Vec<u8>, (usize, String)> {
     let mut builder = Builder::new();
-    let mut last = 0;
+    let mut last_number = 0;
     for (number, text) in conditions.enumerate() {
-        last = number;
+        last_number = number;
         add_condition(&mut builder, events, text).map_err(|reason| (number, reason))?;
     }
-    builder.finish().map_err(|error| (last, error.to_string()))
+    builder.finish().map_err(|error| (last_number, error.to_string()))
 }
 
 fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), String> {
@@ -75,11 +75,11 @@ fn unknown_event_message(events: &[&EventSchema], name: &str) -> String {
         Some(name) => format!("{} ({name})", event.descriptor.id),
         None => event.descriptor.id.to_string(),
     };
-    let mut all: Vec<_> = events.iter().take(MAX_SHOWN_EVENTS).map(label).collect();
+    let mut labels: Vec<_> = events.iter().take(MAX_SHOWN_EVENTS).map(label).collect();
     if events.len() > MAX_SHOWN_EVENTS {
-        all.push("…".to_owned());
+        labels.push("…".to_owned());
     }
-    format!("unknown event {name:?}: the manifest has {}", all.join(", "))
+    format!("unknown event {name:?}: the manifest has {}", labels.join(", "))
 }
 
 /// Returns the type that a field is compared as.
@@ -122,7 +122,8 @@ fn pass_operand(
     pass: impl FnOnce(Operand<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let value = comparison.value.as_str();
-    let message = |what: &str| format!("{value:?} is not a value for {}: expected {what}", field.path);
+    let message =
+        |expected: &str| format!("{value:?} is not a value for {}: expected {expected}", field.path);
     match kind {
         Type::Utf16 | Type::Ansi => pass(Operand::Text(value)),
         Type::Guid => pass(Operand::Guid(value.parse().map_err(|_| message("a GUID"))?)),

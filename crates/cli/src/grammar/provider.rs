@@ -11,13 +11,13 @@ use super::spelling::{
 
 pub(super) fn parse_providers(text: &str) -> Result<Vec<ParsedProvider>, ArgumentError> {
     let mut scanner = Scanner::new(text);
-    let mut all = Vec::new();
+    let mut providers = Vec::new();
     loop {
         scanner.skip_blanks();
-        all.push(parse_provider(&mut scanner)?);
+        providers.push(parse_provider(&mut scanner)?);
         scanner.skip_blanks();
         if scanner.peek().is_none() {
-            return Ok(all);
+            return Ok(providers);
         }
         if !scanner.take_separator() {
             return Err(scanner.error_here(match scanner.peek() {

@@ -23,7 +23,8 @@ pub(super) struct TextSpan {
 struct QuotedChar {
     c: char,
     position: usize,
-    /// Whether a backslash precedes it. Such a character is neither a separator nor trimmed.
+    /// Whether a backslash precedes the character. Such a character is neither a separator nor
+    /// trimmed.
     is_literal: bool,
 }
 

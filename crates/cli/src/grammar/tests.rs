@@ -111,67 +111,71 @@ fn options_set_properties_and_filters() {
     let names = |includes, list: &[&str]| {
         Some(InclusionList { includes, list: list.iter().map(ToString::to_string).collect() })
     };
-    let none = EnableFilters::default;
+    let no_filters = EnableFilters::default;
     let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     for (options, property, filters) in [
-        ("@stack", STACK, none()),
-        ("@STACK", STACK, none()),
+        ("@stack", STACK, no_filters()),
+        ("@STACK", STACK, no_filters()),
         (
             "@sid@tsid@key",
             EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_TS_ID | EVENT_ENABLE_PROPERTY_PSM_KEY,
-            none(),
+            no_filters(),
         ),
         (
             "@start-key@event-key@container",
             EVENT_ENABLE_PROPERTY_PROCESS_START_KEY
                 | EVENT_ENABLE_PROPERTY_EVENT_KEY
                 | EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING,
-            none(),
+            no_filters(),
         ),
         (
             "@ignore-keyword-0@enable-keyword-0",
             EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
-            none(),
+            no_filters(),
         ),
         (
             "@group@exclude-inprivate@silos",
             EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
                 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE
                 | EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
-            none(),
+            no_filters(),
         ),
-        ("@ids=7", 0, EnableFilters { ids: ids(true, &[7]), ..none() }),
-        ("@ids=1,2-5,0x10", 0, EnableFilters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..none() }),
-        ("@ids=\"5, 2-3\"", 0, EnableFilters { ids: ids(true, &[2, 3, 5]), ..none() }),
-        ("@ids=5@ids=5@ids=4", 0, EnableFilters { ids: ids(true, &[4, 5]), ..none() }),
-        ("@not-ids=9", 0, EnableFilters { ids: ids(false, &[9]), ..none() }),
-        ("@names=Start", 0, EnableFilters { names: names(true, &["Start"]), ..none() }),
-        ("@names=\"Start, Stop\"", 0, EnableFilters { names: names(true, &["Start", "Stop"]), ..none() }),
-        ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..none() }),
-        ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..none() }),
-        ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..none() }),
-        ("@pid=5-7", 0, EnableFilters { pids: vec![5, 6, 7], ..none() }),
-        ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..none() }),
-        ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..none() }),
+        ("@ids=7", 0, EnableFilters { ids: ids(true, &[7]), ..no_filters() }),
+        ("@ids=1,2-5,0x10", 0, EnableFilters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..no_filters() }),
+        ("@ids=\"5, 2-3\"", 0, EnableFilters { ids: ids(true, &[2, 3, 5]), ..no_filters() }),
+        ("@ids=5@ids=5@ids=4", 0, EnableFilters { ids: ids(true, &[4, 5]), ..no_filters() }),
+        ("@not-ids=9", 0, EnableFilters { ids: ids(false, &[9]), ..no_filters() }),
+        ("@names=Start", 0, EnableFilters { names: names(true, &["Start"]), ..no_filters() }),
+        (
+            "@names=\"Start, Stop\"",
+            0,
+            EnableFilters { names: names(true, &["Start", "Stop"]), ..no_filters() },
+        ),
+        ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..no_filters() }),
+        ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..no_filters() }),
+        ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..no_filters() }),
+        ("@pid=5-7", 0, EnableFilters { pids: vec![5, 6, 7], ..no_filters() }),
+        ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..no_filters() }),
+        ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..no_filters() }),
         (
             "@package=x.service@app=y",
             0,
-            EnableFilters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
+            EnableFilters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..no_filters() },
         ),
         (
             "@schematized=258.3:0aFF",
             0,
-            EnableFilters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
+            EnableFilters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..no_filters() },
         ),
-        ("@container=abc", 0, EnableFilters { containers: texts(&["abc"]), ..none() }),
-        ("@stack-ids=1-2", STACK, EnableFilters { stack_ids: vec![1, 2], ..none() }),
-        ("@stack-names=Start", STACK, EnableFilters { stack_names: texts(&["Start"]), ..none() }),
-        ("@stack-level=error", STACK, EnableFilters { stack_level: Some(2), ..none() }),
+        ("@container=abc", 0, EnableFilters { containers: texts(&["abc"]), ..no_filters() }),
+        ("@stack-ids=1-2", STACK, EnableFilters { stack_ids: vec![1, 2], ..no_filters() }),
+        ("@stack-names=Start", STACK, EnableFilters { stack_names: texts(&["Start"]), ..no_filters() }),
+        ("@stack-level=error", STACK, EnableFilters { stack_level: Some(2), ..no_filters() }),
         (
             "@stack-level=2@stack-keywords=0x4",
             STACK,
-            EnableFilters { stack_level: Some(2), stack_keywords: Some(4), ..none() },
+            EnableFilters { stack_level: Some(2), stack_keywords: Some(4), ..no_filters() },
         ),
     ] {
         let text = format!("A{options}");
@@ -194,9 +198,12 @@ fn lists_accept_three_separators() {
         ("A:(1,2),B", &["A", "B"]),
         ("A 0x1 5,B", &["A", "B"]),
     ] {
-        let ProviderList(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        let all: Vec<_> = all.iter().map(|p| p.resolve(&ManifestNames::default()).unwrap().name).collect();
-        assert_eq!(all, names, "{text}");
+        let ProviderList(providers) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let resolved_names: Vec<_> = providers
+            .iter()
+            .map(|provider| provider.resolve(&ManifestNames::default()).unwrap().name)
+            .collect();
+        assert_eq!(resolved_names, names, "{text}");
     }
 }
 
@@ -332,9 +339,9 @@ fn filters_encode_to_documented_bytes() {
         to_filters("A@stack-level=2@stack-keywords=4"),
         [filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, &level)]
     );
-    let all =
+    let every_option =
         "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
-    let kinds: std::collections::BTreeSet<u32> = to_filters(all).iter().map(Filter::kind).collect();
+    let kinds: std::collections::BTreeSet<u32> = to_filters(every_option).iter().map(Filter::kind).collect();
     assert_eq!(kinds.len(), 10, "each option must encode its own filter type");
 }
 
@@ -369,9 +376,9 @@ fn encode_number_filter(number: u64) -> Vec<u8> {
     let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
     let kind = Type::Integer { bytes: 8, signed: false };
     event.predicate(field, kind, PayloadOperator::EQ, Operand::Number(number.into())).unwrap();
-    let mut all = Builder::new();
-    all.add(&event, false).unwrap();
-    all.finish().unwrap()
+    let mut builder = Builder::new();
+    builder.add(&event, false).unwrap();
+    builder.finish().unwrap()
 }
 
 prop_compose! {

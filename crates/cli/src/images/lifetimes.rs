@@ -71,13 +71,23 @@ impl ProcessLifetimes {
             && matches!(opcode, PROCESS_START | PROCESS_END | RUNDOWN_START | RUNDOWN_END)
     }
 
-    pub(super) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>, walker: &mut Walker) {
+    pub(super) fn observe(
+        &mut self,
+        record: &Record<'_>,
+        schema_match: &SchemaMatch<'_, '_>,
+        walker: &mut Walker,
+    ) {
         if self.count >= MAX_PROCESS_EVENTS {
             return;
         }
         self.count = self.count.saturating_add(1);
         let mut fields = ProcessFields::default();
-        let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = walker.walk(
+            &schema_match.prepared.schema,
+            schema_match.payload,
+            record.pointer_size(),
+            &mut fields,
+        );
         let (time, opcode) = (record.time(), record.descriptor().opcode);
         let since = match opcode {
             PROCESS_START => time,

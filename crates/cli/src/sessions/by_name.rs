@@ -24,7 +24,7 @@ pub(super) fn enable_guids(provider: &ProviderInfo) -> BTreeSet<Guid> {
 pub(super) fn is_listed_with_others(
     provider: &ProviderInfo,
     enable: &ProviderEnable,
-    all: &[ProviderInfo],
+    providers: &[ProviderInfo],
 ) -> bool {
     let is_by_name = provider.guid.is_hash_of(&enable.name);
     let is_reached = |other: &ProviderInfo| {
@@ -34,33 +34,33 @@ pub(super) fn is_listed_with_others(
             && provider.guid.is_hash_of(&other.name)
             && other.sessions.iter().any(|other_enable| other_enable.session == enable.session)
     };
-    !provider.is_group && provider.pids.is_empty() && is_by_name && all.iter().any(is_reached)
+    !provider.is_group && provider.pids.is_empty() && is_by_name && providers.iter().any(is_reached)
 }
 
 /// Removes providers that no process has registered and whose GUID is the hash of a name, if all
 /// their enables are listed with other providers.
-pub(crate) fn remove_duplicate_listings(all: Vec<ProviderInfo>) -> Vec<ProviderInfo> {
+pub(crate) fn remove_duplicate_listings(providers: Vec<ProviderInfo>) -> Vec<ProviderInfo> {
     let is_duplicate = |provider: &ProviderInfo| {
         provider.private_sessions.is_empty()
             && !provider.sessions.is_empty()
-            && provider.sessions.iter().all(|enable| is_listed_with_others(provider, enable, &all))
+            && provider.sessions.iter().all(|enable| is_listed_with_others(provider, enable, &providers))
     };
-    let is_kept: Vec<bool> = all.iter().map(|provider| !is_duplicate(provider)).collect();
-    all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(provider, _)| provider).collect()
+    let is_kept: Vec<bool> = providers.iter().map(|provider| !is_duplicate(provider)).collect();
+    providers.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(provider, _)| provider).collect()
 }
 
 /// Prints a note if a name means several providers; returns whether a note was printed.
-pub(crate) fn note_same_names(all: &[ProviderInfo], requests: &[EnableRequest]) -> bool {
+pub(crate) fn note_same_names(providers: &[ProviderInfo], requests: &[EnableRequest]) -> bool {
     let by_name = requests.iter().filter(|request| request.is_hashed());
-    let notes: Vec<String> = by_name.filter_map(|request| same_name_note(all, request)).collect();
+    let notes: Vec<String> = by_name.filter_map(|request| same_name_note(providers, request)).collect();
     for note in &notes {
         eprintln!("{note}");
     }
     !notes.is_empty()
 }
 
-fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<String> {
-    let registered = all.iter().filter(|provider| !provider.is_group && !provider.pids.is_empty());
+fn same_name_note(providers: &[ProviderInfo], request: &EnableRequest) -> Option<String> {
+    let registered = providers.iter().filter(|provider| !provider.is_group && !provider.pids.is_empty());
     let reached = registered.filter(|provider| enable_guids(provider).contains(&request.guid));
     let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.guid)).collect();
     let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
@@ -75,14 +75,14 @@ fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<Strin
 
 /// Returns the GUID of a registered provider with this name that an enable by name did not reach,
 /// because the caller may not enable it.
-pub(super) fn find_forbidden_guid(all: &[ProviderInfo], request: &EnableRequest) -> Option<Guid> {
+pub(super) fn find_forbidden_guid(providers: &[ProviderInfo], request: &EnableRequest) -> Option<Guid> {
     let is_forbidden = |provider: &&ProviderInfo| {
         !provider.is_group
             && !provider.pids.is_empty()
             && request.guid.is_hash_of(&provider.name)
             && !enable_guids(provider).contains(&request.guid)
     };
-    all.iter().find(is_forbidden).map(|provider| provider.guid)
+    providers.iter().find(is_forbidden).map(|provider| provider.guid)
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn name_hash_is_listed_unless_all_its_enables_reach_other_providers() {
-        let count_listed = |all: &[ProviderInfo]| remove_duplicate_listings(all.to_vec()).len();
+        let count_listed = |providers: &[ProviderInfo]| remove_duplicate_listings(providers.to_vec()).len();
         assert_eq!(
             count_listed(&[unregistered_provider(&[5])]),
             1,

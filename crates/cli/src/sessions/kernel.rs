@@ -7,8 +7,8 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 The start request contains groups and stacks as far as it can: a setting made later misses
-//! the first events.
+//! K1 The start request contains as many groups and stacks as possible: a setting made later
+//! misses the first events.
 //! K2 Requests that may be refused precede the start if possible, because the start truncates the
 //! file.
 
@@ -118,19 +118,20 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
 /// current interval is not the default. Returns the previous interval if it was changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
-    let before = query_interval(controller);
+    let previous = query_interval(controller);
     let Some(requested) = events.interval else {
         let has_samples = has_group(&kernel.groups, PROFILE_GROUP);
-        if let Some(other) = before.filter(|before| has_samples && *before != DEFAULT_INTERVAL_100NS) {
+        if let Some(interval) = previous.filter(|interval| has_samples && *interval != DEFAULT_INTERVAL_100NS)
+        {
             eprintln!(
                 "note: processors are sampled every {}, an earlier setting that applies to all sessions: --interval 1ms is the default",
-                format_ms(other)
+                format_ms(interval)
             );
         }
         return Ok(None);
     };
     let is_changed = change_interval(controller, requested)?;
-    Ok(before.filter(|_| is_changed))
+    Ok(previous.filter(|_| is_changed))
 }
 
 /// Sets the sampling interval, unless it already has the requested value, because a change needs a
@@ -159,10 +160,11 @@ fn change_interval(controller: &mut Controller, requested: u32) -> Result<bool> 
 
 /// Returns the shortest and the longest sampling interval.
 fn interval_bounds(controller: &mut Controller) -> Option<(u32, u32)> {
-    let Ok(Answer::ProfileSourceList(all)) = controller.query_system(Query::ProfileSourceList) else {
+    let Ok(Answer::ProfileSourceList(sources)) = controller.query_system(Query::ProfileSourceList) else {
         return None;
     };
-    all.iter()
+    sources
+        .iter()
         .find(|source| source.source == TIMER_SOURCE)
         .map(|timer| (timer.min_interval, timer.max_interval))
 }

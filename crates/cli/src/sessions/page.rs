@@ -53,13 +53,13 @@ struct ListedEnable<'p> {
 /// Returns the enables of a session. An enable by the hash of a name is left out if it is listed
 /// with the providers that it reaches.
 fn list_enables(id: SessionId, providers: &[ProviderInfo]) -> Vec<ListedEnable<'_>> {
-    let all = providers
+    let enables = providers
         .iter()
         .flat_map(|provider| provider_enables(provider).map(move |enable| (provider, enable)));
-    let of_session = all.filter(|(provider, enable)| {
+    let session_enables = enables.filter(|(provider, enable)| {
         enable.session == id && !is_listed_with_others(provider, enable, providers)
     });
-    of_session.map(|(provider, enable)| ListedEnable { provider, enable }).collect()
+    session_enables.map(|(provider, enable)| ListedEnable { provider, enable }).collect()
 }
 
 /// Returns the enables of a provider: by sessions, then by private sessions.

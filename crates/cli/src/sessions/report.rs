@@ -60,8 +60,8 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
     ]);
     let processes = format_count(summary.uncounted_processes.into(), "process");
     let unknown = (summary.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
-    let all: Vec<String> = counted_losses.into_iter().chain(unknown).collect();
-    (!all.is_empty()).then(|| all.join("; "))
+    let losses: Vec<String> = counted_losses.into_iter().chain(unknown).collect();
+    (!losses.is_empty()).then(|| losses.join("; "))
 }
 
 /// Describes events and buffers that live consumers did not receive.
@@ -119,12 +119,12 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
 fn perf_ring_hint(summary: &SessionSummary) -> String {
     let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *summary;
     let largest_kib = MAX_UNPRIVILEGED_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
-    let copies = if kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
+    let unwind_hint = if kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
     format!(
         "larger perf rings lose less: those of a daemon with CAP_PERFMON grow with its buffers, which were at most \
          {maximum_buffers} of {buffer_kib} KiB (--max-buffers, --buffer-size); those of other daemons are limited by \
          kernel.perf_event_mlock_kb and ulimit -l (sudo sysctl kernel.perf_event_mlock_kb={largest_kib}, or record as root); \
-         {copies}a longer --interval and fewer events lose less, too"
+         {unwind_hint}a longer --interval and fewer events lose less, too"
     )
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
 
 /// Describes why a session ended that this program did not stop.
 pub(crate) fn describe_end(summary: &SessionSummary) -> String {
-    let when = summary
+    let time_text = summary
         .log_file
         .as_deref()
         .and_then(finalised_time)
@@ -265,10 +265,10 @@ pub(crate) fn describe_end(summary: &SessionSummary) -> String {
     let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {
-            format!("session {name} ended{when}: its file reached its size limit")
+            format!("session {name} ended{time_text}: its file reached its size limit")
         }
-        Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
-        status => format!("session {name} ended by itself{when}: {status}"),
+        Status::ERROR_SUCCESS => format!("session {name} was stopped{time_text}"),
+        status => format!("session {name} ended by itself{time_text}: {status}"),
     }
 }
 

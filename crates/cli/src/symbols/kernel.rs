@@ -90,14 +90,20 @@ impl KernelSymbols {
     pub(super) fn find_frames(&mut self, image: &str, address: u64) -> Option<Vec<SymbolFrame>> {
         let is_main = image == self.image;
         self.sources.iter_mut().filter(|source| is_main || source.has_modules).find_map(|source| {
-            let linked = address.wrapping_sub(source.load_offset);
-            let symbol = source.tables.iter().find_map(|table| table.lookup(linked))?;
+            let linked_address = address.wrapping_sub(source.load_offset);
+            let symbol = source.tables.iter().find_map(|table| table.lookup(linked_address))?;
             let module: Arc<str> = symbol.group.map_or(image.into(), |group| format!("[{group}]").into());
             if source.dwarf.is_some() {
-                return Some(find_elf_frames(&module, 0, linked, &source.tables, source.dwarf.as_mut()));
+                return Some(find_elf_frames(
+                    &module,
+                    0,
+                    linked_address,
+                    &source.tables,
+                    source.dwarf.as_mut(),
+                ));
             }
             let function = Some(Arc::from(demangle(&symbol.text())));
-            let offset = linked.wrapping_sub(symbol.start);
+            let offset = linked_address.wrapping_sub(symbol.start);
             Some(vec![SymbolFrame { module: Some(module), function, offset, ..SymbolFrame::default() }])
         })
     }

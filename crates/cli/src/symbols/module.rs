@@ -170,7 +170,8 @@ pub(super) fn find_elf_frames(
             line: site.line,
             is_inlined: site.is_inlined,
         };
-        // The start in DWARF may be that of another part of a split function; the symbol's is not.
+        // For a split function, DWARF may have the start of another part. The symbol has the start
+        // of this part.
         if let Some((text, symbol_offset)) = symbol_match.as_ref().filter(|_| !site.is_inlined) {
             frame.function = frame.function.or_else(|| Some(Arc::from(text.as_str())));
             frame.offset = *symbol_offset;

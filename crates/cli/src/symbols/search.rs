@@ -57,11 +57,11 @@ fn check_plain_name(name: &str) -> Option<&str> {
 
 /// Returns the paths where the program at `path` in the trace may be found.
 pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFile> {
-    let mut all = Vec::new();
+    let mut candidates = Vec::new();
     if path.starts_with('/') {
-        all.push(SymbolFile { path: options.local_path(path), is_named_by_trace: true });
+        candidates.push(SymbolFile { path: options.local_path(path), is_named_by_trace: true });
     }
-    let mut add = |path| all.push(SymbolFile { path, is_named_by_trace: false });
+    let mut add = |path| candidates.push(SymbolFile { path, is_named_by_trace: false });
     for folder in &options.paths {
         if let Some(clean) = relative_path(path) {
             add(folder.join(&clean));
@@ -70,7 +70,7 @@ pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFi
             add(folder.join(name));
         }
     }
-    all
+    candidates
 }
 
 /// Returns the paths in caches and `--symbol-path` folders where a program with this build id may
@@ -89,16 +89,16 @@ pub(super) fn list_debug_files(
     build_id: &[u8],
     link: Option<&str>,
 ) -> Vec<SymbolFile> {
-    let mut all = Vec::new();
+    let mut candidates = Vec::new();
     let mut near_program = Vec::new();
     let system = options.local_path(DEBUG_FOLDER);
     if let Some((first, tail)) = build_id.split_first().filter(|(_, tail)| !tail.is_empty()) {
         let by_id = Path::new(&format_hex(&[*first])).join(format!("{}.debug", format_hex(tail)));
-        all.push(system.join(".build-id").join(&by_id));
+        candidates.push(system.join(".build-id").join(&by_id));
         for folder in list_caches(options).iter().chain(&options.paths) {
-            all.push(folder.join(".build-id").join(&by_id));
-            all.push(folder.join(&by_id));
-            all.push(folder.join(format_hex(build_id)).join("debuginfo"));
+            candidates.push(folder.join(".build-id").join(&by_id));
+            candidates.push(folder.join(&by_id));
+            candidates.push(folder.join(format_hex(build_id)).join("debuginfo"));
         }
     }
     if let Some(link) = link.and_then(check_plain_name) {
@@ -109,29 +109,29 @@ pub(super) fn list_debug_files(
         }
         for base in std::iter::once(&system).chain(&options.paths) {
             if let Some(folder) = relative_path(folder) {
-                all.push(base.join(folder).join(link));
+                candidates.push(base.join(folder).join(link));
             }
-            all.push(base.join(link));
+            candidates.push(base.join(link));
         }
     }
     let to_file = |is_named_by_trace| move |path| SymbolFile { path, is_named_by_trace };
-    near_program.into_iter().map(to_file(true)).chain(all.into_iter().map(to_file(false))).collect()
+    near_program.into_iter().map(to_file(true)).chain(candidates.into_iter().map(to_file(false))).collect()
 }
 
 /// Returns the files that may be a PDB.
 pub(super) fn list_pdbs(options: &SymbolOptions, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
     let Some(name) = path.rsplit(['\\', '/']).next().and_then(check_plain_name) else { return Vec::new() };
     let signature = signature.to_string().replace(['-', '{', '}'], "").to_uppercase();
-    let store = format!("{signature}{age:X}");
-    let mut all = Vec::new();
+    let store_folder = format!("{signature}{age:X}");
+    let mut candidates = Vec::new();
     for folder in &options.paths {
         for name in [name, &name.to_lowercase()] {
-            all.push(folder.join(name).join(&store).join(name));
-            all.push(folder.join(name));
+            candidates.push(folder.join(name).join(&store_folder).join(name));
+            candidates.push(folder.join(name));
         }
     }
-    all.dedup();
-    all
+    candidates.dedup();
+    candidates
 }
 
 /// A file that may contain the symbols.
@@ -172,12 +172,16 @@ mod tests {
     #[test]
     fn untrusted_names_do_not_leave_a_folder() {
         let options = SymbolOptions { paths: vec!["/sym".into()], ..SymbolOptions::default() };
-        let to_paths =
-            |all: Vec<SymbolFile>| all.into_iter().map(|candidate| candidate.path).collect::<Vec<_>>();
+        let to_paths = |candidates: Vec<SymbolFile>| {
+            candidates.into_iter().map(|candidate| candidate.path).collect::<Vec<_>>()
+        };
         for path in ["/../etc/passwd", "../../x", "..", "/", "a/../../b", ".", ""] {
-            let all = to_paths(list_programs(&options, path));
-            let in_folder = all.iter().skip(usize::from(path.starts_with('/')));
-            assert!(in_folder.clone().all(|path| !path.to_string_lossy().contains("..")), "{path}: {all:?}");
+            let candidates = to_paths(list_programs(&options, path));
+            let in_folder = candidates.iter().skip(usize::from(path.starts_with('/')));
+            assert!(
+                in_folder.clone().all(|path| !path.to_string_lossy().contains("..")),
+                "{path}: {candidates:?}"
+            );
         }
         for link in ["../x", "a/b", "..", ".", "", "a\0b"] {
             assert!(to_paths(list_debug_files(&options, "/bin/x", &[], Some(link))).is_empty(), "{link:?}");
@@ -191,8 +195,9 @@ mod tests {
     fn debug_files_are_listed_by_build_id_and_by_link() {
         let options =
             SymbolOptions { paths: vec!["/sym".into()], root: Some("/r".into()), ..SymbolOptions::default() };
-        let all = list_debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
-        let all: Vec<_> = all.iter().map(|candidate| candidate.path.to_str().unwrap()).collect();
+        let candidates = list_debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
+        let candidates: Vec<_> =
+            candidates.iter().map(|candidate| candidate.path.to_str().unwrap()).collect();
         for path in [
             "/r/usr/lib/debug/.build-id/ab/cdef.debug",
             "/r/cache/debuginfod_client/abcdef/debuginfo",
@@ -203,7 +208,7 @@ mod tests {
             "/r/usr/lib/debug/usr/bin/x.debug",
             "/sym/x.debug",
         ] {
-            assert!(all.contains(&path), "{path}: {all:?}");
+            assert!(candidates.contains(&path), "{path}: {candidates:?}");
         }
     }
 
@@ -211,8 +216,8 @@ mod tests {
     fn pdbs_are_listed_in_symbol_store_layout() {
         let options = SymbolOptions { paths: vec!["/sym".into()], ..SymbolOptions::default() };
         let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
-        let all = list_pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
+        let candidates = list_pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
         let first = Path::new("/sym/Shop.pdb/3844DBB920174967BE7AA4A2C20430FA1F/Shop.pdb");
-        assert_eq!((all[0].as_path(), all[1].as_path()), (first, Path::new("/sym/Shop.pdb")));
+        assert_eq!((candidates[0].as_path(), candidates[1].as_path()), (first, Path::new("/sym/Shop.pdb")));
     }
 }

@@ -195,8 +195,8 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
             frame("shop.exe", name, offset),
             "{source} {age}"
         );
-        let other = if name == "-" { "-" } else { "shop::other" };
-        assert_eq!(resolve(&mut symbols, 1200, base + 0x1201, 2).1, other, "{source} {age}");
+        let other_name = if name == "-" { "-" } else { "shop::other" };
+        assert_eq!(resolve(&mut symbols, 1200, base + 0x1201, 2).1, other_name, "{source} {age}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The vDSO, the code that the kernel maps into each process.
 //!
-//! The vDSO is not a file. The vDSO of this process is used only if the trace contains the build id
-//! of its own vDSO and the two are equal.
+//! The vDSO is not a file. The vDSO of this process is used only if it has the same build id as the
+//! vDSO in the trace.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor};

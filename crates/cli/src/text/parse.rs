@@ -7,28 +7,28 @@ use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 /// Returns whether a pattern with `*` and `?` matches a text.
 pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0); // Positions in pattern and text.
+    let (mut pattern_index, mut text_index) = (0, 0);
     // The last `*` in the pattern, and the position after the text that it matches.
     let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
+    while text_index < text.len() {
+        match pattern.get(pattern_index) {
             Some('*') => {
-                retry = Some((p, t));
-                p += 1;
+                retry = Some((pattern_index, text_index));
+                pattern_index += 1;
             }
-            Some(c) if *c == '?' || text.get(t) == Some(c) => {
-                (p, t) = (p + 1, t + 1);
+            Some(c) if *c == '?' || text.get(text_index) == Some(c) => {
+                (pattern_index, text_index) = (pattern_index + 1, text_index + 1);
             }
             _ => match retry {
                 Some((star, from)) => {
-                    (p, t) = (star + 1, from + 1);
+                    (pattern_index, text_index) = (star + 1, from + 1);
                     retry = Some((star, from + 1));
                 }
                 None => return false,
             },
         }
     }
-    pattern.iter().skip(p).all(|c| *c == '*')
+    pattern.iter().skip(pattern_index).all(|c| *c == '*')
 }
 
 /// The hint for a level that [`parse_level`] rejects.
@@ -85,7 +85,8 @@ impl Moment {
 /// Parses a point in time: UTC, or an offset with a unit.
 pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
     let units = parse_nanoseconds(text).map(|n| (n / 100.0).round());
-    if let Some(units) = units.filter(|u| u.abs() < 9e18) {
+    // Larger numbers of units do not fit into an `i64`.
+    if let Some(units) = units.filter(|units| units.abs() < 9e18) {
         return Ok(Moment::Offset(units as i64));
     }
     let hint = || "use 2020-07-29T00:07:01.5Z or an offset such as 1.5s or 200ms".to_owned();

@@ -52,8 +52,9 @@ impl UserIdentity {
 
     pub(crate) fn matches_any(&self, sids: &BTreeSet<Sid>) -> bool {
         let groups = self.groups.iter().copied().map(Sid::group);
-        let mut own = [Sid::EVERYONE, Sid::user(self.uid), Sid::group(self.gid)].into_iter().chain(groups);
-        own.any(|sid| sids.contains(&sid))
+        let mut own_sids =
+            [Sid::EVERYONE, Sid::user(self.uid), Sid::group(self.gid)].into_iter().chain(groups);
+        own_sids.any(|sid| sids.contains(&sid))
     }
 }
 

@@ -35,7 +35,7 @@ const CONTROLLER_RIGHTS: Rights = Rights(
 
 #[derive(Debug)]
 pub(crate) struct AccessLists {
-    all: BTreeMap<Guid, SecurityDescriptor>,
+    by_guid: BTreeMap<Guid, SecurityDescriptor>,
     /// Whether all stored lists could be read. If not, a GUID without a list grants nothing.
     is_complete: bool,
     /// The list for a GUID that has no list, while there is no default list.
@@ -109,7 +109,7 @@ impl AccessLists {
     /// Creates the built-in lists for a daemon of this user and this group of controllers.
     pub(super) fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut lists = Self {
-            all: BTreeMap::new(),
+            by_guid: BTreeMap::new(),
             is_complete: true,
             fallback: SecurityDescriptor::built_in(uid, group),
             kernel_fallback: SecurityDescriptor::built_in(uid, None),
@@ -121,7 +121,7 @@ impl AccessLists {
     }
 
     pub(super) fn with_stored(mut self, stored: StoredLists) -> Self {
-        self.all = stored.lists;
+        self.by_guid = stored.lists;
         self.is_complete = stored.is_complete;
         if !stored.is_complete {
             self.fallback = deny_all_list();
@@ -133,17 +133,17 @@ impl AccessLists {
 
     /// Returns the list that applies to an object.
     pub(crate) fn list_for(&self, object: Guid) -> &SecurityDescriptor {
-        let default_list = || self.all.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
+        let default_list = || self.by_guid.get(&DEFAULT_TRACE_SECURITY).filter(|_| self.is_complete);
         let kernel_list = || (object == SYSTEM_TRACE_CONTROL).then_some(&self.kernel_fallback);
-        self.all.get(&object).or_else(kernel_list).or_else(default_list).unwrap_or(&self.fallback)
+        self.by_guid.get(&object).or_else(kernel_list).or_else(default_list).unwrap_or(&self.fallback)
     }
 
     pub(crate) fn has_list(&self, object: Guid) -> bool {
-        self.all.contains_key(&object)
+        self.by_guid.contains_key(&object)
     }
 
     pub(crate) fn objects(&self) -> Vec<Guid> {
-        self.all.keys().copied().collect()
+        self.by_guid.keys().copied().collect()
     }
 
     pub(super) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
@@ -168,7 +168,7 @@ impl AccessLists {
         change: &AccessChange,
     ) -> Result<Option<(SecurityDescriptor, Vec<u8>)>, Refusal> {
         let AccessChange::Entry { replaces, entry } = change else { return Ok(None) };
-        if self.all.len() >= MAX_LISTS && !self.all.contains_key(&object) {
+        if self.by_guid.len() >= MAX_LISTS && !self.by_guid.contains_key(&object) {
             let reason = format!("{MAX_LISTS} objects have access lists, the limit: remove some");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
@@ -197,8 +197,8 @@ impl AccessLists {
     /// Puts a changed list into effect, once it is on disk.
     pub(crate) fn set_list(&mut self, object: Guid, list: Option<SecurityDescriptor>) {
         match list {
-            Some(list) => drop(self.all.insert(object, list)),
-            None => drop(self.all.remove(&object)),
+            Some(list) => drop(self.by_guid.insert(object, list)),
+            None => drop(self.by_guid.remove(&object)),
         }
         self.collect_granted_sids();
     }
@@ -207,7 +207,7 @@ impl AccessLists {
     fn collect_granted_sids(&mut self) {
         let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         // The default list applies, or the fallback in its place.
-        let lists = self.all.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
+        let lists = self.by_guid.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
         let lists = lists.filter_map(|list| list.dacl.as_ref());
         for entry in lists.flat_map(|list| &list.entries).filter(|entry| entry.kind == AceKind::Allow) {
             if entry.rights.intersects(CONTROLLER_RIGHTS) {
@@ -221,8 +221,8 @@ impl AccessLists {
     }
 }
 
-/// Returns the wanted rights that a list does not grant. Entries apply in their order: the first
-/// that matches the identity decides about each right that it contains.
+/// Returns the wanted rights that a list does not grant. Entries apply in their order: about each
+/// right, the first entry decides that matches the identity and contains the right.
 fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Rights {
     let (mut undecided, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))

@@ -9,7 +9,7 @@
 //! 2. `conf/trust` defines which files and folders are trusted, and how a file is replaced.
 //! 3. A file that is malformed or not trusted counts as a list that grants nothing. If the folder
 //!    cannot be read, or holds more than the maximum number of lists, GUIDs without a list grant
-//!    nothing. The log reports both.
+//!    nothing. The log reports both cases.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

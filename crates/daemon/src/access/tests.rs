@@ -16,7 +16,7 @@ const OTHER: Guid = Guid::from_u128(0x5678);
 /// The flag of an entry that applies only to children of its object.
 const INHERIT_ONLY: u8 = 8;
 
-fn guest(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
+fn user_identity(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
     UserIdentity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
 }
 
@@ -50,9 +50,9 @@ fn user_daemon_admits_only_its_user_and_root_despite_lists() {
             true,
         );
         for role in [Role::Provider, Role::Controller, Role::Consumer] {
-            assert!(access.admits(&guest(1000, 1000, &[]), role));
-            assert!(access.admits(&guest(0, 0, &[]), role));
-            assert!(!access.admits(&guest(1001, 1001, &[]), role));
+            assert!(access.admits(&user_identity(1000, 1000, &[]), role));
+            assert!(access.admits(&user_identity(0, 0, &[]), role));
+            assert!(!access.admits(&user_identity(1001, 1001, &[]), role));
         }
     }
 }
@@ -60,7 +60,7 @@ fn user_daemon_admits_only_its_user_and_root_despite_lists() {
 #[test]
 fn system_daemon_admits_all_providers_and_listed_controllers() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let other_user = guest(3_999_999_999, 3_999_999_999, &[]);
+    let other_user = user_identity(3_999_999_999, 3_999_999_999, &[]);
     assert!(access.admits(&other_user, Role::Provider));
     assert!(!access.admits(&other_user, Role::Controller) && !access.admits(&other_user, Role::Consumer));
     change_list(
@@ -79,7 +79,7 @@ fn system_daemon_admits_all_providers_and_listed_controllers() {
         Rights::TRACELOG_ACCESS_REALTIME,
         true,
     );
-    let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
+    let (by_user, by_group) = (user_identity(1001, 1, &[]), user_identity(7, 1, &[50]));
     assert!(access.admits(&by_user, Role::Controller) && !access.admits(&by_user, Role::Consumer));
     assert!(!access.admits(&by_group, Role::Controller) && access.admits(&by_group, Role::Consumer));
     assert!(!access.admits(&other_user, Role::Controller));
@@ -93,17 +93,18 @@ fn group_members_have_all_rights_and_everyone_may_register() {
     access.lists = AccessLists::built_in(50, Some(90));
     for right in Rights::NAMED.map(|(right, ..)| right) {
         assert!(
-            has_right(&access, &guest(1000, 90, &[]), right)
-                && has_right(&access, &guest(1000, 1, &[90]), right)
+            has_right(&access, &user_identity(1000, 90, &[]), right)
+                && has_right(&access, &user_identity(1000, 1, &[90]), right)
         );
         assert!(
-            has_right(&access, &guest(50, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+            has_right(&access, &user_identity(50, 50, &[]), right)
+                && has_right(&access, &user_identity(0, 0, &[]), right)
         );
         let is_for_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
-        assert_eq!(has_right(&access, &guest(1000, 1, &[91]), right), is_for_everyone, "{right}");
+        assert_eq!(has_right(&access, &user_identity(1000, 1, &[91]), right), is_for_everyone, "{right}");
     }
-    assert!(access.admits(&guest(1000, 90, &[]), Role::Controller));
-    assert!(access.admits(&guest(1000, 1, &[90]), Role::Consumer));
+    assert!(access.admits(&user_identity(1000, 90, &[]), Role::Controller));
+    assert!(access.admits(&user_identity(1000, 1, &[90]), Role::Consumer));
 }
 
 #[test]
@@ -111,23 +112,28 @@ fn deny_entries_come_first_and_never_apply_to_root() {
     let mut access = AccessRules::new(Scope::System, 0);
     let right = Rights::WMIGUID_QUERY;
     change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::group(50), right, true);
-    assert!(has_right(&access, &guest(1000, 50, &[]), right));
+    assert!(has_right(&access, &user_identity(1000, 50, &[]), right));
     change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, false);
     assert!(
-        !has_right(&access, &guest(1000, 50, &[]), right) && has_right(&access, &guest(1001, 50, &[]), right)
+        !has_right(&access, &user_identity(1000, 50, &[]), right)
+            && has_right(&access, &user_identity(1001, 50, &[]), right)
     );
     change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, true);
-    assert!(!has_right(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
+    assert!(
+        !has_right(&access, &user_identity(1000, 50, &[]), right),
+        "a later grant does not override the denial"
+    );
     change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::EVERYONE, right, false);
     assert!(
-        !has_right(&access, &guest(1001, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+        !has_right(&access, &user_identity(1001, 50, &[]), right)
+            && has_right(&access, &user_identity(0, 0, &[]), right)
     );
 }
 
 #[test]
 fn object_without_list_uses_the_default_list() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
+    let (ann, right) = (user_identity(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
     change_list(
         &mut access,
         DEFAULT_TRACE_SECURITY,
@@ -149,17 +155,17 @@ fn object_without_list_uses_the_default_list() {
 #[test]
 fn audit_entries_are_kept_and_grant_nothing() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let before = access.lists.list_for(OBJECT).dacl.clone();
+    let dacl_before = access.lists.list_for(OBJECT).dacl.clone();
     let unnamed_bits = Rights(0xF0F0_0400);
     change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::EVERYONE, unnamed_bits, true);
     change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::user(5), unnamed_bits, false);
     let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
     assert_eq!(kinds, [(AceKind::Audit, unnamed_bits); 2], "bits without a name are kept");
-    assert_eq!(list.dacl, before);
+    assert_eq!(list.dacl, dacl_before);
     change_list(&mut access, OBJECT, SecurityOperation::SET_SACL, Sid::user(6), Rights(1), true);
     assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
-    assert!(!has_right(&access, &guest(6, 6, &[]), Rights(1)));
+    assert!(!has_right(&access, &user_identity(6, 6, &[]), Rights(1)));
 }
 
 #[test]
@@ -182,38 +188,39 @@ fn invalid_operations_and_sids_are_refused_with_87() {
 #[test]
 fn number_and_size_of_lists_are_limited() {
     let mut access = AccessRules::new(Scope::System, 0);
-    let add = |uid: u32| {
+    let add_entry = |uid: u32| {
         AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap()
     };
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
     access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
-    let refused = (2380..2400).find_map(|uid| match access.lists.compute_change(OBJECT, &add(uid)) {
-        Ok(list) => {
-            let (list, bytes) = list.unwrap();
-            assert!(bytes.len() <= lists::MAX_LIST_BYTES);
-            access.lists.set_list(OBJECT, Some(list));
-            None
-        }
-        Err(refusal) => Some(refusal.status),
-    });
-    assert_eq!(refused, Some(Status::ERROR_MORE_DATA));
-    assert!(access.lists.compute_change(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
+    let refusal_status =
+        (2380..2400).find_map(|uid| match access.lists.compute_change(OBJECT, &add_entry(uid)) {
+            Ok(list) => {
+                let (list, bytes) = list.unwrap();
+                assert!(bytes.len() <= lists::MAX_LIST_BYTES);
+                access.lists.set_list(OBJECT, Some(list));
+                None
+            }
+            Err(refusal) => Some(refusal.status),
+        });
+    assert_eq!(refusal_status, Some(Status::ERROR_MORE_DATA));
+    assert!(access.lists.compute_change(OBJECT, &add_entry(1)).is_ok(), "a repeated entry takes no space");
     let many =
         (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::deny_all_list()));
     access.lists = access.lists.with_stored(lists::StoredLists { lists: many.collect(), is_complete: true });
     assert_eq!(
-        access.lists.compute_change(OTHER, &add(1)).unwrap_err().status,
+        access.lists.compute_change(OTHER, &add_entry(1)).unwrap_err().status,
         Status::ERROR_NO_SYSTEM_RESOURCES
     );
     assert!(
-        access.lists.compute_change(Guid::from_u128(1 << 64), &add(1)).is_ok(),
+        access.lists.compute_change(Guid::from_u128(1 << 64), &add_entry(1)).is_ok(),
         "an existing list may change"
     );
     assert!(access.lists.compute_change(OTHER, &AccessChange::Remove).is_ok());
 }
 
-/// The documented rule, right by right, implemented naively.
+/// Returns whether entries grant a right: the documented rule, implemented naively.
 fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
@@ -230,7 +237,7 @@ fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     false
 }
 
-fn entry() -> impl Strategy<Value = Ace> {
+fn any_entry() -> impl Strategy<Value = Ace> {
     let kind = prop_oneof![Just(AceKind::Allow), Just(AceKind::Deny), Just(AceKind::Audit)];
     let sid = prop_oneof![
         Just(Sid::EVERYONE),
@@ -246,11 +253,11 @@ fn entry() -> impl Strategy<Value = Ace> {
 proptest! {
     #[test]
     fn each_right_follows_the_documented_rule(
-        entries in vec(entry(), 0..12), uid in 0..4_u32, gid in 0..6_u32, groups in vec(0..6_u32, 0..4), wanted in 0..0x2000_u32
+        entries in vec(any_entry(), 0..12), uid in 0..4_u32, gid in 0..6_u32, groups in vec(0..6_u32, 0..4), wanted in 0..0x2000_u32
     ) {
         let mut groups = groups;
         groups.sort_unstable();
-        let identity = guest(uid, gid, &groups);
+        let identity = user_identity(uid, gid, &groups);
         let mut access = AccessRules::new(Scope::System, 0);
         let dacl = Some(Acl { entries: entries.clone() });
         access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
@@ -272,7 +279,7 @@ fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRu
     (dir, folder, move || AccessRules::open(&runtime, uid))
 }
 
-fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
+fn encode_list_granting(uid: u32, right: Rights) -> Vec<u8> {
     let change =
         AccessChange::new(SecurityOperation::SET_DACL.0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
     AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
@@ -281,8 +288,8 @@ fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
 #[test]
 fn stored_list_is_read_back_with_its_bytes_and_modes() {
     let (dir, folder, open) = stored_rules();
-    let bytes = list_granting(1000, Rights::WMIGUID_QUERY);
-    folder.save(OBJECT, &list_granting(7, Rights(1))).unwrap();
+    let bytes = encode_list_granting(1000, Rights::WMIGUID_QUERY);
+    folder.save(OBJECT, &encode_list_granting(7, Rights(1))).unwrap();
     folder.save(OBJECT, &bytes).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
     assert_eq!(fs::read(&file).unwrap(), bytes);
@@ -290,7 +297,7 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
     let access = open();
     assert_eq!(access.lists.list_for(OBJECT).to_bytes().unwrap(), bytes);
-    assert!(has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(has_right(&access, &user_identity(1000, 1, &[]), Rights::WMIGUID_QUERY));
     assert_eq!(access.lists.objects(), [OBJECT]);
     folder.remove(OBJECT).unwrap();
     folder.remove(OBJECT).unwrap();
@@ -301,10 +308,10 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
 fn untrusted_list_grants_nothing_and_affects_no_other() {
     let (dir, folder, open) = stored_rules();
     let register = Rights::TRACELOG_REGISTER_GUIDS;
-    let ann = guest(1000, 1, &[]);
-    folder.save(OTHER, &list_granting(1000, register)).unwrap();
+    let ann = user_identity(1000, 1, &[]);
+    folder.save(OTHER, &encode_list_granting(1000, register)).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
-    let good = list_granting(1000, register);
+    let good = encode_list_granting(1000, register);
     let mut no_dacl = good.clone();
     no_dacl[2] = 0;
     for (defect, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
@@ -330,11 +337,11 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
 #[test]
 fn folder_writable_by_others_grants_guests_nothing() {
     let (dir, folder, open) = stored_rules();
-    folder.save(DEFAULT_TRACE_SECURITY, &list_granting(1000, Rights::WMIGUID_QUERY)).unwrap();
-    assert!(has_right(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    folder.save(DEFAULT_TRACE_SECURITY, &encode_list_granting(1000, Rights::WMIGUID_QUERY)).unwrap();
+    assert!(has_right(&open(), &user_identity(1000, 1, &[]), Rights::WMIGUID_QUERY));
     fs::set_permissions(dir.path().join("security.d"), fs::Permissions::from_mode(0o777)).unwrap();
     let access = open();
-    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
-    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
-    assert!(has_right(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &user_identity(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &user_identity(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
+    assert!(has_right(&access, &user_identity(0, 0, &[]), Rights::WMIGUID_QUERY));
 }

@@ -56,7 +56,7 @@ const SIZED_MODES: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_
 /// The definition of a session that runs from the daemon's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutologgerDefinition {
-    /// The session's name, which is also the file's.
+    /// The name of the session, and of the definition file without its extension.
     pub name: String,
     /// Whether the session is started (Start).
     pub start: bool,
@@ -198,14 +198,14 @@ impl AutologgerDefinition {
     /// Corrects values that cannot be used; returns the corrections.
     pub fn correct(&mut self) -> Vec<Correction> {
         let mut corrections = Vec::new();
-        let mut correct = |name: &str, given: String, used: String| {
-            corrections.push(Correction(format!("{name} {given} cannot be used: it becomes {used}")));
+        let mut add_correction = |name: &str, old: String, new: String| {
+            corrections.push(Correction(format!("{name} {old} cannot be used: it becomes {new}")));
         };
         let mode = self.log_file_mode & !UNSUPPORTED_MODES;
-        let kinds = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;
-        let mode = if mode & kinds == 0 { mode | EVENT_TRACE_FILE_MODE_SEQUENTIAL } else { mode };
+        let output_modes = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;
+        let mode = if mode & output_modes == 0 { mode | EVENT_TRACE_FILE_MODE_SEQUENTIAL } else { mode };
         if mode != self.log_file_mode {
-            correct("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
+            add_correction("LogFileMode", format!("{:#x}", self.log_file_mode), format!("{mode:#x}"));
             self.log_file_mode = mode;
         }
         let size = if mode & SIZED_MODES != 0 && self.max_file_size == 0 {
@@ -223,7 +223,7 @@ impl AutologgerDefinition {
             ("BufferSize", &mut self.buffer_size, buffer),
         ] {
             if *value != corrected {
-                correct(name, value.to_string(), corrected.to_string());
+                add_correction(name, value.to_string(), corrected.to_string());
                 *value = corrected;
             }
         }

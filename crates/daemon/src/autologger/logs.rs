@@ -45,14 +45,14 @@ pub(super) fn open_log(path: &Path) -> Result<OwnedFd, Refusal> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Err(path_refusal(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));
     };
-    let me = rustix::process::geteuid().as_raw();
-    let dir = open_folder(folder, me).map_err(|e| match e {
+    let own_uid = rustix::process::geteuid().as_raw();
+    let dir = open_folder(folder, own_uid).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR => {
             path_refusal(path, Status::ERROR_PATH_NOT_FOUND, "its folder does not exist")
         }
         e => folder_refusal(path, e),
     })?;
-    match open_log_file(&dir, Path::new(name), me, LOG_FILE_RIGHTS) {
+    match open_log_file(&dir, Path::new(name), own_uid, LOG_FILE_RIGHTS) {
         Ok((file, _)) => Ok(file.into()),
         Err(e) => Err(path_refusal(path, e.status(), &e.to_string())),
     }

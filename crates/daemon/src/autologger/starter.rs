@@ -43,16 +43,18 @@ pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(Prepa
     let at_end = ReportEnd(Arc::clone(&post));
     let work = move || {
         let _at_end = at_end;
-        let all = Autologgers::new(folders);
-        let names = all.names().unwrap_or_else(|error| {
+        let autologgers = Autologgers::new(folders);
+        let names = autologgers.names().unwrap_or_else(|error| {
             log_warning!("no autologger is started: {error}");
             Vec::new()
         });
         for name in names {
-            match prepare_autologger(&all, &name) {
+            match prepare_autologger(&autologgers, &name) {
                 Ok(Some(ready)) => post(PrepareReport::Session(Box::new(ready))),
                 Ok(None) => {}
-                Err(refusal) => record_failure(&all.folders, &name, all.state(&name), &refusal),
+                Err(refusal) => {
+                    record_failure(&autologgers.folders, &name, autologgers.state(&name), &refusal)
+                }
             }
         }
     };
@@ -71,22 +73,24 @@ impl Drop for ReportEnd {
 }
 
 /// Prepares one autologger; `None` if its definition does not start it.
-fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
-    let file = all.file(name);
-    let invalid =
+fn prepare_autologger(autologgers: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
+    let file = autologgers.file(name);
+    let to_refusal =
         |error| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {error}", file.display()));
-    let Some(mut definition) = all.get(name).map_err(invalid)?.filter(|definition| definition.start) else {
+    let Some(mut definition) =
+        autologgers.get(name).map_err(to_refusal)?.filter(|definition| definition.start)
+    else {
         return Ok(None);
     };
     for correction in definition.correct() {
         log_info!("autologger {name:?}: {}", correction.0);
     }
-    let state = all.state(name);
+    let state = autologgers.state(name);
     let generation = logs::next_generation(&definition, state.file_counter);
-    let log = definition.has_file().then(|| logs::log_path(&all.folders, &definition, generation));
+    let log = definition.has_file().then(|| logs::log_path(&autologgers.folders, &definition, generation));
     if log.is_some() && definition.file_name.is_none() {
         // If the folder cannot be created, opening the log fails and reports it.
-        let _ = folders::create_folder(&all.folders.logs);
+        let _ = folders::create_folder(&autologgers.folders.logs);
     }
     let log = log.map(|path| logs::open_log(&path).map(|file| (path, file))).transpose()?;
     Ok(Some(ReadyAutologger { definition, state, generation, log }))

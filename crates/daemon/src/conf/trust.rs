@@ -25,6 +25,7 @@ use super::{ConfigError, MAX_FILE_BYTES};
 /// Maximum number of files that [`list_names`] lists.
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
+/// Mode bits that let users other than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Name prefix of files that are not in effect: a process is writing them, or ended while it wrote
 /// them.
@@ -36,8 +37,8 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     String::from_utf8(bytes).map(Some).map_err(|_| ConfigError::new(0, "it is not UTF-8 text"))
 }
 
-/// Reads a file of at most `max` bytes; `None` if it does not exist.
-pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, ConfigError> {
+/// Reads a file of at most `max_bytes` bytes; `None` if it does not exist.
+pub(crate) fn read_bytes(path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>, ConfigError> {
     let error = |reason: String| ConfigError::new(0, reason);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -55,10 +56,10 @@ pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Con
     }
     check_ownership(&metadata).map_err(error)?;
     let mut bytes = Vec::new();
-    let one_more = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let one_more = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
     file.take(one_more).read_to_end(&mut bytes).map_err(|e| error(format!("it cannot be read: {e}")))?;
-    if bytes.len() > max {
-        return Err(error(format!("it has more than {max} bytes")));
+    if bytes.len() > max_bytes {
+        return Err(error(format!("it has more than {max_bytes} bytes")));
     }
     Ok(Some(bytes))
 }
@@ -130,16 +131,16 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// Creates a hidden file next to a file, which readers ignore because of its name.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let hidden = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());
-    let temporary = path.with_file_name(hidden);
+    let hidden_name = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());
+    let temporary = path.with_file_name(hidden_name);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     Ok((temporary, file))
 }
 
 /// Checks that only root and this user can change a file.
 fn check_ownership(metadata: &Metadata) -> Result<(), String> {
-    let me = rustix::process::geteuid().as_raw();
-    if metadata.uid() != me && metadata.uid() != 0 {
+    let own_uid = rustix::process::geteuid().as_raw();
+    if metadata.uid() != own_uid && metadata.uid() != 0 {
         return Err(format!("it belongs to user {}, and must belong to root or this user", metadata.uid()));
     }
     if metadata.mode() & OTHERS_WRITE != 0 {
@@ -154,7 +155,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn reason(path: &Path) -> String {
+    fn read_error(path: &Path) -> String {
         read_text(path).expect_err("the file was read").reason
     }
 
@@ -170,18 +171,18 @@ mod tests {
         assert!(read_bytes(&path, 5).unwrap_err().reason.contains("more than 5"));
         for mode in [0o664, 0o646, 0o666] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert!(reason(&path).contains("chmod"), "{mode:o}");
+            assert!(read_error(&path).contains("chmod"), "{mode:o}");
         }
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let link = dir.path().join("link.conf");
         symlink(&path, &link).unwrap();
-        assert!(reason(&link).contains("symbolic link"));
-        assert!(reason(dir.path()).contains("not a plain file"));
+        assert!(read_error(&link).contains("symbolic link"));
+        assert!(read_error(dir.path()).contains("not a plain file"));
         let pipe = dir.path().join("pipe.conf");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(reason(&pipe).contains("not a plain file"), "opening does not block");
+        assert!(read_error(&pipe).contains("not a plain file"), "opening does not block");
         fs::write(&path, [0xFF]).unwrap();
-        assert!(reason(&path).contains("UTF-8"));
+        assert!(read_error(&path).contains("UTF-8"));
         assert_eq!((remove_file(&path).unwrap(), remove_file(&path).unwrap()), (true, false));
         let mut remaining = dir.path().read_dir().unwrap().flatten();
         assert!(!remaining.any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX)));
@@ -194,7 +195,7 @@ mod tests {
         fs::write(&path, "").unwrap();
         let can_chown = std::os::unix::fs::chown(&path, Some(54_321), None).is_ok();
         if crate::skip::holds_or_skip(can_chown, "root", "changing the owner of a file needs root") {
-            assert!(reason(&path).contains("54321"));
+            assert!(read_error(&path).contains("54321"));
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct ProcessFacts {
 impl ProcessFacts {
     /// Reads the properties of the process that has this id now.
     pub(crate) fn from_pid(pid: u32) -> Self {
-        Self::from_text(&executable(pid), &cgroup::read(pid))
+        Self::from_text(&read_program_name(pid), &cgroup::read(pid))
     }
 
     /// Creates the properties from the program name and the text of the control groups.
@@ -71,7 +71,7 @@ impl ProcessFacts {
 
 /// Returns the file name of the program. If the link cannot be read, returns the command name, of
 /// which the kernel keeps 15 bytes.
-fn executable(pid: u32) -> String {
+fn read_program_name(pid: u32) -> String {
     let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let name =
         link.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());

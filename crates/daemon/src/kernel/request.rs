@@ -51,13 +51,13 @@ impl RequestedGroups {
 
     /// Returns the union of all requested groups.
     pub(crate) fn combined(&self) -> GroupMask {
-        let mut sum = self.mask;
+        let mut combined = self.mask;
         for groups in self.providers.values() {
-            for (word, more) in sum.iter_mut().zip(groups) {
+            for (word, more) in combined.iter_mut().zip(groups) {
                 *word |= more;
             }
         }
-        with_twins(sum)
+        with_twins(combined)
     }
 }
 

@@ -80,9 +80,9 @@ fn open_as(
         }
         Ok(file)
     };
-    let me = geteuid().as_raw();
-    if me == owner.uid || me != 0 {
-        return open(me);
+    let own_uid = geteuid().as_raw();
+    if own_uid == owner.uid || own_uid != 0 {
+        return open(own_uid);
     }
     std::thread::scope(|scope| {
         let work = || {
@@ -183,11 +183,11 @@ mod tests {
             log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
             ..Default::default()
         };
-        let me = geteuid().as_raw();
+        let own_uid = geteuid().as_raw();
         let open_next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-            let terms = FileTerms::for_log(&config(mib), me);
-            let mut next = next_file(folder, owner(me, &[]), 0o640, ClaimedFiles::default(), terms);
+            let terms = FileTerms::for_log(&config(mib), own_uid);
+            let mut next = next_file(folder, owner(own_uid, &[]), 0o640, ClaimedFiles::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
         assert_eq!(open_next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));

@@ -41,7 +41,8 @@ pub(super) fn hash_of_name(name: &str) -> Option<Guid> {
 impl Registry {
     /// Stores the controller of an enable if it is an enable by name.
     pub(crate) fn set_controller(&mut self, target: EnableTarget, session: u64, controller: UserIdentity) {
-        let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
+        let Some(enable) = self.enables.get_mut(&target).and_then(|sessions| sessions.get_mut(&session))
+        else {
             return;
         };
         if let EnableTarget::Provider(provider) = target
@@ -96,7 +97,7 @@ impl Registry {
     /// hash itself.
     pub(crate) fn guids_with_name(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
         let named = self.by_name_hash.get(&hash).into_iter();
-        let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
+        let numbers = named.flat_map(move |registrations| registrations.range((link, 0)..=(link, u32::MAX)));
         numbers
             .filter_map(|(link, number)| self.name_hash_and_guid(*link, *number))
             .map(|(_, provider)| provider)
@@ -104,7 +105,8 @@ impl Registry {
 
     pub(crate) fn registration_numbers(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = u32> {
         let registered = self.registered.get(&EnableTarget::Provider(provider)).into_iter();
-        let numbers = registered.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
+        let numbers =
+            registered.flat_map(move |registrations| registrations.range((link, 0)..=(link, u32::MAX)));
         numbers.map(|(_, number)| *number)
     }
 
@@ -137,17 +139,17 @@ impl Registry {
     /// Returns the registrations that a session reaches by enabling a target: those of the GUID or
     /// group, and those matched by name.
     pub(crate) fn registrations_reached(&self, target: EnableTarget, session: u64) -> Vec<(LinkId, u32)> {
-        let mut all = self.registrations_of_target(target);
+        let mut reached = self.registrations_of_target(target);
         if let EnableTarget::Provider(hash) = target {
             let named = self.by_name_hash.get(&hash).into_iter().flatten();
-            all.extend(named.filter(|(link, number)| {
+            reached.extend(named.filter(|(link, number)| {
                 let registration =
                     self.processes.get(link).and_then(|process| process.registrations.get(number));
                 registration.is_some_and(|registration| registration.by_name.contains(&session))
             }));
-            all.sort_unstable();
+            reached.sort_unstable();
         }
-        all
+        reached
     }
 
     /// Returns the enables by name that reach registrations of this GUID, by session.

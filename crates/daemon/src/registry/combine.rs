@@ -45,8 +45,9 @@ impl Registry {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
         let enables = self.enables_for(process, registration).filter(|(enabling, _)| *enabling == session);
-        let mut combined =
-            enables.map(|(_, enable)| enable.params.clone()).reduce(|one, other| combine(&one, &other))?;
+        let mut combined = enables
+            .map(|(_, enable)| enable.params.clone())
+            .reduce(|first, second| combine(&first, &second))?;
         combined.source = Guid::NULL;
         Some(if registration.is_classic { classic_params(&combined) } else { combined })
     }
@@ -74,12 +75,13 @@ impl Registry {
     /// Returns the registrations of a process that a session wants and does not have yet.
     pub(crate) fn missing_registrations(&self, link: LinkId, session: u64) -> Vec<u32> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
-        let lacking = process
+        let not_enabled = process
             .registrations
             .iter()
             .filter(|(_, registration)| !registration.sessions.contains(&session));
-        let wanted = lacking.filter(|(number, _)| self.sessions_wanting(link, **number).contains(&session));
-        wanted.map(|(number, _)| *number).collect()
+        let missing =
+            not_enabled.filter(|(number, _)| self.sessions_wanting(link, **number).contains(&session));
+        missing.map(|(number, _)| *number).collect()
     }
 
     /// Batches registrations of a process by their parameters for a session. Registrations of the
@@ -122,8 +124,9 @@ impl Registry {
         process: &'a ProviderProcess,
         registration: &'a ProviderRegistration,
     ) -> impl Iterator<Item = (u64, &'a TargetEnable)> {
-        let all = self.enables_of(registration);
-        all.filter(|(_, _, enable)| process.is_included_by(enable))
+        let enables = self.enables_of(registration);
+        enables
+            .filter(|(_, _, enable)| process.is_included_by(enable))
             .map(|(_, session, enable)| (session, enable))
     }
 
@@ -134,16 +137,17 @@ impl Registry {
         registration: &'a ProviderRegistration,
     ) -> impl Iterator<Item = (EnableTarget, u64, &'a TargetEnable)> {
         let provider = &registration.provider;
-        let enables = move |target: EnableTarget| {
+        let enables_of_target = move |target: EnableTarget| {
             let is_group = matches!(target, EnableTarget::Group(_));
-            let all = self.enables.get(&target).into_iter().flatten();
-            let all = all.map(move |(session, enable)| (target, *session, enable));
-            all.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
+            let enables = self.enables.get(&target).into_iter().flatten();
+            let enables = enables.map(move |(session, enable)| (target, *session, enable));
+            enables.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
-        let by_name = registration.name_hash.map(EnableTarget::Provider).into_iter().flat_map(enables);
+        let by_name =
+            registration.name_hash.map(EnableTarget::Provider).into_iter().flat_map(enables_of_target);
         let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
-        let direct = enables(EnableTarget::Provider(registration.provider));
-        let of_group = registration.group.map(EnableTarget::Group).into_iter().flat_map(enables);
+        let direct = enables_of_target(EnableTarget::Provider(registration.provider));
+        let of_group = registration.group.map(EnableTarget::Group).into_iter().flat_map(enables_of_target);
         direct.chain(by_name).chain(of_group)
     }
 
@@ -167,30 +171,30 @@ impl Registry {
     }
 }
 
-/// Combines two enables, for example a direct enable and that of the group.
-fn combine(one: &EnableParams, other: &EnableParams) -> EnableParams {
+/// Combines two enables, for example a direct enable and the enable of the group.
+fn combine(first: &EnableParams, second: &EnableParams) -> EnableParams {
     let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
     let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
-    let (either, both) = (one.property | other.property, one.property & other.property);
+    let (set_by_one, set_by_both) = (first.property | second.property, first.property & second.property);
     EnableParams {
-        level: level(one).max(level(other)),
-        match_any: any(one) | any(other),
-        match_all: one.match_all & other.match_all,
-        property: either & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
+        level: level(first).max(level(second)),
+        match_any: any(first) | any(second),
+        match_all: first.match_all & second.match_all,
+        property: set_by_one & !EXCLUDING_PROPERTIES | set_by_both & EXCLUDING_PROPERTIES,
         source: Guid::NULL,
-        filters: combine_filters(one, other),
+        filters: combine_filters(first, second),
     }
 }
 
-fn combine_filters(one: &EnableParams, other: &EnableParams) -> Vec<Filter> {
+fn combine_filters(first: &EnableParams, second: &EnableParams) -> Vec<Filter> {
     let asks_for_stacks = |params: &EnableParams| params.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0;
     let limits_stacks = |params: &EnableParams| params.filters.iter().any(|f| is_of_stacks(f.kind));
     let asks_for_all_stacks = |params: &EnableParams| asks_for_stacks(params) && !limits_stacks(params);
-    let all_stacks = asks_for_all_stacks(one) || asks_for_all_stacks(other);
+    let has_all_stacks = asks_for_all_stacks(first) || asks_for_all_stacks(second);
     let mut filters: Vec<Filter> = Vec::new();
-    for filter in one.filters.iter().chain(&other.filters) {
-        let is_moot = is_of_single_events(filter.kind) || all_stacks && is_of_stacks(filter.kind);
-        if !is_moot && filters.iter().all(|kept| kept.kind != filter.kind) {
+    for filter in first.filters.iter().chain(&second.filters) {
+        let is_dropped = is_of_single_events(filter.kind) || has_all_stacks && is_of_stacks(filter.kind);
+        if !is_dropped && filters.iter().all(|existing| existing.kind != filter.kind) {
             filters.push(filter.clone());
         }
     }

@@ -39,8 +39,8 @@ impl Registry {
         affected
     }
 
-    /// Returns whether a session's enable of a group applies to this member of it.
+    /// Returns whether a session's enable of a group applies to this member of the group.
     pub(super) fn allows(&self, session: u64, provider: &Guid) -> bool {
-        !self.disallowed.get(&session).is_some_and(|all| all.contains(provider))
+        !self.disallowed.get(&session).is_some_and(|providers| providers.contains(provider))
     }
 }

@@ -23,19 +23,19 @@ impl Registry {
             return None;
         }
         let empty = BTreeSet::new();
-        let all = self.registered.get(&target).unwrap_or(&empty);
-        if all.is_empty() {
+        let registrations = self.registered.get(&target).unwrap_or(&empty);
+        if registrations.is_empty() {
             let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| is_shown(**id));
             let sessions = enables.map(|(id, enable)| enable_entry(*id, &enable.params)).collect();
             let unregistered =
                 RegistrationEntry { pid: 0, is_pre_enabled: true, is_classic: false, sessions };
             return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
         }
-        let entries = all
+        let entries = registrations
             .iter()
             .skip(from as usize)
             .filter_map(|(link, number)| self.registration_entry(*link, *number, is_shown));
-        Some(Message::registrations_page(all.len(), entries))
+        Some(Message::registrations_page(registrations.len(), entries))
     }
 
     fn registration_entry(

@@ -118,7 +118,7 @@ fn scope_holds_processes_not_process_ids() {
 
 /// Returns the parameters that a registration receives when a session enables it directly and
 /// through its group.
-fn combination(direct: &EnableParams, group_params: &EnableParams) -> EnableParams {
+fn combine_direct_and_group(direct: &EnableParams, group_params: &EnableParams) -> EnableParams {
     let group = Guid::from_u128(9);
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
     let mut registry = registry();
@@ -137,12 +137,14 @@ fn params_with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
 fn excluding_properties_need_both_enables_and_others_need_one() {
     let ignore = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
     let (stacks, private) = (EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE);
-    let property = |one, other| combination(&params_with(one, &[]), &params_with(other, &[])).property;
+    let property = |direct, group| {
+        combine_direct_and_group(&params_with(direct, &[]), &params_with(group, &[])).property
+    };
     assert_eq!(property(ignore | stacks, private), stacks);
     assert_eq!(property(ignore | 1, ignore | 2), ignore | 1 | 2);
     assert_eq!(property(ignore | private, ignore | private), ignore | private);
     assert_eq!(
-        combination(&params_with(0, &[]), &params_with(0, &[])).source,
+        combine_direct_and_group(&params_with(0, &[]), &params_with(0, &[])).source,
         Guid::NULL,
         "the source is not stored"
     );
@@ -154,13 +156,20 @@ fn filter_of_one_enable_does_not_restrict_the_other() {
     let (payload, stack_ids) = (EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK);
     let (schematized, custom, stacks) = (EVENT_FILTER_TYPE_SCHEMATIZED, 7, EVENT_ENABLE_PROPERTY_STACK_TRACE);
     let kinds = |direct: &EnableParams, group: &EnableParams| {
-        combination(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
+        combine_direct_and_group(direct, group)
+            .filters
+            .iter()
+            .map(|f| (f.kind, f.data[0]))
+            .collect::<Vec<_>>()
     };
-    let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (custom, 6)];
-    let none = params_with(0, &[]);
-    assert_eq!(kinds(&params_with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (custom, 6)]);
+    let filters = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (custom, 6)];
+    let without_filters = params_with(0, &[]);
     assert_eq!(
-        kinds(&params_with(stacks, &all), &params_with(stacks, &[])),
+        kinds(&params_with(stacks, &filters), &without_filters),
+        [(stack_ids, 4), (schematized, 5), (custom, 6)]
+    );
+    assert_eq!(
+        kinds(&params_with(stacks, &filters), &params_with(stacks, &[])),
         [(schematized, 5), (custom, 6)],
         "a group that asks for all stacks drops the stack filter"
     );
@@ -252,11 +261,11 @@ fn provider_list_continues_after_any_key() {
         let after = after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group));
         registry.providers(after, &BTreeSet::new()).map(|entry| (entry.provider, entry.is_group)).collect()
     };
-    let all = keys(None);
+    let all_keys = keys(None);
     let providers = [1, 2, 3, 4, 9].map(|guid| (Guid::from_u128(guid), false));
-    assert_eq!(all, [&providers[..], &[(group, true)]].concat());
-    assert_eq!(keys(Some((2, false))), all[2..]);
-    assert_eq!(keys(Some((5, false))), all[4..], "a key that is no longer listed");
+    assert_eq!(all_keys, [&providers[..], &[(group, true)]].concat());
+    assert_eq!(keys(Some((2, false))), all_keys[2..]);
+    assert_eq!(keys(Some((5, false))), all_keys[4..], "a key that is no longer listed");
     assert_eq!(keys(Some((3, true))), []);
 }
 

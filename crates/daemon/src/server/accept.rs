@@ -7,9 +7,9 @@
 //!   introduced: no deadline, controllers may send descriptors
 //! ```
 //!
-//! Guests lose the right to send descriptors when they are accepted; a janitor closes what they
-//! sent before, and their connections. [`limits`](crate::limits) defines the numbers of
-//! connections.
+//! Guests lose the right to send descriptors when they are accepted. A janitor closes the
+//! descriptors that they sent before, and later their connections. [`limits`](crate::limits)
+//! defines the maximum numbers of connections.
 
 use std::time::{Duration, Instant};
 

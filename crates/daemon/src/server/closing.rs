@@ -50,8 +50,8 @@ impl Server {
             return;
         }
         let deadline = within.map(|within| Instant::now() + within);
-        if let Some(before) = std::mem::replace(&mut link.expires, deadline) {
-            self.expiries.remove(&(before, id));
+        if let Some(old_deadline) = std::mem::replace(&mut link.expires, deadline) {
+            self.expiries.remove(&(old_deadline, id));
         }
         if let Some(deadline) = deadline {
             self.expiries.insert((deadline, id));

@@ -18,6 +18,8 @@ use crate::ids::LinkId;
 pub(super) const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Bytes that a queued descriptor counts for, since descriptors are scarcer than bytes.
 const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
+/// Bytes that a queued refusal counts for, if it replaces a reply that cannot be encoded.
+const REFUSAL_WEIGHT_BYTES: usize = 256;
 /// Bytes from which a queue is long: controllers of guests that fill it are held back, and its
 /// client gets a deadline.
 const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
@@ -33,11 +35,11 @@ pub(super) struct ClientLink {
     allows_descriptors: bool,
     /// When the link is dropped unless it becomes active before.
     pub(super) expires: Option<Instant>,
-    /// The queue became long, and the client got a deadline to read it.
+    /// Whether the queue became long, so that the client got a deadline to read it.
     pub(super) is_crowded: bool,
-    /// The loop does not read from the link for now.
+    /// Whether the loop does not read from the link for now.
     pub(super) is_reading_paused: bool,
-    /// The other end is closed, and nothing is sent any more.
+    /// Whether the other end is closed, so that nothing is sent any more.
     is_write_closed: bool,
 }
 
@@ -119,7 +121,7 @@ impl ClientLink {
                     request,
                     message: refusal.into_message(),
                     descriptors: Vec::new(),
-                    weight: 256,
+                    weight: REFUSAL_WEIGHT_BYTES,
                 }
             }
         };
@@ -159,13 +161,13 @@ impl ClientLink {
 
     /// Registers with epoll for messages to read, and for space to write if something is queued.
     pub(super) fn watch(&mut self, epoll: &OwnedFd, id: LinkId) -> rustix::io::Result<()> {
-        let mut wanted =
+        let mut flags =
             if self.is_closing || self.is_reading_paused { EventFlags::empty() } else { EventFlags::IN };
-        wanted.set(EventFlags::OUT, self.has_queued());
+        flags.set(EventFlags::OUT, self.has_queued());
         let data = EventData::new_u64(id);
-        match self.watched.replace(wanted) {
-            None => epoll::add(epoll, &self.connection, data, wanted),
-            Some(before) if before != wanted => epoll::modify(epoll, &self.connection, data, wanted),
+        match self.watched.replace(flags) {
+            None => epoll::add(epoll, &self.connection, data, flags),
+            Some(old_flags) if old_flags != flags => epoll::modify(epoll, &self.connection, data, flags),
             Some(_) => Ok(()),
         }
     }

@@ -56,12 +56,12 @@ const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// Delay before the folders of users are searched again: a process that registers right now may
 /// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN_DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of sockets of one user in the daemon's runtime folder that are retried because
-/// their queue is full.
+/// Maximum number of busy sockets (sockets with a full queue) of one user in the daemon's runtime
+/// folder that are retried.
 const MAX_BUSY_OF_USER: usize = 16;
-/// Maximum number of such sockets in one folder of a user.
+/// Maximum number of busy sockets in one folder of a user that are retried.
 const MAX_BUSY_OF_FOLDER: usize = 16;
-/// Maximum number of such sockets in total, for each of the two searches.
+/// Maximum number of busy sockets that each of the two searches retries.
 const MAX_BUSY: usize = 256;
 /// How long connecting to one provider may take.
 const KNOCK_TIMEOUT: Duration = Duration::from_millis(200);
@@ -108,7 +108,7 @@ impl SocketFile {
 
     /// Returns whether another file has this path now.
     fn is_replaced(&self) -> bool {
-        file_identity(&self.path).is_some_and(|now| Some(now) != self.identity)
+        file_identity(&self.path).is_some_and(|identity| Some(identity) != self.identity)
     }
 }
 
@@ -174,16 +174,16 @@ impl ServedFolder {
     }
 
     /// Writes the file of enabled providers for processes that start while the daemon is busy. The
-    /// system's daemon writes it where only its own user can read it: other users must not
+    /// system's daemon writes the file where only its own user can read it: other users must not
     /// learn its content, and descriptors that they send before they are accepted could block the
     /// daemon.
-    pub(super) fn publish_enables(&self, all: &[ListedEnable]) {
+    pub(super) fn publish_enables(&self, enables: &[ListedEnable]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
             None if has_one_user(&self.runtime) => &self.runtime,
             None => return,
         };
-        if let Err(e) = enabled::write(folder, all) {
+        if let Err(e) = enabled::write(folder, enables) {
             log_warning!(
                 "the list of enabled providers cannot be written to {}: {e}",
                 folder.path().display()
@@ -263,8 +263,8 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Connects to all running providers, on a separate thread. The first passes do not
-/// wait: a socket whose queue is full must not delay the others.
+/// Connects to all running providers, on a separate thread. The first passes do not wait: a socket
+/// whose queue is full must not delay the others.
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, on_found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let on_found = |connection: Connection| on_found(connection.with_janitor(&janitor));
@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     /// Creates a provider socket whose queue is full.
-    fn busy_socket(runtime: &RuntimeDir, pid: u32) -> (PathBuf, Listener, Vec<Connection>) {
+    fn create_busy_socket(runtime: &RuntimeDir, pid: u32) -> (PathBuf, Listener, Vec<Connection>) {
         let path = runtime.new_provider_socket(pid);
         let listener = Listener::bind(&path, 0o600).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -495,12 +495,12 @@ mod tests {
             });
             search.busy.len()
         };
-        let (path, _listener, _waiting) = busy_socket(&runtime, 1);
+        let (path, _listener, _waiting) = create_busy_socket(&runtime, 1);
         for pid in 2..8 {
             std::fs::hard_link(&path, runtime.new_provider_socket(pid)).unwrap();
         }
         assert_eq!(count_busy(), 1, "one file under several names");
-        let _sockets: Vec<_> = (8..40).map(|pid| busy_socket(&runtime, pid)).collect();
+        let _sockets: Vec<_> = (8..40).map(|pid| create_busy_socket(&runtime, pid)).collect();
         assert_eq!(count_busy(), MAX_BUSY_OF_USER);
     }
 }

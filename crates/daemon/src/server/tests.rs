@@ -86,14 +86,14 @@ impl TestServer {
     }
 
     /// Runs turns until `get` returns a value.
-    fn run_until<T>(&mut self, what: &str, mut get: impl FnMut(&mut Self) -> Option<T>) -> T {
+    fn run_until<T>(&mut self, condition: &str, mut get: impl FnMut(&mut Self) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
             self.server.apply_effects();
             if let Some(value) = get(self) {
                 return value;
             }
-            assert!(began.elapsed() < TIME_LIMIT, "time limit exceeded, waited until {what}");
+            assert!(began.elapsed() < TIME_LIMIT, "time limit exceeded, waited until {condition}");
             self.server.run_turn(Some(Instant::now() + Duration::from_millis(5))).unwrap();
         }
     }
@@ -184,11 +184,11 @@ fn run_as_client() -> bool {
             let connection = Connection::connect(Path::new(&socket), TIME_LIMIT).unwrap();
             let send = |message: &Message| connection.send(1, message, &[], Duration::ZERO).unwrap();
             send(&hello_message(Role::Provider, instance.into()));
-            let others = if count == 1 { 0 } else { 200 };
-            for registration in 0..others {
+            let other_count = if count == 1 { 0 } else { 200 };
+            for registration in 0..other_count {
                 send(&register_message(registration, Guid::from_u128(7)));
             }
-            send(&register_message(others, PROVIDER));
+            send(&register_message(other_count, PROVIDER));
         }
     });
     true
@@ -203,8 +203,8 @@ fn process_that_ended_before_it_was_accepted_is_counted() {
     let session = test_server.start_session("s");
     test_server.enable_provider(session);
     let before = test_server.server.last_link;
-    let own = rustix::process::geteuid().as_raw();
-    test_server.run_client("process_that_ended_before_it_was_accepted_is_counted", own, 1);
+    let own_uid = rustix::process::geteuid().as_raw();
+    test_server.run_client("process_that_ended_before_it_was_accepted_is_counted", own_uid, 1);
     test_server.run_until_alone(before, 1);
     assert_eq!(test_server.query_uncounted_processes(session), 1);
 }
@@ -237,7 +237,8 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
         return;
     }
     let mut test_server = TestServer::new(Scope::System);
-    let (session, other) = (test_server.start_session("s"), test_server.start_session("without providers"));
+    let session = test_server.start_session("s");
+    let session_without_providers = test_server.start_session("without providers");
     test_server.enable_provider(session);
     let mut silent: Vec<Connection> =
         (0..MAX_LINKS_BEFORE_HELLO_PER_GUEST).map(|_| test_server.connect(ANN)).collect();
@@ -257,8 +258,8 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
         assert_eq!(Status(status), Status::ERROR_NO_SYSTEM_RESOURCES);
     }
     assert_eq!(
-        (test_server.query_uncounted_processes(session), test_server.query_uncounted_processes(other)),
-        (1, 0),
+        [session, session_without_providers].map(|id| test_server.query_uncounted_processes(id)),
+        [1, 0],
         "all refused connections are of one process"
     );
     let connection_of_bob = test_server.connect(BOB);

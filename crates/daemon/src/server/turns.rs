@@ -3,16 +3,17 @@
 //! ```text
 //!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
 //!            └ guests: as in the last step           └ controllers last     user by user ┘
-//!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
+//!                                          GUEST_SLICE each, ALL_GUESTS_SLICE in total ┘
 //! ```
 //!
 //! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
 //!    the daemon's own user one, and a guest only as many as begin within the slice of that user.
 //!    Further messages stay ready for the next turn.
-//! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
-//!    connections of each user: no client waits forever. A connection that was hung up is dropped
-//!    once all its messages are handled, in a later turn if need be. Until then, new connections of
-//!    the same guest wait with their `Hello`: one of them may replace the old connection.
+//! 2. A turn begins with the user after the last user of the previous turn, and with the connection
+//!    after the last connection of that user: no client waits forever. A connection that was hung
+//!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
+//!    loop does not read the `Hello` of new connections of the same guest: one of them may replace
+//!    the old connection.
 //! 3. All guests together therefore delay root by at most two slices, one message, and the
 //!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
@@ -44,7 +45,7 @@ const MAX_MESSAGES_IN_A_ROW: usize = 32;
 /// Time for one guest in a turn.
 const GUEST_SLICE: Duration = Duration::from_millis(4);
 /// Time for all guests in a turn.
-const GUESTS_SLICE: Duration = Duration::from_millis(20);
+const ALL_GUESTS_SLICE: Duration = Duration::from_millis(20);
 
 /// Maximum number of connections that wait to be accepted at a listener.
 const MAX_UNACCEPTED: usize = BACKLOG as usize + 1;
@@ -227,7 +228,7 @@ impl Server {
     }
 
     fn serve_guests(&mut self, guests: &ReadyGuests, rotation: &mut Rotation) {
-        let until = Instant::now() + GUESTS_SLICE;
+        let until = Instant::now() + ALL_GUESTS_SLICE;
         let last = std::mem::take(&mut rotation.last_links);
         let (after, up_to) = (Excluded(rotation.last_guest), rotation.last_guest);
         let order = guests.range((after, Unbounded)).chain(guests.range(..=up_to));
@@ -268,7 +269,7 @@ impl Server {
         }
         let has_ended = flags.intersects(HUNG_UP);
         // Messages sent before the end still count, those of a guest in later turns if need be.
-        let mut is_unread = false;
+        let mut is_time_up = false;
         let max_messages = if has_ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
         for _ in 0..max_messages {
             let Some(link) = self.links.get(&id) else { return };
@@ -286,12 +287,12 @@ impl Server {
             // A later request may depend on messages that processes have sent since this turn
             // began.
             let reads_no_more = self.pause_for_crowded(id) || self.is_own_controller(id);
-            is_unread = until.is_some_and(|until| Instant::now() >= until);
-            if (reads_no_more && !has_ended) || is_unread {
+            is_time_up = until.is_some_and(|until| Instant::now() >= until);
+            if (reads_no_more && !has_ended) || is_time_up {
                 break;
             }
         }
-        if has_ended && !is_unread {
+        if has_ended && !is_time_up {
             self.drop_link(id);
         }
         self.apply_effects();

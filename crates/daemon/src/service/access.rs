@@ -234,7 +234,7 @@ impl AccessControl {
         Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
     }
 
-    /// Takes the right to profile from the peer of a connection.
+    /// Removes the right to profile from the peer of a connection.
     #[cfg(test)]
     pub(super) fn forbid_profiling(&mut self, link: LinkId) {
         if let Some(client) = self.clients.get_mut(&link) {

@@ -35,14 +35,14 @@ pub(super) struct Information {
 #[derive(Debug)]
 struct PeriodicCapture {
     period: Duration,
-    next: Instant,
+    due_at: Instant,
     providers: Vec<Guid>,
 }
 
 impl Information {
     /// Returns when the next periodic state request is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.periodic.values().map(|periodic| periodic.next).min()
+        self.periodic.values().map(|periodic| periodic.due_at).min()
     }
 
     /// Returns whether the system has its default settings.
@@ -59,10 +59,10 @@ impl Information {
     /// Returns the sessions whose period has elapsed, with the providers whose state is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(u64, Vec<Guid>)> {
         let mut due = Vec::new();
-        for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
+        for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.due_at <= now) {
             // A daemon that was delayed requests the state once, not once per missed period.
-            let on_schedule = periodic.next + periodic.period;
-            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.period };
+            let on_schedule = periodic.due_at + periodic.period;
+            periodic.due_at = if on_schedule > now { on_schedule } else { now + periodic.period };
             due.push((*session, periodic.providers.clone()));
         }
         due
@@ -122,8 +122,8 @@ impl Information {
         self.periodic.remove(&session);
         let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
         let period = Duration::from_secs(u64::from(*seconds));
-        let (next, providers) = (now + period, providers.clone());
-        self.periodic.insert(session, PeriodicCapture { period, next, providers });
+        let (due_at, providers) = (now + period, providers.clone());
+        self.periodic.insert(session, PeriodicCapture { period, due_at, providers });
     }
 
     pub(super) fn answer_about_session(
@@ -158,10 +158,11 @@ impl Information {
             }
             Query::PmcSessions => {
                 let shown = shown_sessions().into_iter();
-                let all = shown.filter_map(|properties| {
-                    self.sessions.get(&properties.id)?.pmc_session((properties.id & 0xFFFF) as u16)
+                let pmc_sessions = shown.filter_map(|properties| {
+                    let logger_id = (properties.id & 0xFFFF) as u16;
+                    self.sessions.get(&properties.id)?.pmc_session(logger_id)
                 });
-                Answer::PmcSessions(all.collect())
+                Answer::PmcSessions(pmc_sessions.collect())
             }
             query => local_answer(query, || machine)?.ok_or_else(not_queryable)?,
         })

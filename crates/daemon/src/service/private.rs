@@ -12,11 +12,11 @@
 //! The daemon holds no buffer and no file of such a session. It stores the participating processes
 //! and the last report of each, and passes requests on to all of them.
 //!
-//! 1. A process takes part if it has registered the provider (or, in a session that enables it by
-//!    name, any provider of that name: `by_name`), belongs to the user who started the session and
-//!    is in no group that the starter is not in (for root any user and groups), and passes the
-//!    session's filters: ids of existing processes, names of programs. The process itself checks
-//!    further rights.
+//! 1. A process takes part if it meets three conditions. It has registered the provider or, in a
+//!    session that enables the provider by name, any provider of that name (`by_name`). It belongs
+//!    to the user who started the session, and is in no group that the starter is not in; a session
+//!    of root includes all users and groups. It passes the session's filters: ids of existing
+//!    processes, names of programs. The process itself checks further rights.
 //! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
 //!    file of the plain name belongs to the first process that runs the session, even after that
 //!    process has ended.
@@ -27,7 +27,7 @@
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
 //!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted
-//!    process, and so does one of another user that does not report at the end. If any other
+//!    process, and so does a process of another user that does not report at the end. If any other
 //!    process does not answer in time, a change, an enable or a stop is answered with
 //!    ERROR_TIMEOUT.
 //! 5. Starting a private session requires the same rights as starting any session, but on the
@@ -80,8 +80,8 @@ const PRIVATE_LOGGER_IDS: RangeInclusive<u16> = 0x8000..=0xFFFE;
 
 /// Returns whether processes run this session for a controller.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
-    let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
-    config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
+    let private_modes = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
+    config.log_file_mode & private_modes == EVENT_TRACE_PRIVATE_LOGGER_MODE
 }
 
 /// All private sessions, and the requests to their processes.
@@ -202,8 +202,8 @@ impl PrivateSessions {
     /// Finds the session whose provider has this GUID, if it is the only session of that provider.
     pub(super) fn find_only_session_of_provider(&self, provider: &str) -> Option<u64> {
         let provider = provider.parse::<Guid>().ok()?;
-        let mut all = self.all.iter().filter(|(_, private)| private.config.guid == provider);
-        all.next().map(|(id, _)| *id).filter(|_| all.next().is_none())
+        let mut sessions = self.all.iter().filter(|(_, private)| private.config.guid == provider);
+        sessions.next().map(|(id, _)| *id).filter(|_| sessions.next().is_none())
     }
 
     /// Checks that another session may have this name.
@@ -323,8 +323,8 @@ impl PrivateSessionEntry {
 
     /// Returns the log file name of a process: the given name, followed by the process id unless
     /// the process has the plain name.
-    fn log_file_of_process(&self, given: Option<&Path>, has_plain_name: bool, pid: u32) -> Option<PathBuf> {
-        let mut path = given?.as_os_str().to_owned();
+    fn log_file_of_process(&self, name: Option<&Path>, has_plain_name: bool, pid: u32) -> Option<PathBuf> {
+        let mut path = name?.as_os_str().to_owned();
         if !has_plain_name {
             path.push(format!("_{pid}"));
         }
@@ -335,7 +335,7 @@ impl PrivateSessionEntry {
     fn properties(&self, id: u64) -> Properties {
         let mut sum = self.disconnected_sums.clone();
         for member in self.members.values().filter(|member| member.is_running) {
-            add(&mut sum, &member.last_report);
+            add_counters(&mut sum, &member.last_report);
             sum.processes = sum.processes.saturating_add(1);
         }
         sum.uncounted_processes = sum.uncounted_processes.saturating_add(self.uncounted);
@@ -359,32 +359,32 @@ impl PrivateSessionEntry {
     /// Removes a process that has disconnected; its last report still counts.
     fn remove_member(&mut self, link: LinkId) {
         if let Some(member) = self.members.remove(&link).filter(|member| member.is_running) {
-            add(&mut self.disconnected_sums, &member.last_report);
+            add_counters(&mut self.disconnected_sums, &member.last_report);
         }
     }
 }
 
-fn add(sum: &mut Properties, one: &Properties) {
-    sum.number_of_buffers = sum.number_of_buffers.saturating_add(one.number_of_buffers);
-    sum.free_buffers = sum.free_buffers.saturating_add(one.free_buffers);
-    sum.buffers_written = sum.buffers_written.saturating_add(one.buffers_written);
-    sum.events_lost = sum.events_lost.saturating_add(one.events_lost);
-    sum.log_buffers_lost = sum.log_buffers_lost.saturating_add(one.log_buffers_lost);
-    sum.events = sum.events.saturating_add(one.events);
-    sum.collector_ns = sum.collector_ns.saturating_add(one.collector_ns);
-    sum.damaged_regions = sum.damaged_regions.saturating_add(one.damaged_regions);
-    sum.uncounted_processes = sum.uncounted_processes.saturating_add(one.uncounted_processes);
-    let (all, more) = (&mut sum.lost_by_cause, &one.lost_by_cause);
-    all.no_room = all.no_room.saturating_add(more.no_room);
-    all.not_written = all.not_written.saturating_add(more.not_written);
-    all.damaged = all.damaged.saturating_add(more.damaged);
-    all.no_region = all.no_region.saturating_add(more.no_region);
-    all.kernel = all.kernel.saturating_add(more.kernel);
-    all.overwritten = all.overwritten.saturating_add(more.overwritten);
-    sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(one.overwritten_buffers);
-    // The thread of any process will do.
-    sum.logger_thread_id = one.logger_thread_id;
-    sum.end_status = sum.end_status.max(one.end_status);
+fn add_counters(sum: &mut Properties, report: &Properties) {
+    sum.number_of_buffers = sum.number_of_buffers.saturating_add(report.number_of_buffers);
+    sum.free_buffers = sum.free_buffers.saturating_add(report.free_buffers);
+    sum.buffers_written = sum.buffers_written.saturating_add(report.buffers_written);
+    sum.events_lost = sum.events_lost.saturating_add(report.events_lost);
+    sum.log_buffers_lost = sum.log_buffers_lost.saturating_add(report.log_buffers_lost);
+    sum.events = sum.events.saturating_add(report.events);
+    sum.collector_ns = sum.collector_ns.saturating_add(report.collector_ns);
+    sum.damaged_regions = sum.damaged_regions.saturating_add(report.damaged_regions);
+    sum.uncounted_processes = sum.uncounted_processes.saturating_add(report.uncounted_processes);
+    let (causes, more) = (&mut sum.lost_by_cause, &report.lost_by_cause);
+    causes.no_room = causes.no_room.saturating_add(more.no_room);
+    causes.not_written = causes.not_written.saturating_add(more.not_written);
+    causes.damaged = causes.damaged.saturating_add(more.damaged);
+    causes.no_region = causes.no_region.saturating_add(more.no_region);
+    causes.kernel = causes.kernel.saturating_add(more.kernel);
+    causes.overwritten = causes.overwritten.saturating_add(more.overwritten);
+    sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(report.overwritten_buffers);
+    // The thread id of one of the processes is enough.
+    sum.logger_thread_id = report.logger_thread_id;
+    sum.end_status = sum.end_status.max(report.end_status);
 }
 
 /// Returns which processes take part according to the session's filters: process ids and names of
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
     use traceweir_transport::socket::Peer;
 
-    fn private(starter: u32, filters: &[Filter]) -> PrivateSessionEntry {
+    fn session_entry(starter: u32, filters: &[Filter]) -> PrivateSessionEntry {
         PrivateSessionEntry {
             config: SessionConfig::default(),
             starter,
@@ -442,19 +442,23 @@ mod tests {
         ProviderProcess::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::from_pid(pid), 1)
     }
 
-    fn names(text: &str) -> Filter {
+    fn name_filter(text: &str) -> Filter {
         let data = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data }
     }
 
     #[test]
     fn session_includes_processes_of_its_starter_and_all_for_root() {
-        let me = std::process::id();
+        let own_pid = std::process::id();
         for (starter, user, takes_part) in
             [(1000, 1000, true), (1000, 1001, false), (1000, 0, false), (0, 1000, true), (0, 0, true)]
         {
-            let session = private(starter, &[]);
-            assert_eq!(session.includes(&process(me, user)), takes_part, "{starter} in a process of {user}");
+            let session = session_entry(starter, &[]);
+            assert_eq!(
+                session.includes(&process(own_pid, user)),
+                takes_part,
+                "{starter} in a process of {user}"
+            );
         }
     }
 
@@ -462,12 +466,12 @@ mod tests {
     fn process_in_groups_that_the_starter_is_not_in_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
         let with_groups = |groups: &[u32]| UserIdentity::with_groups(&peer, Some(groups.to_vec()));
-        let session = PrivateSessionEntry { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
+        let session = PrivateSessionEntry { identity: with_groups(&[27, 50]), ..session_entry(1000, &[]) };
         assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
         assert!(session.is_outranked_by(&with_groups(&[27, 42])));
         assert!(session.is_outranked_by(&UserIdentity { gid: 42, ..with_groups(&[]) }));
         assert!(
-            !private(0, &[]).is_outranked_by(&with_groups(&[42])),
+            !session_entry(0, &[]).is_outranked_by(&with_groups(&[42])),
             "a session of root has no outranking process"
         );
     }
@@ -476,22 +480,22 @@ mod tests {
     fn name_filter_tests_the_program_that_actually_runs() {
         let program = std::env::current_exe().unwrap();
         let program = program.file_name().unwrap().to_string_lossy().to_uppercase();
-        let me = process(std::process::id(), 1);
-        assert!(private(1, &[names(&format!("other;{program}\0"))]).includes(&me));
-        assert!(!private(1, &[names("other")]).includes(&me));
+        let own_process = process(std::process::id(), 1);
+        assert!(session_entry(1, &[name_filter(&format!("other;{program}\0"))]).includes(&own_process));
+        assert!(!session_entry(1, &[name_filter("other")]).includes(&own_process));
         assert!(
-            !private(1, &[names(&program)]).includes(&process(u32::MAX, 1)),
+            !session_entry(1, &[name_filter(&program)]).includes(&process(u32::MAX, 1)),
             "the program of an ended process is unknown"
         );
         let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
-        assert!(private(1, &[pid(std::process::id())]).includes(&me));
+        assert!(session_entry(1, &[pid(std::process::id())]).includes(&own_process));
         assert!(
-            !private(1, &[pid(std::process::id()), names("other")]).includes(&me),
+            !session_entry(1, &[pid(std::process::id()), name_filter("other")]).includes(&own_process),
             "all filters must match"
         );
         for wrong in [
-            vec![names("")],
-            vec![names("a"), names("b")],
+            vec![name_filter("")],
+            vec![name_filter("a"), name_filter("b")],
             vec![pid(1), pid(2)],
             vec![Filter { kind: 7, data: vec![] }],
         ] {
@@ -501,9 +505,9 @@ mod tests {
                 "{wrong:?}"
             );
         }
-        let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
+        let odd_length = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
         assert_eq!(
-            resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status,
+            resolve_participants(&Guid::NULL, &[odd_length]).unwrap_err().status,
             Status::ERROR_INVALID_PARAMETER
         );
     }

@@ -120,7 +120,7 @@ pub(super) struct SessionTable {
     pub(super) pool_budget: u64,
     generation: u64,
     last_logger_id: u16,
-    all: BTreeMap<u64, SessionEntry>,
+    by_id: BTreeMap<u64, SessionEntry>,
     /// Final properties of the last ended sessions, the latest first.
     outcomes: VecDeque<Properties>,
     /// The files that sessions write.
@@ -142,7 +142,7 @@ impl SessionTable {
             pool_budget: limits::max_pool_bytes(),
             generation: seconds & 0xFFFF_FFFF,
             last_logger_id: 0,
-            all: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             outcomes: VecDeque::new(),
             files: ClaimedFiles::default(),
             file_checks: 0,
@@ -161,7 +161,7 @@ impl SessionTable {
             return Err(Refusal::name_taken(name));
         }
         let is_taken = |entry: &SessionEntry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
-        if self.all.values().any(is_taken) {
+        if self.by_id.values().any(is_taken) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
         Ok(())
@@ -170,14 +170,14 @@ impl SessionTable {
     /// Checks that a user may have another session.
     pub(super) fn check_session_limit(&self, claimant: Claimant) -> Result<(), Refusal> {
         let limit_refusal = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
-        if self.all.len() >= self.max_sessions {
+        if self.by_id.len() >= self.max_sessions {
             return limit_refusal(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
         let (per_guest, all_guests) = (
             limits::max_sessions_per_guest(self.max_sessions),
             limits::max_sessions_of_all_guests(self.max_sessions),
         );
-        if !claimant.is_below_limits(self.all.values().map(|entry| entry.claimant), per_guest, all_guests) {
+        if !claimant.is_below_limits(self.by_id.values().map(|entry| entry.claimant), per_guest, all_guests) {
             return limit_refusal(format!(
                 "of {} sessions, users other than root and the daemon's own user may run {all_guests} in total and {per_guest} each: stop some",
                 self.max_sessions
@@ -188,7 +188,7 @@ impl SessionTable {
 
     /// Returns how many bytes the buffers of another session may use.
     pub(super) fn free_pool_bytes(&self, is_guest: bool) -> u64 {
-        let used_bytes: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
+        let used_bytes: u64 = self.by_id.values().map(|entry| entry.pool_bytes).sum();
         let budget =
             if is_guest { limits::max_pool_bytes_of_all_guests(self.pool_budget) } else { self.pool_budget };
         budget.saturating_sub(used_bytes)
@@ -197,8 +197,9 @@ impl SessionTable {
     /// Returns an id for a new session. [`check_session_limit`](Self::check_session_limit) has made
     /// sure that an id is free.
     pub(super) fn next_id(&mut self) -> u64 {
+        // Logger ids range from 1 to this number: at least 64, so that ids are reused late.
         let slots = u16::try_from(self.max_sessions.max(64)).unwrap_or(u16::MAX);
-        let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
+        let is_free = |logger: u16| !self.by_id.keys().any(|id| id & 0xFFFF == u64::from(logger));
         let mut logger = self.last_logger_id;
         for _ in 0..slots {
             logger = if logger >= slots { 1 } else { logger + 1 };
@@ -217,11 +218,11 @@ impl SessionTable {
     }
 
     pub(super) fn insert(&mut self, id: u64, entry: SessionEntry) {
-        self.all.insert(id, entry);
+        self.by_id.insert(id, entry);
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<SessionEntry> {
-        self.all.remove(&id)
+        self.by_id.remove(&id)
     }
 
     /// Stores the final properties of a session; returns the oldest stored properties if they were
@@ -271,7 +272,7 @@ impl SessionTable {
 
     /// Returns the sessions that end with a connection.
     pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
-        self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
+        self.by_id.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
     /// Counts a process that may have lost an unknown number of events.
@@ -292,7 +293,7 @@ impl SessionTable {
     /// counted again.
     pub(super) fn recognise_refused(&mut self, link: LinkId, process: Option<ProcessKey>) {
         let Some(process) = process else { return };
-        for entry in self.all.values_mut() {
+        for entry in self.by_id.values_mut() {
             if entry.uncounted.refused.remove(&process) {
                 entry.uncounted.connected.insert(link);
             }
@@ -301,7 +302,7 @@ impl SessionTable {
 
     /// Forgets a connection; its process stays counted.
     pub(super) fn forget_link(&mut self, link: LinkId) {
-        for entry in self.all.values_mut() {
+        for entry in self.by_id.values_mut() {
             entry.uncounted.connected.remove(&link);
         }
     }
@@ -309,7 +310,7 @@ impl SessionTable {
     /// Marks a running session as stopping; returns `false` if it is not running.
     pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) -> bool {
         let Some(session) = self.running_session(id).cloned() else { return false };
-        let Some(entry) = self.all.get_mut(&id) else { return false };
+        let Some(entry) = self.by_id.get_mut(&id) else { return false };
         entry.phase = SessionPhase::Stopping { session, reply_to };
         if self.has_unaccepted_processes {
             entry.uncounted.processes = entry.uncounted.processes.saturating_add(1);
@@ -333,11 +334,11 @@ impl SessionTable {
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut SessionEntry> {
-        self.all.get_mut(&id)
+        self.by_id.get_mut(&id)
     }
 
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
-        match &self.all.get(&id)?.phase {
+        match &self.by_id.get(&id)?.phase {
             SessionPhase::Running(session) => Some(session),
             SessionPhase::Starting { .. } | SessionPhase::Stopping { .. } => None,
         }
@@ -345,7 +346,7 @@ impl SessionTable {
 
     /// Returns a session that is running or stopping.
     pub(super) fn session(&self, id: u64) -> Option<&Session> {
-        match &self.all.get(&id)?.phase {
+        match &self.by_id.get(&id)?.phase {
             SessionPhase::Running(session) | SessionPhase::Stopping { session, .. } => Some(session),
             SessionPhase::Starting { .. } => None,
         }
@@ -354,10 +355,10 @@ impl SessionTable {
     /// Finds a session in any phase, including while it starts.
     pub(super) fn find_any(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
-            SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
+            SessionRef::Id(id) => self.by_id.contains_key(id).then_some(*id),
             SessionRef::Name(name) => self.find_by_name(name).or_else(|| {
                 let guid = name.parse::<Guid>().ok()?;
-                self.all.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
+                self.by_id.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
             }),
         }
     }
@@ -376,34 +377,34 @@ impl SessionTable {
     }
 
     fn find_by_name(&self, name: &str) -> Option<u64> {
-        self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
+        self.by_id.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
     /// Returns the properties of all running and stopping sessions, in the order of their ids.
     pub(super) fn all_properties(&self) -> Vec<Properties> {
-        self.all.keys().filter_map(|id| self.properties(*id)).collect()
+        self.by_id.keys().filter_map(|id| self.properties(*id)).collect()
     }
 
     pub(super) fn properties(&self, id: u64) -> Option<Properties> {
-        let entry = self.all.get(&id)?;
+        let entry = self.by_id.get(&id)?;
         self.session(id).map(|session| entry.with_uncounted(session.properties()))
     }
 
     pub(super) fn running_ids(&self) -> Vec<u64> {
-        self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
+        self.by_id.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
     /// Returns the name of a session; empty if the session does not exist.
     pub(super) fn name(&self, id: u64) -> &str {
-        self.all.get(&id).map_or("", |entry| &entry.name)
+        self.by_id.get(&id).map_or("", |entry| &entry.name)
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.all.values().map(|entry| entry.name.clone()).collect()
+        self.by_id.values().map(|entry| entry.name.clone()).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.by_id.is_empty()
     }
 }
 

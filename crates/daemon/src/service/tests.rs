@@ -346,9 +346,9 @@ fn session_that_ends_before_its_start_report_is_stopped() {
 #[test]
 fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     // The daemon makes its own requests under its own uid.
-    let own = rustix::process::geteuid().as_raw();
-    let (mut service, notices) = service_with_notices(Scope::User, own, 4);
-    connect(&mut service, 1, own);
+    let own_uid = rustix::process::geteuid().as_raw();
+    let (mut service, notices) = service_with_notices(Scope::User, own_uid, 4);
+    connect(&mut service, 1, own_uid);
     send(&mut service, 1, hello(Role::Controller, 1));
     let config = SessionConfig {
         name: "boot".into(),

@@ -111,19 +111,24 @@ fn information_needs_the_rights_of_its_session_and_providers() {
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let id = root.start(with_session_guid(real_time_config("s"))).id;
     let session = || SessionRef::Id(id);
-    let streams = || Message::QueryInformation {
+    let query_stream_count = || Message::QueryInformation {
         session: session(),
         class: InfoClass::TraceStreamCount.number(),
         input: 0,
     };
-    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &streams);
-    let track = || Message::SetInformation {
+    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &query_stream_count);
+    let set_binary_tracking = || Message::SetInformation {
         session: session(),
         class: InfoClass::TraceProviderBinaryTracking.number(),
         data: vec![1],
     };
-    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::TRACELOG_CREATE_REALTIME), &track);
-    let periodic = || {
+    assert_needs_right(
+        &mut root,
+        &mut ann,
+        (SESSION, Rights::TRACELOG_CREATE_REALTIME),
+        &set_binary_tracking,
+    );
+    let set_periodic_capture = || {
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
         Message::SetInformation {
             session: session(),
@@ -131,7 +136,7 @@ fn information_needs_the_rights_of_its_session_and_providers() {
             data,
         }
     };
-    assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
+    assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &set_periodic_capture);
     let query = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
     assert_eq!(ann.status(query), WMI_GUID_NOT_FOUND);
 }
@@ -175,7 +180,7 @@ fn each_operation_of_a_controller_needs_its_right() {
         "a grant to Ann does not admit Bob"
     );
 
-    // A real-time session is allowed, one with a file is not.
+    // A real-time session is allowed, a session with a file is not.
     assert_eq!(ann.status(control_message(Control::Flush { log_file: None })), SUCCESS);
     let timer = Update { flush_timer: Some(3), ..Update::default() };
     assert_eq!(ann.status(control_message(Control::Update(timer.clone()))), SUCCESS);
@@ -233,11 +238,11 @@ fn only_sessions_that_may_be_queried_are_listed() {
     let mut bob = client_as_user(&daemon, BOB, Role::Controller);
     assert_eq!(names(&mut bob), ["shown"], "a group of Bob has the right");
     assert_eq!(names(&mut root), ["shown", "hidden"]);
-    let all = match root.request(Message::QueryAll { from: 0 }) {
+    let sessions = match root.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { sessions, .. } => sessions,
         other => panic!("{other:?}"),
     };
-    for session in &all {
+    for session in &sessions {
         root.enable(session.id, PROVIDER);
     }
     let enabled_by = |client: &mut Client| match client.request(Message::QueryProviders { after: None }) {
@@ -247,7 +252,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
         other => panic!("{other:?}"),
     };
     assert_eq!(enabled_by(&mut root).len(), 2);
-    assert_eq!(enabled_by(&mut bob), [all[0].id], "enables of hidden sessions are not shown");
+    assert_eq!(enabled_by(&mut bob), [sessions[0].id], "enables of hidden sessions are not shown");
     assert_eq!(
         root.request(set_access(
             SESSION,
@@ -324,12 +329,12 @@ fn secure_session_is_written_only_with_the_right() {
     grant(&mut root, SESSION, Sid::user(BOB), Rights::TRACELOG_LOG_EVENT);
     let (mut ann, mut bob) =
         (client_as_user(&daemon, ANN, Role::Provider), client_as_user(&daemon, BOB, Role::Provider));
-    let mut own = daemon.provider();
-    for client in [&mut ann, &mut bob, &mut own] {
+    let mut own_provider = daemon.provider();
+    for client in [&mut ann, &mut bob, &mut own_provider] {
         client.register_unenabled(1, PROVIDER);
     }
     root.enable(id, PROVIDER);
-    for client in [&mut bob, &mut own] {
+    for client in [&mut bob, &mut own_provider] {
         client.receive_region(id);
         assert_eq!(client.receive_enable().code, EnableCode::Enable);
     }
@@ -357,9 +362,9 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     let mut root = daemon.controller();
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
-    let more =
+    let grant_all_rights =
         || set_access(SESSION, SecurityOperation::ADD_DACL, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
-    assert_eq!(ann.status(more()), ACCESS_DENIED);
+    assert_eq!(ann.status(grant_all_rights()), ACCESS_DENIED);
     assert_eq!(ann.status(Message::RemoveAccess { object: SESSION }), ACCESS_DENIED);
     assert_eq!(
         ann.status(set_access(
@@ -371,9 +376,9 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
         )),
         ACCESS_DENIED
     );
-    let seen = query_descriptor(&mut ann, SESSION);
-    assert_eq!(seen, query_descriptor(&mut root, SESSION));
-    let entries = seen.dacl.unwrap().entries;
+    let descriptor_for_ann = query_descriptor(&mut ann, SESSION);
+    assert_eq!(descriptor_for_ann, query_descriptor(&mut root, SESSION));
+    let entries = descriptor_for_ann.dacl.unwrap().entries;
     assert_eq!(entries.last().map(|entry| (entry.sid, entry.rights.0)), Some((Sid::user(ANN), 0x4000_0001)));
     for operation in [4, u32::MAX] {
         assert_eq!(
@@ -386,7 +391,7 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
         INVALID_PARAMETER
     );
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
-    assert_eq!(ann.request(more()), Message::Done, "Ann has the right to change the list");
+    assert_eq!(ann.request(grant_all_rights()), Message::Done, "Ann has the right to change the list");
     assert_eq!(
         root.request(set_access(SESSION, SecurityOperation::ADD_SACL, Sid::EVERYONE, Rights(1), true)),
         Message::Done
@@ -408,11 +413,11 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
         let answer = root.receive_envelope();
         assert_eq!((answer.request, answer.message), (number, Message::Done));
     }
-    let (of_session, of_provider) =
+    let (session_list, provider_list) =
         (query_descriptor(&mut root, SESSION), query_descriptor(&mut root, PROVIDER));
-    let default = query_descriptor(&mut root, DEFAULT_TRACE_SECURITY);
+    let default_list = query_descriptor(&mut root, DEFAULT_TRACE_SECURITY);
     let count = |list: &SecurityDescriptor| list.dacl.as_ref().map_or(0, |acl| acl.entries.len());
-    assert_eq!(count(&of_provider), count(&default) + 50);
+    assert_eq!(count(&provider_list), count(&default_list) + 50);
     let dir = daemon.stop();
     let folder = dir.path().join("run/security.d");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
@@ -420,12 +425,12 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
 
     let daemon = Daemon::start_for_all(dir);
     let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Controller));
-    assert_eq!(query_descriptor(&mut root, SESSION), of_session);
+    assert_eq!(query_descriptor(&mut root, SESSION), session_list);
     let objects =
         Message::AccessLists { total: 2, objects: vec![PROVIDER.min(SESSION), PROVIDER.max(SESSION)] };
     assert_eq!(root.request(Message::QueryAccessLists { from: 0 }), objects);
     assert_eq!(ann.request(Message::RemoveAccess { object: SESSION }), Message::Done);
-    assert_eq!(query_descriptor(&mut root, SESSION), default);
+    assert_eq!(query_descriptor(&mut root, SESSION), default_list);
     let mut provider = client_as_user(&daemon, ANN, Role::Provider);
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
@@ -481,16 +486,16 @@ fn enable_rights_can_be_checked_before_a_session_starts() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    let other = Guid::from_u128(77);
+    let other_provider = Guid::from_u128(77);
     let check = |providers: &[Guid]| Message::CheckEnables { providers: providers.to_vec() };
-    assert_eq!(root.request(check(&[PROVIDER, other])), Message::Done);
+    assert_eq!(root.request(check(&[PROVIDER, other_provider])), Message::Done);
     assert_eq!(root.status(check(&[Guid::NULL])), INVALID_PARAMETER);
-    grant(&mut root, other, Sid::user(ANN), Rights::TRACELOG_GUID_ENABLE);
+    grant(&mut root, other_provider, Sid::user(ANN), Rights::TRACELOG_GUID_ENABLE);
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     assert_eq!(ann.request(check(&[])), Message::Done);
-    assert_eq!(ann.request(check(&[other])), Message::Done);
+    assert_eq!(ann.request(check(&[other_provider])), Message::Done);
     assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| {
-        check(&[other, PROVIDER])
+        check(&[other_provider, PROVIDER])
     });
     assert!(
         matches!(root.request(Message::QueryProviders { after: None }), Message::Providers { providers, .. } if providers.is_empty()),
@@ -510,14 +515,14 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
     let generated_guid = session.config.guid;
     grant(&mut root, generated_guid, Sid::user(ANN), Rights::WMIGUID_QUERY);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY);
-    let mut both = vec![generated_guid, SESSION];
-    both.sort();
-    assert_eq!(lists(&mut root), both);
+    let mut both_guids = vec![generated_guid, SESSION];
+    both_guids.sort();
+    assert_eq!(lists(&mut root), both_guids);
     let folder = daemon.runtime().path().join("security.d");
     let files = || fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     assert_eq!(files(), [std::ffi::OsString::from(SESSION.to_string())]);
     root.stop(session.id);
-    assert_eq!(lists(&mut root), both, "its outcome can still be queried");
+    assert_eq!(lists(&mut root), both_guids, "its outcome can still be queried");
     // The daemon keeps the outcomes of the last 64 sessions.
     for _ in 0..64 {
         let id = root.start(real_time_config("other")).id;

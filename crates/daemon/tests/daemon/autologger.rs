@@ -30,10 +30,10 @@ fn write_definition(dir: &Path, name: &str, text: &str) {
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
 }
 
-/// A definition that differs from others by its GUID.
-fn definition_text(number: u32, more: &str) -> String {
+/// Returns a definition with a GUID that ends in `number`, and with `more_lines`.
+fn definition_text(number: u32, more_lines: &str) -> String {
     format!(
-        "Start = 1\nGuid = \"00000000-0000-0000-0000-0000000000{number:02}\"\n{more}\n[{PROVIDER}]\nEnabled = 1\nEnableLevel = 4\n"
+        "Start = 1\nGuid = \"00000000-0000-0000-0000-0000000000{number:02}\"\n{more_lines}\n[{PROVIDER}]\nEnabled = 1\nEnableLevel = 4\n"
     )
 }
 
@@ -110,16 +110,17 @@ fn autologger_enables_providers_older_than_the_daemon() {
 fn generations_wrap_over_restarts_and_failed_starts_use_none() {
     let mut dir = create_folder();
     let log = dir.path().join("app.etl");
-    let generation = |dir: &TempDir, n: u32| dir.path().join(format!("app.etl.000{n}")).exists();
+    let has_generation =
+        |dir: &TempDir, number: u32| dir.path().join(format!("app.etl.000{number}")).exists();
     let file_name = format!("FileName = \"{}\"\nFileMax = 2", log.display());
-    for (counter, exist) in [(1, [true, false]), (2, [true, true]), (1, [true, true])] {
+    for (counter, expected_generations) in [(1, [true, false]), (2, [true, true]), (1, [true, true])] {
         write_definition(dir.path(), "App", &definition_text(1, &file_name));
         dir = Daemon::start_in(dir, |_| {}).stop();
         assert_eq!(
             stored_state(dir.path(), "App"),
             AutologgerState { status: Some(SUCCESS.0), file_counter: counter, ..AutologgerState::default() }
         );
-        assert_eq!([generation(&dir, 1), generation(&dir, 2)], exist);
+        assert_eq!([has_generation(&dir, 1), has_generation(&dir, 2)], expected_generations);
     }
     assert!(!log.exists(), "each generation has its number");
     let nowhere = format!("FileName = \"{}/none/a.etl\"\nFileMax = 2", dir.path().display());

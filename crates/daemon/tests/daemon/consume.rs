@@ -44,8 +44,8 @@ fn consumer_receives_events_and_the_end() {
         Next::Ended => true,
     });
     assert!(buffers > 0);
-    let again = Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(consumer.status(again), WMI_INSTANCE_NOT_FOUND);
+    let second_open = Message::OpenConsumer { session: SessionRef::Id(id) };
+    assert_eq!(consumer.status(second_open), WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]

@@ -62,18 +62,18 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
     let by_name =
         Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: encode::name_list(&[program.as_str()]) };
     let silos = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
-    for (property, filters, outcome) in [
+    for (property, filters, exit_code) in [
         (0, vec![], 0),
         (silos, vec![], ENABLED),
         (0, vec![by_name.clone()], 0),
         (silos, vec![by_name], ENABLED),
     ] {
         let params = EnableParams { property, filters, ..EnableParams::default() };
-        let what = format!("{params:?}");
+        let params_text = format!("{params:?}");
         let enable = enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0);
         assert_eq!(controller.request(enable), Message::Done);
         let ended = container_command(&daemon.runtime().control_socket()).output().unwrap();
-        assert_eq!(ended.status.code(), Some(outcome), "{what}: {ended:?}");
+        assert_eq!(ended.status.code(), Some(exit_code), "{params_text}: {ended:?}");
         // A process outside is enabled in any case: the filter names its program too.
         let mut outside = daemon.provider();
         outside.register(1, PROVIDER);

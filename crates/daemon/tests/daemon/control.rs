@@ -33,8 +33,8 @@ fn session_is_started_queried_and_stopped() {
         let answer = controller.request(Message::Control { session: reference, control: Control::Query });
         assert_eq!(expect_properties(answer).id, started.id);
     }
-    let mut other = daemon.controller();
-    assert_eq!(other.stop(started.id).id, started.id, "any controller may stop it");
+    let mut other_controller = daemon.controller();
+    assert_eq!(other_controller.stop(started.id).id, started.id, "any controller may stop it");
     assert_eq!(status(&controller.control(started.id, Control::Query)), WMI_INSTANCE_NOT_FOUND);
     assert_eq!(status(&controller.control(started.id, Control::Stop)), WMI_INSTANCE_NOT_FOUND);
     assert_eq!(count_events_of_finished_file(&path), 0, "the old content is gone");
@@ -112,13 +112,13 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
 fn contradictory_properties_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let modes = SessionConfig {
+    let two_modes = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
         ..file_config("x", &daemon.path("x.etl"))
     };
     let file = open_log_file(&daemon.path("x.etl"));
     assert_eq!(
-        status(&controller.request_with(Message::Start(Box::new(modes)), &[&file])),
+        status(&controller.request_with(Message::Start(Box::new(two_modes)), &[&file])),
         INVALID_PARAMETER
     );
     let no_mode = SessionConfig { log_file_mode: 0, ..real_time_config("x") };
@@ -147,13 +147,13 @@ fn update_changes_the_file_and_releases_the_old_one() {
     );
     let answer = controller.request_with(update_file(&b), &[&open_log_file(&b)]);
     assert_eq!(expect_properties(answer).config.log_file, Some(b.clone()));
-    let other = controller.start(file_config("other", &a));
+    let other_session = controller.start(file_config("other", &a));
     assert_eq!(
         status(&controller.request_with(update_file(&a), &[&open_log_file(&a)])),
         BAD_PATHNAME,
         "another session uses this file now"
     );
-    controller.stop(other.id);
+    controller.stop(other_session.id);
     controller.stop(session);
     assert_eq!((count_events_of_finished_file(&a), count_events_of_finished_file(&b)), (0, 0));
 }
@@ -186,20 +186,20 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let mut controller = daemon.controller();
     let ids: Vec<u64> =
         (0..40).map(|i| controller.start(real_time_config(&format!("{i}-{}", "n".repeat(900)))).id).collect();
-    let mut seen = Vec::new();
+    let mut listed_ids = Vec::new();
     loop {
-        let from = u32::try_from(seen.len()).unwrap();
+        let from = u32::try_from(listed_ids.len()).unwrap();
         let Message::Sessions { total, sessions } = controller.request(Message::QueryAll { from }) else {
             panic!("unexpected reply")
         };
         assert_eq!(total, 40);
-        seen.extend(sessions.iter().map(|properties| properties.id));
-        if seen.len() >= 40 {
+        listed_ids.extend(sessions.iter().map(|properties| properties.id));
+        if listed_ids.len() >= 40 {
             break;
         }
         assert!(!sessions.is_empty());
     }
-    assert_eq!(seen, ids);
+    assert_eq!(listed_ids, ids);
 
     let mut provider = daemon.provider();
     provider.register_unenabled(1, PROVIDER);
@@ -210,14 +210,14 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     else {
         panic!("unexpected reply")
     };
-    let found: Vec<_> =
+    let entries: Vec<_> =
         providers.iter().map(|entry| (entry.provider, entry.pids.clone(), entry.sessions.clone())).collect();
-    let own = std::process::id();
+    let own_pid = std::process::id();
     assert_eq!(
-        found,
+        entries,
         [
             (unregistered, vec![], vec![EnableEntry { session: ids[0], ..EnableEntry::default() }]),
-            (PROVIDER, vec![own], vec![])
+            (PROVIDER, vec![own_pid], vec![])
         ]
     );
     let Message::Sessions { total: 40, sessions } = controller.request(Message::QueryAll { from: 99 }) else {

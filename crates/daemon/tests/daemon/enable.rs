@@ -93,32 +93,32 @@ fn enable_waits_for_every_registration_in_every_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
-    let (mut one, mut two) = (daemon.provider(), daemon.provider());
-    one.register_unenabled(1, PROVIDER);
-    one.register_unenabled(2, PROVIDER);
-    two.register_unenabled(1, PROVIDER);
+    let (mut first, mut second) = (daemon.provider(), daemon.provider());
+    first.register_unenabled(1, PROVIDER);
+    first.register_unenabled(2, PROVIDER);
+    second.register_unenabled(1, PROVIDER);
     let source = Guid::from_u128(9);
     let params = EnableParams { source, ..EnableParams::default() };
     controller.send(&enable_message_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
-    one.receive_region(session);
-    let enables = one.receive_enables();
+    first.receive_region(session);
+    let enables = first.receive_enables();
     assert_eq!((enables.registrations, enables.params.source), (vec![1, 2], source));
-    two.receive_region(session);
-    let other = two.receive_enable();
-    two.acknowledge(other.order);
-    one.acknowledge(enables.order - 1);
+    second.receive_region(session);
+    let second_enable = second.receive_enable();
+    second.acknowledge(second_enable.order);
+    first.acknowledge(enables.order - 1);
     controller.assert_quiet();
-    one.acknowledge(enables.order);
+    first.acknowledge(enables.order);
     assert_eq!(controller.receive(), Message::Done);
 
     controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 600_000));
-    let EnableMessage { order, code, .. } = one.receive_enables();
+    let EnableMessage { order, code, .. } = first.receive_enables();
     assert_eq!(code, EnableCode::Disable);
-    assert!(one.receive_close(session) > order);
-    let order = two.receive_enable().order;
-    two.receive_close(session);
-    two.acknowledge(order);
-    drop(one);
+    assert!(first.receive_close(session) > order);
+    let order = second.receive_enable().order;
+    second.receive_close(session);
+    second.acknowledge(order);
+    drop(first);
     assert_eq!(controller.receive(), Message::Done, "a disconnected process is not waited for");
 }
 
@@ -151,9 +151,9 @@ fn waiting_call_delays_no_other_client() {
     controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, u32::MAX));
     provider.receive_region(session);
     let order = provider.receive_enable().order;
-    let mut other = daemon.controller();
-    other.query(session);
-    other.enable(session, Guid::from_u128(2));
+    let mut other_controller = daemon.controller();
+    other_controller.query(session);
+    other_controller.enable(session, Guid::from_u128(2));
     controller.assert_quiet();
     provider.acknowledge(order);
     assert_eq!(controller.receive(), Message::Done);
@@ -191,9 +191,9 @@ fn invalid_parameters_are_refused_and_change_nothing() {
         controller.status(enable_message(session, Guid::NULL, EnableCode::Enable, 0)),
         INVALID_PARAMETER
     );
-    let wrong = params_for_pids(&[]);
+    let invalid_params = params_for_pids(&[]);
     assert_eq!(
-        controller.status(enable_message_with(session, PROVIDER, EnableCode::Enable, wrong, 0)),
+        controller.status(enable_message_with(session, PROVIDER, EnableCode::Enable, invalid_params, 0)),
         INVALID_PARAMETER
     );
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
@@ -211,17 +211,17 @@ fn process_filter_enables_only_those_processes() {
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_unenabled(1, PROVIDER);
-    let (own, other) = (std::process::id(), SleepingProcess::new());
+    let (own_pid, other_process) = (std::process::id(), SleepingProcess::new());
     let mut enable_only = |pids: &[u32]| {
         let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids), 0);
         assert_eq!(controller.request(message), Message::Done);
     };
 
-    enable_only(&[other.0.id()]);
+    enable_only(&[other_process.0.id()]);
     provider.assert_quiet();
     provider.register_unenabled(2, PROVIDER);
 
-    enable_only(&[other.0.id(), own]);
+    enable_only(&[other_process.0.id(), own_pid]);
     provider.receive_region(session);
     let enables = provider.receive_enables();
     assert_eq!(
@@ -233,7 +233,7 @@ fn process_filter_enables_only_those_processes() {
     assert_eq!(provider.receive_enable().registration(), 3, "the process ran when the call was made");
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
 
-    enable_only(&[other.0.id()]);
+    enable_only(&[other_process.0.id()]);
     let enables = provider.receive_enables();
     assert_eq!(
         (enables.registrations, enables.code),
@@ -252,9 +252,9 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
-    let (mut provider, mut other) = (daemon.provider(), daemon.provider());
+    let (mut provider, mut other_provider) = (daemon.provider(), daemon.provider());
     provider.register_unenabled(1, PROVIDER);
-    other.register_unenabled(1, PROVIDER);
+    other_provider.register_unenabled(1, PROVIDER);
     for _ in 0..2 {
         controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, 600_000));
         provider.receive_region(session);
@@ -264,12 +264,12 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
         provider.send(&failed_message(order, None, session));
         provider.acknowledge(close);
         controller.assert_quiet();
-        let mut envelope = other.receive_envelope();
+        let mut envelope = other_provider.receive_envelope();
         if matches!(envelope.message, Message::Region { .. }) {
-            envelope = other.receive_envelope();
+            envelope = other_provider.receive_envelope();
         }
         let Message::Enable { order, .. } = envelope.message else { panic!("{:?}", envelope.message) };
-        other.acknowledge(order);
+        other_provider.acknowledge(order);
         let answer = controller.receive();
         assert_eq!(status(&answer), NO_SYSTEM_RESOURCES);
         let Message::Refused { reason, .. } = answer else { panic!("not refused") };
@@ -368,12 +368,12 @@ fn program_name_filter_applies_now_and_later() {
 
 #[test]
 fn large_filters_are_sent_once_per_process() {
-    const MANY: u32 = 1024;
+    const REGISTRATION_COUNT: u32 = 1024;
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    for number in 1..=MANY {
+    for number in 1..=REGISTRATION_COUNT {
         provider.register_unenabled(number, PROVIDER);
     }
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
@@ -389,7 +389,7 @@ fn large_filters_are_sent_once_per_process() {
         let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
             panic!("unexpected reply")
         };
-        assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
+        assert_eq!((registrations.len(), *received == params), (REGISTRATION_COUNT as usize, true));
         provider.acknowledge(order);
     }
     assert_eq!(controller.receive(), Message::Done);
@@ -397,7 +397,7 @@ fn large_filters_are_sent_once_per_process() {
     let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.receive() else {
         panic!("unexpected reply")
     };
-    assert_eq!(registrations, (1..=MANY).collect::<Vec<_>>());
+    assert_eq!(registrations, (1..=REGISTRATION_COUNT).collect::<Vec<_>>());
     let close = provider.receive_close(session);
     provider.acknowledge(order);
     provider.acknowledge(close);

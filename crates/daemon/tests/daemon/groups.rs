@@ -46,27 +46,27 @@ fn group_enable_waits_for_every_member_in_every_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let session = controller.start(real_time_config("s")).id;
-    let (mut one, mut two) = (daemon.provider(), daemon.provider());
-    register_member(&mut one, 1, PROVIDER);
-    assert_eq!(one.receive(), Message::Registered { registration: 1 });
-    one.register_unenabled(2, PROVIDER);
-    register_member(&mut two, 1, Guid::from_u128(5));
-    assert_eq!(two.receive(), Message::Registered { registration: 1 });
+    let (mut first_process, mut second_process) = (daemon.provider(), daemon.provider());
+    register_member(&mut first_process, 1, PROVIDER);
+    assert_eq!(first_process.receive(), Message::Registered { registration: 1 });
+    first_process.register_unenabled(2, PROVIDER);
+    register_member(&mut second_process, 1, Guid::from_u128(5));
+    assert_eq!(second_process.receive(), Message::Registered { registration: 1 });
 
     controller.send(&enable_group_message(session, EnableCode::Enable, 3, u32::MAX));
-    one.receive_region(session);
-    let enable = one.receive_enable();
+    first_process.receive_region(session);
+    let enable = first_process.receive_enable();
     assert_eq!(
         (enable.registration(), enable.params.level, enable.params.property),
         (1, 3, 0),
         "a member receives the same as for a direct enable"
     );
-    one.acknowledge(enable.order);
-    one.assert_quiet();
+    first_process.acknowledge(enable.order);
+    first_process.assert_quiet();
     controller.assert_quiet();
-    two.receive_region(session);
-    let enable = two.receive_enable();
-    two.acknowledge(enable.order);
+    second_process.receive_region(session);
+    let enable = second_process.receive_enable();
+    second_process.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
 
     // An additional direct enable affects only the registrations of its provider.
@@ -75,7 +75,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
         controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0)),
         Message::Done
     );
-    let (first, second) = (one.receive_enable(), one.receive_enable());
+    let (first, second) = (first_process.receive_enable(), first_process.receive_enable());
     assert_eq!(
         (first.registration(), first.params.level, first.params.match_any, first.params.match_all),
         (1, 5, u64::MAX, 0)
@@ -84,24 +84,24 @@ fn group_enable_waits_for_every_member_in_every_process() {
         (second.registration(), second.params.level, second.params.match_any, second.params.match_all),
         (2, 5, 6, 4)
     );
-    two.assert_quiet();
+    second_process.assert_quiet();
 
     controller.send(&enable_group_message(session, EnableCode::Disable, 0, 600_000));
-    let enable = one.receive_enable();
+    let enable = first_process.receive_enable();
     assert_eq!(
         (enable.registration(), enable.code, enable.params.level),
         (1, EnableCode::Enable, 5),
         "the direct enable is left"
     );
-    one.acknowledge(enable.order);
-    let enable = two.receive_enable();
+    first_process.acknowledge(enable.order);
+    let enable = second_process.receive_enable();
     assert_eq!(enable.code, EnableCode::Disable);
-    two.receive_close(session);
-    two.acknowledge(enable.order);
+    second_process.receive_close(session);
+    second_process.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
     // A provider with the group's GUID is another target: this changes nothing.
     controller.disable(session, GROUP);
-    one.assert_quiet();
+    first_process.assert_quiet();
 }
 
 #[test]
@@ -117,23 +117,23 @@ fn session_limit_applies_per_provider_and_per_group() {
         provider.receive_region(*id);
         provider.receive_enable();
     }
-    let before = list_providers(&mut controller);
+    let providers_before = list_providers(&mut controller);
     assert_eq!(
         controller.status(enable_group_message(ids[8], EnableCode::Enable, 1, 600_000)),
         NO_SYSTEM_RESOURCES
     );
-    assert_eq!(list_providers(&mut controller), before);
+    assert_eq!(list_providers(&mut controller), providers_before);
     provider.assert_quiet();
     // The limit of eight sessions counts separately for a provider with the same GUID.
     assert_eq!(controller.request(enable_message(ids[8], GROUP, EnableCode::Enable, 0)), Message::Done);
     provider.receive_region(ids[8]);
     assert_eq!(provider.receive_enable().session, ids[8]);
-    let after = list_providers(&mut controller);
+    let providers = list_providers(&mut controller);
     assert_eq!(
-        after.iter().map(|entry| (entry.is_group, entry.sessions.len())).collect::<Vec<_>>(),
+        providers.iter().map(|entry| (entry.is_group, entry.sessions.len())).collect::<Vec<_>>(),
         [(false, 1), (true, 8)]
     );
-    assert_eq!(after[0].groups, [GROUP]);
+    assert_eq!(providers[0].groups, [GROUP]);
 }
 
 #[test]
@@ -146,26 +146,27 @@ fn traits_are_set_once_and_take_effect_at_once() {
     provider.register_unenabled(1, PROVIDER);
     register_classic(&mut provider, 2);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
-    let set = |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
+    let set_traits =
+        |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
     let mut traits_with_two_groups = group_traits(GROUP);
     traits_with_two_groups.extend_from_slice(&group_traits(GROUP)[9..]);
     let size = u16::try_from(traits_with_two_groups.len()).unwrap();
     traits_with_two_groups[..2].copy_from_slice(&size.to_le_bytes());
-    for wrong in [
-        set(1, &[]),
-        set(1, &[3, 0, 7]),
-        set(1, &traits_with_two_groups),
-        set(2, &group_traits(GROUP)),
-        set(9, &group_traits(GROUP)),
+    for invalid_request in [
+        set_traits(1, &[]),
+        set_traits(1, &[3, 0, 7]),
+        set_traits(1, &traits_with_two_groups),
+        set_traits(2, &group_traits(GROUP)),
+        set_traits(9, &group_traits(GROUP)),
     ] {
-        assert_eq!(provider.status(wrong.clone()), INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(provider.status(invalid_request.clone()), INVALID_PARAMETER, "{invalid_request:?}");
     }
-    provider.send(&set(1, &group_traits(GROUP)));
+    provider.send(&set_traits(1, &group_traits(GROUP)));
     provider.receive_region(session);
     let enable = provider.receive_enable();
     assert_eq!((enable.order, enable.registration(), enable.params.level), (0, 1, 2));
     assert_eq!(provider.receive(), Message::Done);
-    assert_eq!(provider.status(set(1, &group_traits(OTHER_GROUP))), INVALID_PARAMETER);
+    assert_eq!(provider.status(set_traits(1, &group_traits(OTHER_GROUP))), INVALID_PARAMETER);
     assert_eq!(list_providers(&mut controller)[0].groups, [GROUP]);
     // A registration that is removed also leaves its group.
     provider.send(&Message::Unregister { registration: 1 });

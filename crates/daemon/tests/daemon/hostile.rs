@@ -66,9 +66,9 @@ fn unrequested_descriptors_are_closed() {
     let mut controller = daemon.controller();
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = OwnedFd::from(writer);
-    let four = [&writer; 4];
+    let four_descriptors = [&writer; 4];
     for _ in 0..50 {
-        let answer = controller.request_with(Message::QueryAll { from: 0 }, &four);
+        let answer = controller.request_with(Message::QueryAll { from: 0 }, &four_descriptors);
         assert!(matches!(answer, Message::Sessions { .. }));
     }
     let config = SessionConfig {
@@ -76,9 +76,12 @@ fn unrequested_descriptors_are_closed() {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         ..real_time_config("s")
     };
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(config)), &four)), INVALID_PARAMETER);
     assert_eq!(
-        status(&controller.request_with(Message::Start(Box::new(real_time_config("s"))), &four)),
+        status(&controller.request_with(Message::Start(Box::new(config)), &four_descriptors)),
+        INVALID_PARAMETER
+    );
+    assert_eq!(
+        status(&controller.request_with(Message::Start(Box::new(real_time_config("s"))), &four_descriptors)),
         INVALID_PARAMETER
     );
     drop(writer);
@@ -140,13 +143,16 @@ fn daemon_answers_during_a_flood_of_requests() {
     let daemon = Daemon::start();
     let id = daemon.controller().start(real_time_config("s")).id;
     std::thread::scope(|scope| {
-        for i in 0..4u32 {
+        for thread_number in 0..4u32 {
             let daemon = &daemon;
             scope.spawn(move || {
                 for _ in 0..20 {
                     let mut provider = daemon.provider();
                     for registration in 0..50 {
-                        provider.register_unenabled(registration, Guid::from_u128(u128::from(i) + 10));
+                        provider.register_unenabled(
+                            registration,
+                            Guid::from_u128(u128::from(thread_number) + 10),
+                        );
                     }
                     let mut controller = daemon.controller();
                     for _ in 0..50 {

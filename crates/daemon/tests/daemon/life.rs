@@ -71,10 +71,10 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
-    // Left by a daemon that was killed.
-    let own = runtime.make_own().unwrap();
-    drop(Listener::bind(&own.control_socket(), 0o600).unwrap());
-    std::fs::write(own.path().join("enabled"), "old").unwrap();
+    // The folder was left by a daemon that was killed.
+    let own_folder = runtime.make_own().unwrap();
+    drop(Listener::bind(&own_folder.control_socket(), 0o600).unwrap());
+    std::fs::write(own_folder.path().join("enabled"), "old").unwrap();
     let listener = Listener::bind(&runtime.control_socket(), 0o666).unwrap();
     let passed = listener.as_fd().try_clone_to_owned().unwrap();
     let daemon = Daemon::start_in(dir, |options| {
@@ -82,12 +82,12 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
         options.listener = Some(passed);
     });
     daemon.controller();
-    assert!(!own.path().join("enabled").exists(), "the file of the previous daemon is removed");
-    let connection = Connection::connect(&own.control_socket(), TEST_TIMEOUT).unwrap();
+    assert!(!own_folder.path().join("enabled").exists(), "the file of the previous daemon is removed");
+    let connection = Connection::connect(&own_folder.control_socket(), TEST_TIMEOUT).unwrap();
     let mut provider = Client::connect_as(connection, Role::Provider);
     let _dir = daemon.stop();
     provider.assert_closed();
-    assert!(!own.path().exists(), "the daemon removes its own folder");
+    assert!(!own_folder.path().exists(), "the daemon removes its own folder");
     assert!(runtime.control_socket().exists(), "it belongs to the service manager");
     // A process that finds no socket of the daemon waits at the service manager's.
     Connection::connect(&runtime.control_socket(), TEST_TIMEOUT).unwrap();
@@ -100,10 +100,10 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let (runtime, mut controller) = (daemon.runtime(), daemon.controller());
     let session = controller.start(real_time_config("begun on demand")).id;
 
-    // As a service manager does, which replaces the existing socket.
-    let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
-    let listener = Listener::bind(&other, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
-    std::fs::rename(&other, &socket).unwrap();
+    // A service manager replaces the existing socket in this way.
+    let (socket, manager_socket) = (runtime.control_socket(), daemon.path("manager.sock"));
+    let listener = Listener::bind(&manager_socket, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
+    std::fs::rename(&manager_socket, &socket).unwrap();
     let stopper = Stopper::new().unwrap();
     let options = Options { listener: Some(listener), ..Options::new(runtime) };
     let second_stopper = stopper.clone();
@@ -252,10 +252,10 @@ fn each_new_daemon_finds_running_providers() {
 
 /// Creates memory for a session as the daemon's file of enabled providers describes, and sends it.
 fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
-    let all = enabled::read(runtime, rustix::process::geteuid().as_raw());
-    let [wanted] = &all[..] else { panic!("{all:?}") };
-    let memory = create_memory(&wanted.region).unwrap();
-    let region = Message::Region { session: wanted.session, params: wanted.region };
+    let enables = enabled::read(runtime, rustix::process::geteuid().as_raw());
+    let [enable] = &enables[..] else { panic!("{enables:?}") };
+    let memory = create_memory(&enable.region).unwrap();
+    let region = Message::Region { session: enable.session, params: enable.region };
     process.connection.send(0, &region, &[memory.as_fd()], TEST_TIMEOUT).unwrap();
 }
 

@@ -29,8 +29,8 @@ fn try_start(
     }
 }
 
-/// The configuration of a file sequence in a folder, with files of this size.
-fn file_sequence(folder: &Path, name: &str, kib: u32) -> SessionConfig {
+/// Returns the configuration of a file sequence in a folder, with files of `kib` KiB.
+fn file_sequence_config(folder: &Path, name: &str, kib: u32) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: kib,
@@ -73,7 +73,7 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     let mut controller = daemon.controller();
     let folder = daemon.path("logs");
     fs::create_dir(&folder).unwrap();
-    let config = file_sequence(&folder, "log", 40);
+    let config = file_sequence_config(&folder, "log", 40);
     let first = folder.join("log-1.etl");
     assert_eq!(
         try_start(&mut controller, config.clone(), &[&open_log_file(&first)]),
@@ -104,9 +104,9 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     fs::create_dir(&folder).unwrap();
     // The third file is in use by another session.
     let third = folder.join("log-3.etl");
-    let other = controller.start(file_config("other", &third));
+    let other_session = controller.start(file_config("other", &third));
     let files = [&open_log_file(&folder.join("log-1.etl")), &open_folder(&folder)];
-    let session = try_start(&mut controller, file_sequence(&folder, "log", 40), &files).unwrap();
+    let session = try_start(&mut controller, file_sequence_config(&folder, "log", 40), &files).unwrap();
     let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 5_000);
     acknowledge_close(&mut provider, session.id);
@@ -114,11 +114,11 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     until("the session has ended", || controller.status(outcome()) == SUCCESS);
     let end = expect_properties(controller.request(outcome()));
     assert_eq!(Status(end.end_status), BAD_PATHNAME);
-    let in_files = count_events_of_finished_file(&folder.join("log-1.etl"))
+    let events_in_files = count_events_of_finished_file(&folder.join("log-1.etl"))
         + count_events_of_finished_file(&folder.join("log-2.etl"));
-    assert_eq!(in_files as u64 + end.events_lost, 5_000);
-    assert!(in_files > 0 && lost < 5_000);
-    controller.stop(other.id);
+    assert_eq!(events_in_files as u64 + end.events_lost, 5_000);
+    assert!(events_in_files > 0 && lost < 5_000);
+    controller.stop(other_session.id);
     assert_eq!(count_events_of_finished_file(&third), 0, "nothing was written to the third file");
 }
 
@@ -139,8 +139,8 @@ fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
         (None, EVENT_TRACE_REAL_TIME_MODE)
     );
     assert_eq!(count_events_of_finished_file(&path), 0, "the converted session left a finished, empty file");
-    let other = controller.start(file_config("other", &path)).id;
-    controller.stop(other);
+    let next_session = controller.start(file_config("other", &path)).id;
+    controller.stop(next_session);
     controller.stop(with_file);
 }
 
@@ -161,12 +161,12 @@ fn append_continues_a_log_and_leaves_other_files_unchanged() {
         assert_eq!(count_events_of_finished_file(&path), round * 50);
         drop(provider);
     }
-    let before = fs::read(&path).unwrap();
+    let content_before = fs::read(&path).unwrap();
     let other_size = SessionConfig { buffer_size: 128, ..config() };
     assert_eq!(try_start(&mut controller, other_size, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
     let other_clock = SessionConfig { clock: 1, ..config() };
     assert_eq!(try_start(&mut controller, other_clock, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
-    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(fs::read(&path).unwrap(), content_before);
     let letter = daemon.path("letter");
     fs::write(&letter, "Dear friend").unwrap();
     let to_letter = SessionConfig { log_file: Some(letter.clone()), ..config() };

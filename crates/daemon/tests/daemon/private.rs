@@ -53,17 +53,17 @@ fn query_message(name: &str) -> Message {
 #[test]
 fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let daemon = Daemon::start();
-    let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
-    one.register_unenabled(1, PROVIDER);
-    two.register_unenabled(1, PROVIDER);
+    let (mut controller, mut first, mut second) = (daemon.controller(), daemon.provider(), daemon.provider());
+    first.register_unenabled(1, PROVIDER);
+    second.register_unenabled(1, PROVIDER);
     let request = controller.send(&start_message(private_config("App")));
-    let (order, session, config) = receive_start(&mut one);
+    let (order, session, config) = receive_start(&mut first);
     assert_eq!(config.log_file.as_deref(), Some("/x/app.etl".as_ref()));
-    let (_, _, config) = receive_start(&mut two);
+    let (_, _, config) = receive_start(&mut second);
     let numbered = format!("/x/app.etl_{}", std::process::id());
     assert_eq!(config.log_file.as_deref(), Some(numbered.as_ref()));
-    send_state(&one, order, session, DISK_FULL.0, 0);
-    send_state(&two, order, session, 0, 5);
+    send_state(&first, order, session, DISK_FULL.0, 0);
+    send_state(&second, order, session, 0, 5);
     let answer = controller.receive_envelope();
     assert_eq!(answer.request, request);
     let started = expect_properties(answer.message);
@@ -73,43 +73,43 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
         "a start succeeds if one process runs the session"
     );
 
-    let mut three = daemon.provider();
-    three.register(1, PROVIDER);
-    let (order, _, config) = receive_start(&mut three);
+    let mut third = daemon.provider();
+    third.register(1, PROVIDER);
+    let (order, _, config) = receive_start(&mut third);
     assert_eq!(
         (order, config.log_file.as_deref()),
         (0, Some("/x/app.etl".as_ref())),
         "no process has the plain name"
     );
-    assert_eq!(three.receive(), Message::Registered { registration: 1 });
-    three.register_unenabled(2, PROVIDER);
-    three.register_unenabled(3, Guid::from_u128(1));
+    assert_eq!(third.receive(), Message::Registered { registration: 1 });
+    third.register_unenabled(2, PROVIDER);
+    third.register_unenabled(3, Guid::from_u128(1));
 }
 
 #[test]
 fn sums_include_disconnected_processes_without_waiting_for_them() {
     let daemon = Daemon::start();
-    let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
-    one.register_unenabled(1, PROVIDER);
-    two.register_unenabled(1, PROVIDER);
+    let (mut controller, mut first, mut second) = (daemon.controller(), daemon.provider(), daemon.provider());
+    first.register_unenabled(1, PROVIDER);
+    second.register_unenabled(1, PROVIDER);
     controller.send(&start_message(private_config("App")));
-    let (order, session, _) = receive_start(&mut one);
-    receive_start(&mut two);
-    send_state(&one, order, session, 0, 10);
-    send_state(&two, order, session, 0, 20);
+    let (order, session, _) = receive_start(&mut first);
+    receive_start(&mut second);
+    send_state(&first, order, session, 0, 10);
+    send_state(&second, order, session, 0, 20);
     assert_eq!(expect_properties(controller.receive()).events, 30);
     // Reports of a process that takes no part, or on an unknown session, are ignored; a report of a
     // member counts even if its order is unknown.
     let outsider = daemon.provider();
     send_state(&outsider, order, session, 0, 1000);
-    send_state(&one, 4711, session, 0, 11);
-    send_state(&one, 0, 4711, 0, 1000);
+    send_state(&first, 4711, session, 0, 11);
+    send_state(&first, 0, 4711, 0, 1000);
 
     controller.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
-    assert_eq!(receive_control(&mut one).1, Control::Stop);
-    let (order, _) = receive_control(&mut two);
-    drop(one);
-    send_state(&two, order, session, 0, 22);
+    assert_eq!(receive_control(&mut first).1, Control::Stop);
+    let (order, _) = receive_control(&mut second);
+    drop(first);
+    send_state(&second, order, session, 0, 22);
     let end = expect_properties(controller.receive());
     assert_eq!((end.events, end.processes), (33, 1));
     assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
@@ -118,14 +118,14 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
 #[test]
 fn session_fails_if_all_its_processes_refuse() {
     let daemon = Daemon::start();
-    let (mut controller, mut one) = (daemon.controller(), daemon.provider());
-    one.register_unenabled(1, PROVIDER);
+    let (mut controller, mut first) = (daemon.controller(), daemon.provider());
+    first.register_unenabled(1, PROVIDER);
     controller.send(&start_message(private_config("App")));
-    let (order, session, _) = receive_start(&mut one);
-    send_state(&one, order, session, NO_SYSTEM_RESOURCES.0, 0);
+    let (order, session, _) = receive_start(&mut first);
+    send_state(&first, order, session, NO_SYSTEM_RESOURCES.0, 0);
     assert_eq!(status(&controller.receive()), NO_SYSTEM_RESOURCES);
     assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
-    one.assert_quiet();
+    first.assert_quiet();
 }
 
 #[test]

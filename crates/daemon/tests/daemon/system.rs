@@ -121,20 +121,21 @@ fn stack_tracing(events: &[(Guid, u8)]) -> Set {
     Set::StackTracing(events.iter().map(id).collect())
 }
 
-/// Runs two threads that wait for each other this many times; returns the id of the second, which
+/// Runs two threads that wait for each other `rounds` times; returns the id of the second, which
 /// has ended.
 fn switch_threads(rounds: usize) -> i32 {
-    let (to, from) = (sync_channel::<()>(0), sync_channel::<()>(0));
+    let (request_sender, request_receiver) = sync_channel::<()>(0);
+    let (reply_sender, reply_receiver) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
         let partner = scope.spawn(move || {
-            to.1.into_iter().for_each(|()| from.0.send(()).unwrap());
+            request_receiver.into_iter().for_each(|()| reply_sender.send(()).unwrap());
             rustix::thread::gettid().as_raw_nonzero().get()
         });
         for _ in 0..rounds {
-            to.0.send(()).unwrap();
-            from.1.recv().unwrap();
+            request_sender.send(()).unwrap();
+            reply_receiver.recv().unwrap();
         }
-        drop(to.0);
+        drop(request_sender);
         partner.join().unwrap()
     })
 }
@@ -159,14 +160,18 @@ fn read_kernel_events(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
 fn read_kernel_events_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();
-    let mut seen: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
+    let mut events_by_cpu: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
     while let Some(record) = events.next().unwrap() {
         if let Some(hook) = record.hook() {
             let payload = record.payload().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
-            seen.entry(record.cpu()).or_default().push(KernelEvent { hook, time: record.time(), payload });
+            events_by_cpu.entry(record.cpu()).or_default().push(KernelEvent {
+                hook,
+                time: record.time(),
+                payload,
+            });
         }
     }
-    seen
+    events_by_cpu
 }
 
 fn count_hook(events: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
@@ -200,10 +205,10 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
         );
         switch_threads(300);
         let stopped = controller.stop(session.id);
-        let seen = read_kernel_events(&path);
-        assert!(count_hook(&seen, SWITCH) >= 300, "{} switches", count_hook(&seen, SWITCH));
+        let events_by_cpu = read_kernel_events(&path);
+        assert!(count_hook(&events_by_cpu, SWITCH) >= 300, "{} switches", count_hook(&events_by_cpu, SWITCH));
         assert_eq!(
-            (count_hook(&seen, READY), count_hook(&seen, STACK)),
+            (count_hook(&events_by_cpu, READY), count_hook(&events_by_cpu, STACK)),
             (0, 0),
             "these events were not requested"
         );
@@ -222,28 +227,31 @@ fn stacks_follow_the_listed_events_once_requested() {
         };
         switch_threads(200);
         assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
-        let before = read_kernel_events_so_far(&path);
-        assert!(count_hook(&before, READY) >= 200 && count_hook(&before, STACK) == 0);
+        let events_without_stacks = read_kernel_events_so_far(&path);
+        assert!(
+            count_hook(&events_without_stacks, READY) >= 200
+                && count_hook(&events_without_stacks, STACK) == 0
+        );
         assert_eq!(
             set_information(&mut controller, session.id, &stack_tracing(&[(class::THREAD, 50)])),
             SUCCESS
         );
         switch_threads(200);
         controller.stop(session.id);
-        let seen = read_kernel_events(&path);
-        assert!(count_hook(&seen, STACK) >= 200, "{} stacks", count_hook(&seen, STACK));
-        for events in seen.values() {
+        let events_by_cpu = read_kernel_events(&path);
+        assert!(count_hook(&events_by_cpu, STACK) >= 200, "{} stacks", count_hook(&events_by_cpu, STACK));
+        for events in events_by_cpu.values() {
             let mut event = KernelEvent::default();
-            for next in events {
-                if next.hook == STACK {
+            for next_event in events {
+                if next_event.hook == STACK {
                     // The kernel's part and the program's part may be two stacks.
                     assert_eq!(
                         (event.hook, event.time),
-                        (READY, next.payload),
+                        (READY, next_event.payload),
                         "a stack follows the event that it belongs to"
                     );
                 } else {
-                    event = *next;
+                    event = *next_event;
                 }
             }
         }
@@ -302,7 +310,7 @@ fn events_are_captured_only_while_requested() {
         let flush = |controller: &mut Client| {
             assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
         };
-        let before = switch_threads(200);
+        let thread_before = switch_threads(200);
         flush(&mut controller);
         if !is_accepted(&controller.request(enable_keywords(
             session.id,
@@ -312,7 +320,7 @@ fn events_are_captured_only_while_requested() {
         ))) {
             return;
         }
-        let wanted = switch_threads(200);
+        let thread_while_enabled = switch_threads(200);
         flush(&mut controller);
         assert_eq!(
             controller.status(enable_keywords(
@@ -323,10 +331,11 @@ fn events_are_captured_only_while_requested() {
             )),
             SUCCESS
         );
-        let after = switch_threads(200);
+        let thread_after = switch_threads(200);
         controller.stop(session.id);
-        let seen = read_kernel_events(&path);
-        let switches = [before, wanted, after].map(|thread| count_switches(&seen, thread));
+        let events_by_cpu = read_kernel_events(&path);
+        let switches = [thread_before, thread_while_enabled, thread_after]
+            .map(|thread| count_switches(&events_by_cpu, thread));
         assert!(switches[0] == 0 && switches[1] >= 100 && switches[2] == 0, "{switches:?}");
     });
 }
@@ -358,9 +367,9 @@ fn system_providers_need_system_logger_mode() {
     );
     let providers = vec![system_provider("Process"), PROVIDER];
     assert_eq!(controller.status(Message::CheckEnables { providers }), SUCCESS);
-    let named =
+    let named_config =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(CIRCULAR, 0) };
-    let named = controller.start(named).id;
+    let named = controller.start(named_config).id;
     assert_eq!(
         enable(&mut controller, named, system_provider("Process"), EnableCode::Enable),
         INVALID_PARAMETER,
@@ -432,17 +441,18 @@ fn several_sessions_receive_the_same_events_independently() {
             ..file_config(name, path)
         };
         let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
-        let Some(one) = start_kernel_session(&mut controller, config("one", &a, CSWITCH)) else { return };
-        let Some(two) = start_kernel_session(&mut controller, config("two", &b, CSWITCH | DISPATCHER)) else {
+        let Some(first) = start_kernel_session(&mut controller, config("one", &a, CSWITCH)) else { return };
+        let Some(second) = start_kernel_session(&mut controller, config("two", &b, CSWITCH | DISPATCHER))
+        else {
             return;
         };
         switch_threads(200);
-        controller.stop(one.id);
+        controller.stop(first.id);
         switch_threads(200);
-        controller.stop(two.id);
-        let (one, two) = (read_kernel_events(&a), read_kernel_events(&b));
-        assert!(count_hook(&one, SWITCH) >= 200 && count_hook(&one, READY) == 0);
-        assert!(count_hook(&two, SWITCH) >= 400 && count_hook(&two, READY) >= 400);
+        controller.stop(second.id);
+        let (first_events, second_events) = (read_kernel_events(&a), read_kernel_events(&b));
+        assert!(count_hook(&first_events, SWITCH) >= 200 && count_hook(&first_events, READY) == 0);
+        assert!(count_hook(&second_events, SWITCH) >= 400 && count_hook(&second_events, READY) >= 400);
     });
 }
 
@@ -453,8 +463,8 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    let (ann, all) = (Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS);
-    grant(&mut root, DEFAULT_TRACE_SECURITY, ann, all);
+    let (ann, all_rights) = (Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS);
+    grant(&mut root, DEFAULT_TRACE_SECURITY, ann, all_rights);
     let mut guest = client_as_user(&daemon, ANN, Role::Controller);
     assert_eq!(
         guest.status(Message::Start(Box::new(system_logger_config("s", CSWITCH)))),
@@ -486,7 +496,7 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
         PRIVILEGE_NOT_HELD
     );
     assert_eq!(query_groups(&mut guest, id), [0; 8], "nothing has changed");
-    let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
+    let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all_rights.0);
     let grant_to_itself =
         Message::SetAccess { object, operation: SecurityOperation::ADD_DACL.0, sid, rights, allow: true };
     assert_eq!(guest.status(grant_to_itself), ACCESS_DENIED);

@@ -145,13 +145,13 @@ fn is_full_queue_read() -> bool {
 
 /// Waits until a number that has begun to grow stays the same for a while, or is `full`.
 fn wait_while_growing(number: &AtomicUsize, full: usize) {
-    let mut last = (0, Instant::now());
+    let (mut last_count, mut last_growth) = (0, Instant::now());
     until("the calls are held back", || {
         let count = number.load(Ordering::Relaxed);
-        if count != last.0 {
-            last = (count, Instant::now());
+        if count != last_count {
+            (last_count, last_growth) = (count, Instant::now());
         }
-        count == full || (count > 0 && last.1.elapsed() > Duration::from_millis(500))
+        count == full || (count > 0 && last_growth.elapsed() > Duration::from_millis(500))
     });
 }
 
@@ -184,10 +184,10 @@ fn user_who_connects_endlessly_does_not_delay_root() {
         let backlog = BACKLOG as usize;
         until("more connections than can wait", || connected.load(Ordering::Relaxed) > 2 * backlog);
         let mut request = || {
-            let before = connected.load(Ordering::Relaxed);
+            let connected_before = connected.load(Ordering::Relaxed);
             let answer = root.request(Message::QueryAll { from: 0 });
             assert!(matches!(answer, Message::Sessions { .. }), "{answer:?}");
-            connected.load(Ordering::Relaxed) - before
+            connected.load(Ordering::Relaxed) - connected_before
         };
         let counts = (0..20).map(|_| request()).collect();
         is_over.store(true, Ordering::Relaxed);
@@ -195,6 +195,6 @@ fn user_who_connects_endlessly_does_not_delay_root() {
     });
     // A request that waits for the guest's connections waits for all that can wait to be accepted.
     // This thread may be stopped during some of the requests.
-    let fewest = connects_per_request.iter().min().unwrap();
-    assert!(*fewest < BACKLOG as usize / 2, "{connects_per_request:?}");
+    let fewest_connects = connects_per_request.iter().min().unwrap();
+    assert!(*fewest_connects < BACKLOG as usize / 2, "{connects_per_request:?}");
 }

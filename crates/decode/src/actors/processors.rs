@@ -14,8 +14,8 @@ use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
 use traceweir_format::wire;
 
-/// Size of the ids of the new and the old thread, which the payload of a context switch begins with
-/// in all versions.
+/// The size of two thread ids in bytes. The payload of every version of a context switch begins
+/// with the ids of the new and the old thread.
 const THREAD_IDS_BYTES: usize = 8;
 
 /// A thread, and the time at which it started or stopped running.
@@ -39,10 +39,10 @@ struct ProcessorSwitches {
 pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {
-    /// Records a context switch and ignores other records. With `is_pre_enabled`, the switch is read
+    /// Records a context switch and ignores other records. With `is_read_ahead`, the switch is read
     /// ahead of time order, and only the first switch of a processor is recorded.
     #[inline]
-    pub(super) fn record_switch(&mut self, record: &Record<'_>, is_pre_enabled: bool) {
+    pub(super) fn record_switch(&mut self, record: &Record<'_>, is_read_ahead: bool) {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
             return;
         }
@@ -53,14 +53,14 @@ impl Processors {
             self.0.resize(cpu.saturating_add(1), None);
         }
         match self.0.get_mut(cpu) {
-            Some(Some(switches)) if !is_pre_enabled => switches.last = new,
+            Some(Some(switches)) if !is_read_ahead => switches.last = new,
             Some(slot @ None) => *slot = Some(ProcessorSwitches { first: old, last: new }),
             _ => {}
         }
     }
 
-    /// Returns the thread that runs on a processor from the last switch on, or before the first
-    /// one; `None` for times between.
+    /// Returns the thread that runs on a processor at a time from the last switch on, or before the
+    /// first switch. Returns `None` for a time between these two switches.
     pub(super) fn running_thread(&self, cpu: u16, time: i64) -> Option<u32> {
         let ProcessorSwitches { first, last } = (*self.0.get(usize::from(cpu))?)?;
         let switch = match time {
@@ -83,14 +83,14 @@ mod tests {
         cpu: u16,
         time: i64,
         (old, new): (u32, u32),
-        is_pre_enabled: bool,
+        is_read_ahead: bool,
     ) {
         let mut bytes = Vec::new();
         let payload = [new.to_le_bytes(), old.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4]].concat();
         PerfInfoHeader { pointer_size: 8, version: 4, hook: hook::CONTEXT_SWITCH, time, counters: &[] }
             .encode(&payload, &mut bytes)
             .unwrap();
-        processors.record_switch(&Record::parse(&bytes, cpu).unwrap(), is_pre_enabled);
+        processors.record_switch(&Record::parse(&bytes, cpu).unwrap(), is_read_ahead);
     }
 
     #[test]

@@ -12,6 +12,10 @@ use super::number::decimal;
 const AF_INET: u16 = 2;
 /// The address family IPv6, as on Windows.
 const AF_INET6: u16 = 23;
+/// The number of 100-nanosecond units in a millisecond.
+const UNITS_PER_MILLISECOND: u32 = 10_000;
+/// The number of 100-nanosecond units in a second.
+const UNITS_PER_SECOND: u32 = 10_000_000;
 
 pub(super) fn push_ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
     let _ = write!(out, "{}", Ipv4Addr::from(bytes));
@@ -47,13 +51,14 @@ pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
 /// Appends a SID as `S-1-5-…`; the authority is one big-endian number.
 pub(super) fn push_sid(bytes: &[u8], out: &mut Vec<u8>) {
     let (revision, count) = (bytes.first().copied().unwrap_or(0), bytes.get(1).copied().unwrap_or(0));
-    let authority = bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |n, b| n << 8 | u64::from(*b));
+    let authority =
+        bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     out.extend_from_slice(b"S-");
     decimal(revision, out);
     out.push(b'-');
     decimal(authority, out);
-    for i in 0..usize::from(count) {
-        let at = i.saturating_mul(4).saturating_add(8);
+    for index in 0..usize::from(count) {
+        let at = index.saturating_mul(4).saturating_add(8);
         if at >= bytes.len() {
             break;
         }
@@ -62,7 +67,7 @@ pub(super) fn push_sid(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Converts a SYSTEMTIME to a date; returns `None` if it is not valid.
+/// Converts a SYSTEMTIME to a date; returns `None` if the SYSTEMTIME is not valid.
 pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
     let [year, month, _, day, hour, minute, second, milliseconds] = words;
     let to_u8 = |n: u16| u8::try_from(n).ok();
@@ -73,12 +78,15 @@ pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
         hour: to_u8(hour).filter(|h| *h < 24)?,
         minute: to_u8(minute).filter(|m| *m < 60)?,
         second: to_u8(second).filter(|s| *s < 60)?,
-        units: u32::from(milliseconds).checked_mul(10_000).filter(|u| *u < 10_000_000)?,
+        units: u32::from(milliseconds)
+            .checked_mul(UNITS_PER_MILLISECOND)
+            .filter(|u| *u < UNITS_PER_SECOND)?,
     };
     FileTime::from_civil(&civil).map(|_| civil)
 }
 
-pub(super) fn push_date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
+/// Appends a date in the form of ISO 8601, with `Z` if `is_utc`.
+pub(super) fn push_date(civil: &Civil, is_utc: bool, out: &mut Vec<u8>) {
     let two_digits = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
     if (1000..=9999).contains(&civil.year) {
         decimal(civil.year, out);
@@ -95,15 +103,15 @@ pub(super) fn push_date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
         out.push(b'.');
         let mut digits = [b'0'; 7];
         let mut units = civil.units;
-        for d in digits.iter_mut().rev() {
-            *d = b'0'.saturating_add(u8::try_from(units % 10).unwrap_or(0));
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0'.saturating_add(u8::try_from(units % 10).unwrap_or(0));
             units /= 10;
         }
         out.extend_from_slice(&digits);
     } else {
         let _ = write!(out, "{civil}");
     }
-    if utc {
+    if is_utc {
         out.push(b'Z');
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 const UPPER_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 const LOWER_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
+/// Returns the hexadecimal digit for the low four bits of `nibble`.
 fn hex_digit(table: &[u8; 16], nibble: u8) -> u8 {
     table.get(usize::from(nibble & 15)).copied().unwrap_or(b'0')
 }
@@ -33,16 +34,17 @@ pub fn hex_lower(value: u64, out: &mut Vec<u8>) {
     push_hex(LOWER_DIGITS, value, out);
 }
 
+/// Appends bytes as pairs of upper-case hexadecimal digits.
 pub(super) fn push_bytes_upper(bytes: &[u8], out: &mut Vec<u8>) {
-    for b in bytes {
-        out.extend_from_slice(&[hex_digit(UPPER_DIGITS, b >> 4), hex_digit(UPPER_DIGITS, *b)]);
+    for byte in bytes {
+        out.extend_from_slice(&[hex_digit(UPPER_DIGITS, byte >> 4), hex_digit(UPPER_DIGITS, *byte)]);
     }
 }
 
-/// Appends bytes as pairs of lower-case digits.
+/// Appends bytes as pairs of lower-case hexadecimal digits.
 pub(super) fn push_bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
-    for b in bytes {
-        out.extend_from_slice(&[hex_digit(LOWER_DIGITS, b >> 4), hex_digit(LOWER_DIGITS, *b)]);
+    for byte in bytes {
+        out.extend_from_slice(&[hex_digit(LOWER_DIGITS, byte >> 4), hex_digit(LOWER_DIGITS, *byte)]);
     }
 }
 

@@ -34,7 +34,7 @@ fn format_field(field: Field, bytes: &[u8], style: Style) -> (String, String) {
     (String::from_utf8(output.text).unwrap(), String::from_utf8(output.json).unwrap())
 }
 
-/// Returns the text and JSON of a value of these types that takes all the bytes.
+/// Returns the text and JSON of a value that takes all the bytes.
 fn format_value(input: InType, output: OutType, bytes: &[u8]) -> (String, String) {
     let length = match input {
         InType::BINARY | InType::ANSISTRING => Length::Fixed(bytes.len() as u16),
@@ -45,9 +45,9 @@ fn format_value(input: InType, output: OutType, bytes: &[u8]) -> (String, String
 }
 
 #[track_caller]
-fn assert_row(input: InType, output: OutType, bytes: &[u8], text: &str, json: &str) {
-    let (found_text, found_json) = format_value(input, output, bytes);
-    assert_eq!((&*found_text, &*found_json), (text, json), "{input:?} {output:?} {bytes:x?}");
+fn assert_formats(input: InType, output: OutType, bytes: &[u8], text: &str, json: &str) {
+    let (actual_text, actual_json) = format_value(input, output, bytes);
+    assert_eq!((&*actual_text, &*actual_json), (text, json), "{input:?} {output:?} {bytes:x?}");
     serde_json::from_str::<serde_json::Value>(json).unwrap();
 }
 
@@ -55,105 +55,106 @@ const DEFAULT: OutType = OutType::NULL;
 
 #[test]
 fn integers_are_decimal_by_default() {
-    assert_row(InType::INT8, DEFAULT, &[0xFE], "-2", "-2");
-    assert_row(InType::UINT8, DEFAULT, &[0xFE], "254", "254");
-    assert_row(InType::INT16, DEFAULT, &[0, 0x80], "-32768", "-32768");
-    assert_row(InType::UINT16, DEFAULT, &[0, 0x80], "32768", "32768");
-    assert_row(InType::INT32, DEFAULT, &[0xFF; 4], "-1", "-1");
-    assert_row(InType::UINT32, DEFAULT, &[0xFF; 4], "4294967295", "4294967295");
-    assert_row(InType::UINT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
-    assert_row(InType::UINT32, OutType::TID, &[7, 0, 0, 0], "7", "7");
-    assert_row(InType::UINT32, OutType::NOPRINT, &[7, 0, 0, 0], "7", "7");
+    assert_formats(InType::INT8, DEFAULT, &[0xFE], "-2", "-2");
+    assert_formats(InType::UINT8, DEFAULT, &[0xFE], "254", "254");
+    assert_formats(InType::INT16, DEFAULT, &[0, 0x80], "-32768", "-32768");
+    assert_formats(InType::UINT16, DEFAULT, &[0, 0x80], "32768", "32768");
+    assert_formats(InType::INT32, DEFAULT, &[0xFF; 4], "-1", "-1");
+    assert_formats(InType::UINT32, DEFAULT, &[0xFF; 4], "4294967295", "4294967295");
+    assert_formats(InType::UINT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
+    assert_formats(InType::UINT32, OutType::TID, &[7, 0, 0, 0], "7", "7");
+    assert_formats(InType::UINT32, OutType::NOPRINT, &[7, 0, 0, 0], "7", "7");
 }
 
 #[test]
 fn out_types_choose_the_sign() {
-    assert_row(InType::UINT8, OutType::BYTE, &[0xFF], "-1", "-1");
-    assert_row(InType::UINT16, OutType::SHORT, &[0xFF; 2], "-1", "-1");
-    assert_row(InType::UINT32, OutType::INT, &[0xFF; 4], "-1", "-1");
-    assert_row(InType::UINT64, OutType::LONG, &[0xFF; 8], "-1", "-1");
-    assert_row(InType::INT8, OutType::UNSIGNEDBYTE, &[0xFF], "255", "255");
-    assert_row(InType::INT16, OutType::UNSIGNEDSHORT, &[0xFF; 2], "65535", "65535");
-    assert_row(InType::INT32, OutType::UNSIGNEDINT, &[0xFF; 4], "4294967295", "4294967295");
-    assert_row(
+    assert_formats(InType::UINT8, OutType::BYTE, &[0xFF], "-1", "-1");
+    assert_formats(InType::UINT16, OutType::SHORT, &[0xFF; 2], "-1", "-1");
+    assert_formats(InType::UINT32, OutType::INT, &[0xFF; 4], "-1", "-1");
+    assert_formats(InType::UINT64, OutType::LONG, &[0xFF; 8], "-1", "-1");
+    assert_formats(InType::INT8, OutType::UNSIGNEDBYTE, &[0xFF], "255", "255");
+    assert_formats(InType::INT16, OutType::UNSIGNEDSHORT, &[0xFF; 2], "65535", "65535");
+    assert_formats(InType::INT32, OutType::UNSIGNEDINT, &[0xFF; 4], "4294967295", "4294967295");
+    assert_formats(
         InType::INT64,
         OutType::UNSIGNEDLONG,
         &[0xFF; 8],
         "18446744073709551615",
         "\"18446744073709551615\"",
     );
-    assert_row(InType::INT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
+    assert_formats(InType::INT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
 }
 
 #[test]
 fn json_numbers_are_exact_and_larger_ones_are_strings() {
     let exact = 1_u64 << 53;
     let assert_unsigned =
-        |v: u64, json: &str| assert_row(InType::UINT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
+        |v: u64, json: &str| assert_formats(InType::UINT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
     assert_unsigned(exact - 1, "9007199254740991");
     assert_unsigned(exact, "9007199254740992");
     assert_unsigned(exact + 1, "\"9007199254740993\"");
     assert_unsigned(u64::MAX, "\"18446744073709551615\"");
     let assert_signed =
-        |v: i64, json: &str| assert_row(InType::INT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
+        |v: i64, json: &str| assert_formats(InType::INT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
     assert_signed(-(1 << 53), "-9007199254740992");
     assert_signed(-(1 << 53) - 1, "\"-9007199254740993\"");
     assert_signed(i64::MIN, "\"-9223372036854775808\"");
-    assert_row(InType::FILETIME, OutType::ETWTIME, &u64::MAX.to_le_bytes(), "-1", "-1");
-    assert_row(
+    assert_formats(InType::FILETIME, OutType::ETWTIME, &u64::MAX.to_le_bytes(), "-1", "-1");
+    assert_formats(
         InType::FILETIME,
         OutType::ETWTIME,
         &(1_u64 << 54).to_le_bytes(),
         "18014398509481984",
         "\"18014398509481984\"",
     );
-    assert_row(InType::INT64, OutType::ETWTIME, &5_u64.to_le_bytes(), "5", "5");
+    assert_formats(InType::INT64, OutType::ETWTIME, &5_u64.to_le_bytes(), "5", "5");
 }
 
 #[test]
 fn hexadecimal_is_upper_case_in_text_and_a_string_in_json_when_64_bits_wide() {
-    assert_row(InType::UINT8, OutType::HEXINT8, &[0xAB], "0xAB", "171");
-    assert_row(InType::INT8, OutType::HEXINT8, &[0xFF], "0xFF", "-1");
-    assert_row(InType::UINT16, OutType::HEXINT16, &[0xCD, 0xAB], "0xABCD", "43981");
-    assert_row(InType::UINT32, OutType::HEXINT32, &[0x1F, 0, 0, 0], "0x1F", "31");
-    assert_row(InType::HEXINT32, DEFAULT, &[0, 0, 0, 0], "0x0", "0");
-    assert_row(InType::HEXINT32, OutType::HEXINT32, &[0xFE, 0, 0, 0xF0], "0xF00000FE", "4026532094");
-    assert_row(InType::HEXINT64, DEFAULT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
-    assert_row(InType::HEXINT64, OutType::NOPRINT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
-    assert_row(
+    assert_formats(InType::UINT8, OutType::HEXINT8, &[0xAB], "0xAB", "171");
+    assert_formats(InType::INT8, OutType::HEXINT8, &[0xFF], "0xFF", "-1");
+    assert_formats(InType::UINT16, OutType::HEXINT16, &[0xCD, 0xAB], "0xABCD", "43981");
+    assert_formats(InType::UINT32, OutType::HEXINT32, &[0x1F, 0, 0, 0], "0x1F", "31");
+    assert_formats(InType::HEXINT32, DEFAULT, &[0, 0, 0, 0], "0x0", "0");
+    assert_formats(InType::HEXINT32, OutType::HEXINT32, &[0xFE, 0, 0, 0xF0], "0xF00000FE", "4026532094");
+    assert_formats(InType::HEXINT64, DEFAULT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
+    assert_formats(InType::HEXINT64, OutType::NOPRINT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
+    assert_formats(
         InType::UINT64,
         OutType::HEXINT64,
         &u64::MAX.to_le_bytes(),
         "0xFFFFFFFFFFFFFFFF",
         "\"0xffffffffffffffff\"",
     );
-    assert_row(
+    assert_formats(
         InType::INT64,
         OutType::HEXINT64,
         &u64::MAX.to_le_bytes(),
         "0xFFFFFFFFFFFFFFFF",
         "\"0xffffffffffffffff\"",
     );
-    assert_row(InType::POINTER, DEFAULT, &0xFFFF_8000_u64.to_le_bytes(), "0xFFFF8000", "\"0xffff8000\"");
-    assert_row(InType::POINTER, OutType::CODE_POINTER, &[0; 8], "0x0", "\"0x0\"");
-    assert_row(InType::SIZET, DEFAULT, &[1, 0, 0, 0, 0, 0, 0, 0], "0x1", "\"0x1\"");
-    assert_row(InType::SIZET, OutType::UNSIGNEDLONG, &[10, 0, 0, 0, 0, 0, 0, 0], "10", "10");
-    assert_row(InType::HEXINT64, OutType::CODE_POINTER, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
-    assert_row(InType::HEXINT32, OutType::UNSIGNEDINT, &[0x10, 0, 0, 0], "16", "16");
+    assert_formats(InType::POINTER, DEFAULT, &0xFFFF_8000_u64.to_le_bytes(), "0xFFFF8000", "\"0xffff8000\"");
+    assert_formats(InType::POINTER, OutType::CODE_POINTER, &[0; 8], "0x0", "\"0x0\"");
+    assert_formats(InType::SIZET, DEFAULT, &[1, 0, 0, 0, 0, 0, 0, 0], "0x1", "\"0x1\"");
+    assert_formats(InType::SIZET, OutType::UNSIGNEDLONG, &[10, 0, 0, 0, 0, 0, 0, 0], "10", "10");
+    assert_formats(InType::HEXINT64, OutType::CODE_POINTER, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
+    assert_formats(InType::HEXINT32, OutType::UNSIGNEDINT, &[0x10, 0, 0, 0], "16", "16");
 }
 
 #[test]
 fn hexadecimal_types_ignore_unsuitable_out_types() {
     for output in [OutType::STRING, OutType::XML, OutType::GUID, OutType::REDUCEDSTRING, OutType(299)] {
-        assert_row(InType::HEXINT32, output, &[0x10, 0, 0, 0], "0x10", "16");
-        assert_row(InType::HEXINT64, output, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
+        assert_formats(InType::HEXINT32, output, &[0x10, 0, 0, 0], "0x10", "16");
+        assert_formats(InType::HEXINT64, output, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
     }
 }
 
 #[test]
 fn floats_keep_all_digits_and_non_finite_numbers_have_names() {
-    let assert_float =
-        |v: f64, text: &str, json: &str| assert_row(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json);
+    let assert_float = |v: f64, text: &str, json: &str| {
+        assert_formats(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json)
+    };
     assert_float(0.1, "0.1", "0.1");
     assert_float(1.0, "1", "1");
     assert_float(-0.0, "-0", "-0");
@@ -163,25 +164,25 @@ fn floats_keep_all_digits_and_non_finite_numbers_have_names() {
     assert_float(f64::NAN, "NaN", "\"NaN\"");
     assert_float(f64::INFINITY, "inf", "\"Infinity\"");
     assert_float(f64::NEG_INFINITY, "-inf", "\"-Infinity\"");
-    assert_row(InType::FLOAT, DEFAULT, &0.1_f32.to_le_bytes(), "0.1", "0.1");
-    assert_row(InType::FLOAT, DEFAULT, &f32::MAX.to_le_bytes(), "3.4028235e38", "3.4028235e38");
-    assert_row(InType::FLOAT, DEFAULT, &f32::NAN.to_le_bytes(), "NaN", "\"NaN\"");
-    assert_row(InType::FLOAT, OutType::HEXINT32, &1.5_f32.to_le_bytes(), "1.5", "1.5");
+    assert_formats(InType::FLOAT, DEFAULT, &0.1_f32.to_le_bytes(), "0.1", "0.1");
+    assert_formats(InType::FLOAT, DEFAULT, &f32::MAX.to_le_bytes(), "3.4028235e38", "3.4028235e38");
+    assert_formats(InType::FLOAT, DEFAULT, &f32::NAN.to_le_bytes(), "NaN", "\"NaN\"");
+    assert_formats(InType::FLOAT, OutType::HEXINT32, &1.5_f32.to_le_bytes(), "1.5", "1.5");
 }
 
 #[test]
 fn booleans_are_words_whatever_their_width() {
-    assert_row(InType::BOOLEAN, DEFAULT, &[0, 0, 0, 0], "false", "false");
-    assert_row(InType::BOOLEAN, DEFAULT, &[0, 0, 1, 0], "true", "true");
-    assert_row(InType::UINT8, OutType::BOOLEAN, &[2], "true", "true");
-    assert_row(InType::UINT32, OutType::BOOLEAN, &[0, 0, 0, 0], "false", "false");
+    assert_formats(InType::BOOLEAN, DEFAULT, &[0, 0, 0, 0], "false", "false");
+    assert_formats(InType::BOOLEAN, DEFAULT, &[0, 0, 1, 0], "true", "true");
+    assert_formats(InType::UINT8, OutType::BOOLEAN, &[2], "true", "true");
+    assert_formats(InType::UINT32, OutType::BOOLEAN, &[0, 0, 0, 0], "false", "false");
 }
 
 #[test]
 fn dates_cover_the_whole_range() {
     let assert_date = |v: i64, output, text: &str| {
         let json = format!("\"{}Z\"", text.trim_end_matches('Z'));
-        assert_row(InType::FILETIME, output, &v.to_le_bytes(), text, &json);
+        assert_formats(InType::FILETIME, output, &v.to_le_bytes(), text, &json);
     };
     assert_date(UNIX_EPOCH_AS_FILETIME, DEFAULT, "1970-01-01T00:00:00.0000000");
     assert_date(UNIX_EPOCH_AS_FILETIME + 1, OutType::DATETIME, "1970-01-01T00:00:00.0000001");
@@ -195,7 +196,7 @@ fn dates_cover_the_whole_range() {
     assert_date(2_650_467_744_000_000_000, DEFAULT, "10000-01-01T00:00:00.0000000");
     assert_date(i64::MAX, DEFAULT, "30828-09-14T02:48:05.4775807");
     assert_date(i64::MIN, OutType::DATETIME_UTC, "-27627-04-19T21:11:54.5224192Z");
-    assert_row(
+    assert_formats(
         InType::INT64,
         OutType::DATETIME,
         &UNIX_EPOCH_AS_FILETIME.to_le_bytes(),
@@ -210,22 +211,22 @@ fn system_time_bytes(words: [u16; 8]) -> Vec<u8> {
 
 #[test]
 fn system_times_are_dates_unless_they_are_invalid() {
-    let good = system_time_bytes([2024, 2, 4, 29, 23, 59, 58, 999]);
-    assert_row(
+    let valid_time = system_time_bytes([2024, 2, 4, 29, 23, 59, 58, 999]);
+    assert_formats(
         InType::SYSTEMTIME,
         DEFAULT,
-        &good,
+        &valid_time,
         "2024-02-29T23:59:58.9990000",
         "\"2024-02-29T23:59:58.9990000Z\"",
     );
-    assert_row(
+    assert_formats(
         InType::SYSTEMTIME,
         OutType::DATETIME_UTC,
-        &good,
+        &valid_time,
         "2024-02-29T23:59:58.9990000Z",
         "\"2024-02-29T23:59:58.9990000Z\"",
     );
-    for bad in [
+    for invalid_time in [
         [2023, 2, 0, 29, 0, 0, 0, 0],
         [2024, 0, 0, 1, 0, 0, 0, 0],
         [2024, 13, 0, 1, 0, 0, 0, 0],
@@ -237,7 +238,7 @@ fn system_times_are_dates_unless_they_are_invalid() {
         [2024, 257, 0, 1, 0, 0, 0, 0],
         [0; 8],
     ] {
-        assert_row(InType::SYSTEMTIME, DEFAULT, &system_time_bytes(bad), "(no date)", "null");
+        assert_formats(InType::SYSTEMTIME, DEFAULT, &system_time_bytes(invalid_time), "(no date)", "null");
     }
 }
 
@@ -245,107 +246,107 @@ fn system_times_are_dates_unless_they_are_invalid() {
 fn guids_and_sids_have_their_usual_forms() {
     let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff).to_bytes();
     let text = "{00112233-4455-6677-8899-AABBCCDDEEFF}";
-    assert_row(InType::GUID, DEFAULT, &guid, text, "\"00112233-4455-6677-8899-aabbccddeeff\"");
+    assert_formats(InType::GUID, DEFAULT, &guid, text, "\"00112233-4455-6677-8899-aabbccddeeff\"");
     let mut sid = vec![1, 2, 0, 0, 0, 0, 0, 5];
     sid.put_u32(32).put_u32(544);
-    assert_row(InType::SID, DEFAULT, &sid, "S-1-5-32-544", "\"S-1-5-32-544\"");
-    let large = [1, 1, 0xFF, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF];
-    assert_row(
+    assert_formats(InType::SID, DEFAULT, &sid, "S-1-5-32-544", "\"S-1-5-32-544\"");
+    let sid_with_large_authority = [1, 1, 0xFF, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF];
+    assert_formats(
         InType::SID,
         DEFAULT,
-        &large,
+        &sid_with_large_authority,
         "S-1-280375465082880-4294967295",
         "\"S-1-280375465082880-4294967295\"",
     );
-    assert_row(InType::WBEMSID, DEFAULT, &[0; 4], "", "null");
+    assert_formats(InType::WBEMSID, DEFAULT, &[0; 4], "", "null");
 }
 
 #[test]
 fn addresses_are_in_memory_order_and_ports_are_swapped() {
-    assert_row(InType::UINT32, OutType::IPV4, &[192, 168, 0, 1], "192.168.0.1", "\"192.168.0.1\"");
-    assert_row(InType::UINT16, OutType::PORT, &[0x1F, 0x90], "8080", "8080");
+    assert_formats(InType::UINT32, OutType::IPV4, &[192, 168, 0, 1], "192.168.0.1", "\"192.168.0.1\"");
+    assert_formats(InType::UINT16, OutType::PORT, &[0x1F, 0x90], "8080", "8080");
     let mut v6 = [0; 16];
     (v6[0], v6[1], v6[15]) = (0x20, 1, 1);
-    assert_row(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
-    assert_row(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
+    assert_formats(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
+    assert_formats(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
     let v4_socket = [2, 0, 0x1F, 0x90, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
     let v6_socket = [&[23, 0, 0, 80, 0, 0, 0, 0], &v6[..], &[0; 4]].concat();
-    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &v6_socket, "[2001::1]:80", "\"[2001::1]:80\"");
-    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[1, 0, b'/'], "0x01002F", "\"01002f\"");
-    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[2, 0, 1], "0x020001", "\"020001\"");
-    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[], "", "\"\"");
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &v6_socket, "[2001::1]:80", "\"[2001::1]:80\"");
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[1, 0, b'/'], "0x01002F", "\"01002f\"");
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[2, 0, 1], "0x020001", "\"020001\"");
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[], "", "\"\"");
 }
 
 #[test]
 fn out_types_of_narrow_numbers_do_not_apply_to_wide_ones() {
     let wide = 0x1_0000_0050_u64.to_le_bytes();
     for output in [OutType::PORT, OutType::IPV4, OutType::NTSTATUS, OutType::HRESULT, OutType::STRING] {
-        assert_row(InType::UINT64, output, &wide, "4294967376", "4294967376");
+        assert_formats(InType::UINT64, output, &wide, "4294967376", "4294967376");
     }
-    assert_row(InType::UINT32, OutType::PORT, &[0, 0, 1, 0], "65536", "65536");
-    assert_row(InType::UINT32, OutType::STRING, &[65, 0, 0, 0], "65", "65");
+    assert_formats(InType::UINT32, OutType::PORT, &[0, 0, 1, 0], "65536", "65536");
+    assert_formats(InType::UINT32, OutType::STRING, &[65, 0, 0, 0], "65", "65");
 }
 
 #[test]
 fn bytes_are_hexadecimal() {
-    assert_row(InType::BINARY, DEFAULT, &[0x1F, 0x8B, 0], "0x1F8B00", "\"1f8b00\"");
-    assert_row(InType::BINARY, OutType::HEXBINARY, &[0xA], "0x0A", "\"0a\"");
-    assert_row(InType::BINARY, OutType::PKCS7_WITH_TYPE_INFO, &[0xA], "0x0A", "\"0a\"");
-    assert_row(InType::BINARY, DEFAULT, &[], "", "\"\"");
-    assert_row(InType::HEXDUMP, DEFAULT, &[2, 0, 0, 0, 1, 2], "0x0102", "\"0102\"");
-    assert_row(InType::COUNTEDBINARY, DEFAULT, &[2, 0, 1, 2], "0x0102", "\"0102\"");
-    assert_row(InType::BINARY, OutType::STRING, b"text", "text", "\"text\"");
+    assert_formats(InType::BINARY, DEFAULT, &[0x1F, 0x8B, 0], "0x1F8B00", "\"1f8b00\"");
+    assert_formats(InType::BINARY, OutType::HEXBINARY, &[0xA], "0x0A", "\"0a\"");
+    assert_formats(InType::BINARY, OutType::PKCS7_WITH_TYPE_INFO, &[0xA], "0x0A", "\"0a\"");
+    assert_formats(InType::BINARY, DEFAULT, &[], "", "\"\"");
+    assert_formats(InType::HEXDUMP, DEFAULT, &[2, 0, 0, 0, 1, 2], "0x0102", "\"0102\"");
+    assert_formats(InType::COUNTEDBINARY, DEFAULT, &[2, 0, 1, 2], "0x0102", "\"0102\"");
+    assert_formats(InType::BINARY, OutType::STRING, b"text", "text", "\"text\"");
 }
 
 #[test]
 fn codes_are_shown_with_their_meanings_in_text() {
-    assert_row(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
-    assert_row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
-    assert_row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
-    assert_row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0xC0], "0xC0000005", "3221225477");
-    assert_row(
+    assert_formats(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
+    assert_formats(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
+    assert_formats(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
+    assert_formats(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0xC0], "0xC0000005", "3221225477");
+    assert_formats(
         InType::UINT32,
         OutType::NTSTATUS,
         &[0x22, 0, 0, 0xC0],
         "0xC0000022: permission refused",
         "3221225506",
     );
-    assert_row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0], "0x00000005", "5");
-    assert_row(
+    assert_formats(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0], "0x00000005", "5");
+    assert_formats(
         InType::INT32,
         OutType::HRESULT,
         &[3, 0x40, 0, 0x80],
         "0x80004003: pointer is missing",
         "-2147467261",
     );
-    assert_row(
+    assert_formats(
         InType::INT32,
         OutType::HRESULT,
         &[5, 0, 7, 0x80],
         "0x80070005: permission refused",
         "-2147024891",
     );
-    assert_row(InType::INT32, OutType::HRESULT, &[5, 0, 4, 0x80], "0x80040005", "-2147221499");
-    assert_row(InType::UINT32, OutType::ERRORCODE, &[87, 0, 0, 0], "0x00000057", "87");
-    assert_row(InType::UINT32, OutType::ERRORCODE, &[0x22, 0, 0, 0xC0], "0xC0000022", "3221225506");
+    assert_formats(InType::INT32, OutType::HRESULT, &[5, 0, 4, 0x80], "0x80040005", "-2147221499");
+    assert_formats(InType::UINT32, OutType::ERRORCODE, &[87, 0, 0, 0], "0x00000057", "87");
+    assert_formats(InType::UINT32, OutType::ERRORCODE, &[0x22, 0, 0, 0xC0], "0xC0000022", "3221225506");
 }
 
 #[test]
 fn characters_are_text() {
-    assert_row(InType::UINT8, OutType::STRING, b"A", "A", "\"A\"");
-    assert_row(InType::UINT8, OutType::STRING, &[0x80], "€", "\"€\"");
-    assert_row(InType::INT8, OutType::STRING, &[0], "", "\"\"");
-    assert_row(InType::UINT16, OutType::STRING, &[0xAC, 0x20], "€", "\"€\"");
-    assert_row(InType::UINT16, OutType::STRING, &[0, 0], "", "\"\"");
-    assert_row(InType::UINT16, OutType::STRING, &[0, 0xD8], "\u{FFFD}", "\"\u{FFFD}\"");
-    assert_row(InType::UINT16, OutType::STRING, b"\"\0", "\"", "\"\\\"\"");
-    assert_row(InType::UNICODECHAR, DEFAULT, &[0xAC, 0x20], "€", "\"€\"");
-    assert_row(InType::ANSICHAR, DEFAULT, &[0xE9], "é", "\"é\"");
-    assert_row(InType::ANSICHAR, DEFAULT, &[0], "", "\"\"");
+    assert_formats(InType::UINT8, OutType::STRING, b"A", "A", "\"A\"");
+    assert_formats(InType::UINT8, OutType::STRING, &[0x80], "€", "\"€\"");
+    assert_formats(InType::INT8, OutType::STRING, &[0], "", "\"\"");
+    assert_formats(InType::UINT16, OutType::STRING, &[0xAC, 0x20], "€", "\"€\"");
+    assert_formats(InType::UINT16, OutType::STRING, &[0, 0], "", "\"\"");
+    assert_formats(InType::UINT16, OutType::STRING, &[0, 0xD8], "\u{FFFD}", "\"\u{FFFD}\"");
+    assert_formats(InType::UINT16, OutType::STRING, b"\"\0", "\"", "\"\\\"\"");
+    assert_formats(InType::UNICODECHAR, DEFAULT, &[0xAC, 0x20], "€", "\"€\"");
+    assert_formats(InType::ANSICHAR, DEFAULT, &[0xE9], "é", "\"é\"");
+    assert_formats(InType::ANSICHAR, DEFAULT, &[0], "", "\"\"");
 }
 
-fn utf16(text: &str) -> Vec<u8> {
+fn utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
@@ -353,40 +354,46 @@ fn utf16(text: &str) -> Vec<u8> {
 fn strings_are_escaped_in_json_and_raw_in_text() {
     let raw = "a\"b\\c\n\r\t\u{1}\u{1f} \u{7f}\u{9b}\u{a0}€😀/";
     let json = "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f \\u007f\\u009b\u{a0}€😀/\"";
-    assert_row(InType::UNICODESTRING, DEFAULT, &utf16(raw), raw, json);
-    assert_row(InType::ANSISTRING, OutType::UTF8, raw.as_bytes(), raw, json);
-    assert_row(InType::ANSISTRING, OutType::JSON, b"{\"a\":1}", "{\"a\":1}", "\"{\\\"a\\\":1}\"");
-    assert_row(InType::UNICODESTRING, OutType::XML, &utf16("<a/>"), "<a/>", "\"<a/>\"");
-    assert_row(InType::UNICODESTRING, DEFAULT, &[], "", "\"\"");
-    assert_row(InType::ANSISTRING, DEFAULT, &[], "", "\"\"");
+    assert_formats(InType::UNICODESTRING, DEFAULT, &utf16_bytes(raw), raw, json);
+    assert_formats(InType::ANSISTRING, OutType::UTF8, raw.as_bytes(), raw, json);
+    assert_formats(InType::ANSISTRING, OutType::JSON, b"{\"a\":1}", "{\"a\":1}", "\"{\\\"a\\\":1}\"");
+    assert_formats(InType::UNICODESTRING, OutType::XML, &utf16_bytes("<a/>"), "<a/>", "\"<a/>\"");
+    assert_formats(InType::UNICODESTRING, DEFAULT, &[], "", "\"\"");
+    assert_formats(InType::ANSISTRING, DEFAULT, &[], "", "\"\"");
 }
 
 #[test]
 fn invalid_text_is_replaced_or_read_as_windows_1252() {
-    assert_row(InType::UNICODESTRING, DEFAULT, &[0x41, 0, 0, 0xD8, 0x42, 0], "A\u{FFFD}B", "\"A\u{FFFD}B\"");
-    assert_row(InType::UNICODESTRING, DEFAULT, &[0, 0xDC], "\u{FFFD}", "\"\u{FFFD}\"");
-    assert_row(InType::COUNTEDSTRING, DEFAULT, &[3, 0, 0x41, 0, 0x42], "A", "\"A\"");
-    assert_row(InType::ANSISTRING, DEFAULT, b"caf\xe9\x01", "café\u{1}", "\"café\\u0001\"");
-    assert_row(InType::ANSISTRING, DEFAULT, b"\x93\"\x94", "“\"”", "\"“\\\"”\"");
+    assert_formats(
+        InType::UNICODESTRING,
+        DEFAULT,
+        &[0x41, 0, 0, 0xD8, 0x42, 0],
+        "A\u{FFFD}B",
+        "\"A\u{FFFD}B\"",
+    );
+    assert_formats(InType::UNICODESTRING, DEFAULT, &[0, 0xDC], "\u{FFFD}", "\"\u{FFFD}\"");
+    assert_formats(InType::COUNTEDSTRING, DEFAULT, &[3, 0, 0x41, 0, 0x42], "A", "\"A\"");
+    assert_formats(InType::ANSISTRING, DEFAULT, b"caf\xe9\x01", "café\u{1}", "\"café\\u0001\"");
+    assert_formats(InType::ANSISTRING, DEFAULT, b"\x93\"\x94", "“\"”", "\"“\\\"”\"");
     for output in [OutType::UTF8, OutType::JSON, OutType::XML] {
-        assert_row(InType::ANSISTRING, output, b"caf\xe9", "caf\u{FFFD}", "\"caf\u{FFFD}\"");
+        assert_formats(InType::ANSISTRING, output, b"caf\xe9", "caf\u{FFFD}", "\"caf\u{FFFD}\"");
     }
 }
 
 #[test]
 fn packed_text_is_unpacked() {
     // The unpacked size, then one uncompressed LZNT1 chunk of four bytes.
-    let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16("hi")].concat();
-    assert_row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
-    assert_row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
+    let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16_bytes("hi")].concat();
+    assert_formats(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
+    assert_formats(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
 }
 
 #[test]
 fn unknown_and_unsuitable_out_types_behave_as_the_default() {
     for output in [OutType(39), OutType(299), OutType(u16::MAX), OutType::GUID, OutType::XML] {
-        assert_row(InType::UINT32, output, &[5, 0, 0, 0], "5", "5");
-        assert_row(InType::BOOLEAN, output, &[5, 0, 0, 0], "true", "true");
-        assert_row(InType::POINTER, output, &[5, 0, 0, 0, 0, 0, 0, 0], "0x5", "\"0x5\"");
+        assert_formats(InType::UINT32, output, &[5, 0, 0, 0], "5", "5");
+        assert_formats(InType::BOOLEAN, output, &[5, 0, 0, 0], "true", "true");
+        assert_formats(InType::POINTER, output, &[5, 0, 0, 0, 0, 0, 0, 0], "0x5", "\"0x5\"");
     }
 }
 
@@ -397,11 +404,10 @@ fn value_map(is_bit_map: bool, entries: &[(u64, &str)]) -> Option<Arc<ValueMap>>
 #[track_caller]
 fn assert_mapped_as(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &str) {
     let field = Field::value("f", InType::UINT32, DEFAULT).with_map(map);
-    let found = format_field(field.clone(), &value.to_le_bytes(), Style::default());
-    assert_eq!((&*found.0, &*found.1), (text, json));
-    let numeric = format_field(field, &value.to_le_bytes(), Style { numeric: true });
+    let (actual_text, actual_json) = format_field(field.clone(), &value.to_le_bytes(), Style::default());
+    assert_eq!((&*actual_text, &*actual_json), (text, json));
     assert_eq!(
-        (numeric.0, numeric.1),
+        format_field(field, &value.to_le_bytes(), Style { numeric: true }),
         (value.to_string(), value.to_string()),
         "the numeric style must ignore maps"
     );
@@ -491,7 +497,7 @@ proptest! {
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text.clone());
         let (raw, json) = format_value(InType::COUNTEDSTRING, DEFAULT, &{
             let mut bytes = Vec::new();
-            bytes.put_u16(text.encode_utf16().count() as u16 * 2).put(&utf16(&text));
+            bytes.put_u16(text.encode_utf16().count() as u16 * 2).put(&utf16_bytes(&text));
             bytes
         });
         prop_assert_eq!(&raw, &text);

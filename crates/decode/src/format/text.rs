@@ -56,8 +56,8 @@ fn push_hex(value: u64, out: &mut Vec<u8>) {
 
 /// The largest port number; a larger number is not shown as a port.
 pub(super) const PORT_MAX: u64 = 0xFFFF;
-/// The largest 32-bit number; a larger number is not shown as an IPv4 address or status code, and
-/// only a larger one as a date.
+/// The largest 32-bit number. Only numbers up to it are shown as IPv4 addresses and status codes;
+/// only larger numbers are shown as dates.
 pub(super) const U32_MAX: u64 = 0xFFFF_FFFF;
 
 /// Returns whether a number has the width of a character: 8 or 16 bits.
@@ -92,8 +92,8 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             push_padded_hex(code, out);
-            // An ERRORCODE may be a code of any kind. For the other types, a small number other
-            // than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
+            // An ERRORCODE may be a code of any kind. As an NTSTATUS or HRESULT, a number other
+            // than 0 with a zero high half must not get the meaning of the equal Win32 code.
             let has_meaning = out_type != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             push_meaning(has_meaning.then_some(code), out);
         }
@@ -148,8 +148,8 @@ fn push_meaning(code: Option<u32>, out: &mut Vec<u8>) {
     }
 }
 
-fn push_character(bits: u64, narrow: bool, out: &mut Vec<u8>) {
-    let c = if narrow {
+fn push_character(bits: u64, is_narrow: bool, out: &mut Vec<u8>) {
+    let c = if is_narrow {
         cp1252(u8::try_from(bits).unwrap_or(0))
     } else {
         u32::try_from(bits).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
@@ -217,7 +217,7 @@ pub(super) fn unpack_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let mut text = Vec::new();
     lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED_BYTES), &mut text).ok()?;
-    // The size includes a terminator.
+    // The unpacked size includes a terminator.
     text.truncate(until_nul16(&text).len());
     (!text.is_empty()).then_some(text)
 }

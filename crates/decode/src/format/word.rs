@@ -26,7 +26,7 @@ pub fn is_plain_word(text: &[u8]) -> bool {
 }
 
 /// Appends a plain word unchanged. Appends any other text in quotes, with its quotes escaped and
-/// otherwise as [`push_escaped_text`] does.
+/// its other characters as [`push_escaped_text`] appends them.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
     if is_plain_word(text) {
@@ -73,7 +73,7 @@ fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
             }
             c if c.is_control() => {
                 out.extend_from_slice(b"\\x");
-                // Control characters end at U+009F.
+                // All control characters are below U+00A0, so the number fits in a byte.
                 super::number::push_bytes_lower(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
             }
             c => super::text::push_char(c, out),
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_only_when_necessary() {
-        for (text, shown) in [
+        for (text, expected) in [
             ("espresso", "espresso"),
             (r"C:\Windows\", r"C:\Windows\"),
             ("flat white", "\"flat white\""),
@@ -101,7 +101,7 @@ mod tests {
         ] {
             let mut out = Vec::new();
             push_word(text.as_bytes(), &mut out);
-            assert_eq!(String::from_utf8(out).unwrap(), shown, "{text:?}");
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{text:?}");
         }
     }
 }

@@ -130,8 +130,8 @@ fn padding_counts_characters_and_is_bounded() {
 
 #[test]
 fn invalid_formats_are_refused() {
-    for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
-        assert_eq!(InsertFormat::parse(bad), None, "{bad:?}");
+    for format in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
+        assert_eq!(InsertFormat::parse(format), None, "{format:?}");
     }
 }
 
@@ -139,8 +139,8 @@ proptest! {
     #[test]
     fn any_text_expands_in_the_same_way_twice(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
         let values: Vec<_> = values.into_iter().map(i128::from).collect();
-        let once = expand_with_integers(&message, &values);
-        prop_assert_eq!(once, expand_with_integers(&message, &values));
+        let expanded = expand_with_integers(&message, &values);
+        prop_assert_eq!(expanded, expand_with_integers(&message, &values));
     }
 
     #[test]

@@ -16,8 +16,8 @@
 //! the end of the section does no harm. If several parts of a program have manifests, the linker
 //! concatenates their sections.
 //!
-//! Files are only read, never loaded or run. The `object` crate reads the containers; their
-//! contents are as hostile as any other input.
+//! Files are only read, never loaded or run. The `object` crate reads the containers. Their
+//! contents may be hostile, as any input may be.
 //!
 //! Source: Documented ("PE Format": the .rsrc section), Observed on the CLR's event resources; the
 //! section's layout is defined here.
@@ -53,11 +53,12 @@ pub fn detect_file_kind(bytes: &[u8]) -> ProviderFileKind {
         [&b"\xEF\xBB\xBF"[..], b"\xFF\xFE", b"\xFE\xFF"].iter().find_map(|bom| bytes.strip_prefix(*bom));
     // In UTF-16 every second byte of markup is NUL; skipping NULs lets one test serve all three
     // encodings.
-    let first = without_mark.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
+    let first_visible =
+        without_mark.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
     match bytes {
         [0x7F, b'E', b'L', b'F', ..] => ProviderFileKind::Elf,
         [b'M', b'Z', ..] => ProviderFileKind::Pe,
-        _ if first == Some(&b'<') => ProviderFileKind::Xml,
+        _ if first_visible == Some(&b'<') => ProviderFileKind::Xml,
         _ => ProviderFileKind::Other,
     }
 }

@@ -203,8 +203,9 @@ fn find_last_switch(
     (0..end).rev().find(|index| switch_at(events, *index).is_some_and(|switch| is_match(&switch)))
 }
 
-/// Returns the time span in which the old thread of a switch ran. It began at the previous switch
-/// on that processor, if that switch was to this thread and no other processor had it since.
+/// Returns the time span in which the old thread of a switch ran. The span began at the previous
+/// switch on that processor, if that was a switch to this thread and no later switch on another
+/// processor names the thread.
 fn find_run_naively(events: &[(i64, SimulatedEvent)], end: usize, switch: &ContextSwitch) -> Option<RunSpan> {
     let before = find_last_switch(events, end, |other| other.cpu == switch.cpu)?;
     let ran_elsewhere = switch.old != 0
@@ -235,8 +236,8 @@ fn find_return_naively(
         let reason = (other.state == WAITING).then_some(other.reason);
         return (Some((events[before].0, reason)), find_wake(before));
     }
-    // The switch away from the thread was lost. A wake counts from the first switch on the same
-    // processor, which shows that another thread had replaced it.
+    // The switch away from the thread was lost. The next switch on the same processor shows that
+    // another thread had replaced this thread, so wakes count from there.
     let replaced =
         (before + 1..end).find(|index| switch_at(events, *index).is_some_and(|event| event.cpu == other.cpu));
     (None, replaced.and_then(find_wake))
@@ -253,7 +254,9 @@ proptest! {
                 SimulatedEvent::Switch(switch) => {
                     let (run, thread_return) = scheduler.record_switch(*time, *switch, ());
                     prop_assert_eq!(run, find_run_naively(&events, end, switch));
-                    let returned = thread_return.map(|b| (b.absence.map(|a| (a.from, a.reason)), b.woken_at));
+                    let returned = thread_return.map(|returned| {
+                        (returned.absence.map(|absence| (absence.from, absence.reason)), returned.woken_at)
+                    });
                     let expected = (switch.new != 0).then(|| find_return_naively(&events, end, switch));
                     prop_assert_eq!(returned, expected, "at {} in {:?}", end, events);
                 }

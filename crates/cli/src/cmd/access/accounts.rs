@@ -60,12 +60,12 @@ fn find_id(database: AccountDatabase, text: &str) -> Result<u32> {
     let find_by_name = |account_lines: &str| {
         accounts(account_lines).find(|account| account.name == text).map(|account| account.id)
     };
-    let found = find_by_name(&accounts::read(database.file)).or_else(|| {
+    let id = find_by_name(&accounts::read(database.file)).or_else(|| {
         let mut getent = Command::new("getent");
         getent.args([database.getent_name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
         find_by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
     });
-    found.ok_or_else(|| anyhow!("no {} {} on this machine", database.noun, escape(text)))
+    id.ok_or_else(|| anyhow!("no {} {} on this machine", database.noun, escape(text)))
 }
 
 #[cfg(test)]
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn users_and_groups_resolve_by_name_and_number() {
         let to_strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let found = resolve_sids(&to_strings(&["root", "64399"]), &to_strings(&["root"]), true).unwrap();
-        assert_eq!(found, [Sid::user(0), Sid::user(64_399), Sid::group(0), Sid::EVERYONE]);
-        let names: Vec<_> = found.iter().map(format_sid).collect();
+        let sids = resolve_sids(&to_strings(&["root", "64399"]), &to_strings(&["root"]), true).unwrap();
+        assert_eq!(sids, [Sid::user(0), Sid::user(64_399), Sid::group(0), Sid::EVERYONE]);
+        let names: Vec<_> = sids.iter().map(format_sid).collect();
         assert_eq!(names, ["user root", "user 64399", "group root", "everyone"]);
         assert_eq!(
             (format_sid(&Sid::SYSTEM), format_sid(&"S-1-5-32-544".parse().unwrap())),

@@ -8,12 +8,12 @@ use super::service::{FolderState, RunningDaemon, RuntimeFolder};
 use crate::cli::Need::{Events, Kernel};
 
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
-    let mut all = vec![check_namespace(machine), check_sandbox(machine)];
+    let mut checks = vec![check_namespace(machine), check_sandbox(machine)];
     let is_last = |index: usize| index.saturating_add(1) == machine.facts.folders.len();
-    all.extend(
+    checks.extend(
         machine.facts.folders.iter().enumerate().map(|(index, folder)| check_daemon(folder, is_last(index))),
     );
-    all
+    checks
 }
 
 const NAMESPACE: CheckSubject = CheckSubject {

@@ -123,7 +123,10 @@ impl MachineState {
             unwinder: detect_unwinder(files, config.as_deref()),
             can_copy_user_stacks: config_has("CONFIG_HAVE_PERF_USER_STACK_DUMP"),
             tracing,
-            lockdown: files.read_text("sys/kernel/security/lockdown").as_deref().and_then(bracketed_mode),
+            lockdown: files
+                .read_text("sys/kernel/security/lockdown")
+                .as_deref()
+                .and_then(parse_bracketed_mode),
             is_selinux_enforcing: selinux.is_some_and(|text| text.trim() == "1"),
             clock_source: files
                 .read_trimmed("sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -228,7 +231,7 @@ fn detect_unwinder(files: RootFiles<'_>, config: Option<&str>) -> Option<KernelU
 }
 
 /// Returns the mode in brackets of a line such as `none [integrity] confidentiality`.
-fn bracketed_mode(modes: &str) -> Option<String> {
+fn parse_bracketed_mode(modes: &str) -> Option<String> {
     let (_, after_bracket) = modes.split_once('[')?;
     Some(after_bracket.split_once(']')?.0.to_owned())
 }

@@ -25,12 +25,16 @@ const DEFAULT_MAX_STACK: i64 = 127;
 const DEFAULT_MAX_CONTEXTS: i64 = 8;
 /// The kernel's default of `perf_event_max_sample_rate`.
 const DEFAULT_MAX_SAMPLE_RATE: i64 = 100_000;
-/// The sample rate of a session by default.
+/// The default sample rate of a session.
 const SESSION_SAMPLES_PER_SECOND: i64 = 1000;
 /// Size of the ring of a processor: 128 pages and a header page. The kernel grants every user this
 /// size by default.
 const RING_KIB: u64 = 516;
 const BYTES_PER_KIB: u64 = 1024;
+/// The kernel's default of `perf_cpu_time_max_percent`.
+const DEFAULT_CPU_PERCENT: i64 = 25;
+/// Below this `perf_cpu_time_max_percent`, the check reports a limit.
+const MIN_CPU_PERCENT: i64 = 5;
 
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
     vec![
@@ -214,11 +218,11 @@ fn check_open_files(machine: &MachineState) -> DoctorCheck {
     if limit >= needed.saturating_mul(2) {
         return FILES.passed(format!("{found}; all kernel events together take {needed}"));
     }
-    let wanted = needed.saturating_mul(2).max(u64::from(u16::MAX));
+    let recommended = needed.saturating_mul(2).max(u64::from(u16::MAX));
     let lasting_step = format!(
-        "echo \"$USER hard nofile {wanted}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)"
+        "echo \"$USER hard nofile {recommended}\" | sudo tee -a /etc/security/limits.conf (of a service: LimitNOFILE=)"
     );
-    let step = format!("sudo prlimit --pid $$ --nofile={wanted}");
+    let step = format!("sudo prlimit --pid $$ --nofile={recommended}");
     let check = FILES
         .limited(format!("{found}; all kernel events on {} processors take {needed}", machine.processors));
     let check = check.with_advice(Advice::with_steps(step, lasting_step));
@@ -250,9 +254,9 @@ const CPU_SHARE: CheckSubject = CheckSubject {
 fn check_cpu_share(machine: &MachineState) -> DoctorCheck {
     match machine.settings.cpu_percent {
         Some(percent @ (0 | 100)) => CPU_SHARE.passed(format!("{percent}: the kernel never lowers the rate")),
-        Some(percent @ 1..5) => CPU_SHARE
+        Some(percent @ 1..MIN_CPU_PERCENT) => CPU_SHARE
             .limited(format!("{percent} %: the kernel lowers the rate early"))
-            .with_advice(Advice::to_set_sysctl("kernel.perf_cpu_time_max_percent", 25)),
+            .with_advice(Advice::to_set_sysctl("kernel.perf_cpu_time_max_percent", DEFAULT_CPU_PERCENT)),
         Some(percent) => CPU_SHARE.passed(format!("{percent} %")),
         None => CPU_SHARE.limited("not readable"),
     }

@@ -127,15 +127,16 @@ fn inspect_daemon(dir: &RuntimeDir) -> RunningDaemon {
 }
 
 /// Finds the process that holds the lock on `file` in the lines of `/proc/locks`, such as
-/// `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`. Only the daemon's user can read the lock file.
+/// `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`. This also works for users who cannot read the
+/// lock file itself.
 fn find_lock_holder(file: &Path, locks: &str) -> Option<u32> {
     let metadata = fs::metadata(file).ok()?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let lock_id = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, _, pid, file, ..] = *words.as_slice() else { return None };
-        if file == lock_id { pid.parse().ok() } else { None }
+        let [_, "FLOCK", _, _, pid, locked_file, ..] = *words.as_slice() else { return None };
+        if locked_file == lock_id { pid.parse().ok() } else { None }
     })
 }
 

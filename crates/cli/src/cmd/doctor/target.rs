@@ -97,8 +97,10 @@ impl TargetProcess {
             let words = find_status_field(&status, name).unwrap_or_default().split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
-        let ns_link = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
-        let is_other = |kind: &str| Some(ns_link(&pid.to_string(), kind)? != ns_link("self", kind)?);
+        let namespace_link =
+            |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
+        let is_other_namespace =
+            |kind: &str| Some(namespace_link(&pid.to_string(), kind)? != namespace_link("self", kind)?);
         let path = |name: &str| (root.to_owned(), format!("{process_folder}/{name}"));
         let start_read =
             |(root, path): (PathBuf, String)| PendingQuery::start(move || RootFiles(&root).read_bytes(&path));
@@ -118,8 +120,8 @@ impl TargetProcess {
             exists: !status.is_empty(),
             uid: read_ids("Uid:").get(1).copied(),
             inner_pid: read_ids("NSpid:").last().copied().unwrap_or(pid),
-            has_other_pid_namespace: is_other("pid"),
-            has_other_mount_namespace: is_other("mnt"),
+            has_other_pid_namespace: is_other_namespace("pid"),
+            has_other_mount_namespace: is_other_namespace("mnt"),
             runtime_dir: environment.ok().flatten().map(|environment| find_runtime_dir(&environment)),
             library: maps.ok().flatten().and_then(|maps| find_library(&String::from_utf8_lossy(&maps))),
             is_set_id: set_id_query.wait_for_answer(deadline),
@@ -133,15 +135,15 @@ impl TargetProcess {
         if !self.exists {
             return vec![PROCESS.missing(format!("there is no process {}, or /proc hides it", self.pid))];
         }
-        let mut all = vec![
+        let mut checks = vec![
             self.check_providers(daemon),
             self.check_socket(daemon),
             self.check_user(daemon),
             self.check_folder(daemon),
         ];
-        all.extend([self.check_namespace(), self.check_library(), self.check_sandbox()]);
-        all.extend(daemon.is_contained.map(|is_contained| self.check_container(is_contained)));
-        all
+        checks.extend([self.check_namespace(), self.check_library(), self.check_sandbox()]);
+        checks.extend(daemon.is_contained.map(|is_contained| self.check_container(is_contained)));
+        checks
     }
 
     fn check_providers(&self, daemon: &DaemonView) -> DoctorCheck {
@@ -166,7 +168,9 @@ impl TargetProcess {
         let folder = folder.display();
         match &daemon.sockets {
             None => SOCKET.limited(format!("{folder} cannot be read")),
-            Some(all) if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.uid) => {
+            Some(sockets)
+                if sockets.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.uid) =>
+            {
                 SOCKET.passed(format!("there is one in {folder}"))
             }
             Some(_) => SOCKET.limited(format!(

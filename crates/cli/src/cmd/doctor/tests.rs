@@ -70,7 +70,7 @@ impl FakeMachine {
         fake
     }
 
-    /// Returns the same machine for root.
+    /// Returns the same machine as root sees it.
     fn for_root() -> Self {
         let fake = Self::new();
         fake.set_capabilities("000001ffffffffff").write("proc/kallsyms", "ffffffff81000000 T _stext\n");
@@ -476,11 +476,11 @@ fn events_need_a_reachable_daemon() {
         );
     }
     let fake = FakeMachine::new();
-    let mut old = running_daemon(Scope::User, ProcessPrivileges::read(fake.root.path(), "self"));
-    if let FolderState::Running(daemon) = &mut old.state {
+    let mut other_release = running_daemon(Scope::User, ProcessPrivileges::read(fake.root.path(), "self"));
+    if let FolderState::Running(daemon) = &mut other_release.state {
         daemon.is_same_program = Some(false);
     }
-    let results = check_folders(vec![old]);
+    let results = check_folders(vec![other_release]);
     results.expect("own_daemon", Limited, "another release");
     assert!(results.advised_command("own_daemon").starts_with("kill 77"));
 }

@@ -52,8 +52,8 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
-    let all = graph.paths.functions.all();
-    let functions = used.iter().filter_map(|index| all.get(*index)).map(|function| {
+    let known_functions = graph.paths.functions.all();
+    let functions = used.iter().filter_map(|index| known_functions.get(*index)).map(|function| {
         let mut label = Vec::new();
         json_string(&function.label(), &mut label);
         let kind = kind_name(function.kind);

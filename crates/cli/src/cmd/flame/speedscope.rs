@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn stacks_beyond_the_limit_become_one() {
         let graph = graph_with_stacks(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
-        let (all, merged) = write_and_parse(&graph, 99 * FRAME_BYTES);
-        let profile = &all["profiles"][0];
+        let (complete, merged) = write_and_parse(&graph, 99 * FRAME_BYTES);
+        let profile = &complete["profiles"][0];
         assert_eq!((merged, profile["samples"].as_array().unwrap().len()), (0, 3));
         assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
         let (limited, merged) = write_and_parse(&graph, 2 * FRAME_BYTES);
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn function_names_are_escaped() {
         let hostile = "</script>\"]}\u{2028}\u{1b}[31m\n\\";
-        let (all, _) = write_and_parse(&graph_with_stacks(&[(&[hostile], 1)]), 99);
-        assert_eq!(all["shared"]["frames"][1]["name"], hostile);
+        let (file, _) = write_and_parse(&graph_with_stacks(&[(&[hostile], 1)]), 99);
+        assert_eq!(file["shared"]["frames"][1]["name"], hostile);
     }
 }

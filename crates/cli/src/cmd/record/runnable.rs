@@ -30,7 +30,8 @@ impl CommandFailure {
     }
 }
 
-/// Checks a command as its later start finds it: a name in the folders of PATH, a path directly.
+/// Checks whether a command exists and can be executed. A name is searched in the folders of PATH,
+/// as when the command is started; a path is used directly.
 pub(super) fn check_command(program: &OsStr) -> Result<(), CommandFailure> {
     check_on_path(program, &std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }

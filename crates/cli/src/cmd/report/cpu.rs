@@ -245,8 +245,10 @@ impl SampleReport {
             (Some(interval), _) => format!("sampled every {}", format_units(interval / 100)),
             (None, 0) => "the sampling interval is unknown".to_owned(),
             (None, _) => {
-                let all: Vec<String> = self.intervals.iter().map(|units| format_units(*units)).collect();
-                format!("the sampling interval changed ({}): samples have different weights", all.join(", "))
+                let intervals: Vec<String> =
+                    self.intervals.iter().map(|units| format_units(*units)).collect();
+                let intervals = intervals.join(", ");
+                format!("the sampling interval changed ({intervals}): samples have different weights")
             }
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut disks = DiskReport { thread_selection, window: analysis.window, ..DiskReport::default() };
     let reading = analysis.read(|facts, joined| disks.add_event(facts, joined))?;
-    if disks.all.operations() == 0 && disks.unselected > 0 {
+    if disks.totals.operations() == 0 && disks.unselected > 0 {
         bail!("{}", disks.thread_selection.no_match_message(&disks.paths.processes, "operations"));
     }
     let mut page = ReportPage::new(options.tables);
@@ -102,7 +102,7 @@ struct DiskReport {
     paths: Paths,
     thread_selection: ThreadSelection,
     window: TimeWindow,
-    all: TransferTotals,
+    totals: TransferTotals,
     rows: HashMap<RowKey, TransferTotals>,
     disk_names: HashMap<u32, Arc<str>>,
     unselected: u64,
@@ -126,7 +126,7 @@ impl DiskReport {
         }
         self.first_ns.get_or_insert(event.time_ns);
         self.last_ns = event.time_ns;
-        self.all.add_transfer(transfer);
+        self.totals.add_transfer(transfer);
         if !self.disk_names.contains_key(&transfer.disk)
             && self.disk_names.len() < MAX_ROWS
             && let Some(name) = facts.disk_name(transfer.disk, event.stamp)
@@ -145,22 +145,22 @@ impl DiskReport {
     fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
-        put_totals(&self.all, &mut object);
+        put_totals(&self.totals, &mut object);
         object.number("others", self.unselected);
         page.add_object(&object);
-        if self.all.operations() == 0 {
+        if self.totals.operations() == 0 {
             page.add_line("no operations: the trace has no disk transfers in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
         }
-        let all = &self.all;
+        let totals = &self.totals;
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}, {}",
-            format_count(all.operations(), "operation"),
+            format_count(totals.operations(), "operation"),
             format_recorded_time(analysis),
-            format_count(all.reads, "read"),
-            format_count(all.read_bytes, "byte"),
-            format_count(all.writes, "write"),
-            format_count(all.written_bytes, "byte"),
-            format_count(all.flushes, "flush"),
+            format_count(totals.reads, "read"),
+            format_count(totals.read_bytes, "byte"),
+            format_count(totals.writes, "write"),
+            format_count(totals.written_bytes, "byte"),
+            format_count(totals.flushes, "flush"),
         ));
         if self.unselected > 0 {
             page.add_line(&format!(
@@ -168,7 +168,7 @@ impl DiskReport {
                 format_number(self.unselected)
             ));
         }
-        let untimed = all.operations().saturating_sub(all.latency.count);
+        let untimed = totals.operations().saturating_sub(totals.latency.count);
         if untimed > 0 {
             page.add_line(&format!("{} without a latency", format_count(untimed, "operation")));
         }
@@ -177,7 +177,7 @@ impl DiskReport {
         self.add_table("processes", "process", page);
         if self.has_files() {
             self.add_table("files", "file", page);
-        } else if all.operations() > 0 {
+        } else if totals.operations() > 0 {
             page.add_line("\nno files: the trace does not contain the file of an operation");
         }
     }

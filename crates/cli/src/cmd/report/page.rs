@@ -202,10 +202,10 @@ mod tests {
         assert_eq!((format_ms(1_234_567_890), format_ms(499)), ("1,234.568".to_owned(), "0.000".to_owned()));
         assert_eq!((format_share(1, 4), format_percent(1, 3)), ("25.0 ±21.7".to_owned(), "33.3".to_owned()));
         assert_eq!(format_share(0, 0), "0.0 ±0.0");
-        let mut all = Latencies::default();
-        assert_eq!(format_percentiles(&all), ["-", "-", "-"]);
-        all.add(1500);
-        assert_eq!(format_percentiles(&all), ["1.5", "1.5", "1.5"]);
+        let mut latencies = Latencies::default();
+        assert_eq!(format_percentiles(&latencies), ["-", "-", "-"]);
+        latencies.add(1500);
+        assert_eq!(format_percentiles(&latencies), ["1.5", "1.5", "1.5"]);
         assert_eq!(format_name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
     }
 

@@ -287,7 +287,8 @@ impl SchedReport {
         self.add_blocked_stack(facts, joined, thread_return.thread, absence.stack.or(new_node), absent_ns);
     }
 
-    /// Adds a weight to the stack at which a selected thread waited: the time that it did not run.
+    /// Adds the time in which a selected thread did not run to the weight of the stack at which the
+    /// thread waited.
     fn add_blocked_stack(
         &mut self,
         facts: &mut TraceFacts,

@@ -45,7 +45,7 @@ const AVAILABLE: [&str; 27] = [
     "NO_SYSCONFIG",
 ];
 
-/// Reasons why groups have no events; for all others, Linux has no such events.
+/// Reasons why groups have no events. [`DEFAULT_REASON`] applies to groups that are not listed.
 const REASONS: [(&str, &str); 14] = [
     ("VAMAP", "file mappings with code are recorded as images"),
     ("REGISTRY", "Linux has no registry"),

@@ -3,6 +3,9 @@
 const MAX_SUGGESTIONS: usize = 3;
 /// Maximum length of a word to compare, because the cost grows with the product of the lengths.
 const MAX_WORD_BYTES: usize = 64;
+const MAX_TYPOS: usize = 2;
+/// Minimum length of a word that is compared with the beginnings of names.
+const MIN_PREFIX_BYTES: usize = 3;
 
 /// Returns names similar to a word, best first: names with a few typing errors, and names that
 /// begin with the word. `normalize` returns the part of a name to compare.
@@ -17,8 +20,9 @@ pub(super) fn find_similar_names(
     let similar_distance = |name: &str| {
         let normalized = normalize(name);
         let distance = edit_distance(word, &normalized);
-        let has_few_typos = distance <= 2 && distance.saturating_mul(2) < word.chars().count().max(3);
-        let is_prefix = word.len() >= 3 && normalized.starts_with(word);
+        let is_mostly_right = distance.saturating_mul(2) < word.chars().count().max(3);
+        let has_few_typos = distance <= MAX_TYPOS && is_mostly_right;
+        let is_prefix = word.len() >= MIN_PREFIX_BYTES && normalized.starts_with(word);
         (has_few_typos || is_prefix).then_some(distance)
     };
     let mut similar: Vec<(usize, String)> =
@@ -28,23 +32,24 @@ pub(super) fn find_similar_names(
 }
 
 /// Returns the number of wrong, missing, extra or swapped letters.
-fn edit_distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut above: Vec<usize> = (0..=other.len()).collect();
+fn edit_distance(word: &str, name: &str) -> usize {
+    let name: Vec<char> = name.chars().collect();
+    let mut above: Vec<usize> = (0..=name.len()).collect();
     let (mut two_rows_above, mut previous_letter) = (Vec::new(), None);
-    for (row, letter) in one.chars().enumerate() {
+    for (row, letter) in word.chars().enumerate() {
         let mut current = vec![row.saturating_add(1)];
-        for (column, other_letter) in other.iter().enumerate() {
-            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+        for (column, name_letter) in name.iter().enumerate() {
+            let cell = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
             let next = column.saturating_add(1);
-            let replaced = at(&above, column).saturating_add(usize::from(letter != *other_letter));
-            let mut least =
-                replaced.min(at(&above, next).saturating_add(1)).min(at(&current, column).saturating_add(1));
+            let replaced = cell(&above, column).saturating_add(usize::from(letter != *name_letter));
+            let mut least = replaced
+                .min(cell(&above, next).saturating_add(1))
+                .min(cell(&current, column).saturating_add(1));
             let left = column.checked_sub(1);
-            if let Some(left) = left
-                .filter(|left| previous_letter == Some(*other_letter) && other.get(*left) == Some(&letter))
+            if let Some(left) =
+                left.filter(|left| previous_letter == Some(*name_letter) && name.get(*left) == Some(&letter))
             {
-                least = least.min(at(&two_rows_above, left).saturating_add(1));
+                least = least.min(cell(&two_rows_above, left).saturating_add(1));
             }
             current.push(least);
         }
@@ -60,7 +65,7 @@ mod tests {
 
     #[test]
     fn edit_distance_counts_letters_and_swaps() {
-        for (one, other, count) in [
+        for (word, name, count) in [
             ("", "", 0),
             ("abc", "abc", 0),
             ("abc", "acb", 1),
@@ -69,9 +74,9 @@ mod tests {
             ("", "ab", 2),
         ] {
             assert_eq!(
-                (edit_distance(one, other), edit_distance(other, one)),
+                (edit_distance(word, name), edit_distance(name, word)),
                 (count, count),
-                "{one} {other}"
+                "{word} {name}"
             );
         }
     }

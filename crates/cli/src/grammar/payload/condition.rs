@@ -86,7 +86,7 @@ struct ConditionToken {
 }
 
 fn parse_comparison(tokens: &mut impl Iterator<Item = ConditionToken>) -> Result<Comparison, String> {
-    let mut next_token = |what: &str| tokens.next().ok_or_else(|| format!("{what} is missing"));
+    let mut next_token = |expected: &str| tokens.next().ok_or_else(|| format!("{expected} is missing"));
     let field = next_token("a field")?.text;
     let mut typed = next_token("an operator")?.text.to_ascii_lowercase();
     if matches!(typed.as_str(), "not" | "is") {

@@ -43,11 +43,15 @@ fn operators_and_types_become_predicates() {
         let bytes =
             encode_conditions(&[&format!("1: {comparison}")]).unwrap_or_else(|e| panic!("{comparison}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();
-        let all: Vec<_> = filters.iter().collect();
-        assert_eq!((all.len(), all[0].event_id, all[0].event_version), (1, 1, 2), "{comparison}");
-        let predicates: Vec<_> = all[0].predicates().collect();
+        let event_filters: Vec<_> = filters.iter().collect();
+        assert_eq!(
+            (event_filters.len(), event_filters[0].event_id, event_filters[0].event_version),
+            (1, 1, 2),
+            "{comparison}"
+        );
+        let predicates: Vec<_> = event_filters[0].predicates().collect();
         assert_eq!(predicates, [Predicate { field, kind, operator, value }], "{comparison}");
-        assert_eq!(all[0].fields().count(), usize::from(field) + 1, "{comparison}");
+        assert_eq!(event_filters[0].fields().count(), usize::from(field) + 1, "{comparison}");
     }
 }
 
@@ -56,7 +60,7 @@ fn events_are_found_by_id_version_and_name() {
     let describe_filters = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
         let bytes = encode_conditions(conditions).unwrap_or_else(|e| panic!("{conditions:?}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();
-        filters.iter().map(|f| (f.event_id, f.any, f.predicates().count())).collect()
+        filters.iter().map(|filter| (filter.event_id, filter.any, filter.predicates().count())).collect()
     };
     assert_eq!(describe_filters(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
     assert_eq!(describe_filters(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);

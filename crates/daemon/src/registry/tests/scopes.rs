@@ -61,13 +61,14 @@ const KINDS: [u32; 5] = [
 ];
 
 impl Request {
+    /// Returns all cases of a session; `None` means that the session does not enable the provider.
     fn all() -> Vec<Option<Self>> {
-        let mut all = vec![None];
+        let mut requests = vec![None];
         for row in 0..243_usize {
             let effects = [1, 3, 9, 27, 81].map(|unit| [Absent, Passes, Fails][row / unit % 3]);
-            all.extend([false, true].map(|has_silos| Some(Self { effects, has_silos })));
+            requests.extend([false, true].map(|has_silos| Some(Self { effects, has_silos })));
         }
-        all
+        requests
     }
 
     /// Returns the expected result: all filters must pass; a process in a container is included
@@ -77,7 +78,7 @@ impl Request {
         !self.effects.contains(&Fails) && (!contained || self.has_silos || names_processes)
     }
 
-    fn resolved(&self) -> (EnableParams, ProcessScope) {
+    fn resolve(&self) -> (EnableParams, ProcessScope) {
         let passing = [
             encode::pids(&[1, std::process::id()]),
             encode::name_list(&["other", "Program"]),
@@ -147,7 +148,7 @@ fn process_is_included_when_all_filters_pass_whenever_it_registers() {
         let mut registry = registry(contained);
         registry.register(LINK, 0, PROVIDER, &[], false).unwrap();
         for request in Request::all() {
-            let resolved = request.map(|request| request.resolved());
+            let resolved = request.map(|request| request.resolve());
             apply(&mut registry, 1, resolved.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
             let is_included = request.is_some_and(|request| request.includes(contained));
@@ -155,10 +156,10 @@ fn process_is_included_when_all_filters_pass_whenever_it_registers() {
                 let received = registry.combined_params(LINK, registration, 1);
                 assert_eq!(received.is_some(), is_included, "{request:?}, contained: {contained}");
                 if let Some(received) = received {
-                    let as_given =
+                    let passed_params =
                         (received.level, received.match_any, received.match_all, &received.filters[..]);
                     assert_eq!(
-                        as_given,
+                        passed_params,
                         (4, 6, 2, &[event_filter()][..]),
                         "passed on unchanged: {request:?}"
                     );
@@ -180,21 +181,25 @@ fn process_is_included_when_all_filters_pass_whenever_it_registers() {
 #[test]
 fn each_session_includes_a_process_independently() {
     let requests = Request::all();
-    let resolved: Vec<_> = requests.iter().map(|request| request.map(|request| request.resolved())).collect();
+    let resolved: Vec<_> = requests.iter().map(|request| request.map(|request| request.resolve())).collect();
     let mut registry = registry(true);
     registry.register(LINK, 0, PROVIDER, &[], false).unwrap();
-    for (one, first) in requests.iter().zip(&resolved) {
-        apply(&mut registry, 1, first.as_ref());
-        for (two, second) in requests.iter().zip(&resolved) {
-            apply(&mut registry, 2, second.as_ref());
+    for (first_request, first_enable) in requests.iter().zip(&resolved) {
+        apply(&mut registry, 1, first_enable.as_ref());
+        for (second_request, second_enable) in requests.iter().zip(&resolved) {
+            apply(&mut registry, 2, second_enable.as_ref());
             registry.register(LINK, 1, PROVIDER, &[], false).unwrap();
             let is_included =
                 |request: &Option<Request>| request.is_some_and(|request| request.includes(true));
             let mut expected = Vec::new();
-            expected.extend(is_included(one).then_some(1));
-            expected.extend(is_included(two).then_some(2));
+            expected.extend(is_included(first_request).then_some(1));
+            expected.extend(is_included(second_request).then_some(2));
             for registration in [0, 1] {
-                assert_eq!(registry.sessions_wanting(LINK, registration), expected, "{one:?} {two:?}");
+                assert_eq!(
+                    registry.sessions_wanting(LINK, registration),
+                    expected,
+                    "{first_request:?} {second_request:?}"
+                );
             }
             registry.unregister(LINK, 1).unwrap();
         }

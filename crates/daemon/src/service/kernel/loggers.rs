@@ -21,7 +21,8 @@ use crate::service::info::Information;
 
 /// Maximum number of system loggers.
 const MAX_SYSTEM_LOGGERS: usize = 8;
-/// Of those, the number reserved for `NT Kernel Logger` and `Circular Kernel Context Logger`.
+/// Number of system loggers that are reserved for `NT Kernel Logger` and `Circular Kernel Context
+/// Logger`.
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
 pub(in crate::service) struct SystemLoggers {

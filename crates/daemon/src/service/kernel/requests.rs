@@ -126,12 +126,12 @@ impl SystemLoggers {
             core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
-        let is_wanted = code == EnableCode::Enable;
-        let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
+        let is_enable = code == EnableCode::Enable;
+        let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_enable);
         let before = self.requested_groups(id);
         let groups = before.clone().with_provider(provider, groups);
         self.check_changed_groups(core, reply_to, id, &groups)?;
-        let enable = is_wanted.then(|| Box::new(SystemProviderEnable { params, scope, name }));
+        let enable = is_enable.then(|| Box::new(SystemProviderEnable { params, scope, name }));
         let settings = Box::new(core.information.settings(id));
         let follow_up = FollowUp::Enabled { reply_to, id, provider, enable, before };
         self.begin_change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);

@@ -9,7 +9,7 @@
 //!
 //! The starter needs, on each such GUID, the rights to run a session and to enable the GUID. A
 //! session that was started and enabled by a GUID alone, as programs that use the ETW API do,
-//! applies to that GUID only. A direct enable of a GUID takes precedence over one by name.
+//! applies to that GUID only. A direct enable of a GUID takes precedence over an enable by name.
 //!
 //! Each member of a session stores the GUIDs that it was ordered to enable because of a name, at
 //! most [`MAX_GUIDS_BY_NAME`]. A GUID that the session no longer reaches is disabled there, even
@@ -58,8 +58,8 @@ impl PrivateSessionEntry {
     /// and, if it is the hash of a name, the GUIDs that the name reaches or has reached.
     fn affected_guids(&self, registry: &Registry, link: LinkId, provider: Guid) -> BTreeSet<Guid> {
         let by_name = self.members.get(&link).map(|member| &member.by_name);
-        let before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
-        let mut guids: BTreeSet<Guid> = before.map(|(guid, _)| *guid).collect();
+        let reached_before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
+        let mut guids: BTreeSet<Guid> = reached_before.map(|(guid, _)| *guid).collect();
         if self.enables_by_name(provider) {
             guids.extend(registry.guids_with_name(link, provider));
         }
@@ -82,12 +82,12 @@ impl PrivateSessions {
         if private.enables.contains_key(&provider) {
             return None;
         }
-        let before = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
+        let old_hash = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
         let names = registry.name_hashes_of_guid(link, provider);
         let mut reaching = None;
         for hash in names.filter(|hash| private.enables_by_name(*hash)) {
             reaching = Some(hash);
-            if before == Some(&hash) {
+            if old_hash == Some(&hash) {
                 break;
             }
         }
@@ -164,7 +164,7 @@ impl PrivateSessions {
         let Some(member) = private.members.get_mut(&link) else { return false };
         let enables = &private.enables;
         let registry = &registry;
-        let before = member.by_name.len();
+        let old_count = member.by_name.len();
         member.by_name.retain(|guid, _| {
             let is_registered = registry.registration_numbers(link, *guid).next().is_some();
             if !is_registered && !enables.contains_key(guid) {
@@ -172,7 +172,7 @@ impl PrivateSessions {
             }
             is_registered
         });
-        member.by_name.len() < before
+        member.by_name.len() < old_count
     }
 
     /// Returns the orders for the GUIDs of a process that follow from a call about `provider`,
@@ -252,9 +252,9 @@ impl PrivateSessions {
         };
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
         // The registrations of one process are adjacent.
-        let mut last = None;
+        let mut last_checked = None;
         for (link, provider) in registry.registrations_with_name(hash) {
-            let is_included = match last {
+            let is_included = match last_checked {
                 Some((checked, is_included)) if checked == link => is_included,
                 _ => {
                     let process = registry.processes.get(&link);
@@ -262,7 +262,7 @@ impl PrivateSessions {
                         && process.is_some_and(|process| private.includes(process))
                 }
             };
-            last = Some((link, is_included));
+            last_checked = Some((link, is_included));
             if is_included && !links.contains(&link) && check_may_run(&core.access, private, provider) {
                 links.insert(link);
             }

@@ -116,8 +116,8 @@ impl PrivateSessions {
         provider: Guid,
     ) {
         self.reach_by_name(core, registry, link, registration);
-        let wanted = self.all.iter().filter(|(_, private)| private.config.guid == provider);
-        let ids: Vec<u64> = wanted.map(|(id, _)| *id).collect();
+        let matching = self.all.iter().filter(|(_, private)| private.config.guid == provider);
+        let ids: Vec<u64> = matching.map(|(id, _)| *id).collect();
         for id in ids {
             self.join(core, registry, id, link, 0);
         }
@@ -240,7 +240,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Passes a request on to all processes, each with the name of its log file.
+    /// Passes a request on to all processes. `build_control` builds the request for one process; it
+    /// gets a function that returns the name of the process's log file.
     fn request_from_members(
         &mut self,
         core: &mut Core,
@@ -248,7 +249,7 @@ impl PrivateSessions {
         reply_to: ReplyTo,
         id: u64,
         purpose: RequestPurpose,
-        make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
+        build_control: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
         let uid = core.access.uid(reply_to.link)?;
         let claimant = core.access.claimant(reply_to.link);
@@ -259,8 +260,9 @@ impl PrivateSessions {
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = registry.processes.get(link).map_or(0, |process| process.peer.pid);
-            let name = |given: Option<&Path>| private.log_file_of_process(given, member.has_plain_name, pid);
-            orders.push((*link, make(&name)));
+            let log_file =
+                |name: Option<&Path>| private.log_file_of_process(name, member.has_plain_name, pid);
+            orders.push((*link, build_control(&log_file)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
@@ -374,14 +376,14 @@ impl PrivateSessions {
                 orders = self.take_orders_by_name(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.
-            let (after, first): (Vec<_>, Vec<_>) =
+            let (later_orders, earlier_orders): (Vec<_>, Vec<_>) =
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
-            let main = [(provider, code, call.params.clone())];
-            let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
+            let call_order = [(provider, code, call.params.clone())];
+            let orders: Vec<_> = earlier_orders.into_iter().chain(call_order).chain(later_orders).collect();
             // The call is answered when all orders are done: the answer to the last order counts.
-            let last = all.len().saturating_sub(1);
-            for (index, (provider, code, params)) in all.into_iter().enumerate() {
-                let order = if index == last { order } else { 0 };
+            let last_index = orders.len().saturating_sub(1);
+            for (index, (provider, code, params)) in orders.into_iter().enumerate() {
+                let order = if index == last_index { order } else { 0 };
                 let params = Box::new(params);
                 core.turn.send(*link, Message::PrivateEnable { order, session: id, provider, code, params });
             }

@@ -24,12 +24,12 @@ impl PrivateSessions {
         after: Option<(Guid, bool)>,
     ) -> Message {
         let shown: Vec<(u64, &PrivateSessionEntry)> = self.sessions_shown_to(core, reply_to);
-        let others: BTreeSet<EnableTarget> = shown
+        let private_targets: BTreeSet<EnableTarget> = shown
             .iter()
             .flat_map(|(_, private)| private.enables.keys())
             .map(|guid| EnableTarget::Provider(*guid))
             .collect();
-        let entries = registry.providers(after, &others).map(|mut entry| {
+        let entries = registry.providers(after, &private_targets).map(|mut entry| {
             if !entry.is_group {
                 let enables = shown
                     .iter()

@@ -89,8 +89,8 @@ impl PrivateSessions {
             return registry.registration_numbers(link, provider).filter(|_| is_wanted).collect();
         }
         let registrations = registry.processes.get(&link).map(|process| &process.registrations);
-        let all = registrations.into_iter().flatten();
-        let enabled = all.filter(|(_, registration)| is_enabled(&registration.provider));
+        let registrations = registrations.into_iter().flatten();
+        let enabled = registrations.filter(|(_, registration)| is_enabled(&registration.provider));
         enabled.map(|(number, _)| *number).collect()
     }
 }

@@ -92,8 +92,8 @@ impl ProviderControl {
         let own_pid = core.access.peer(reply_to.link).map(|peer| peer.pid);
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in selected {
-            let is_own = core.access.peer(link).map(|peer| peer.pid) == own_pid;
-            let wait = (timeout_ms != 0 || is_own).then_some(wait);
+            let is_own_process = core.access.peer(link).map(|peer| peer.pid) == own_pid;
+            let wait = (timeout_ms != 0 || is_own_process).then_some(wait);
             match self.send_to_process(core, link, &numbers, &enable, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),

@@ -97,7 +97,7 @@ impl ProviderControl {
         registration: u32,
         provider: Guid,
         traits: &[u8],
-        classic: bool,
+        is_classic: bool,
     ) -> Result<(), Refusal> {
         core.access.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
         // A guest's registrations must not use up the last memory. Those of other users are always
@@ -106,7 +106,7 @@ impl ProviderControl {
             check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         }
         self.check_group_right(core, link, traits)?;
-        let added = self.registry.register(link, registration, provider, traits, classic);
+        let added = self.registry.register(link, registration, provider, traits, is_classic);
         if let Err(refusal) = added {
             log_refusal!("{}: {provider} is not registered: {refusal}", core.access.peer_name(link));
             return Err(refusal);
@@ -150,13 +150,13 @@ impl ProviderControl {
                 .map(|session| (session, registry.combined_params(link, registration, session)))
                 .collect::<BTreeMap<_, _>>()
         };
-        let before = params_by_session(&self.registry);
+        let old_params = params_by_session(&self.registry);
         self.registry.set_traits(link, registration, traits)?;
         self.admit_by_name(core, self.registry.matches_of_registration(link, registration));
         self.registry.count_left_out(link, registration);
         let changed = params_by_session(&self.registry)
             .into_iter()
-            .filter(|(session, params)| before.get(session) != Some(params));
+            .filter(|(session, params)| old_params.get(session) != Some(params));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_registration(core, link, registration, changed);
         Ok(())
@@ -209,8 +209,8 @@ impl ProviderControl {
         if core.information.tracks_binaries(session) {
             core.turn.request_modules(link, enabled, session);
         }
-        for other in replaced_sessions {
-            self.close_unused_region(core, link, other);
+        for replaced in replaced_sessions {
+            self.close_unused_region(core, link, replaced);
         }
         Ok(())
     }
@@ -400,8 +400,8 @@ impl ProviderControl {
         core.turn.send(link, Message::CloseSession { order, session });
     }
 
-    /// Counts the process, before its connection is closed for not reading, in the sessions that it
-    /// writes to: events that it writes until it reconnects are counted nowhere.
+    /// Counts a process whose connection is about to be closed because it does not read, in the
+    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
     pub(in crate::service) fn count_unread_losses(&mut self, core: &mut Core, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());

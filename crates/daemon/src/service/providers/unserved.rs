@@ -26,7 +26,7 @@ const MAX_PER_TICK: usize = 64;
 /// Processes that wait for a region, with the session that the region is for.
 #[derive(Debug, Default)]
 pub(super) struct UnservedProcesses {
-    all: BTreeSet<(LinkId, u64)>,
+    waiting: BTreeSet<(LinkId, u64)>,
     next_attempt: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl ProviderControl {
         pid: u32,
         reason: &Refusal,
     ) {
-        if !self.unserved.all.insert((link, session)) {
+        if !self.unserved.waiting.insert((link, session)) {
             return;
         }
         log_client!("process {pid} gets no region for session {session:#x}: {reason}");
@@ -61,14 +61,14 @@ impl ProviderControl {
         if self.unserved.next_attempt.is_none_or(|at| now < at) {
             return;
         }
-        let batch: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
+        let batch: Vec<(LinkId, u64)> = self.unserved.waiting.iter().copied().take(MAX_PER_TICK).collect();
         for (link, session) in batch {
             if !self.enable_missing(core, link, session) {
                 break;
             }
-            self.unserved.all.remove(&(link, session));
+            self.unserved.waiting.remove(&(link, session));
         }
-        self.unserved.next_attempt = (!self.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
+        self.unserved.next_attempt = (!self.unserved.waiting.is_empty()).then(|| now + RETRY_DELAY);
     }
 
     /// Enables the registrations that a session wants in a process, if any are left; returns

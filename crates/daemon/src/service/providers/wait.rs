@@ -45,7 +45,7 @@ struct AcknowledgementWait {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     last_id: u64,
-    all: BTreeMap<u64, AcknowledgementWait>,
+    by_id: BTreeMap<u64, AcknowledgementWait>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// Number of waits for regions to be closed.
     closing: usize,
@@ -71,7 +71,7 @@ impl Waits {
     ) {
         self.deadlines.extend(deadline.map(|at| (at, id)));
         self.closing += usize::from(matches!(purpose, WaitPurpose::Detach(..)));
-        self.all.insert(id, AcknowledgementWait { missing, deadline, purpose, failure });
+        self.by_id.insert(id, AcknowledgementWait { missing, deadline, purpose, failure });
     }
 
     /// Returns the number of regions that are waiting to be closed.
@@ -92,19 +92,19 @@ impl Waits {
     /// Records that a process could not carry out an order of the wait; the first failure is
     /// reported.
     pub(super) fn set_failure(&mut self, id: u64, failure: Refusal) {
-        if let Some(wait) = self.all.get_mut(&id) {
+        if let Some(wait) = self.by_id.get_mut(&id) {
             wait.failure.get_or_insert(failure);
         }
     }
 
     /// Returns the failure that the wait will end with, if any.
     pub(super) fn failure(&self, id: u64) -> Option<Refusal> {
-        self.all.get(&id)?.failure.clone()
+        self.by_id.get(&id)?.failure.clone()
     }
 
     /// Counts one acknowledgement; returns the purpose if no acknowledgement is missing any more.
     pub(super) fn acknowledge(&mut self, id: u64) -> Option<WaitPurpose> {
-        let wait = self.all.get_mut(&id)?;
+        let wait = self.by_id.get_mut(&id)?;
         wait.missing = wait.missing.saturating_sub(1);
         if wait.missing > 0 {
             return None;
@@ -113,7 +113,7 @@ impl Waits {
     }
 
     pub(super) fn purpose(&self, id: u64) -> Option<WaitPurpose> {
-        self.all.get(&id).map(|wait| wait.purpose)
+        self.by_id.get(&id).map(|wait| wait.purpose)
     }
 
     /// Returns the waits whose deadline has passed.
@@ -127,12 +127,12 @@ impl Waits {
             WaitPurpose::Answer(reply_to) | WaitPurpose::Confirm(reply_to) => reply_to.link == link,
             WaitPurpose::Stop(_) | WaitPurpose::Detach(..) => false,
         };
-        self.all.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
+        self.by_id.iter().filter(|(_, wait)| replies_to_link(wait)).map(|(id, _)| *id).collect()
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<WaitPurpose> {
         self.links.remove(&id);
-        let wait = self.all.remove(&id)?;
+        let wait = self.by_id.remove(&id)?;
         self.closing -= usize::from(matches!(wait.purpose, WaitPurpose::Detach(..)));
         if let Some(at) = wait.deadline {
             self.deadlines.remove(&(at, id));

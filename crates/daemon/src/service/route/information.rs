@@ -67,14 +67,14 @@ impl Service {
         check_no_session(session)?;
         let (current, machine) = self.core.information.system_and_machine();
         let mut system = current.clone();
-        let done = system.set(set, machine);
-        if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
+        let outcome = system.set(set, machine);
+        if matches!(set, Set::SampledProfileInterval(_)) && outcome.is_ok() && system == *current {
             // Every user may set the interval that is already in force: it changes nothing.
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         self.core.access.check_profiling(reply_to.link)?;
-        done.map_err(|e| log_if_unsupported(set.class(), e.into()))?;
+        outcome.map_err(|e| log_if_unsupported(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
         self.system_loggers.begin_change(
             &mut self.core,
@@ -91,13 +91,13 @@ impl Service {
         session: &SessionRef,
         set: &Set,
     ) -> Result<(), Refusal> {
-        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
+        if let (Set::ProviderBinaryTracking(is_on), Some(private)) = (set, self.find_private(session)) {
             self.private_sessions.set_module_tracking(
                 &mut self.core,
                 &self.providers.registry,
                 reply_to,
                 private,
-                *on,
+                *is_on,
             )?;
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
@@ -152,8 +152,8 @@ impl Service {
         let branches = Branches::from_bytes(configuration, events).map_err(refuse_malformed)?;
         let (id, config) = self.find_session_to_set(reply_to, session, class)?;
         let mut settings = self.core.information.settings(id);
-        let done = settings.set_branches(&branches, self.core.information.machine());
-        done.map_err(|e| log_if_unsupported(class, e.into()))?;
+        let outcome = settings.set_branches(&branches, self.core.information.machine());
+        outcome.map_err(|e| log_if_unsupported(class, e.into()))?;
         self.core.information.store_settings(id, settings);
         log_no_effect(&config, class);
         self.core.turn.reply(reply_to, Message::Done);

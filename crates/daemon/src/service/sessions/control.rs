@@ -75,7 +75,7 @@ impl SessionTable {
                 let becomes_live = update.real_time == Some(true);
                 match (becomes_live, update.log_file.is_some()) {
                     (false, false) => rights_to_run(&config),
-                    (live, file) => rights_to_run(&config) | rights_for(live, file),
+                    (becomes_live, has_file) => rights_to_run(&config) | rights_for(becomes_live, has_file),
                 }
             }
             Control::ConvertToRealTime => rights_to_run(&config) | Rights::TRACELOG_CREATE_REALTIME,

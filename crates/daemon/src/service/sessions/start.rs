@@ -160,7 +160,7 @@ impl SessionTable {
     ) {
         self.file_checks = self.file_checks.saturating_sub(1);
         let refusal = match outcome {
-            // `Ended`: the check did not run.
+            // `Ended` means that the check did not run.
             Ok(()) | Err(traceweir_session::Error::Ended) => refusal,
             Err(e) => e.into(),
         };

@@ -101,15 +101,15 @@ fn both_spellings_of_a_guid_find_the_session() {
 #[test]
 fn logger_ids_are_reused_late_and_session_ids_never() {
     let mut sessions = SessionTable::new(64, UNIX_EPOCH);
-    let kept = sessions.next_id();
-    sessions.insert(kept, entry("kept", 1));
-    let mut seen = BTreeSet::from([kept]);
+    let running_id = sessions.next_id();
+    sessions.insert(running_id, entry("running", 1));
+    let mut seen = BTreeSet::from([running_id]);
     let mut loggers = BTreeSet::new();
     for _ in 0..63 {
         let id = sessions.next_id();
         assert!(seen.insert(id));
         assert!(loggers.insert(id & 0xFFFF), "a logger id is not reused before 63 others");
-        assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
+        assert!(id & 0xFFFF != 0 && id & 0xFFFF != running_id & 0xFFFF);
     }
     assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then logger ids are reused");
 }

@@ -219,7 +219,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
 
 #[test]
 fn enable_with_timeout_0_waits_only_for_the_controllers_own_process() {
-    let done = |service: &mut Service| take_sent(service).iter().any(|sent| sent == "1 Done");
+    let is_answered = |service: &mut Service| take_sent(service).iter().any(|sent| sent == "1 Done");
     let (mut service, notices) = service_with_controller();
     let session = start_session(&mut service, &notices);
     let process = std::process::id();
@@ -228,17 +228,17 @@ fn enable_with_timeout_0_waits_only_for_the_controllers_own_process() {
     send(&mut service, 2, hello(Role::Provider, 2));
     send(&mut service, 2, register_message(1, Guid::from_u128(1)));
     send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
-    assert!(done(&mut service), "another process is not waited for");
+    assert!(is_answered(&mut service), "another process is not waited for");
     // Link 3 is process 1, as is the controller.
     register_process(&mut service, 3);
     take_sent(&mut service);
     send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
-    assert!(!done(&mut service), "the controller's own process has not acknowledged yet");
+    assert!(!is_answered(&mut service), "the controller's own process has not acknowledged yet");
     let order = *service.providers.registry.processes[&3].awaited.keys().next().unwrap();
     send(&mut service, 3, Message::Ack { order });
-    assert!(done(&mut service));
+    assert!(is_answered(&mut service));
     send(&mut service, 1, enable_message(SessionRef::Id(session), 0));
-    assert!(!done(&mut service));
+    assert!(!is_answered(&mut service));
     service.tick(service.deadline().unwrap());
-    assert!(done(&mut service), "a process that does not acknowledge is not a failure");
+    assert!(is_answered(&mut service), "a process that does not acknowledge is not a failure");
 }

@@ -72,9 +72,9 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = service_with_kernel_scope(Scope::User, CaptureScope::Own);
-    let own = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
+    let own_groups = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
-        (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)),
+        (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own_groups)),
         (Status::ERROR_SUCCESS, Status::ERROR_SUCCESS)
     );
     assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_PRIVILEGE_NOT_HELD);
@@ -211,14 +211,14 @@ fn session_without_capture_gets_one_once_it_runs() {
 fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     let (mut service, notices) = service_with_controller();
     take_sent(&mut service);
-    let next = |service: &mut Service| {
+    let deliver_next = |service: &mut Service| {
         deliver_notice(service, &notices);
         take_sent(service)
     };
     let (name, log_file_mode) = ("k".to_owned(), SYSTEM_LOGGER_MODE);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
-    assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
+    assert_eq!(deliver_next(&mut service).len(), 1, "the session starts even without kernel events");
     let id = service.core.sessions.running_ids().pop().unwrap();
     send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags(first_word(CSWITCH))));
     let stacks = vec![SWITCH];
@@ -227,9 +227,9 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
     let sent = take_sent(&mut service);
     assert!(sent.len() == 1 && sent[0].contains("Properties"), "other requests do not wait: {sent:?}");
-    let mut answers = next(&mut service);
+    let mut answers = deliver_next(&mut service);
     while answers.len() < 3 {
-        answers.extend(next(&mut service));
+        answers.extend(deliver_next(&mut service));
     }
     let is_accepted = answers[0] == "1 Done";
     assert!(
@@ -241,7 +241,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     assert_eq!(answers[1..], ["1 Done", "1 Done"]);
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
     while service.core.sessions.running_session(id).is_some() || service.core.sessions.session(id).is_some() {
-        next(&mut service);
+        deliver_next(&mut service);
     }
 }
 

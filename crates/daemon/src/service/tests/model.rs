@@ -24,11 +24,11 @@ type RegistrationTable = BTreeMap<(LinkId, u32), ModelRegistration>;
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, sides: u64) -> u64 {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
+        (self.0 >> 11) % limit
     }
 
     fn guid(&mut self) -> Guid {
@@ -54,7 +54,7 @@ struct Call {
     is_group: bool,
     session: u64,
     values: Values,
-    /// The call applies only to connections with the test's own process id.
+    /// Whether the call applies only to connections with the test's own process id.
     is_own_only: bool,
 }
 
@@ -64,7 +64,7 @@ struct Model {
     calls: Vec<Call>,
 }
 
-/// Returns whether a connection has the test's own process id; the last one has another id.
+/// Returns whether a connection has the test's own process id; the last connection has another id.
 fn is_own(link: LinkId) -> bool {
     link != 4
 }
@@ -83,7 +83,8 @@ impl Model {
         self.calls.iter().filter(applies).collect()
     }
 
-    fn expected(&self, key: (LinkId, u32)) -> BTreeMap<u64, Values> {
+    /// Returns what a registration must have received, by session.
+    fn expected_enables(&self, key: (LinkId, u32)) -> BTreeMap<u64, Values> {
         let registration = &self.registered[&key];
         let mut by_session: BTreeMap<u64, Vec<Values>> = BTreeMap::new();
         for call in self.calls_for(key) {
@@ -94,11 +95,15 @@ impl Model {
         }
         let combine = |values: Vec<Values>| match values[..] {
             [(level, any, _)] if registration.is_classic => (level, any & 0xFFFF_FFFF, 0),
-            [one] => one,
-            [(l, any, all), (m, some, every)] => {
-                let nonzero_level = |l: u8| if l == 0 { 255 } else { l };
+            [single] => single,
+            [(first_level, first_any, first_all), (second_level, second_any, second_all)] => {
+                let nonzero_level = |level: u8| if level == 0 { 255 } else { level };
                 let nonzero_mask = |any: u64| if any == 0 { u64::MAX } else { any };
-                (nonzero_level(l).max(nonzero_level(m)), nonzero_mask(any) | nonzero_mask(some), all & every)
+                (
+                    nonzero_level(first_level).max(nonzero_level(second_level)),
+                    nonzero_mask(first_any) | nonzero_mask(second_any),
+                    first_all & second_all,
+                )
             }
             _ => panic!("{values:?}"),
         };
@@ -107,9 +112,9 @@ impl Model {
 
     fn enable(&mut self, call: Call) -> bool {
         let has_same_target = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
-        let others =
+        let other_sessions =
             self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
-        if others >= 8 {
+        if other_sessions >= 8 {
             return false;
         }
         self.calls.retain(|other| !(has_same_target(other) && other.session == call.session));
@@ -260,7 +265,8 @@ impl Simulation {
             .extend(self.service.core.sessions.running_ids().into_iter().filter(|id| !existing.contains(id)));
     }
 
-    fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
+    /// Returns random traits and the group that they name.
+    fn random_traits(&mut self) -> (Vec<u8>, Option<Guid>) {
         let group = (self.random.below(3) > 0).then(|| self.random.guid());
         let mut traits = TraitsBuilder::new("name");
         if let Some(group) = &group {
@@ -270,9 +276,9 @@ impl Simulation {
     }
 
     fn pick_registration(&mut self) -> Option<(LinkId, u32)> {
-        let all: Vec<_> = self.model.registered.keys().copied().collect();
-        let index = self.random.below(all.len().max(1) as u64);
-        all.get(usize::try_from(index).unwrap()).copied()
+        let keys: Vec<_> = self.model.registered.keys().copied().collect();
+        let index = self.random.below(keys.len().max(1) as u64);
+        keys.get(usize::try_from(index).unwrap()).copied()
     }
 
     fn step(&mut self) {
@@ -285,8 +291,8 @@ impl Simulation {
                 self.processes.enabled.remove(&(link, registration));
             }
             7..9 => self.set_traits(),
-            9..15 => self.call(EnableCode::Enable),
-            15..19 => self.call(EnableCode::Disable),
+            9..15 => self.make_call(EnableCode::Enable),
+            15..19 => self.make_call(EnableCode::Disable),
             _ => self.replace_session(),
         }
     }
@@ -296,7 +302,7 @@ impl Simulation {
         let (link, registration) = (2 + self.random.below(3), self.last_number);
         let (provider, classic) = (self.random.guid(), self.random.below(4) == 0);
         let (traits, group) =
-            if classic || self.random.below(2) == 0 { (vec![], None) } else { self.traits() };
+            if classic || self.random.below(2) == 0 { (vec![], None) } else { self.random_traits() };
         let has_traits = !traits.is_empty();
         send(&mut self.service, link, Message::Register { registration, provider, traits, classic });
         self.model.register(
@@ -307,7 +313,7 @@ impl Simulation {
 
     fn set_traits(&mut self) {
         let Some((link, registration)) = self.pick_registration() else { return };
-        let (traits, group) = self.traits();
+        let (traits, group) = self.random_traits();
         send(&mut self.service, link, Message::SetTraits { registration, traits });
         let registration = self.model.registered.get_mut(&(link, registration)).unwrap();
         if registration.has_traits || registration.is_classic {
@@ -318,7 +324,7 @@ impl Simulation {
         }
     }
 
-    fn call(&mut self, code: EnableCode) {
+    fn make_call(&mut self, code: EnableCode) {
         let (guid, is_group, is_own_only) =
             (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
@@ -387,7 +393,7 @@ impl Simulation {
             let enabled = self.processes.enabled.get(key).cloned().unwrap_or_default();
             assert_eq!(
                 enabled,
-                self.model.expected(*key),
+                self.model.expected_enables(*key),
                 "{context}: {key:?} {:?}",
                 self.model.registered[key]
             );
@@ -412,7 +418,7 @@ fn every_registration_receives_the_combination_of_all_enables() {
             simulation.check(&format!("seed {seed}, step {step}"));
         }
         for (key, registration) in &simulation.model.registered {
-            let sessions = simulation.model.expected(*key).len();
+            let sessions = simulation.model.expected_enables(*key).len();
             combined +=
                 usize::from(simulation.model.calls_for(*key).len() > sessions && !registration.is_classic);
             classic += usize::from(registration.follows.is_some());

@@ -145,26 +145,26 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
     take_sent(&mut service);
     let timer = || Control::Update(Update { flush_timer: Some(1), ..Update::default() });
     let all_requests = || {
-        let mut all: Vec<Message> =
+        let mut requests: Vec<Message> =
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
                 .into();
-        all.splice(1..1, requests_that_name_a_file("a"));
+        requests.splice(1..1, requests_that_name_a_file("a"));
         let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
-        all.splice(1..1, codes.map(|code| enable_provider("a", code)));
-        all
+        requests.splice(1..1, codes.map(|code| enable_provider("a", code)));
+        requests
     };
     for message in all_requests() {
-        let what = format!("{message:?}");
+        let request = format!("{message:?}");
         send(&mut service, BOB_CONTROLLER, message);
-        assert_eq!(take_sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{what}");
+        assert_eq!(take_sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{request}");
     }
     for message in all_requests().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
-        let what = format!("{message:?}");
+        let request = format!("{message:?}");
         send(&mut service, ANN_CONTROLLER, message);
         let orders = answer_orders(&mut service);
-        assert!(matches!(orders[..], [(ANN_PROCESS, None | Some(ANN_UID))]), "{what}: {orders:?}");
-        assert!(take_sent(&mut service).iter().all(|line| !line.contains("refused")), "{what}");
+        assert!(matches!(orders[..], [(ANN_PROCESS, None | Some(ANN_UID))]), "{request}: {orders:?}");
+        assert!(take_sent(&mut service).iter().all(|line| !line.contains("refused")), "{request}");
     }
 }
 
@@ -176,7 +176,7 @@ fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
     send(&mut service, ANN_CONTROLLER, enable_provider("a", EnableCode::Enable));
     answer_orders(&mut service);
     service.take_effects();
-    for (link, sees_it) in
+    for (link, sees_enable) in
         [(OWN_CONTROLLER, true), (ANN_CONTROLLER, true), (BOB_CONTROLLER, false), (ROOT_CONTROLLER, true)]
     {
         send(&mut service, link, Message::QueryProviders { after: None });
@@ -186,7 +186,7 @@ fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
         };
         assert_eq!((providers.len(), providers[0].sessions.len()), (1, 0));
         let traced: Vec<u32> = providers[0].privates.iter().map(|enable| enable.traced).collect();
-        assert_eq!(traced, if sees_it { vec![1] } else { vec![] }, "{link}");
+        assert_eq!(traced, if sees_enable { vec![1] } else { vec![] }, "{link}");
     }
 }
 
@@ -266,8 +266,8 @@ fn guid_finds_the_only_private_session_of_a_provider() {
     let mut service = service_with_guests(RUN_AND_ENABLE);
     let find_by_guid = |service: &mut Service| {
         send(service, ROOT_CONTROLLER, control_session(&PROVIDER.to_string(), Control::Query));
-        let found = !answer_orders(service).is_empty();
-        (found, take_sent(service).iter().any(|line| line == "4 refused ERROR_WMI_INSTANCE_NOT_FOUND"))
+        let is_found = !answer_orders(service).is_empty();
+        (is_found, take_sent(service).iter().any(|line| line == "4 refused ERROR_WMI_INSTANCE_NOT_FOUND"))
     };
     assert_eq!(find_by_guid(&mut service), (false, true));
     send(&mut service, ROOT_CONTROLLER, start_private("a"));
@@ -413,13 +413,13 @@ fn process_that_does_not_answer_times_out() {
     report_state_with_events(&mut service, ANN_PROCESS, (orders[0].1, session), 0, 8);
     assert_eq!(take_reported_counts(&mut service), [(8, 0)], "a late report still counts");
 
-    let later = 12;
-    connect(&mut service, later, ANN_UID);
-    send(&mut service, later, hello(Role::Provider, later));
+    let later_process = 12;
+    connect(&mut service, later_process, ANN_UID);
+    send(&mut service, later_process, hello(Role::Provider, later_process));
     service.take_effects();
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
-    send(&mut service, later, register);
+    send(&mut service, later_process, register);
     let effects = service.take_effects();
     assert!(matches!(&effects[0], LinkEffect::Send { message: Message::PrivateStart { .. }, .. }));
     assert!(is_enable(&effects[1], false), "a later process is enabled too: {effects:?}");
@@ -488,11 +488,11 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     connect(&mut service, ANN_CONTROLLER, ANN_UID);
     send(&mut service, ANN_CONTROLLER, hello(Role::Controller, 99));
     take_sent(&mut service);
-    let before = service.private_sessions.session_ids().len();
+    let session_count = service.private_sessions.session_ids().len();
     send(&mut service, ANN_CONTROLLER, control_session("a", Control::Stop));
     send(&mut service, ANN_CONTROLLER, start_private("c"));
     assert_eq!(take_sent(&mut service), ["2 refused ERROR_BUSY"; 2]);
-    assert_eq!(service.private_sessions.session_ids().len(), before, "the session still runs");
+    assert_eq!(service.private_sessions.session_ids().len(), session_count, "the session still runs");
     for link in [BOB_CONTROLLER, ROOT_CONTROLLER] {
         send(&mut service, link, timer("b"));
         assert_eq!(answer_orders(&mut service).len(), 1, "the request of link {link} is passed on");
@@ -543,8 +543,8 @@ fn take_orders_about_app(service: &mut Service) -> Vec<String> {
         LinkEffect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
         LinkEffect::Send { link, message: Message::PrivateEnable { provider, code, .. }, .. } => {
             let is_hash = provider.is_hash_of(APP);
-            let what = if is_hash { "name".to_owned() } else { last_digits(provider) };
-            Some(format!("{link} {code:?} {what}"))
+            let target = if is_hash { "name".to_owned() } else { last_digits(provider) };
+            Some(format!("{link} {code:?} {target}"))
         }
         _ => None,
     };

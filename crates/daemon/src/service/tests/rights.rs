@@ -24,11 +24,11 @@ impl ChangingThread {
     fn new() -> Self {
         let ((commands, orders), (reports, done), (id, pid)) = (channel(), channel(), channel());
         std::thread::spawn(move || {
-            let all = capabilities(None).unwrap();
+            let initial_sets = capabilities(None).unwrap();
             id.send(gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
             for is_raised in orders {
-                let effective = if is_raised { all.effective } else { CapabilitySet::empty() };
-                let mut sets = all;
+                let effective = if is_raised { initial_sets.effective } else { CapabilitySet::empty() };
+                let mut sets = initial_sets;
                 sets.effective = effective;
                 set_capabilities(None, sets).unwrap();
                 reports.send(()).unwrap();
@@ -56,8 +56,8 @@ impl ChangingThread {
 
 #[test]
 fn profiling_right_is_needed_when_connecting_and_when_requesting() {
-    let own = rustix::process::geteuid().as_raw();
-    let may_raise = may_profile(std::process::id(), own);
+    let own_uid = rustix::process::geteuid().as_raw();
+    let may_raise = may_profile(std::process::id(), own_uid);
     if !crate::skip::holds_or_skip(may_raise, "root", "needs CAP_PERFMON to raise and drop it") {
         return;
     }
@@ -119,13 +119,13 @@ fn interval_in_force_is_set_without_the_right_to_profile() {
     let (mut service, _notices) = service_with_controller();
     take_sent(&mut service);
     service.core.access.forbid_profiling(1);
-    let mut set = |interval| {
+    let mut set_interval = |interval| {
         let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
         let set = traceweir_format::info::Set::SampledProfileInterval(profile);
         let (class, data) = (set.class().number(), set.to_bytes());
         send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
         take_sent(&mut service)
     };
-    assert_eq!(set(10_000), ["1 Done"], "the interval does not change");
-    assert_eq!(set(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
+    assert_eq!(set_interval(10_000), ["1 Done"], "the interval does not change");
+    assert_eq!(set_interval(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
 }

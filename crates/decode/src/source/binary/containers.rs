@@ -21,7 +21,7 @@ const ENGLISH_US: u16 = 0x409;
 
 /// Reads the providers that a PE or ELF file describes.
 ///
-/// Returns [`Error::NoMetadata`] if the file is sound but describes none.
+/// Returns [`Error::NoMetadata`] if the file is sound but has no compiled manifest.
 pub fn load(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
     match detect_file_kind(bytes) {
         ProviderFileKind::Pe => {
@@ -69,7 +69,7 @@ pub(in crate::source) fn read_section_providers(section: &[u8]) -> Result<Vec<Pr
         while let [0, 0, 0, 0, after @ ..] = remaining {
             remaining = after;
         }
-        // Bytes that do not begin a manifest are padding as well.
+        // Other bytes that do not begin a manifest are padding as well.
         if !remaining.starts_with(b"CRIM") {
             return Ok(providers);
         }
@@ -99,8 +99,8 @@ fn read_pe<'data, Pe: ImageNtHeaders>(
     wevt::read_providers(read_resource(blob)?, &messages)
 }
 
-/// Returns address and size of the resource of a type, named 1, in `language` if it exists, else in
-/// the first language.
+/// Returns the address and the size of the resource with a type and the name [`RESOURCE_NAME`]: the
+/// resource in `language` if there is one, else the resource in the first language.
 fn find_resource(
     directory: ResourceDirectory<'_>,
     is_type: impl Fn(ResourceNameOrId) -> bool,

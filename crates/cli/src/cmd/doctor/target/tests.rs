@@ -95,7 +95,7 @@ fn unregistered_process_differs_from_unreachable_daemon() {
     let no_daemon = DaemonView { provider_names: None, sockets: None, ..own_daemon() };
     expect(&new_process(), &no_daemon, "process_providers", Limited, "no daemon");
     expect(&new_process(), &no_daemon, "process_socket", Limited, "cannot be read");
-    // A socket of that name that another user made does not count.
+    // A socket with the pid of the process that belongs to another user does not count.
     let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..own_daemon() };
     expect(&new_process(), &forged, "process_socket", Limited, "there is none");
 }

@@ -71,8 +71,9 @@ impl WaitCauses {
 
 /// Returns the innermost named kernel function that is not part of the scheduler.
 fn find_waiting_function(path: &[FunctionId], functions: &FunctionTable) -> Option<FunctionId> {
-    let mut kernel = path.iter().rev().take_while(|id| functions.get(**id).kind == CodeKind::Kernel);
-    kernel
+    let mut kernel_functions =
+        path.iter().rev().take_while(|id| functions.get(**id).kind == CodeKind::Kernel);
+    kernel_functions
         .find(|id| functions.get(**id).name.as_deref().is_some_and(|name| !is_scheduler_function(name)))
         .copied()
 }
@@ -93,8 +94,8 @@ mod tests {
         let (mut functions, mut tree) = (FunctionTable::default(), StackTree::new(99));
         let path: Vec<_> = stack.iter().map(|(name, kind)| functions.add_placeholder(name, *kind)).collect();
         let node = (!path.is_empty()).then(|| tree.find_or_add(&path));
-        let found = WaitCauses::default().find(is_linux, reason, node, &tree, &functions);
-        found.map(|cause| cause.label(&functions))
+        let cause = WaitCauses::default().find(is_linux, reason, node, &tree, &functions);
+        cause.map(|cause| cause.label(&functions))
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::traces::ReadSummary;
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
 const MAX_SHOWN_FRAMES: usize = 24;
 
-/// Columns of both processes and threads: name, and whether the column is aligned to the right.
+/// Columns that the tables of processes and of threads share: name, and whether the column is
+/// aligned to the right.
 const TOTALS_COLUMNS: [(&str, bool); 10] = [
     ("running ms", true),
     ("%", true),
@@ -38,14 +39,15 @@ impl SchedReport {
         };
         let threads: Vec<_> = self.rows.iter().filter(|(key, _)| is_selected(key)).collect();
         let mut processes: HashMap<ProcessId, ThreadTotals> = HashMap::new();
-        let mut all = ThreadTotals::default();
+        let mut selected_totals = ThreadTotals::default();
         for ((process, _), totals) in &threads {
             processes.entry(*process).or_default().merge(totals);
-            all.merge(totals);
+            selected_totals.merge(totals);
         }
         self.add_headline(analysis, reading, page);
         if self.thread_selection.is_limited() {
-            let (switches, running) = (format_count(all.switches, "switch"), format_ms(all.running_ns));
+            let switches = format_count(selected_totals.switches, "switch");
+            let running = format_ms(selected_totals.running_ns);
             let threads = format_count(threads.len() as u64, "thread");
             page.add_line(&format!(
                 "selected: {threads}, {switches} to them, running {running} ms; the lines above, and processors, cover the whole trace"
@@ -55,7 +57,7 @@ impl SchedReport {
         self.add_processor_table(page);
         self.add_process_table(&processes, total_ns, page);
         self.add_thread_table(threads, total_ns, page);
-        self.add_cause_table(&all.waits, page);
+        self.add_cause_table(&selected_totals.waits, page);
         self.add_blocked_stacks(page);
     }
 
