@@ -172,8 +172,8 @@ impl RuleChecker<'_> {
 
     /// Checks that all symbols of a manifest, which are names in one C header, are unique.
     fn check_symbols<'m>(&mut self, manifest: &'m RawManifest) {
-        // The number that each symbol names, or `None` for a provider, an event or a channel without
-        // a number. Only a symbol of a number may be used again, for the same number.
+        // The number that each symbol names, or `None` for a provider, an event, or a channel
+        // without a number. A symbol may be repeated only for the same number.
         let mut symbols: HashMap<&'m str, Option<u64>> = HashMap::new();
         let mut add_symbol = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
             let Some((symbol, previous)) = symbol.as_deref().map(|s| (s, symbols.insert(s, value))) else {
