@@ -56,7 +56,8 @@ impl MessageTable {
             entries.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
             for id in low..=high {
                 let length = table.read_entry(id, &mut entries)?;
-                bytes_left = bytes_left.checked_sub(length).ok_or_else(|| blocks.invalid("blocks overlap"))?;
+                bytes_left =
+                    bytes_left.checked_sub(length).ok_or_else(|| blocks.invalid("blocks overlap"))?;
             }
             table.end = table.end.max(entries.position());
         }

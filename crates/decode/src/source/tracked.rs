@@ -147,8 +147,9 @@ mod tests {
     #[test]
     fn program_with_the_same_build_id_describes_its_listed_providers() {
         for is_64_bit in [true, false] {
-            let add =
-                |binary: &BinaryPath| Decoder::new().add_tracked(binary, Cursor::new(build_program(is_64_bit)));
+            let add = |binary: &BinaryPath| {
+                Decoder::new().add_tracked(binary, Cursor::new(build_program(is_64_bit)))
+            };
             assert_eq!(add(&binary_path("ab010203", &[PROVIDER])), Ok(3));
             assert_eq!(add(&binary_path("AB010203", &[Guid::NULL, PROVIDER])), Ok(3));
             assert_eq!(

@@ -202,7 +202,9 @@ fn elf_files_hold_the_manifest_and_then_the_messages() {
 #[test]
 fn missing_metadata_and_broken_files_are_different_errors() {
     let icon = build_resource_section(&[(Ok(3), 0x409, b"icon")]);
-    for file in [build_pe_file(true, None), build_pe_file(false, Some(&icon)), build_elf_file(true, ".text", b"code")] {
+    for file in
+        [build_pe_file(true, None), build_pe_file(false, Some(&icon)), build_elf_file(true, ".text", b"code")]
+    {
         assert!(matches!(load(&file), Err(Error::NoMetadata(_))));
     }
     for file in [&b""[..], b"MZ", b"\x7FELF", b"<xml/>", b"plain"] {
