@@ -7,7 +7,7 @@
  *     WCHAR                                    2 bytes, a char16_t: u"text", not L"text"; with
  *                                              -fshort-wchar also L"text"
  *     BOOLEAN UCHAR BYTE                       1 byte
- *     HANDLE and pointers                      as the machine has them
+ *     HANDLE and pointers                      the size of a pointer of the machine
  *
  * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX
  * is that of C's "unsigned long", not of ULONG.
@@ -123,9 +123,10 @@
 #define UNALIGNED
 #define __unaligned
 
-/* __declspec(word) for the words that sources of tracing programs use. A variable that is selectany
- * may be defined by any number of source files, also where its declaration begins with "extern": so
- * the word ends that declaration, and begins a definition of which the linker keeps one. */
+/* __declspec(word) for the words that sources of tracing programs use. Any number of source files
+ * may define a variable that is selectany, even if its declaration begins with "extern". So the word
+ * expands to a dummy declaration, which takes the "extern", and to the start of a definition of
+ * which the linker keeps one. */
 #if !defined(__declspec) && !defined(_MSC_EXTENSIONS)
 #define __declspec(word) TRACEWEIR_DECLSPEC_##word
 #endif
@@ -238,7 +239,7 @@ typedef uintptr_t UINT_PTR, ULONG_PTR, DWORD_PTR, SIZE_T;
 typedef long long INT64, LONG64, LONGLONG;
 typedef unsigned long long UINT64, ULONG64, ULONGLONG, DWORD64, DWORDLONG;
 #if defined(__cplusplus) && __SIZEOF_WCHAR_T__ == 2
-/* With -fshort-wchar, as on Windows. In C both are "unsigned short" then. */
+/* With -fshort-wchar, as on Windows. In C, wchar_t and char16_t are both "unsigned short" then. */
 typedef wchar_t WCHAR;
 #define TRACEWEIR_WIDE_TEXT(text) L##text
 #else
