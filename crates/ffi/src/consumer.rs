@@ -123,8 +123,8 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     result.map_err(|error| error.status())
 }
 
-/// Ends the processing of traces when dropped: waits until the program has released the buffers that
-/// it keeps, then marks the traces as done.
+/// Ends the processing of traces when dropped: waits until the program has released the buffers
+/// that it keeps, then marks the traces as done.
 struct ProcessingGuard<'h> {
     entries: Vec<Arc<OpenedTrace>>,
     handles: &'h [u64],

@@ -282,7 +282,7 @@ typedef struct _ETW_TRACE_PARTITION_INFORMATION_V2 {
 extern "C" {
 #endif
 
-/* On failure, these functions set the thread's last error and return INVALID_PROCESSTRACE_HANDLE. */
+/* On failure, these functions set the last error and return INVALID_PROCESSTRACE_HANDLE. */
 PROCESSTRACE_HANDLE WMIAPI OpenTraceW(_Inout_ PEVENT_TRACE_LOGFILEW Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceA(_Inout_ PEVENT_TRACE_LOGFILEA Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceFromFile(_In_ LPCWSTR LogFileName, _In_ const ETW_OPEN_TRACE_OPTIONS *Options,
