@@ -1,5 +1,5 @@
-//! The few functions besides those for tracing that tracing programs call: new GUIDs, texts of SIDs,
-//! COM errors, the version of Windows, and privileges.
+//! The few functions besides those for tracing that tracing programs call: new GUIDs, texts of
+//! SIDs, COM errors, the version of Windows, and privileges.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens and no COM;
 //! each function reports the state that comes closest to that of this system.

@@ -153,7 +153,8 @@ BOOL WINAPI CloseHandle(HANDLE hObject);
 BOOL WINAPI OpenProcessToken(HANDLE ProcessHandle, DWORD DesiredAccess, _Out_ PHANDLE TokenHandle);
 BOOL WINAPI LookupPrivilegeValueA(_In_opt_ LPCSTR lpSystemName, _In_ LPCSTR lpName, _Out_ PLUID lpLuid);
 BOOL WINAPI LookupPrivilegeValueW(_In_opt_ LPCWSTR lpSystemName, _In_ LPCWSTR lpName, _Out_ PLUID lpLuid);
-/* Succeeds always. The last error is ERROR_NOT_ALL_ASSIGNED if the user lacks a privilege. */
+/* Succeeds for valid arguments. The last error is then ERROR_NOT_ALL_ASSIGNED if the user lacks a
+ * privilege. */
 BOOL WINAPI AdjustTokenPrivileges(HANDLE TokenHandle, BOOL DisableAllPrivileges, _In_opt_ PTOKEN_PRIVILEGES NewState,
                                   DWORD BufferLength, PTOKEN_PRIVILEGES PreviousState, PDWORD ReturnLength);
 BOOL WINAPI GetTokenInformation(HANDLE TokenHandle, TOKEN_INFORMATION_CLASS TokenInformationClass, PVOID TokenInformation,

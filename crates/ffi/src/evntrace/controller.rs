@@ -237,8 +237,8 @@ unsafe fn perform_action<U: TextUnit>(
 ///
 /// # Safety
 ///
-/// `properties_array` is NULL, or has `capacity` elements, each NULL or with `Wnode.BufferSize` bytes; `session_count`
-/// is NULL or valid.
+/// `properties_array` is NULL, or has `capacity` elements, each NULL or with `Wnode.BufferSize`
+/// bytes; `session_count` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesW(
     properties_array: *mut *mut EventTraceProperties,

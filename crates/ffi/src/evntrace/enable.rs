@@ -144,7 +144,8 @@ unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableParams,
 ///
 /// # Safety
 ///
-/// `properties_array` is NULL, or has `capacity` elements that are NULL or valid; `total` is NULL or valid.
+/// `properties_array` is NULL, or has `capacity` elements that are NULL or valid; `total` is NULL
+/// or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuids(
     properties_array: *mut *mut TraceGuidProperties,

@@ -1,7 +1,7 @@
 //! The log-file names that this process gave to sessions, as it spelled them.
 //!
-//! Sessions have absolute file names. A program that gave a relative name gets it back as it spelled
-//! it, so that an area of exactly the size of this name is large enough.
+//! Sessions have absolute file names. A program that gave a relative name gets it back as it
+//! spelled it, so that an area of exactly the size of this name is large enough.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

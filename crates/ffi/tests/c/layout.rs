@@ -18,7 +18,7 @@ use traceweir_format::spec::{enable, event};
 
 use crate::support::{C, CPP, STRICT_FLAGS, crate_path, expect_success};
 
-/// `structure!(out, C name, Rust type { C field: Rust field, … })`
+/// Adds checks of a structure: `structure!(out, C name, Rust type { C field: Rust field, … })`
 macro_rules! structure {
     ($out:ident, $c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
         check_size(&mut $out, $c, size_of::<$rust>(), align_of::<$rust>());
@@ -276,8 +276,8 @@ fn assert_complete(source: &str) {
 fn c_and_rust_agree_on_every_structure_and_constant() {
     let prologue = "#include <evntprov.h>\n#include <evntrace.h>\n#include <evntcons.h>\n#include <winmeta.h>\n\
                 #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
-                #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
-                #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
+                #ifdef __cplusplus\n#define CHECK(row) static_assert(row, #row)\n#define ALIGN(type) alignof(type)\n\
+                #else\n#define CHECK(row) _Static_assert(row, #row)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
     let source = consumer::add_checks(add_shared_constants(add_published_types(add_shared_structures(
         prologue.to_owned(),
     ))));
