@@ -176,8 +176,8 @@ unsafe fn look_up_privilege<U: TextUnit>(name: *const U, luid: *mut Luid) -> Res
 ///
 /// # Safety
 ///
-/// `state` is NULL or TOKEN_PRIVILEGES; `previous` is NULL or has `length` bytes; `required_bytes` is NULL
-/// or can be written.
+/// `state` is NULL or TOKEN_PRIVILEGES; `previous` is NULL or has `length` bytes; `required_bytes`
+/// is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdjustTokenPrivileges(
     token: *mut c_void,
