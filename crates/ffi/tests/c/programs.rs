@@ -129,8 +129,14 @@ fn programs_compile_and_run_as_cpp() {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
             let build = |name| programs.build(compiler, &source_path(name), &flags, Link::Shared);
             run_without_session(&build("status_while_unrecorded.c"), &[]);
-            let (_, events) =
-                record_program(&build("status_while_recorded.c"), RECORDED, &[], &all_level_params(), 0, copy_event);
+            let (_, events) = record_program(
+                &build("status_while_recorded.c"),
+                RECORDED,
+                &[],
+                &all_level_params(),
+                0,
+                copy_event,
+            );
             check_written_events(events);
             let (output, _) = record_program(&build("classic.c"), CLASSIC, &[], &classic_params(), 1, |_| ());
             assert!(checked_rows(&output) >= 40, "{output}");
@@ -250,7 +256,11 @@ fn every_event_carries_the_traits_of_its_provider() {
             for item in
                 [(ExtType::CONTROL_GUID, TRAITS.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits.clone())]
             {
-                assert_eq!(items.iter().filter(|recorded| **recorded == item).count(), 1, "{item:?} in {items:?}");
+                assert_eq!(
+                    items.iter().filter(|recorded| **recorded == item).count(),
+                    1,
+                    "{item:?} in {items:?}"
+                );
             }
         }
     }
@@ -290,8 +300,9 @@ fn hello_example_writes_its_events() {
         for standard in C.standards {
             let flag = format!("-std={standard}");
             let program = programs.build(compiler, &example, &[&flag], Link::Shared);
-            let (_, events) =
-                record_program(&program, HELLO, &[], &all_level_params(), 0, |record| record.payload().to_vec());
+            let (_, events) = record_program(&program, HELLO, &[], &all_level_params(), 0, |record| {
+                record.payload().to_vec()
+            });
             let string: Vec<u8> = "that was all\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
             let greetings = [&b"\0\0\0\0world\0"[..], b"\x01\0\0\0Linux\0", b"\x02\0\0\0Windows\0"];
             assert_eq!(events[..3], greetings);
@@ -455,8 +466,14 @@ fn run_under_tool(flags: &[&str], wrapper: &[&str]) {
     let programs = ProgramFolder::new();
     let program = |name: &str| programs.build("gcc", &source_path(name), flags, Link::Shared);
     run_without_session(&program("status_while_unrecorded.c"), wrapper);
-    let (_, events) =
-        record_program(&program("status_while_recorded.c"), RECORDED, wrapper, &all_level_params(), 0, copy_event);
+    let (_, events) = record_program(
+        &program("status_while_recorded.c"),
+        RECORDED,
+        wrapper,
+        &all_level_params(),
+        0,
+        copy_event,
+    );
     check_written_events(events);
     let (output, _) = record_program(&program("classic.c"), CLASSIC, wrapper, &classic_params(), 1, |_| ());
     assert!(checked_rows(&output) >= 40, "{output}");

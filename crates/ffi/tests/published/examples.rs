@@ -200,10 +200,16 @@ fn list_example_shows_sessions() {
     let list_output = expect_success(&mut daemon.command(&list));
     assert!(list_output.lines().any(|line| line.ends_with(" listed")), "{list_output}");
     let session_output = expect_success(daemon.command(&list).arg("listed"));
-    assert!(session_output.contains("Name:             listed\n") && session_output.contains("listed.etl"), "{session_output}");
+    assert!(
+        session_output.contains("Name:             listed\n") && session_output.contains("listed.etl"),
+        "{session_output}"
+    );
     let unknown_output = daemon.command(&list).arg("nobody").output().unwrap();
     assert_eq!(unknown_output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&unknown_output.stderr).contains("session is not running (4201)"), "{unknown_output:?}");
+    assert!(
+        String::from_utf8_lossy(&unknown_output.stderr).contains("session is not running (4201)"),
+        "{unknown_output:?}"
+    );
     recording.stop(0, |_| ());
 }
 

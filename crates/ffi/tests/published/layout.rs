@@ -113,7 +113,11 @@ fn guids_and_session_names_have_the_values_of_windows() {
             let last = guid.data4.map(|byte| byte.to_string()).join(", ");
             let GUID { data1, data2, data3, .. } = guid;
             writeln!(source, "    {{ static const GUID expected = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID actual = {name};").unwrap();
-            writeln!(source, "    if (memcmp(&expected, &actual, sizeof expected) != 0) return {checked}; }}").unwrap();
+            writeln!(
+                source,
+                "    if (memcmp(&expected, &actual, sizeof expected) != 0) return {checked}; }}"
+            )
+            .unwrap();
         }
     }
     for (name, text) in

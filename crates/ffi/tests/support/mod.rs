@@ -224,7 +224,7 @@ impl TestDaemon {
         Controller::find_at(self.folder.path()).unwrap().expect("the daemon does not answer")
     }
 
-    /// Makes a command for a program whose providers find test_program daemon.
+    /// Makes a command for a program whose providers find this daemon.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("TRACEWEIR_RUNTIME_DIR", self.folder.path());

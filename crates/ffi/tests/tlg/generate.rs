@@ -74,11 +74,11 @@ fn format_statement(event: &EventDeclaration) -> String {
             _ => Ok(()),
         };
     }
-    event.fields.iter().for_each(|field| text = format!("{text},\n        {}", field_macro(field)));
+    event.fields.iter().for_each(|field| text = format!("{text},\n        {}", format_field_macro(field)));
     text + ");\n"
 }
 
-fn field_macro(field: &Field) -> String {
+fn format_field_macro(field: &Field) -> String {
     let tag = field.tag.map_or(String::new(), |tag| format!(", \"what it is\", {tag}"));
     let name = format!("\"{}\"{tag}", field.name);
     match &field.content {
