@@ -79,7 +79,7 @@ impl StackThreads {
     const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
-            Self::One(one) => one == thread,
+            Self::One(id) => id == thread,
             Self::Either(new, old) => new == thread || old == thread,
         }
     }

@@ -419,7 +419,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             // of a hit is the offset of its header in the block.
             let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
-                let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
+                let Some(raw) = block.get(hit..).and_then(|bytes| bytes.first_chunk()) else { break };
                 let offset = at.saturating_add(hit as u64);
                 if self.is_plausible_buffer(offset, &BufferHeader::parse(raw))? {
                     header_offset = Some(offset);
