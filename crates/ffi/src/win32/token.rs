@@ -248,7 +248,8 @@ pub unsafe extern "C" fn GetTokenInformation(
     })
 }
 
-/// Encodes a TOKEN_USER for memory at `buffer`: the address of the SID, its attributes, and the SID.
+/// Encodes a TOKEN_USER for memory at `buffer`: the address of the SID, its attributes, and the
+/// SID.
 fn encode_user(buffer: usize) -> Vec<u8> {
     let mut answer = buffer.wrapping_add(16).to_ne_bytes().to_vec();
     answer.extend_from_slice(&[0; 8]);

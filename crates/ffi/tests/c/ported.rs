@@ -161,7 +161,7 @@ ULONG use() {
     uint64_t handle = 0;
     REGHANDLE reg = 0;
     EVENT_TRACE_PROPERTIES properties = {};
-    // Without arguments, the names mean the published functions, not overloads.
+    // Without a call, the names mean the published functions, not their overloads.
     decltype(&EventRegister) pointer = EventRegister;
     ULONG(WMIAPI *start)(CONTROLTRACE_ID *, LPCSTR, PEVENT_TRACE_PROPERTIES) = &StartTraceA;
     pointer(&provider, nullptr, nullptr, &reg);

@@ -447,7 +447,7 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
     let (output, events) = record_program(&program, SHORTCUT, &[], &all_level_params(), 0, copy_event);
     assert_eq!(checked_rows(&output), 16, "{output}");
     // Refused events are missing. The published function writes the first event. On systems without
-    // the shortcut, there are no others.
+    // the shortcut, there are no other events.
     let has_shortcut = events.len() > 1;
     let payloads: Vec<&[u8]> = events.iter().map(|event| &event.payload[..]).collect();
     let number = &7_u32.to_le_bytes()[..];

@@ -34,9 +34,9 @@ int main(void) {
     EXPECT(has_shortcut, WRITE(&Event, 1, data));
     EXPECT(has_shortcut, WRITE(&Event, 0, data));
     EXPECT(has_shortcut, WRITE(&Event, 3, data));
-    /* The shortcut refuses, in this order: a level that no session enabled, too many blocks, a block
-     * without data, a block of another type, an event that is too large, and metadata that is too
-     * short. */
+    /* The shortcut refuses, in this order: a level that no session enabled, too many blocks, a
+     * block without data, a block of another type, an event that is too large, and metadata that
+     * is too short. */
     EXPECT(0, WRITE(&TooVerbose, 1, data));
     EXPECT(0, WRITE(&Event, 129, data));
     data[2].Size = 4;

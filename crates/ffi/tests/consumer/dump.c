@@ -4,8 +4,8 @@
  *   dump classic FILES              as EVENT_TRACE
  *   dump buffers FILES              as EVENT_RECORD, and the number of buffers
  *   dump window START END FILES     the events between two times
- *   dump relay BUFFERS FILE         from a stream, to which this program adds the BUFFERS buffers of
- *                                   the file
+ *   dump relay BUFFERS FILE         from a stream, to which this program adds the BUFFERS buffers
+ *                                   of the file
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Waits until a session enables the provider. Then writes ten events Boiled, each ten degrees hotter
- * than the one before and every third with soup, and one event Bell. The manifest is compiled in. */
+/* Waits until a session enables the provider. Then writes ten events Boiled, each ten degrees
+ * hotter than the one before and every third with soup, and one event Bell. The manifest is
+ * compiled in. */
 #include "kitchen.h"
 
 #include "../c/check.h"

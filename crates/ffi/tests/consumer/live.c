@@ -1,4 +1,4 @@
-/* Opens the live session that the first argument names and prints its events; the second_trace argument
+/* Opens the live session that the first argument names, and prints its events. The second argument
  * says how the trace ends:
  *   stop      the session is stopped from outside
  *   inside    the callback closes the trace at event 99

@@ -196,7 +196,7 @@ static void check_class_callbacks(void) {
     EXPECT(ERROR_SUCCESS, CloseTrace(trace));
 }
 
-/* A callback that calls the library: for its own handle, and to process another trace completely. */
+/* A callback that calls the library: for its own handle, and to process a whole other trace. */
 static void WINAPI call_library_in_callback(PEVENT_RECORD event) {
     ULONG required_bytes;
     unsigned char out[280];

@@ -297,7 +297,7 @@ typedef struct {
     ULONG (*end)(HANDLE64);
     /* The status for a wrong handle, and for 0. */
     ULONG wrong_status, zero_status;
-    /* Whether the library may return the value of a closed handle again, because it is an address. */
+    /* Whether the library may return the value of a closed handle again: it is an address. */
     BOOLEAN can_repeat;
 } KIND;
 

@@ -1,5 +1,6 @@
 /* Prints the status of a macro in the mode that TLG_HAVE_EVENT_SET_INFORMATION, the version of
- * Windows, and kernel or user mode select. STATUS is the status of the function that it calls.
+ * Windows, and kernel or user mode select. STATUS is the status of the function that the
+ * macro calls.
  *
  *   modes STATUS              TraceLoggingSetInformation
  *   modes register STATUS     TraceLoggingRegister

@@ -1,5 +1,5 @@
-/* Writes events in all places where C++ allows them: members, templates, packs, lambdas, and next to
- * structured bindings. */
+/* Writes events in all places where C++ allows them: members, templates, packs, lambdas, and next
+ * to structured bindings. */
 #include "hooks.h"
 #include <TraceLoggingProvider.h>
 

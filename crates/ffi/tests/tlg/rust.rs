@@ -1,5 +1,5 @@
 //! Events of the table that Rust programs write through a session into a file: with the macros and
-//! the builder of this project, and with the published crates whose interfaces these have.
+//! the builder of this project, and with the published crates that have the same interfaces.
 //!
 //! ```text
 //!   declarations.txt ─▶ generate_rust ─┬─ cargo ─▶ traceweir ──────────────────────────┐

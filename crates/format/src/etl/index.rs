@@ -38,7 +38,8 @@ pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
     /// Stamp of the first record. If that record has no stamp: the `first_time` of the processor's
-    /// previous buffer in the file or, for its first buffer, the stamp of the log-file header event.
+    /// previous buffer in the file or, for its first buffer, the stamp of the log-file header
+    /// event.
     pub first_time: i64,
     /// Bytes that the file holds of the buffer.
     pub size: u32,
