@@ -349,7 +349,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     }
 
     fn report_bad_size(&mut self, offset: u64) {
-        let reason = "size is impossible; the session's size or the next header shows where it ends";
+        let reason = "size is impossible; the session's size or the next header shows where the buffer ends";
         self.index.add_defect(Error::Invalid { what: "buffer header", offset, reason });
     }
 
