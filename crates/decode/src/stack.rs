@@ -79,7 +79,7 @@ impl StackThreads {
     const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
-            Self::One(one) => one == thread,
+            Self::One(id) => id == thread,
             Self::Either(new, old) => new == thread || old == thread,
         }
     }
@@ -196,8 +196,8 @@ impl<T> Default for Joiner<T> {
 
 impl<T> Joiner<T> {
     /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
-    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that `event`
-    /// holds outside of its own struct.
+    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that
+    /// `event` holds outside of its own struct.
     pub fn expect(
         &mut self,
         claim: StackClaim,

@@ -3,7 +3,7 @@
 //! ```text
 //!   fields in order ──▶ count? length? ──▶ value ──▶ Visitor
 //!                          ▲                  │
-//!                          └── values of fields that others refer to
+//!                          └── values of fields that other fields refer to
 //! ```
 //!
 //! Invariants
@@ -55,7 +55,7 @@ pub trait Visitor<'p> {
 /// Walks payloads; keeps the memory for referenced values between events.
 #[derive(Debug, Default)]
 pub struct Walker {
-    /// The values of fields that others refer to, by field index.
+    /// The values of fields that other fields refer to, by field index.
     referenced: Vec<Option<u64>>,
 }
 

@@ -129,11 +129,11 @@ pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescr
     boundary::catch_panic(0, || {
         // SAFETY: the caller passes NULL or a readable `descriptor`.
         let descriptor = unsafe { ptr::read_value(descriptor) };
-        let enabled = ProviderRef::from_raw(handle)
+        let is_enabled = ProviderRef::from_raw(handle)
             .ok()
             .zip(descriptor)
             .is_some_and(|(provider, event)| provider.event_enabled(&event));
-        u8::from(enabled)
+        u8::from(is_enabled)
     })
 }
 
@@ -266,10 +266,10 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
     data: *const DataDescriptor,
 ) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `try_straight_described` requires no more.
-    let written = unsafe {
+    let is_written = unsafe {
         provider::try_straight_described(handle, descriptor, metadata, metadata_bytes, count, data)
     };
-    u32::from(written)
+    u32::from(is_written)
 }
 
 /// Writes an event to all sessions except those whose bits are set in `filter`.

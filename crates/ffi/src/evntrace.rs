@@ -32,7 +32,7 @@ use crate::{boundary, last_error, ptr};
 
 const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
 
-/// WMIDPREQUEST: request code, context, size of the buffer, buffer.
+/// The published callback type WMIDPREQUEST: request code, context, size of the buffer, buffer.
 pub type ControlFunction = unsafe extern "C" fn(u32, *mut c_void, *mut u32, *mut c_void) -> u32;
 
 /// A callback function of a C program, with its context.
@@ -109,6 +109,8 @@ pub unsafe extern "C" fn RegisterTraceGuidsA(
     boundary::to_status(|| unsafe { register(callback, context, control, count, classes, handle) })
 }
 
+/// Registers a classic provider, and stores the handles of the registration and its classes.
+///
 /// # Safety
 ///
 /// As [`RegisterTraceGuidsW`].
@@ -152,8 +154,8 @@ unsafe fn register(
     }
 }
 
-/// Reads the GUIDs of classes; a NULL array has no classes. Returns `None` if an address of a GUID is
-/// NULL, and for more than [`MAX_CLASSES`].
+/// Reads the GUIDs of classes; a NULL array has no classes. Returns `None` if the address of a GUID
+/// is NULL, or if there are more than [`MAX_CLASSES`].
 ///
 /// # Safety
 ///
@@ -278,7 +280,7 @@ pub unsafe extern "C" fn TraceEventInstance(
         let data = block.get(size_of::<EventInstanceHeader>()..).unwrap_or_default();
         // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
         let fields = unsafe { MofFields::read(event.flags, data) };
-        let (instance, parent) = (instance_info(&instance), parent.as_ref().map(instance_info));
+        let (instance, parent) = (to_instance_info(&instance), parent.as_ref().map(to_instance_info));
         classic::trace_event_instance(
             logger,
             block,
@@ -289,7 +291,7 @@ pub unsafe extern "C" fn TraceEventInstance(
     })
 }
 
-fn instance_info(info: &EventInstanceInfo) -> InstanceInfo {
+fn to_instance_info(info: &EventInstanceInfo) -> InstanceInfo {
     InstanceInfo { class: info.reg_handle.addr() as u64, id: info.instance_id }
 }
 

@@ -135,7 +135,7 @@ fn write_event_info(
     output.write(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
 }
 
-/// Calls `body` with the bytes of a property.
+/// Calls `body` with the bytes of a property. `names` are those of [`read_names`].
 fn with_property(
     query: &EventQuery<'_>,
     names: &[(String, Option<u32>)],
@@ -159,8 +159,8 @@ fn with_property(
     }
 }
 
-/// Reads the names of a property and of the structures around it. Returns `None` for an invalid
-/// name or number of names.
+/// Reads the names of the structures around a property and of the property, each with the index of
+/// an array element, if there is one. Returns `None` for an invalid name or number of names.
 ///
 /// # Safety
 ///

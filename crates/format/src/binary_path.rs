@@ -81,7 +81,7 @@ impl BinaryPath {
         out
     }
 
-    /// Encodes the record with its header, without thread and time, padded to eight bytes.
+    /// Encodes the record with its header, padded to eight bytes. Thread id and time are 0.
     pub fn to_record(&self) -> Result<Vec<u8>> {
         let header = ClassicHeader {
             class: class::EVENT_TRACE,
@@ -112,13 +112,13 @@ impl BinaryPath {
             return Err(invalid("too many GUIDs"));
         }
         let end = GUIDS_OFFSET.saturating_add(count.saturating_mul(16));
-        let rest = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
+        let remaining = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
         let guids =
             (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
-        let (path, rest) =
-            split_text(rest, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL or too long"))?;
+        let (path, remaining) =
+            split_text(remaining, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL or too long"))?;
         let (build_id, _) =
-            split_text(rest, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL or too long"))?;
+            split_text(remaining, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL or too long"))?;
         Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
     }
 }
@@ -126,8 +126,8 @@ impl BinaryPath {
 /// Splits `bytes` into a text of at most `max_units` UTF-16 units and the bytes after its NUL.
 fn split_text(bytes: &[u8], max_units: usize) -> Option<(String, &[u8])> {
     let text = text::until_nul16(bytes);
-    let rest = bytes.get(text.len().checked_add(2)?..)?;
-    (text.len() / 2 <= max_units).then(|| (text::utf16(text), rest))
+    let remaining = bytes.get(text.len().checked_add(2)?..)?;
+    (text.len() / 2 <= max_units).then(|| (text::utf16(text), remaining))
 }
 
 #[cfg(test)]

@@ -176,6 +176,7 @@ impl<'a> Header<'a> {
     /// does not fit.
     pub fn chain(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         core::iter::from_fn(move || {
+            // The size of a filter is at offset 16 of its header.
             let size = usize::try_from(u32::from_le_bytes(*chunk(bytes, 16)?)).ok()?;
             let filter = Self::parse(bytes.get(..size)?).ok()?;
             let next = usize::try_from(filter.next).ok().filter(|next| *next >= size);
@@ -186,7 +187,7 @@ impl<'a> Header<'a> {
 }
 
 /// Appends a schematized filter to a chain, with the bit of its session. `last` is the offset of
-/// the last filter in the chain. Filters in a chain begin at multiples of eight.
+/// the last filter in the chain, and is updated. Filters in a chain begin at multiples of eight.
 pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
     let start = crate::wire::align8(chain.len());
     chain.resize(start, 0);
@@ -350,7 +351,7 @@ pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     let text: core::result::Result<String, _> = char::decode_utf16(units).collect();
     let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?;
     let names: Vec<String> =
-        text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
+        text.split(';').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect();
     if names.is_empty() {
         return Err(invalid(WHAT, "it holds no name"));
     }

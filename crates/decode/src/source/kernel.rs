@@ -18,10 +18,11 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Only schemas of [`SchemaOrigin::Kernel`] use two conventions. BINARY of natural length is the
-//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
-//! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
-//! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
+//! Two conventions apply only to schemas of [`SchemaOrigin::Kernel`]. BINARY of natural length is
+//! the last field and takes the rest of the payload. With the out type XML, the bytes are a `u32`
+//! with the text's size in bytes and an LZNT1 stream of UTF-16 text, which the formatter unpacks.
+//!
+//! `ETWTIME` marks a stamp of the session's raw clock. Only a consumer that knows this clock can
 //! show the stamp as a time.
 //!
 //! Enumerations and flags that are documented in full get a map of names; partly documented flags

@@ -32,7 +32,7 @@ pub struct PreparedSchema {
 
 impl PreparedSchema {
     /// Returns an upper limit of the bytes that [`PreparedSchema::new`] derives. Fields and events
-    /// may share the texts of a schema, but not the derived ones.
+    /// may share the texts of a schema, but derived texts are not shared.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
         /// Bytes of two allocations and the pointers to them.
         const BYTES_PER_FIELD: usize = 96;

@@ -59,8 +59,8 @@ fn encode_classic(class: Guid, opcode: u8, version: u16, payload: &[u8]) -> Vec<
     out
 }
 
-fn encode_system(hook: u16, version: u8, compact: bool) -> Vec<u8> {
-    let cpu_times = (!compact).then_some((0, 0));
+fn encode_system(hook: u16, version: u8, is_compact: bool) -> Vec<u8> {
+    let cpu_times = (!is_compact).then_some((0, 0));
     let header =
         SystemHeader { pointer_size: 8, version, hook, thread_id: 0, process_id: 0, time: 0, cpu_times };
     let mut out = Vec::new();
@@ -135,6 +135,7 @@ fn encode_info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: 
     encode_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
 
+/// Like [`encode_info`], with the number of a decoding source (0 manifest, 1 MOF).
 fn encode_info_from(
     decoding_source: u32,
     event_guid: Guid,
@@ -161,14 +162,14 @@ fn encode_info_from(
     encode_classic(class::EVENT_METADATA, in_trace::OPCODE_EVENT_INFO, 0, &b.0)
 }
 
-/// Builds an EVENT_MAP_INFO with one name.
+/// Builds an EVENT_MAP_INFO with one entry: `text` for `value`.
 fn encode_map(name: &str, value: u32, text: &str) -> Vec<u8> {
     let mut b = PatchedBytes::default();
-    let at = b.reserve_u32();
+    let name_at = b.reserve_u32();
     b.0.put_u32(1).put_u32(1).put_u32(0);
     let text_at = b.reserve_u32();
     b.0.put_u32(value);
-    b.fill_position(at);
+    b.fill_position(name_at);
     b.0.put_wide_z(name);
     b.fill_position(text_at);
     b.0.put_wide_z(text);
@@ -226,8 +227,8 @@ fn messages_need_their_format() {
     let found = decoder.find(&Record::parse(&described, 0).unwrap()).unwrap();
     assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
-    for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
-        assert_eq!(schema_field_names(&mut decoder, &other), Err(Undecoded::NoMessageFormat));
+    for undescribed in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
+        assert_eq!(schema_field_names(&mut decoder, &undescribed), Err(Undecoded::NoMessageFormat));
     }
 }
 

@@ -143,8 +143,8 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     Ok(out)
 }
 
-/// Returns the layout of a value. Binary and custom values have a 16-bit count of bytes before
-/// them, which other sources call counted binary.
+/// Returns the layout of a value. A 16-bit count of bytes precedes binary and custom values; other
+/// sources call this layout counted binary.
 fn layout_type(field: &FieldMetadata<'_>) -> Result<InType> {
     if matches!(field.arity, Arity::Custom(_)) {
         return Ok(InType::COUNTEDBINARY);
@@ -165,9 +165,9 @@ mod tests {
     use super::*;
     use crate::schema::MAX_DEPTH;
 
-    fn schema_from_builder(f: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
+    fn schema_from_builder(add_fields: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
         let mut builder = MetadataBuilder::new("event", 0);
-        f(&mut builder);
+        add_fields(&mut builder);
         build_schema(Guid::NULL, None, builder.finish().unwrap())
     }
 
@@ -253,6 +253,7 @@ mod tests {
         assert_eq!(schema.fields(), [Field::value("address", InType::COUNTEDBINARY, OutType::IPV6)]);
     }
 
+    /// Lets a closure that calls the builder return nothing.
     fn discard(_: &mut MetadataBuilder) {}
 
     #[test]

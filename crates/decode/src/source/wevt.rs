@@ -25,9 +25,9 @@
 //! at them, so MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not
 //! read.
 //!
-//! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
-//! each record spends from a budget that a sound blob does not use up
-//! (`WevtReader::spend_bytes`), and so do the fields of events.
+//! Invariants: the total that is read stays proportional to the blob, however its offsets overlap.
+//! Each record spends from a budget that a sound blob does not exceed (`WevtReader::spend_bytes`).
+//! The fields of events and the texts of maps have budgets of their own.
 //!
 //! This project defines SYMB: the message compiler puts symbols only into its C header, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
@@ -77,6 +77,15 @@ const PROVIDER_LIST_OFFSET: u32 = 12;
 /// The size of a provider's GUID and offset, in bytes.
 const PROVIDER_ENTRY_BYTES: usize = 20;
 
+/// The size of an element's type and offset, in bytes.
+const ELEMENT_ENTRY_BYTES: usize = 8;
+
+/// The size of an entry of SYMB, in bytes.
+const SYMBOL_ENTRY_BYTES: usize = 8;
+
+/// The size of an entry of PRVA, in bytes.
+const ATTRIBUTE_ENTRY_BYTES: usize = 8;
+
 /// The size of an event entry, in bytes.
 const EVENT_ENTRY_BYTES: usize = 48;
 
@@ -117,7 +126,7 @@ pub(in crate::source) fn trim_to_size(blob: &[u8]) -> Result<&[u8]> {
     Ok(header.bytes(size)?)
 }
 
-/// The state of reading a blob: the caches by offset, and the budgets.
+/// The state of reading a blob: caches, with offsets as keys, and budgets.
 struct WevtReader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
@@ -172,7 +181,7 @@ impl<'a> WevtReader<'a> {
         let (mut event_lists, mut symbols) = (Vec::new(), HashMap::new());
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(ELEMENT_ENTRY_BYTES)?;
             let mut element = self.cursor_at(offset)?;
             match element.array::<4>()? {
                 b"EVNT" => event_lists.push(offset),
@@ -202,7 +211,7 @@ impl<'a> WevtReader<'a> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (id, version, _zero, name) = (element.u16()?, element.u8()?, element.u8()?, element.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(SYMBOL_ENTRY_BYTES)?;
             symbols.insert((id, version), self.texts.read_record(name)?);
         }
         Ok(())
@@ -213,7 +222,7 @@ impl<'a> WevtReader<'a> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (kind, offset) = (element.u32()?, element.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(ATTRIBUTE_ENTRY_BYTES)?;
             if kind == PROVIDER_NAME_ATTRIBUTE {
                 return Ok(Some(self.texts.read_terminated(offset)?).filter(|t| !t.is_empty()));
             }

@@ -91,13 +91,13 @@ pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const NOTE_HEADER_BYTES: usize = 12;
     while let Some(head) = notes.first_chunk::<NOTE_HEADER_BYTES>() {
         let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
-        let (name, size, kind) = (word(0), word(4), word(8));
-        let data = NOTE_HEADER_BYTES.checked_add(name)?.checked_next_multiple_of(4)?;
-        let end = data.checked_add(size)?;
+        let (name_bytes, data_bytes, kind) = (word(0), word(4), word(8));
+        let data_at = NOTE_HEADER_BYTES.checked_add(name_bytes)?.checked_next_multiple_of(4)?;
+        let end = data_at.checked_add(data_bytes)?;
         if kind == NT_GNU_BUILD_ID as usize
-            && notes.get(NOTE_HEADER_BYTES..NOTE_HEADER_BYTES.checked_add(name)?)? == b"GNU\0"
+            && notes.get(NOTE_HEADER_BYTES..NOTE_HEADER_BYTES.checked_add(name_bytes)?)? == b"GNU\0"
         {
-            return notes.get(data..end);
+            return notes.get(data_at..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
     }

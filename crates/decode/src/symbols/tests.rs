@@ -56,8 +56,9 @@ fn rejected_identity_prevents_reading() {
 
 /// Returns copies of a program that are cut short, or damaged in their section headers.
 fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
-    all.push(bytes[..bytes.len() / 2].to_vec());
+    let mut copies: Vec<Vec<u8>> =
+        [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
+    copies.push(bytes[..bytes.len() / 2].to_vec());
     // The section headers are at the end: counts, offsets and sizes of all kinds become nonsense.
     let sections = u64::from_le_bytes(*bytes[40..].first_chunk().unwrap()) as usize;
     for (step, value) in [(24, 0xFF), (32, 0x7F), (24, 0), (40, 1), (4, 0xFF)] {
@@ -65,9 +66,9 @@ fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
         for at in (sections..bad.len().saturating_sub(64)).step_by(64) {
             bad[at + step..at + step + 4].fill(value);
         }
-        all.push(bad);
+        copies.push(bad);
     }
-    all
+    copies
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn shared_range_list_ends_reading_early() {
     let start = Instant::now();
     let mut hostile = Dwarf::new(build_shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
     let _ = hostile.find(18);
-    assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(40), "took {:?}", start.elapsed());
 }
 
 #[test]

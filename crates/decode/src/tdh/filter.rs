@@ -41,18 +41,18 @@ pub struct PayloadFilter {
 }
 
 impl PayloadFilter {
-    /// Builds the filter of an event from predicates on its fields. With `any`, one matching
-    /// predicate is enough.
+    /// Builds the filter of an event from predicates on its fields. With `is_any_enough`, an event
+    /// passes if one predicate matches; otherwise all must match.
     pub fn new(
         provider: Guid,
         event: &EventSchema,
-        any: bool,
+        is_any_enough: bool,
         predicates: &[FieldPredicate],
     ) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
             return Err(Refusal::Invalid("a filter must have one to eight predicates"));
         }
-        let mut layout = FilterLayout::new(event, any);
+        let mut layout = FilterLayout::new(event, is_any_enough);
         for predicate in predicates {
             let field = layout
                 .find(&predicate.field)
@@ -65,8 +65,8 @@ impl PayloadFilter {
     }
 }
 
-/// Encodes several filters of one provider as one blob. Each filter with `true` must match; of the
-/// others, if there are any, at least one must match.
+/// Encodes several filters of one provider as one blob. Each filter that is paired with `true` must
+/// match; of the other filters, if there are any, at least one must match.
 pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
     let has_same_provider =
@@ -74,13 +74,15 @@ pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, b
     if !has_same_provider {
         return Err(Refusal::Invalid("all filters of one blob must have the same provider"));
     }
-    encode_filters(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
+    encode_filters(
+        &filters.iter().map(|(filter, is_required)| (&filter.event, *is_required)).collect::<Vec<_>>(),
+    )
 }
 
 fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
     let mut builder = Builder::new();
-    for (event, required) in filters {
-        builder.add(event, *required).map_err(refuse_filter)?;
+    for (event, is_required) in filters {
+        builder.add(event, *is_required).map_err(refuse_filter)?;
     }
     builder.finish().map_err(refuse_filter)
 }

@@ -39,12 +39,12 @@ const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Reads the installed manifests: those in the given folders, or else in the default ones. Skips
-/// files that are unreadable or not manifests.
+/// Reads the installed manifests: those in `folders`, or else in the default folders. Skips files
+/// that are unreadable or not manifests.
 pub fn read_installed_manifests(folders: Option<Vec<PathBuf>>) -> impl Iterator<Item = Vec<ProviderSchemas>> {
     let folders = folders.unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
-    let files = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
-    files.flat_map(|all| all.take(MAX_FILES)).filter_map(|file| {
+    let listings = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
+    listings.flat_map(|files| files.take(MAX_FILES)).filter_map(|file| {
         let bytes = read_bounded_file(&file.ok()?.path()).ok()?;
         read_manifest(&bytes).ok()
     })
@@ -145,7 +145,7 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(other, _)| matches!(other, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
+                .any(|(origin, _)| matches!(origin, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
@@ -285,15 +285,16 @@ impl Library {
         })
     }
 
-    /// Builds a payload filter for an event in a manifest.
+    /// Builds a payload filter for an event in a manifest; see [`PayloadFilter::new`].
     pub fn payload_filter(
         &mut self,
         provider: Guid,
         descriptor: &EventDescriptor,
-        any: bool,
+        is_any_enough: bool,
         predicates: &[FieldPredicate],
     ) -> Answer<PayloadFilter> {
-        PayloadFilter::new(provider, self.find_manifest_event(provider, descriptor)?, any, predicates)
+        let event = self.find_manifest_event(provider, descriptor)?;
+        PayloadFilter::new(provider, event, is_any_enough, predicates)
     }
 }
 

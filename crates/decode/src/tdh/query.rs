@@ -99,6 +99,7 @@ impl Hasher for SchemaIdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio, which spreads consecutive numbers.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 

@@ -25,7 +25,7 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
     let mut filters = Vec::new();
     for index in 0..count {
         let descriptor = (!at.is_null()).then(|| at.wrapping_add(index));
-        // SAFETY: the caller passes NULL or a readable `descriptor`.
+        // SAFETY: `at` is not NULL, so the caller guarantees `count` readable descriptors there.
         let descriptor = descriptor
             .and_then(|descriptor| unsafe { ptr::read_value(descriptor) })
             .ok_or(Status::ERROR_INVALID_PARAMETER)?;

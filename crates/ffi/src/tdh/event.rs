@@ -96,6 +96,9 @@ pub(super) unsafe fn read_query<'p>(
 }
 
 impl EventQuery<'_> {
+    /// Sets the options that the contexts contain. Returns `None` for an invalid context or two of
+    /// one type.
+    ///
     /// # Safety
     ///
     /// As [`read_query`].
@@ -111,7 +114,8 @@ impl EventQuery<'_> {
             match context.parameter_type {
                 CONTEXT_GMT => self.is_gmt = context.parameter_value != 0,
                 CONTEXT_POINTER_SIZE => self.pointer_size = check_pointer_size(context.parameter_value)?,
-                // SAFETY: the caller passes NULL or a text with a terminator as `context.parameter_value`.
+                // SAFETY: the caller guarantees that the value is 0 or the address of a text with a
+                // terminator.
                 kind => self.paths.push((kind, unsafe { text_at(context.parameter_value) }?)),
             }
         }

@@ -32,7 +32,7 @@ const MAX_COMBINED_FILTERS: usize = 1024;
 pub unsafe extern "C" fn TdhCreatePayloadFilter(
     provider: *const Guid,
     descriptor: *const EventDescriptor,
-    any: u8,
+    match_any: u8,
     count: u32,
     predicates: *const PayloadFilterPredicate,
     filter: *mut *mut c_void,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
         else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let created = lock_library().payload_filter(provider, &descriptor, any != 0, &predicates);
+        let created = lock_library().payload_filter(provider, &descriptor, match_any != 0, &predicates);
         match created.map_err(|refusal| refusal.status()).and_then(|created| FILTERS.add(created)) {
             Ok(handle) => {
                 // SAFETY: the caller passes NULL or a writable `filter`.
@@ -59,6 +59,8 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
     })
 }
 
+/// Copies predicates. Returns `None` for an invalid text or number of predicates.
+///
 /// # Safety
 ///
 /// As [`TdhCreatePayloadFilter`].

@@ -17,7 +17,7 @@ use crate::types::tdh::{
 use crate::{boundary, ptr};
 
 /// The most characters in the path of a manifest.
-const MAX_PATH: usize = 260;
+const MAX_PATH_CHARS: usize = 260;
 
 /// Lists all known providers; [`Library::provider_list`].
 ///
@@ -46,16 +46,16 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
     source: u32,
     buffer: *mut ProviderEnumerationInfo,
     size: u32,
-    needed: *mut u32,
+    required_size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        if needed.is_null() {
+        if required_size.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: the caller passes NULL or a writable `needed`.
-        unsafe { ptr::store(needed, size) };
-        // SAFETY: `needed` holds the size of the buffer here, and receives the required size.
-        let Some(output) = (unsafe { OutputBuffer::new(buffer, needed) }) else {
+        // SAFETY: the caller passes NULL or a writable `required_size`.
+        unsafe { ptr::store(required_size, size) };
+        // SAFETY: `required_size` holds the size of the buffer here, and receives the required size.
+        let Some(output) = (unsafe { OutputBuffer::new(buffer, required_size) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let list = lock_library().provider_list(Some(source));
@@ -225,7 +225,7 @@ fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
 unsafe fn with_path(path: *const u16, body: impl FnOnce(&mut Library, PathBuf) -> Answer<()>) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller passes NULL or a text with a terminator as `path`.
-        match unsafe { read_utf16(path, MAX_PATH) }.filter(|path| !path.is_empty()) {
+        match unsafe { read_utf16(path, MAX_PATH_CHARS) }.filter(|path| !path.is_empty()) {
             Some(path) => body(&mut lock_library(), path.into()).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,
         }
@@ -287,6 +287,8 @@ pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: 
     unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::memory(bytes))) }
 }
 
+/// Calls `body` with the [`Library`] and bytes.
+///
 /// # Safety
 ///
 /// `data` is NULL, or has `size` bytes.

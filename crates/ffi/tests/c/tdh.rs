@@ -1,5 +1,5 @@
 //! tdh.h in a C program: the program prints the events of the fixtures, and its output must match
-//! the decoder. Also the layouts of structures, and a table of calls with their status.
+//! the decoder. Other tests check the layouts of structures and the statuses of a table of calls.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -131,20 +131,21 @@ enum Expected {
     Message,
 }
 
-fn expected_fields(schema: &Schema, found: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
+fn expected_fields(schema: &Schema, schema_match: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
     let mut lines = FieldLines::default();
-    let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
+    let walked = Walker::default().walk(schema, schema_match.payload, pointer_size, &mut lines);
     if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Truncated(lines.out) }
 }
 
-/// Returns whether a line is about something that the decoder does not show as a field: a
-/// character, or a description before the payload.
+/// Returns whether a line shows something that is not a field for the decoder: one character of a
+/// text, or metadata before the payload.
 fn is_not_a_field(line: &str) -> bool {
     let metadata_names = ["  ProviderMetadata=0x", "  EventMetadata=0x"];
     line.ends_with("(one of a text)") || metadata_names.iter().any(|name| line.starts_with(name))
 }
 
 /// Prints a trace with the C program, and compares each event with the result of the decoder.
+/// Returns the number of compared events.
 fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -> usize {
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut decoder = Decoder::new();
@@ -273,7 +274,7 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     {
         set_mode(path, mode);
     }
-    // The user nobody may run this test, too.
+    // This test may itself run as the user nobody.
     let is_nobody = std::fs::metadata(&program).unwrap().uid() == NOBODY;
     if is_nobody || chown(&program, Some(NOBODY), None).is_err() {
         return skip("root", "giving a program to another user takes root");
@@ -317,8 +318,8 @@ fn sanitizers_report_no_error_in_decoding_programs() {
 #[test]
 fn c_and_rust_agree_on_the_structures_of_tdh() {
     let mut source = String::from(
-        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
-         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
+        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(row) static_assert(row, #row)\n\
+         #else\n#define CHECK(row) _Static_assert(row, #row)\n#endif\n",
     );
     macro_rules! structure {
         ($c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {

@@ -1,5 +1,5 @@
-//! The programs under sanitizers and valgrind, and what the compiler makes of the macros: constants
-//! in read-only data, and no code that runs before `main`.
+//! The programs under sanitizers and valgrind, and the objects that compilers make from the macros:
+//! they have constants in read-only data, and no code that runs before `main`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,7 +122,7 @@ fn provider_can_be_declared_in_other_sources() {
             TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"n\"));\n    hook_print();\n}\n";
     let (define, declare) =
         (folder.write_source("define.c", define), folder.write_source("declare.c", declare));
-    // In any combination of languages.
+    // The two sources may be in different languages.
     for (first, second) in
         compilers().into_iter().flat_map(|first| compilers().into_iter().map(move |second| (first, second)))
     {

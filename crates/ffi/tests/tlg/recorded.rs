@@ -58,11 +58,12 @@ impl<'p> Visitor<'p> for FieldText {
 }
 
 fn decode_event(decoder: &mut Decoder, record: &Record<'_>) -> Result<(String, String), String> {
-    let found = decoder.find(record).map_err(|error| format!("{error:?}"))?;
-    let schema = &found.prepared.schema;
+    let schema_match = decoder.find(record).map_err(|error| format!("{error:?}"))?;
+    let schema = &schema_match.prepared.schema;
     let mut shown = FieldText::default();
-    let remaining_bytes =
-        Walker::default().walk(schema, found.payload, 8, &mut shown).map_err(|error| format!("{error:?}"))?;
+    let remaining_bytes = Walker::default()
+        .walk(schema, schema_match.payload, 8, &mut shown)
+        .map_err(|error| format!("{error:?}"))?;
     if !remaining_bytes.is_empty() {
         return Err(format!("{} bytes are left", remaining_bytes.len()));
     }

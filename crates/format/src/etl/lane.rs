@@ -41,10 +41,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Scans a loaded buffer once and returns the defect that ends its records, if there is one. A
-    /// lane without records is already at its end.
+    /// Opens a loaded buffer and scans it once. Also returns the defect that ends its records, if
+    /// there is one. A lane without records is already at its end.
     pub(super) fn open(
-        (buffer, cpu): (usize, u16),
+        buffer: usize,
+        cpu: u16,
         loaded: Loaded,
         inherited: i64,
         has_short_instance_headers: bool,
@@ -103,7 +104,7 @@ impl Lane {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.current?, self.cpu, self.time))
     }
 
-    /// Moves to the next record; false at the end of the buffer.
+    /// Moves to the next record. Returns false at the end of the buffer.
     #[inline]
     pub(super) fn step(&mut self) -> bool {
         let Some(record) = self.current else { return false };
@@ -122,8 +123,8 @@ impl Lane {
     }
 
     /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
-    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing
-    /// changes, and the caller uses [`Lane::step`].
+    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise
+    /// changes nothing and returns false; the caller then uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
         let Some(record) = self.current else { return false };

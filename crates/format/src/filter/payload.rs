@@ -42,6 +42,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"EPF1");
 const VERSION: u16 = 1;
 /// The most fields, up to and including the last one that a predicate uses.
 pub const MAX_FIELDS: usize = 128;
+/// Bytes of a blob before its filters, of a filter before its fields, and of a predicate before its
+/// operand.
 const HEAD_BYTES: usize = 8;
 
 const ANY_FLAG: u8 = 1;

@@ -98,7 +98,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
 
 #[test]
 fn call_rejects_excess_repeated_and_misplaced_filters() {
-    let provider_filters = |n: u32| (1..=n).map(|kind| (kind, vec![])).collect::<Vec<_>>();
+    let provider_filters = |count: u32| (1..=count).map(|kind| (kind, vec![])).collect::<Vec<_>>();
     assert_eq!(check_filters(&provider_filters(13)), Ok(()));
     assert!(check_filters(&provider_filters(14)).is_err());
     assert!(check_filters(&[(7, vec![]), (8, vec![]), (7, vec![])]).is_err());
@@ -107,12 +107,12 @@ fn call_rejects_excess_repeated_and_misplaced_filters() {
         Ok(()),
         "filters of type NONE are counted"
     );
-    for (kind, right) in [(EVENT_FILTER_TYPE_SYSTEM_FLAGS, 4), (EVENT_FILTER_TYPE_TRACEHANDLE, 8)] {
-        assert!(check_filters(&[(kind, vec![0; right])]).is_err());
+    for (kind, valid_size) in [(EVENT_FILTER_TYPE_SYSTEM_FLAGS, 4), (EVENT_FILTER_TYPE_TRACEHANDLE, 8)] {
+        assert!(check_filters(&[(kind, vec![0; valid_size])]).is_err());
         for size in 0..12 {
             let data = vec![0; size];
-            let checked = check_all([(kind, &data[..])].into_iter(), &SYSTEM_TRACE_CONTROL, false);
-            assert_eq!(checked.is_ok(), size == right, "{kind:#x} {size}");
+            let result = check_all([(kind, &data[..])].into_iter(), &SYSTEM_TRACE_CONTROL, false);
+            assert_eq!(result.is_ok(), size == valid_size, "{kind:#x} of {size} bytes");
         }
     }
     let payload = payload::tests::sample_filter();
@@ -123,8 +123,8 @@ fn call_rejects_excess_repeated_and_misplaced_filters() {
         (EVENT_FILTER_TYPE_STACKWALK, id_filter(1, &[1]), true),
         (EVENT_FILTER_TYPE_PID, vec![0; 4], true),
     ] {
-        let checked = check_all([(kind, &data[..])].into_iter(), &PROVIDER, true);
-        assert_eq!(checked.is_ok(), allowed, "{kind:#x} of a group");
+        let result = check_all([(kind, &data[..])].into_iter(), &PROVIDER, true);
+        assert_eq!(result.is_ok(), allowed, "{kind:#x} of a group");
     }
 }
 
@@ -163,9 +163,10 @@ fn chain_returns_each_filter_with_its_session() {
         filter[20] = 200;
         append_to_chain(&mut chain, &mut last, &filter, 1 << index);
     }
-    let filters: Vec<_> = Header::chain(&chain).map(|h| (h.id, h.instance, h.data.len())).collect();
+    let filters: Vec<_> =
+        Header::chain(&chain).map(|header| (header.id, header.instance, header.data.len())).collect();
     assert_eq!(filters, [(0, 1, 3), (1, 2, 0), (2, 4, 1000), (3, 8, 8)]);
-    let next_offsets: Vec<u32> = Header::chain(&chain).map(|h| h.next).collect();
+    let next_offsets: Vec<u32> = Header::chain(&chain).map(|header| header.next).collect();
     assert_eq!(next_offsets, [32, 24, 1024, 0]);
     assert_eq!(Header::chain(&chain[..50]).count(), 1, "a truncated chain does not end early");
     assert_eq!(Header::chain(&[]).count(), 0);

@@ -29,6 +29,7 @@ fn put_text(b: &mut PatchedBytes, hole: usize, text: &str) {
     }
 }
 
+/// Encodes a TRACE_EVENT_INFO with `top` top-level properties.
 fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
     let d = EventDescriptor { id: 12, version: 1, channel: 16, level: 4, opcode: 1, task: 3, keyword };
     let mut b = PatchedBytes::default();
@@ -37,10 +38,10 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
     // The last number holds the tags (5) and the template flags (1).
     b.0.put_u32(rows.len() as u32).put_u32(top).put_u32(0x50 | 1);
     let mut pending = Vec::new();
-    for &(flags, [a, c], map, count, length, tags, name) in rows {
+    for &(flags, [input, output], map, count, length, tags, name) in rows {
         b.0.put_u32(flags);
         pending.push((b.reserve_u32(), name));
-        b.0.put_u16(a).put_u16(c);
+        b.0.put_u16(input).put_u16(output);
         pending.push((b.reserve_u32(), map));
         b.0.put_u16(count).put_u16(length).put_u32(tags);
     }
@@ -69,6 +70,7 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
     b.0
 }
 
+/// Encodes a provider GUID and an EVENT_MAP_INFO.
 fn encode_map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     let name = b.reserve_u32();

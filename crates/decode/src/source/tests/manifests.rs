@@ -87,6 +87,7 @@ fn invalid_chunks_are_ignored() {
     let mut decoder = Decoder::new();
     let xml = manifest_xml(&[(1, 0, "a")]);
     let sound = encode_chunk(PROVIDER, 1, 0, &xml);
+    // Offsets of the format, the magic byte, the number of chunks and the chunk's number.
     for (at, value) in [(0x50, 2), (0x53, 0), (0x54, 0), (0x56, 9)] {
         let mut bad = sound.clone();
         bad[at] = value;

@@ -16,8 +16,8 @@
 //! channel keeps its name, which is a path such as `Provider/Operational`, because its message
 //! leaves the provider out.
 //!
-//! Events refer to entries by offset. If there is no entry at the offset, the one of equal value is
-//! used, except for keywords.
+//! Events refer to entries by offset. If there is no entry at the offset, the entry with the value
+//! in the event's descriptor is used, except for keywords.
 //!
 //! Source: Observed on the CLR's event resources; CHAN from public descriptions.
 

@@ -220,7 +220,7 @@ impl PatchedBlob {
         Ok(())
     }
 
-    /// Pads to a multiple of 4, where every structure begins.
+    /// Pads to a multiple of 4 bytes, because every structure begins at one.
     fn pad_to_4(&mut self) {
         let padded = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(padded, 0);

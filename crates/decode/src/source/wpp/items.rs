@@ -227,8 +227,8 @@ mod tests {
         let first = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         let again = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         assert!(Arc::ptr_eq(&first, &again));
-        let many = ",".repeat(MAX_NAMES);
-        assert_eq!(lists.find_or_add("ItemListLong", InType::UINT32, &format!("x{many}")), None);
+        let too_many_names = format!("x{}", ",".repeat(MAX_NAMES));
+        assert_eq!(lists.find_or_add("ItemListLong", InType::UINT32, &too_many_names), None);
     }
 
     #[test]

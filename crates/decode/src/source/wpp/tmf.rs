@@ -97,6 +97,7 @@ pub(super) struct TmfParser {
     draft: Option<DraftMessage>,
     context: LineContext,
     line_number: usize,
+    /// The size of all message texts so far.
     text_bytes: usize,
     /// The function of messages that do not name one.
     pub(super) function: Option<Arc<str>>,
@@ -258,8 +259,7 @@ impl TmfParser {
 
     fn continue_text(&mut self, mut head: String, lines: usize, line: &str) -> Result<()> {
         let trimmed = line.trim();
-        // A text cannot extend past the start of its block or of another message: there the quote
-        // is missing.
+        // A text that reaches the start of its block or of another message has no closing quote.
         if trimmed == "{" || trimmed.starts_with("#typev ") {
             self.warn("the message text does not end");
             self.context = if trimmed == "{" { LineContext::Block } else { LineContext::Outside };

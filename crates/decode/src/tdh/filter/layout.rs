@@ -81,11 +81,11 @@ pub struct FilterLayout<'s> {
 }
 
 impl<'s> FilterLayout<'s> {
-    /// Describes the fields of an event. With `any`, one matching predicate is enough.
+    /// Describes the fields of an event. With `is_any_enough`, one matching predicate is enough.
     #[must_use]
-    pub fn new(event: &'s EventSchema, any: bool) -> Self {
+    pub fn new(event: &'s EventSchema, is_any_enough: bool) -> Self {
         let descriptor = &event.descriptor;
-        let filter = payload::Event::new(descriptor.id, descriptor.version, any);
+        let filter = payload::Event::new(descriptor.id, descriptor.version, is_any_enough);
         let mut layout = Self { event: filter, schema: &event.schema, fields: Vec::new(), end: None };
         layout.describe_fields(0, event.schema.top(), "");
         layout
@@ -138,7 +138,7 @@ impl<'s> FilterLayout<'s> {
             }
             InType::COUNTEDSTRING | InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Shape::Counted,
             InType::SID => Shape::Sid,
-            other => Shape::Fixed(u16::try_from(other.size(POINTER_SIZE)?).ok()?),
+            fixed => Shape::Fixed(u16::try_from(fixed.size(POINTER_SIZE)?).ok()?),
         };
         let count = match field.count {
             Count::One => payload::Count::Fixed(1),

@@ -75,10 +75,11 @@ fn header_event_shows_names_instead_of_pointers() {
             }
         }
         // The event ends with the session's name, so the file's name is unknown.
-        let all = header_payload("s", "f", pointer_size);
-        let cut = &all[..all.len() - 4];
-        assert_eq!(field_text(&schema, cut, pointer_size, "LoggerName"), (InType::UNICODESTRING, "s".into()));
-        assert_eq!(field_text(&schema, cut, pointer_size, "LogFileName"), (InType::POINTER, "0x6".into()));
+        let payload = header_payload("s", "f", pointer_size);
+        let truncated = &payload[..payload.len() - 4];
+        let text_of = |name| field_text(&schema, truncated, pointer_size, name);
+        assert_eq!(text_of("LoggerName"), (InType::UNICODESTRING, "s".into()));
+        assert_eq!(text_of("LogFileName"), (InType::POINTER, "0x6".into()));
     }
 }
 

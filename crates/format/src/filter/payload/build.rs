@@ -44,7 +44,7 @@ impl Event {
     }
 
     /// Adds the next field of the payload. Returns its index. Predicates refer to the field
-    /// by this index, and so do fields whose length or count it holds.
+    /// by this index, and so do later fields whose length or count is the value of the field.
     pub fn field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
         if index >= MAX_FIELDS || !field.refers_only_before(index) {

@@ -66,17 +66,17 @@ fn every_field_and_type_round_trips() {
 fn invalid_predicates_are_rejected() {
     let mut event = Event::new(1, 0, false);
     let field = event.field(Field::one(Shape::Fixed(1))).unwrap();
-    let (i8, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
+    let (signed_byte, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
     for (kind, operator, operand) in [
-        (i8, Operator::EQ, Operand::Number(128)),
-        (i8, Operator::EQ, Operand::Number(-129)),
-        (i8, Operator::EQ, Operand::Range(1, 2)),
-        (i8, Operator::BETWEEN, Operand::Number(1)),
-        (i8, Operator::MODULO, Operand::Number(0)),
-        (i8, Operator::CONTAINS, Operand::Text("1")),
-        (i8, Operator::EQ, Operand::Text("1")),
-        (i8, Operator(9), Operand::Number(1)),
-        (i8, Operator::INVALID, Operand::Number(1)),
+        (signed_byte, Operator::EQ, Operand::Number(128)),
+        (signed_byte, Operator::EQ, Operand::Number(-129)),
+        (signed_byte, Operator::EQ, Operand::Range(1, 2)),
+        (signed_byte, Operator::BETWEEN, Operand::Number(1)),
+        (signed_byte, Operator::MODULO, Operand::Number(0)),
+        (signed_byte, Operator::CONTAINS, Operand::Text("1")),
+        (signed_byte, Operator::EQ, Operand::Text("1")),
+        (signed_byte, Operator(9), Operand::Number(1)),
+        (signed_byte, Operator::INVALID, Operand::Number(1)),
         (Type::Guid, Operator::EQ, guid),
         (Type::Ansi, Operator::EQ, Operand::Text("a")),
         (Type::Ansi, Operator::IS, guid),
@@ -86,14 +86,17 @@ fn invalid_predicates_are_rejected() {
             "{kind:?} {operator:?} {operand:?}"
         );
     }
-    assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "accepted a missing field");
+    assert!(
+        event.predicate(1, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
+        "accepted a missing field"
+    );
     assert!(Builder::new().add(&event, false).is_err(), "accepted an event without predicate");
     assert!(Builder::new().finish().is_err(), "accepted a blob without event");
     for n in [-128, 127, 0, -1, 5, 6, 7, 8] {
-        event.predicate(field, i8, Operator::EQ, Operand::Number(n)).unwrap();
+        event.predicate(field, signed_byte, Operator::EQ, Operand::Number(n)).unwrap();
     }
     assert!(
-        event.predicate(field, i8, Operator::EQ, Operand::Number(1)).is_err(),
+        event.predicate(field, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
         "accepted a ninth predicate"
     );
     assert!(
@@ -106,17 +109,19 @@ fn invalid_predicates_are_rejected() {
     );
     assert!(event.field(Field::one(Shape::Length { field: 0, unit: 0 })).is_err());
     let largest = i128::from(u64::MAX);
-    let u64 = Type::Integer { bytes: 8, signed: false };
+    let unsigned_word = Type::Integer { bytes: 8, signed: false };
     let mut event = Event::new(1, 0, false);
     event.field(Field::one(Shape::Fixed(8))).unwrap();
-    event.predicate(0, u64, Operator::LE, Operand::Number(largest)).unwrap();
-    assert!(event.predicate(0, u64, Operator::LE, Operand::Number(largest + 1)).is_err());
+    event.predicate(0, unsigned_word, Operator::LE, Operand::Number(largest)).unwrap();
+    assert!(event.predicate(0, unsigned_word, Operator::LE, Operand::Number(largest + 1)).is_err());
 }
 
 #[test]
 fn blob_is_limited_to_4096_bytes() {
     let mut event = Event::new(1, 0, false);
     event.field(Field::one(Shape::AnsiZ)).unwrap();
+    // The text fills the blob except for the start of the blob (8), the start and the field of the
+    // filter (16), the start of the predicate (8), and the length of the text (2).
     let text = String::from_utf8(vec![b'x'; 4096 - 8 - 16 - 8 - 2]).unwrap();
     event.predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
     let mut blob = Builder::new();

@@ -177,7 +177,9 @@ fn fill_size_after(blob: &mut PatchedBlob, hole: usize) -> Result<()> {
 }
 
 fn write_xml_name(blob: &mut PatchedBlob, name: &str) {
-    let hash = name.encode_utf16().fold(0_u32, |h, unit| h.wrapping_mul(65599).wrapping_add(unit.into()));
+    // The hash that BinXML defines for names.
+    let hash =
+        name.encode_utf16().fold(0_u32, |hash, unit| hash.wrapping_mul(65599).wrapping_add(unit.into()));
     let [low, high, ..] = hash.to_le_bytes();
     let length = u16::try_from(name.encode_utf16().count()).unwrap_or(u16::MAX);
     blob.bytes.put(&[low, high]).put_u16(length).put_wide_z(name);
