@@ -23,13 +23,12 @@ use tracing_subscriber::layer::SubscriberExt;
 define_provider!(PORTABLE, "Example.Portable");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let id = Guid::from_u128(0x5f1a_31a6_7d0d_4d5c_9c3e_2f6a_0b9d_4e11);
+    let (id, related) = (Guid::from_u128(0x5f1a), Guid::from_u128(0x5f1b));
     activity::set(id);
 
     // 1. Macros, with metadata that is known at compile time.
     // SAFETY: the provider is a static of the program, which is never unloaded.
     let status = unsafe { PORTABLE.register() };
-    let related = Guid::from_u128(id.to_u128() + 1);
     write_event!(PORTABLE, "Macro", level(Warning), keyword(0x2), str8("text", "mauve"), u32("number", &7));
     write_event!(PORTABLE, "Transfer", related_id(&related), bool32("yes", &1));
     println!("macros: status {status}, enabled {}", PORTABLE.enabled(Level::Warning, 0x2));
