@@ -4,7 +4,8 @@
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
-use traceweir_transport::ring::Block;
+pub use traceweir_transport::ring::Block;
+pub(crate) use traceweir_transport::ring::Blocks;
 
 /// Maximum number of blocks of one event.
 pub const MAX_BLOCKS: usize = 128;

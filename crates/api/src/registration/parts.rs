@@ -5,7 +5,8 @@ use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging;
 
-use super::{EnableCallback, guid_from_words};
+use super::guid_from_words;
+use crate::enable_notice::EnableCallback;
 use crate::event::item_head;
 
 /// The traits of a provider, as every event carries them.

@@ -21,12 +21,11 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::ring::Blocks;
 
 use super::types::Level;
 use super::values::Id;
 use crate::client;
-use crate::event::CallerEvent;
+use crate::event::{Blocks, CallerEvent};
 use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
 use crate::write;
 
