@@ -122,7 +122,7 @@ impl ValueBuilder<'_> {
         add: &mut dyn FnMut(usize, Option<String>, String, Vec<u8>),
     ) {
         for (index, field) in (first..).zip(fields) {
-            if field.referenced {
+            if field.is_referenced {
                 let n = self.referenced_size(index as u16);
                 let FieldKind::Value { input, .. } = field.kind else {
                     panic!("a size field is not a number")

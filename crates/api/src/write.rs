@@ -130,11 +130,13 @@ pub(crate) fn write_described(
     payload: Blocks<'_>,
 ) -> Result<(), WriteError> {
     if slot.only_filter_cell().is_some() {
-        let event =
-            CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, payload.all()) };
+        let event = CallerEvent {
+            metadata: Some(metadata),
+            ..CallerEvent::from_blocks(descriptor, payload.as_slice())
+        };
         return write(slot, &event);
     }
-    deliver_described(slot, descriptor, metadata, payload.all(), payload.bytes())
+    deliver_described(slot, descriptor, metadata, payload.as_slice(), payload.bytes())
 }
 
 #[inline(never)]

@@ -20,7 +20,7 @@ mod lifetimes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
@@ -153,7 +153,7 @@ impl<'p> Visitor<'p> for ImageFields {
             ("ProcessId", _) => self.pid = u32::try_from(to_number()).unwrap_or(0),
             ("Age", _) => self.age = u32::try_from(to_number()).unwrap_or(0),
             ("GuidSig", Value::Guid(guid)) => self.signature = guid,
-            ("FileName" | "PdbFileName", _) => text(field, &value, Style::default(), &mut self.name),
+            ("FileName" | "PdbFileName", _) => push_text(field, &value, Style::default(), &mut self.name),
             _ => {}
         }
     }
@@ -261,16 +261,16 @@ impl LoadedImages {
     /// Interns a path; `None` if the limit is reached.
     fn intern_path(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH_BYTES)).unwrap_or_default());
-        if let Some(path) = self.paths.get(&*text) {
+        if let Some(path) = self.paths.get(&*push_text) {
             return Some(Arc::clone(path));
         }
-        self.path_bytes = self.path_bytes.saturating_add(text.len());
+        self.path_bytes = self.path_bytes.saturating_add(push_text.len());
         if self.path_bytes > MAX_TOTAL_PATH_BYTES {
             return None;
         }
-        let text: Arc<str> = text.into();
-        self.paths.insert(Arc::clone(&text));
-        Some(text)
+        let text: Arc<str> = push_text.into();
+        self.paths.insert(Arc::clone(&push_text));
+        Some(push_text)
     }
 
     /// Returns the name of the image at an address of a process or the kernel, and the offset in

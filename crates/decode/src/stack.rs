@@ -38,7 +38,7 @@ use traceweir_format::wire::u32_at;
 
 /// The time that an event waits for its stack, in units of 100 ns. In the traces examined, no stack
 /// came later than a tenth of this time.
-pub const WINDOW: i64 = 2 * UNITS_PER_SECOND;
+pub const WINDOW_100NS: i64 = 2 * UNITS_PER_SECOND;
 /// The most events that wait for their stacks.
 const MAX_WAITING_EVENTS: usize = 1 << 17;
 /// The most bytes that waiting events hold.
@@ -218,7 +218,7 @@ impl<T> Joiner<T> {
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
-    pub fn pass(&mut self, claim: StackClaim, event: T, bytes: usize) {
+    pub fn add_without_stack(&mut self, claim: StackClaim, event: T, bytes: usize) {
         self.push_event(claim, Joined { event, stack: Stack::default() }, bytes, true);
     }
 
@@ -288,7 +288,7 @@ impl<T> Joiner<T> {
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
         let is_due = self.has_ended
-            || self.now.saturating_sub(oldest.claim.wall) > WINDOW
+            || self.now.saturating_sub(oldest.claim.wall) > WINDOW_100NS
             || self.waiting.len() > MAX_WAITING_EVENTS
             || self.bytes > MAX_WAITING_BYTES;
         if !is_due {

@@ -234,7 +234,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
         match (&field.kind, field.count) {
             (FieldKind::Value { input, output, .. }, Count::One) => {
                 let value = self.read_value(field, *input, *output)?;
-                if field.referenced
+                if field.is_referenced
                     && let Some(slot) = self.referenced.get_mut(index)
                 {
                     *slot = value.as_u64();

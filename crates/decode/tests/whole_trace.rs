@@ -1,7 +1,7 @@
 //! A trace from writer to JSON: records of several families, schemas before and after the events
 //! they describe.
 
-use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::format::{Style, push_json, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -56,8 +56,8 @@ impl JsonObject<'_> {
 impl<'p> Visitor<'p> for JsonObject<'_> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         self.push_key(index);
-        json(field, &value, Style::default(), &mut self.out);
-        text(field, &value, Style::default(), &mut Vec::new());
+        push_json(field, &value, Style::default(), &mut self.out);
+        push_text(field, &value, Style::default(), &mut Vec::new());
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
         self.open_bracket(index, b'[');

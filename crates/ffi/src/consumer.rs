@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ProcessTrace(
             return Status::ERROR_BAD_LENGTH;
         }
         // SAFETY: the caller guarantees that `handles` is NULL or valid.
-        let Some(handles) = (unsafe { ptr::array(handles, count as usize) }) else {
+        let Some(handles) = (unsafe { ptr::read_array(handles, count as usize) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         // Copied: a callback may change the array.

@@ -308,7 +308,7 @@ fn refuse_null(logger: u64) -> Result<(), TraceError> {
 /// `header` is not NULL, and `size` bytes, at least `min_bytes`, can be read there.
 unsafe fn header_and_data<'a>(header: *const u8, size: u16, min_bytes: usize) -> &'a [u8] {
     // SAFETY: the caller guarantees that this many bytes can be read at `header`.
-    unsafe { ptr::array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
+    unsafe { ptr::read_array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
 }
 
 /// Returns the address in the first eight bytes of a class GUID.
@@ -339,7 +339,7 @@ impl<'a> MofFields<'a> {
                 // SAFETY: the chunk has the size of the structure, which consists of numbers.
                 let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
                 // SAFETY: the caller guarantees that the address is NULL or valid.
-                *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
+                *to = unsafe { ptr::read_bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
                 fields.count = fields.count.saturating_add(1);
             }
         }
@@ -388,12 +388,12 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     boundary::to_status(|| {
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
         // SAFETY: the caller guarantees that `id` and `arguments` are NULL or valid.
-        let (id, elements) = unsafe { (read_message_id(flags, id), ptr::array(arguments, count)) };
+        let (id, elements) = unsafe { (read_message_id(flags, id), ptr::read_array(arguments, count)) };
         let (Some(id), Some(elements)) = (id, elements) else { return refuse_null(logger) };
         let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];
         for (to, from) in blocks.iter_mut().zip(elements) {
             // SAFETY: the caller guarantees that `from.data` is NULL or valid.
-            match unsafe { ptr::array(from.data.cast::<u8>(), from.size) } {
+            match unsafe { ptr::read_array(from.data.cast::<u8>(), from.size) } {
                 Some(bytes) => *to = bytes,
                 None => return refuse_null(logger),
             }

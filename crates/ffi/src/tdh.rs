@@ -64,7 +64,7 @@ fn ask_about_event<T>(
     event: &LookupEvent<'_>,
     mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>,
 ) -> Answer<T> {
-    let answer = question(lock_library().queries(event));
+    let answer = question(lock_library().decoder_for(event));
     or_ask_trace(answer, question)
 }
 
@@ -170,7 +170,7 @@ unsafe fn read_names(count: u32, at: *const PropertyDataDescriptor) -> Option<Ve
     const MAX_STEPS: usize = 9;
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_STEPS).contains(count))?;
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    let descriptors = unsafe { ptr::array(at, count) }?;
+    let descriptors = unsafe { ptr::read_array(at, count) }?;
     let read_name = |descriptor: &PropertyDataDescriptor| {
         let address = std::ptr::with_exposed_provenance(usize::try_from(descriptor.property_name).ok()?);
         // SAFETY: the caller passes NULL or a text with a terminator as `address`.

@@ -113,7 +113,7 @@ unsafe fn write_sid_text<U>(
     let [_, count] = unsafe { ptr::read_value(sid.cast::<[u8; 2]>()) }.ok_or(Status::ERROR_INVALID_SID)?;
     let bytes = 8_usize.saturating_add(usize::from(count).saturating_mul(4));
     // SAFETY: a SID has as many bytes as its count says.
-    let bytes = unsafe { ptr::array(sid.cast::<u8>(), bytes) }.ok_or(Status::ERROR_INVALID_SID)?;
+    let bytes = unsafe { ptr::read_array(sid.cast::<u8>(), bytes) }.ok_or(Status::ERROR_INVALID_SID)?;
     let sid = Sid::parse(bytes).map_err(|_| Status::ERROR_INVALID_SID)?;
     let units = encode(&sid.to_string());
     let size = units.len().saturating_add(1).saturating_mul(size_of::<U>());

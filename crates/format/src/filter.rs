@@ -86,11 +86,11 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_SCHEMATIZED => Header::parse(data).map(drop),
         EVENT_FILTER_TYPE_SYSTEM_FLAGS => check_size(4),
         EVENT_FILTER_TYPE_TRACEHANDLE => check_size(8),
-        EVENT_FILTER_TYPE_PID => pids(data).map(drop),
+        EVENT_FILTER_TYPE_PID => parse_pids(data).map(drop),
         EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | EVENT_FILTER_TYPE_PACKAGE_ID
         | EVENT_FILTER_TYPE_PACKAGE_APP_ID
-        | EVENT_FILTER_TYPE_CONTAINER => name_list(data).map(drop),
+        | EVENT_FILTER_TYPE_CONTAINER => parse_name_list(data).map(drop),
         EVENT_FILTER_TYPE_PAYLOAD => payload::Filters::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
@@ -323,7 +323,7 @@ impl LevelKeyword {
 }
 
 /// Parses the process ids of a filter.
-pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
+pub fn parse_pids(bytes: &[u8]) -> Result<Vec<u32>> {
     let (ids, remaining) = bytes.as_chunks();
     if !remaining.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
         return Err(invalid("filter of process ids", "it must hold 1 to 8 ids of four bytes"));
@@ -333,12 +333,12 @@ pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
 
 /// Parses the names of a filter of executables, packages, applications or containers. Returns
 /// the names in lower case, because names are compared without regard to case.
-pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
-    Ok(names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
+pub fn parse_name_list(bytes: &[u8]) -> Result<Vec<String>> {
+    Ok(parse_names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
 }
 
 /// Like [`name_list`], but in the original case, for display.
-pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
+pub fn parse_names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);

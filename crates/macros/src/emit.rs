@@ -175,7 +175,7 @@ impl EventCall {
                 ]
             }
             ValueEncoding::Terminated => {
-                let unit = field.field_type.value(tlg, Span::mixed_site());
+                let unit = field.field_type.emit_value_type(tlg, Span::mixed_site());
                 vec![
                     PayloadPiece::Bytes(quote!(#tlg::until_zero(#value))),
                     PayloadPiece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),

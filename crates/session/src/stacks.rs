@@ -22,7 +22,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::kernel::hook;
@@ -163,7 +163,7 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
     for item in view.items() {
         let next = at.checked_add(usize::from(u16_at(record, at)))?;
         if item.kind == ExtType::STACK_TRACE64 {
-            let data = at.checked_add(ITEM_HEAD)?;
+            let data = at.checked_add(ITEM_HEAD_BYTES)?;
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
             let is_long_enough = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
             return is_long_enough.then_some(StackPosition::Item { item: (at, next), frames });
@@ -180,11 +180,12 @@ fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut V
     let (item, tail) = (record.get(item_range.0..)?, record.get(item_range.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_range.0)?);
-    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16]
+    for word in
+        [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD_BYTES) as u16]
     {
         out.extend_from_slice(&word.to_le_bytes());
     }
-    out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);
+    out.extend_from_slice(item.get(ITEM_HEAD_BYTES..ITEM_HEAD_BYTES.checked_add(8)?)?);
     out.extend_from_slice(&key.to_le_bytes());
     out.extend_from_slice(tail);
     let size = u16::try_from(out.len().checked_sub(begin)?).ok()?;

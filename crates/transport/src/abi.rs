@@ -115,7 +115,7 @@ pub const BINARY_PATH: u16 = 0x40;
 /// All flags that are defined.
 pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS | BINARY_PATH;
 /// Size of the largest record in bytes.
-pub const MAX_RECORD: usize = 0xFFFF;
+pub const MAX_RECORD_BYTES: usize = 0xFFFF;
 /// Largest number of CPUs that a region has rings for.
 pub const MAX_CPUS: u16 = 1024;
 /// Size of the largest ring in bytes.
@@ -218,7 +218,7 @@ impl RegionParams {
         if self.layout.version != VERSION {
             return Err(Error::RegionVersion { theirs: self.layout.version, ours: VERSION });
         }
-        if self.max_record == 0 || self.max_record as usize > MAX_RECORD {
+        if self.max_record == 0 || self.max_record as usize > MAX_RECORD_BYTES {
             return Err(Error::Invalid("the largest record of a region has 1 to 65535 bytes"));
         }
         Ok(())

@@ -62,10 +62,10 @@ pub const MAX_MESSAGE_BYTES: usize = 60 * 1024;
 /// Largest number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 /// Length of the longest session name and file name, in UTF-16 units without the terminator.
-pub const MAX_NAME: usize = 1023;
+pub const MAX_NAME_UNITS: usize = 1023;
 
 /// Length of the longest provider name in an enable call, in UTF-16 units.
-pub const MAX_PROVIDER_NAME: usize = 255;
+pub const MAX_PROVIDER_NAME_UNITS: usize = 255;
 
 /// Largest number of filters of one enable call.
 pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;

@@ -82,7 +82,7 @@ fn measure_staged<const WORDS: usize>(template: &[u64; 40]) {
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
         staged[4] = event;
         let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);
-        let mut record = Gather { staged, staged_bytes, rest: &[], flags: 0 };
+        let mut record = Gather { staged, staged_bytes, further_parts: &[], flags: 0 };
         OUTLET.write(ticket, 7, &mut record).unwrap();
     });
 }
@@ -101,7 +101,7 @@ fn cost_of_one_write() {
             staged[2..14].copy_from_slice(&template[..12]);
             staged[4] = event;
             let rest = [Block::new(&text[..part])];
-            let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, flags: 0 };
+            let mut record = Gather { staged: &mut staged, staged_bytes: 92, further_parts: &rest, flags: 0 };
             OUTLET.write(ticket, 7, &mut record).unwrap();
         });
     }

@@ -287,9 +287,9 @@ fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
 /// Returns a payload filter for event 3 with a number of at most `maximum`.
 fn payload_filter(maximum: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
+    event.add_predicate(field, kind, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
     let mut builder = Builder::new();
     builder.add(&event, false).unwrap();
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
@@ -311,9 +311,9 @@ fn malformed_payload_filter_is_refused(fixture: &Fixture) {
 
 fn ninth_predicate_is_refused(_: &Fixture) {
     let mut event = Event::new(3, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    let mut add = || event.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
+    let mut add = || event.add_predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
     assert!((0..8).all(|_| add().is_ok()));
     assert!(add().is_err());
 }

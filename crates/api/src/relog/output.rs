@@ -227,9 +227,9 @@ impl Output {
     fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
         let offset = self.stack_key_offset(input);
         if offset != 0 && !record.items_damaged() {
-            stack_key::move_key(record, bytes, offset);
+            stack_key::shift_key(record, bytes, offset);
         }
-        let is_dropped = edit::drop_damaged_items(record, bytes);
+        let is_dropped = edit::clear_damaged_items_flag(record, bytes);
         self.summary.items_dropped = self.summary.items_dropped.saturating_add(u64::from(is_dropped));
     }
 
@@ -364,7 +364,7 @@ impl Output {
         }
         let offsets = self.payload_stamps.entry(key).or_insert_with(|| {
             let shape = kernel::shape_of(&record.provider(), descriptor.opcode, descriptor.version);
-            shape.map_or_else(Vec::new, |(shape, _)| shape.raw_times(pointer).collect())
+            shape.map_or_else(Vec::new, |(shape, _)| shape.raw_time_offsets(pointer).collect())
         });
         let start = record.bytes().len().saturating_sub(record.payload().len());
         for offset in offsets {

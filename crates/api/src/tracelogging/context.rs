@@ -215,8 +215,12 @@ impl Context {
             return to_status(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
         let metadata = Some(metadata);
-        let event =
-            CallerEvent { metadata, activity, related, ..CallerEvent::from_blocks(descriptor, data.all()) };
+        let event = CallerEvent {
+            metadata,
+            activity,
+            related,
+            ..CallerEvent::from_blocks(descriptor, data.as_slice())
+        };
         to_status(write::write(handle.slot(), &event)).0
     }
 

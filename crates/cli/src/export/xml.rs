@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, hex_lower, text};
+use traceweir_decode::format::{Style, hex_lower, push_text};
 use traceweir_decode::schema::{Field, SchemaOrigin};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
@@ -250,7 +250,7 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
         write_escaped(field.name.as_bytes(), self.out);
         self.out.extend_from_slice(b"\">");
         self.scratch.clear();
-        text(field, &value, self.style, self.scratch);
+        push_text(field, &value, self.style, self.scratch);
         write_escaped(self.scratch, self.out);
         self.out.extend_from_slice(b"</Data>\r\n");
         if let Some(n) = &mut self.array_len {
@@ -288,17 +288,17 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
 
 fn write_element(indent: &str, tag: &str, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(indent.as_bytes());
-    if text.is_empty() {
+    if push_text.is_empty() {
         let _ = write!(out, "<{tag} />\r\n");
         return;
     }
     let _ = write!(out, "<{tag}>");
-    write_escaped(text.as_bytes(), out);
+    write_escaped(push_text.as_bytes(), out);
     let _ = write!(out, "</{tag}>\r\n");
 }
 
 fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
-    for c in String::from_utf8_lossy(text).chars() {
+    for c in String::from_utf8_lossy(push_text).chars() {
         match c {
             '<' => out.extend_from_slice(b"&lt;"),
             '>' => out.extend_from_slice(b"&gt;"),

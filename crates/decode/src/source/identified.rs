@@ -152,7 +152,7 @@ mod tests {
     use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 
     use super::*;
-    use crate::source::binary::tests::elf_sections;
+    use crate::source::binary::tests::build_elf_with_sections;
     use crate::source::wevt::build::compile_test_manifest;
 
     /// A file that continues with zeros up to one gibibyte, like a sparse file, and that counts the
@@ -193,7 +193,7 @@ mod tests {
             let mut sections: Vec<(&str, u32, &[u8])> =
                 names.iter().map(|name| (&name[..], kind, &[0; 24][..])).collect();
             sections.push((ELF_SECTION, 1, &manifest));
-            let mut bytes = elf_sections(true, &sections);
+            let mut bytes = build_elf_with_sections(true, &sections);
             // Each section of this kind claims nearly the whole file, which ends at 1 GiB.
             let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
             let count = u16::from_le_bytes(bytes[0x3C..0x3E].try_into().unwrap());

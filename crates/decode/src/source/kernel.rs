@@ -392,7 +392,7 @@ mod tests {
         let pnp = build_schema(&class::CONFIG, 0x16, 4).unwrap();
         assert_eq!(find_field(&pnp, "UpperFilters").count, Count::Field(1));
         assert_eq!(find_field(&pnp, "LowerFilters").count, Count::Field(2));
-        assert!(pnp.top()[1].referenced && pnp.top()[2].referenced);
+        assert!(pnp.top()[1].is_referenced && pnp.top()[2].is_referenced);
         let stack = build_schema(&class::STACK_WALK, 0x20, 2).unwrap();
         assert_eq!(find_field(&stack, "Stack").count, Count::ToEnd);
         let compact = build_schema(&class::THREAD, 0x25, 2).unwrap();
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(find_map(&switch, "OldThreadWaitReason").value(13), Some("WrUserRequest"));
         assert_eq!(find_map(&switch, "OldThreadState").value(5), Some("Waiting"));
         let process = build_schema(&class::PROCESS, 1, 4).unwrap();
-        assert!(find_map(&process, "Flags").bits);
+        assert!(find_map(&process, "Flags").is_bit_map);
         let optical = build_schema(&class::CONFIG, 0x12, 2).unwrap();
         assert!(matches!(find_field(&optical, "DeviceType").kind, FieldKind::Value { map: None, .. }));
     }

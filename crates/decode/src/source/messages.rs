@@ -75,8 +75,8 @@ impl MessageTable {
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
         let bytes = entries.bytes(text_bytes)?;
         let text = match flags {
-            MESSAGE_RESOURCE_UNICODE => text::utf16(text::until_nul16(bytes)),
-            _ => text::ansi(text::until_nul8(bytes)),
+            MESSAGE_RESOURCE_UNICODE => text::decode_utf16(text::until_nul16(bytes)),
+            _ => text::decode_ansi(text::until_nul8(bytes)),
         };
         self.texts.entry(id).or_insert_with(|| text.trim_end().into());
         Ok(length)

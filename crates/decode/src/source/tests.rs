@@ -22,7 +22,7 @@ use super::*;
 use crate::schema::{Field, FieldKind, SchemaOrigin};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
-const OTHER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
+const OTHER_PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
 const CLASS: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000003);
 
 fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes an event of [`PROVIDER`] without extended data items.
-fn plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+fn encode_plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
     let descriptor = EventDescriptor { id, version, ..Default::default() };
     encode_event(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
 }
@@ -88,7 +88,7 @@ fn assert_no_schema(decoder: &mut Decoder, record: &[u8]) {
 }
 
 /// Builds a manifest whose events, by id and version, have one field of the given name.
-fn manifest_xml(events: &[(u16, u8, &str)]) -> String {
+fn build_manifest_xml(events: &[(u16, u8, &str)]) -> String {
     let mut xml = format!(
         "<instrumentationManifest xmlns=\"http://schemas.microsoft.com/win/2004/08/events\"><instrumentation><events>\
          <provider name=\"Test-Provider\" guid=\"{{{PROVIDER}}}\"><templates>"
@@ -227,7 +227,7 @@ fn messages_need_their_format() {
     let found = decoder.find(&Record::parse(&described, 0).unwrap()).unwrap();
     assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
-    for undescribed in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
+    for undescribed in [message(99, Some(guid)), message(10, Some(OTHER_PROVIDER)), message(10, None)] {
         assert_eq!(schema_field_names(&mut decoder, &undescribed), Err(Undecoded::NoMessageFormat));
     }
 }
@@ -235,7 +235,7 @@ fn messages_need_their_format() {
 #[test]
 fn events_with_damaged_items_are_not_decoded() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut record =
         encode_event_with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], descriptor_of(1, 0), &[0; 4]);
     assert_fields(&mut decoder, &record, &["a"]);
@@ -254,7 +254,7 @@ fn unknown_record_types_are_reported() {
 fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
     for record in [
-        plain_event(1, 0, &[]),
+        encode_plain_event(1, 0, &[]),
         encode_system(hook::PROCESS_START, 4, false),
         encode_classic(class::PROCESS, 1, 4, &[]),
     ] {
@@ -265,8 +265,8 @@ fn ordinary_events_are_not_observed() {
 #[test]
 fn a_located_schema_can_be_fetched_later() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
-    let record = plain_event(1, 0, &[1, 2, 3, 4]);
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    let record = encode_plain_event(1, 0, &[1, 2, 3, 4]);
     let located = decoder.locate(&Record::parse(&record, 0).unwrap()).unwrap();
     let found = decoder.get(&located);
     assert_eq!((&*found.prepared.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));

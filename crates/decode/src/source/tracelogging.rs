@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
-use traceweir_format::text::ansi;
+use traceweir_format::text::decode_ansi;
 use traceweir_format::tracelogging::{Arity, EventMetadata, FieldMetadata, Traits};
 
 use crate::schema::{Count, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin};
@@ -56,7 +56,7 @@ pub fn build_schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> R
 }
 
 fn parse_name(bytes: &[u8]) -> Option<Arc<str>> {
-    (!bytes.is_empty()).then(|| ansi(bytes).into())
+    (!bytes.is_empty()).then(|| decode_ansi(bytes).into())
 }
 
 struct FieldTree<'a> {
@@ -136,7 +136,7 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     if has_no_bytes && count != Count::One {
         return Err(Error::Schema("array of elements without bytes"));
     }
-    let mut out = Field::new(&ansi(field.name), kind).with_count(count);
+    let mut out = Field::new(&decode_ansi(field.name), kind).with_count(count);
     out.tags = field.tags;
     out.has_listed_length =
         matches!(field.arity, Arity::Custom(_)) || InType(field.in_type.into()) == InType::BINARY;

@@ -113,7 +113,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::source::binary::{self, tests::elf_sections};
+    use crate::source::binary::{self, tests::build_elf_with_sections};
     use crate::source::wevt::build::{PROVIDER, compile_test_manifest, for_each_damaged_copy};
     use traceweir_format::wire::Put;
 
@@ -126,7 +126,10 @@ mod tests {
 
     fn build_program(is_64_bit: bool) -> Vec<u8> {
         let (note, manifest) = (encode_build_id_note(&[0xAB, 0x01, 0x02, 0x03]), compile_test_manifest(true));
-        elf_sections(is_64_bit, &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)])
+        build_elf_with_sections(
+            is_64_bit,
+            &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)],
+        )
     }
 
     fn binary_path(build_id: &str, guids: &[Guid]) -> BinaryPath {
@@ -167,11 +170,14 @@ mod tests {
     #[test]
     fn program_without_build_id_or_manifest_is_refused() {
         let manifest = compile_test_manifest(true);
-        let without_build_id = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
+        let without_build_id = build_elf_with_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
         let add =
             |file: Vec<u8>| Decoder::new().add_tracked(&binary_path("", &[PROVIDER]), Cursor::new(file));
         assert!(matches!(add(without_build_id), Err(Error::Binary(_))));
-        assert!(matches!(add(elf_sections(true, &[(".text", 1, b"x")])), Err(Error::NoMetadata(_))));
+        assert!(matches!(
+            add(build_elf_with_sections(true, &[(".text", 1, b"x")])),
+            Err(Error::NoMetadata(_))
+        ));
         assert!(matches!(add(Vec::new()), Err(Error::Binary(_))));
         assert!(matches!(add(b"MZ no program of this system".to_vec()), Err(Error::Binary(_))));
     }
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn damaged_input_never_panics() {
-        let file = elf_sections(
+        let file = build_elf_with_sections(
             true,
             &[(".note.gnu.build-id", 7, &encode_build_id_note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")],
         );

@@ -135,7 +135,7 @@ struct WevtReader<'a> {
     templates: HashMap<u32, Schema>,
     bytes_left: usize,
     fields_left: usize,
-    map_text_left: usize,
+    map_text_bytes_left: usize,
 }
 
 impl<'a> WevtReader<'a> {
@@ -151,7 +151,7 @@ impl<'a> WevtReader<'a> {
             // Events share templates and map entries share texts, so these totals may exceed the
             // size of the blob.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
-            map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
+            map_text_bytes_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
         }
     }
 
@@ -266,7 +266,7 @@ impl<'a> WevtReader<'a> {
             provider: provider.name.clone(),
             event: None,
             task: tables.tasks.find(task, u64::from(descriptor.task)),
-            opcode: tables.opcode(opcode, &descriptor),
+            opcode: tables.opcode_name(opcode, &descriptor),
             level: tables.levels.find(level, u64::from(descriptor.level)),
             channel: tables.channels.find(channel, u64::from(descriptor.channel)),
             keywords: self.read_keywords(keyword_count, keywords, tables)?,

@@ -189,13 +189,13 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
 fn an_event_waits_for_the_window_and_no_longer() {
     let mut test = JoinerTest::default();
     test.expect(&encode_sample(0, 7), 0, "a");
-    test.expect(&encode_sample(WINDOW, 7), 0, "b");
+    test.expect(&encode_sample(WINDOW_100NS, 7), 0, "b");
     assert!(test.joiner.next_ready().is_none());
-    test.expect(&encode_sample(WINDOW + 1, 7), 0, "c");
+    test.expect(&encode_sample(WINDOW_100NS + 1, 7), 0, "c");
     assert_eq!(test.joiner.next_ready().unwrap().event, "a");
     assert!(test.joiner.next_ready().is_none());
     assert_eq!(
-        test.attach(&encode_stack(WINDOW + 2, (0, 4, 7), &[1]), 0),
+        test.attach(&encode_stack(WINDOW_100NS + 2, (0, 4, 7), &[1]), 0),
         None,
         "a stack after the window must not match"
     );

@@ -104,7 +104,7 @@ pub struct Sections(Vec<(SectionId, Vec<u8>)>);
 
 impl Sections {
     /// The sections that are read.
-    pub const WANTED: [SectionId; 9] = [
+    pub const IDS: [SectionId; 9] = [
         SectionId::DebugInfo,
         SectionId::DebugAbbrev,
         SectionId::DebugLine,

@@ -87,7 +87,7 @@ pub struct Elf {
 
 /// Finds the GNU build id in ELF notes. A kernel shows its own notes in this form.
 #[must_use]
-pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
+pub fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
     const NOTE_HEADER_BYTES: usize = 12;
     while let Some(head) = notes.first_chunk::<NOTE_HEADER_BYTES>() {
         let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
@@ -270,7 +270,7 @@ where
 {
     let mut located = Vec::new();
     let mut bytes_left = MAX_DWARF_BYTES;
-    for id in Sections::WANTED {
+    for id in Sections::IDS {
         let Some((_, section)) = sections.section_by_name(endian, id.name().as_bytes()) else { continue };
         if section.sh_type(endian) == SHT_NOBITS {
             continue;

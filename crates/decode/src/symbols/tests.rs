@@ -102,7 +102,7 @@ fn damaged_dwarf_sections_never_panic() {
     let mut random = 12345_u64;
     for _ in 0..60 {
         let mut sections = dwarf::Sections::default();
-        for id in dwarf::Sections::WANTED {
+        for id in dwarf::Sections::IDS {
             let mut bytes = read_section(id).unwrap_or_default();
             for _ in 0..20 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -179,9 +179,9 @@ fn kernel_build_id_is_found_among_other_notes() {
     };
     let notes =
         [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
-    assert_eq!(elf::build_id_of_notes(&notes), Some(&[7; 20][..]));
+    assert_eq!(elf::find_build_id(&notes), Some(&[7; 20][..]));
     for end in 0..notes.len() {
-        assert_eq!(elf::build_id_of_notes(&notes[..end]), None);
+        assert_eq!(elf::find_build_id(&notes[..end]), None);
     }
-    assert_eq!(elf::build_id_of_notes(&[0xFF; 64]), None);
+    assert_eq!(elf::find_build_id(&[0xFF; 64]), None);
 }

@@ -89,7 +89,7 @@ fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
 
 fn refuse_filter(error: Error) -> Refusal {
     match error {
-        Error::TooLarge { .. } => Refusal::TooLong,
+        Error::TooLarge { .. } => Refusal::FilterTooLarge,
         _ => Refusal::Invalid("the field cannot be compared like this"),
     }
 }
@@ -99,11 +99,11 @@ fn add_predicate(event: &mut Event, field: &DescribedField<'_>, predicate: &Fiel
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // `weir` can compare pointers with its own predicates; TdhCreatePayloadFilter refuses them.
     let kind = field
-        .compared_as()
+        .comparison_type()
         .filter(|_| !matches!(field.input, InType::POINTER | InType::SIZET))
         .ok_or(INCOMPARABLE)?;
     let value = predicate.value.as_str();
-    let number = |text: &str| field.number(text).ok_or(BAD_VALUE);
+    let number = |text: &str| field.parse_number(text).ok_or(BAD_VALUE);
     let operand = match (kind, predicate.operator) {
         (Type::Integer { .. }, Operator::BETWEEN | Operator::NOTBETWEEN) => {
             let (low, high) = value.split_once(',').ok_or(BAD_VALUE)?;
@@ -117,5 +117,5 @@ fn add_predicate(event: &mut Event, field: &DescribedField<'_>, predicate: &Fiel
         }
         (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
     };
-    event.predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
+    event.add_predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
 }

@@ -66,7 +66,7 @@ pub enum ManifestOrigin {
 impl ManifestOrigin {
     /// Identifies a manifest in memory.
     #[must_use]
-    pub fn memory(bytes: &[u8]) -> Self {
+    pub fn from_memory(bytes: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
         Self::Memory(bytes.len(), hasher.finish())
@@ -120,7 +120,7 @@ impl Library {
 
     /// Loads an XML manifest from memory.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Answer<()> {
-        self.load(ManifestOrigin::memory(bytes), manifest::parse(bytes)?)
+        self.load(ManifestOrigin::from_memory(bytes), manifest::parse(bytes)?)
     }
 
     fn load(&mut self, origin: ManifestOrigin, providers: Vec<ProviderSchemas>) -> Answer<()> {
@@ -196,7 +196,7 @@ impl Library {
 
     /// Returns the decoder for an event; reads the installed manifests first unless the event
     /// describes itself.
-    pub fn queries(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
+    pub fn decoder_for(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
         if event.metadata.is_none() {
             self.ensure_installed_loaded();
         }
@@ -205,7 +205,7 @@ impl Library {
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        self.queries(event).event_info(event, pointer_size)
+        self.decoder_for(event).event_info(event, pointer_size)
     }
 
     /// Returns the bytes of a property.
@@ -215,13 +215,13 @@ impl Library {
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        self.queries(event).property(event, pointer_size, path)
+        self.decoder_for(event).property(event, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or else of any event of
     /// its provider.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
-        let query_decoder = self.queries(event);
+        let query_decoder = self.decoder_for(event);
         let provider = query_decoder
             .decoder
             .find_event(event)

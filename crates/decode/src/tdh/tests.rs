@@ -274,10 +274,10 @@ fn unloaded_manifest_no_longer_describes_events() {
     assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
     assert!(library.load_memory(b"<no manifest").is_err());
     assert_eq!(status(&mut library), Status::ERROR_SUCCESS, "an unusable manifest must change nothing");
-    library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap();
+    library.unload(&ManifestOrigin::from_memory(EVERYTHING)).unwrap();
     assert_eq!(status(&mut library), Status::ERROR_NOT_FOUND);
     assert_eq!(
-        library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap_err().status(),
+        library.unload(&ManifestOrigin::from_memory(EVERYTHING)).unwrap_err().status(),
         Status::ERROR_NOT_FOUND
     );
     assert_eq!(library.event_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);

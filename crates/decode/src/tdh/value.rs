@@ -73,7 +73,7 @@ impl<'p> DecodedValue<'p> {
 
     /// Appends the value as text.
     pub fn text(&self, out: &mut Vec<u8>) {
-        format::text(&self.field, &self.value, Style::default(), out);
+        format::push_text(&self.field, &self.value, Style::default(), out);
     }
 }
 

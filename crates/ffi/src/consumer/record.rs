@@ -174,7 +174,7 @@ impl Assembler {
     fn fill_items(&mut self, record: &Record<'_>) -> ItemSummary {
         // One bit for each type of item; all types from 63 on share a bit.
         let (mut count, mut type_bits) = (0_u16, 0_u64);
-        for (to, (first_word, data)) in self.items.iter_mut().zip(record.items().published()) {
+        for (to, (first_word, data)) in self.items.iter_mut().zip(record.items().iter_published()) {
             *to = make_item(first_word, data);
             type_bits |= 1_u64 << (first_word >> 16 & 0xFFFF).min(63);
             count = count.wrapping_add(1);

@@ -117,5 +117,5 @@ unsafe fn read_sid(at: *const u8) -> Option<Sid> {
         return None;
     }
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    Sid::parse(unsafe { ptr::array(at, bytes) }?).ok()
+    Sid::parse(unsafe { ptr::read_array(at, bytes) }?).ok()
 }

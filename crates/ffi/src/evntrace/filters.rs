@@ -36,7 +36,7 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: the caller passes NULL or a readable `descriptor.ptr`.
-        let data = unsafe { ptr::bytes_at(descriptor.ptr, descriptor.size) };
+        let data = unsafe { ptr::read_bytes_at(descriptor.ptr, descriptor.size) };
         let data = data.ok_or(Status::ERROR_INVALID_PARAMETER)?.to_vec();
         filters.push(Filter { kind: descriptor.kind, data });
     }

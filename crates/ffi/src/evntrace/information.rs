@@ -139,7 +139,7 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
 /// `at` is NULL, or has `length` bytes, which do not change for `'a`.
 unsafe fn bytes_or_none<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
+    (!at.is_null()).then(|| unsafe { ptr::read_array(at.cast::<u8>(), length) })?
 }
 
 /// Writes an answer to the caller's memory, and returns its status.

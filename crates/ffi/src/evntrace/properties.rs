@@ -257,7 +257,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
         // SAFETY: the block has at least the bytes of the structure.
         unsafe { self.at.write_unaligned(filled) };
         if let Some(v2) = self.v2 {
-            let v2 = EventTracePropertiesV2 { first: filled, v2_options: config.options, ..v2 };
+            let v2 = EventTracePropertiesV2 { base: filled, v2_options: config.options, ..v2 };
             // SAFETY: `open` checked that the block has the bytes of the version 2 structure.
             unsafe { self.at.cast::<EventTracePropertiesV2>().write_unaligned(v2) };
         }

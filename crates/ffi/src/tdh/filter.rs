@@ -67,7 +67,7 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
 unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<FieldPredicate>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    let predicates = unsafe { ptr::array(at, count) }?;
+    let predicates = unsafe { ptr::read_array(at, count) }?;
     let read = |predicate: &PayloadFilterPredicate| {
         // SAFETY: the caller passes NULL or readable memory as `predicate.field_name` and
         // `predicate.value`.
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
             return Status::ERROR_INVALID_PARAMETER;
         };
         // SAFETY: the caller guarantees that `filters` and `required` are NULL or valid.
-        let (handles, flags) = unsafe { (ptr::array(filters, count), ptr::array(required, count)) };
+        let (handles, flags) = unsafe { (ptr::read_array(filters, count), ptr::read_array(required, count)) };
         let (Some(handles), false) = (handles, descriptor.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };

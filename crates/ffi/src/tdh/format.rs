@@ -47,7 +47,7 @@ pub unsafe extern "C" fn TdhFormatProperty(
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `data`, `buffer` and `size` are NULL or valid.
         let (data, output) =
-            unsafe { (ptr::array(data, data_bytes.into()), OutputBuffer::new(buffer, size)) };
+            unsafe { (ptr::read_array(data, data_bytes.into()), OutputBuffer::new(buffer, size)) };
         let pointer_size = check_pointer_size(pointer_bytes.into());
         let (Some(data), Some(output), Some(pointer_size)) = (data, output, pointer_size) else {
             return Status::ERROR_INVALID_PARAMETER;

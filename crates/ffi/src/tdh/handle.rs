@@ -9,7 +9,7 @@ use traceweir_decode::tdh::{MessageFacts, WppMessages};
 use super::answer::{OutputBuffer, read_utf16};
 use super::event::{
     CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH,
-    CONTEXT_TYPES, add_path, check_pointer_size, display_time, read_query, text_at,
+    CONTEXT_TYPE_COUNT, add_path, check_pointer_size, display_time, read_query, text_at,
 };
 use super::table::HandleTable;
 use super::{MAX_NAME_CHARS, format};
@@ -23,7 +23,7 @@ static DECODING_HANDLES: HandleTable<DecodingState> = HandleTable::new();
 #[derive(Debug, Default)]
 struct DecodingState {
     messages: WppMessages,
-    parameters: [Option<DecodingParameter>; CONTEXT_TYPES],
+    parameters: [Option<DecodingParameter>; CONTEXT_TYPE_COUNT],
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *
         let Some(mut parameter) = (unsafe { ptr::read_value(context.cast_const()) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if parameter.parameter_type as usize >= CONTEXT_TYPES {
+        if parameter.parameter_type as usize >= CONTEXT_TYPE_COUNT {
             return Status::ERROR_INVALID_PARAMETER;
         }
         let mut stored = None;

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `provider` and `context` are NULL or valid.
         let (provider, contexts) =
-            unsafe { (ptr::read_value(provider), ptr::array(context, contexts as usize)) };
+            unsafe { (ptr::read_value(provider), ptr::read_array(context, contexts as usize)) };
         // SAFETY: the caller guarantees that `buffer` and `size` are NULL or valid.
         let output = unsafe { OutputBuffer::new(buffer, size) };
         let is_valid = contexts.is_some() && !count.is_null();
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `with_memory` requires no more.
-    unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::memory(bytes))) }
+    unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::from_memory(bytes))) }
 }
 
 /// Calls `body` with the [`Library`] and bytes.
@@ -299,7 +299,7 @@ unsafe fn with_memory(
 ) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `data` is NULL or valid.
-        let bytes = unsafe { ptr::array(data.cast::<u8>(), size as usize) };
+        let bytes = unsafe { ptr::read_array(data.cast::<u8>(), size as usize) };
         match bytes.filter(|bytes| !bytes.is_empty()) {
             Some(bytes) => body(&mut lock_library(), bytes).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,

@@ -380,9 +380,9 @@ const MAX_STACK_BYTES_UNOPTIMIZED: u32 = 12 << 10;
 /// Returns a payload filter that every event with id 2 of `signal_stack.c` passes.
 fn build_payload_filter() -> Filter {
     let mut event = payload::Event::new(2, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(8))).unwrap();
     let kind = Type::Integer { bytes: 8, signed: false };
-    event.predicate(field, kind, PayloadOperator::EQ, Operand::Number(0)).unwrap();
+    event.add_predicate(field, kind, PayloadOperator::EQ, Operand::Number(0)).unwrap();
     let mut filters = Builder::new();
     filters.add(&event, true).unwrap();
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: filters.finish().unwrap() }

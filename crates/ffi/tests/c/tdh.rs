@@ -11,7 +11,7 @@ use traceweir_c::types::tdh::{
     ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfo, ProviderFieldInfoArray,
     ProviderFilterInfo, TdhContext, TraceEventInfo, TraceProviderInfo,
 };
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::{Count, Field, FieldKind, Schema};
 use traceweir_decode::source::{Decoder, SchemaMatch};
 use traceweir_decode::tdh::{EventInfo, map_names};
@@ -77,7 +77,7 @@ struct FieldLines {
 }
 
 fn write_escaped(text: &str, out: &mut String) {
-    for unit in text.encode_utf16().take_while(|unit| *unit != 0) {
+    for unit in push_text.encode_utf16().take_while(|unit| *unit != 0) {
         match u8::try_from(unit) {
             Ok(byte @ b' '..0x7F) => out.push(byte.into()),
             _ => write!(out, "\\u{unit:04x}").unwrap(),
@@ -102,10 +102,11 @@ impl<'p> Visitor<'p> for FieldLines {
         let FieldKind::Value { map, .. } = &field.kind else { return };
         // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
-            map_names(map.bits, map.entries().iter().map(|(value, _)| (*value as u32, ())), &value).is_ok()
+            map_names(map.is_bit_map, map.entries().iter().map(|(value, _)| (*value as u32, ())), &value)
+                .is_ok()
         });
         let mut shown = Vec::new();
-        text(field, &value, Style { numeric: !is_named }, &mut shown);
+        push_text(field, &value, Style { numeric: !is_named }, &mut shown);
         self.out.push_str("  ");
         write_escaped(&field.name, &mut self.out);
         self.out.push('=');

@@ -11,8 +11,8 @@ use crate::table;
 
 /// Returns the sources of all programs that need no library.
 fn list_sources(folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
-    let table =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+    let table = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Hooks));
     let mut sources = vec![table, test_folder().join("rules.c")];
     if compiler.is_cpp {
         sources.extend(["activity.cpp", "places.cpp"].map(|name| test_folder().join(name)));
@@ -75,8 +75,8 @@ fn compile_object(folder: &SourceFolder, compiler: Compiler, source: &Path, flag
 #[test]
 fn metadata_are_read_only_and_nothing_runs_before_main() {
     let folder = SourceFolder::new();
-    let source =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Library));
+    let source = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Library));
     for compiler in compilers() {
         for pic in ["-fno-pic", "-fPIC"] {
             let object = compile_object(&folder, compiler, &source, &[pic]);

@@ -6,7 +6,7 @@ use std::process::Command;
 use traceweir::tracelogging::{InType, OutType};
 
 use crate::compiler::{SourceFolder, compilers};
-use crate::generate::{Runtime, program_with_statements};
+use crate::generate::{Runtime, generate_program_from_statements};
 use crate::kinds::{FIELD_KINDS, FieldKind, FieldSample};
 use crate::metadata::expected_line;
 use crate::support::expect_success;
@@ -98,7 +98,8 @@ fn every_macro_takes_an_optional_name_description_and_tags() {
     let (statements, rows): (Vec<_>, Vec<_>) = fields.chain(packed).unzip();
     assert!(rows.len() > 150, "{} rows", rows.len());
     let folder = SourceFolder::new();
-    let source = folder.write_source("forms.c", &program_with_statements(&statements, Runtime::Hooks));
+    let source =
+        folder.write_source("forms.c", &generate_program_from_statements(&statements, Runtime::Hooks));
     for compiler in compilers() {
         let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));

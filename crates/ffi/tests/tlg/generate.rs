@@ -27,12 +27,12 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 "#;
 
 /// Returns the complete program for a table.
-pub(crate) fn program(table: &[EventDeclaration], runtime: Runtime) -> String {
-    program_with_statements(&table.iter().map(format_statement).collect::<Vec<_>>(), runtime)
+pub(crate) fn generate_program(table: &[EventDeclaration], runtime: Runtime) -> String {
+    generate_program_from_statements(&table.iter().map(format_statement).collect::<Vec<_>>(), runtime)
 }
 
 /// Returns the complete program for events that are given as C statements.
-pub(crate) fn program_with_statements(events: &[String], runtime: Runtime) -> String {
+pub(crate) fn generate_program_from_statements(events: &[String], runtime: Runtime) -> String {
     let has_hooks = runtime == Runtime::Hooks;
     let mut text = if has_hooks { format!("#include \"hooks.h\"\n{PROLOGUE}") } else { PROLOGUE.to_owned() };
     for kind in FIELD_KINDS.iter().filter(|kind| !kind.c_initializers().is_empty()) {

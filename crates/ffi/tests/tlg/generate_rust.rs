@@ -159,7 +159,7 @@ pub(crate) fn has_rust_form(event: &EventDeclaration) -> bool {
 }
 
 /// Returns the complete program.
-pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> String {
+pub(crate) fn generate_program(table: &[EventDeclaration], crates: TracingCrates) -> String {
     let mut text = format!("{}{PROVIDERS}", crates.prologue());
     // Each function writes 16 events: debug builds give every value of a function a separate place
     // on the stack.

@@ -32,7 +32,7 @@ pub(crate) fn expected_line(event: &EventDeclaration) -> String {
 #[test]
 fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
     let (table, folder) = (table::read_declarations(), SourceFolder::new());
-    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Hooks));
+    let source = folder.write_source("table.c", &generate::generate_program(&table, Runtime::Hooks));
     for compiler in compilers() {
         let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
@@ -85,8 +85,8 @@ fn table_has_every_kind_and_every_array() {
 #[test]
 fn table_compiles_strictly_in_the_newer_standard() {
     let folder = SourceFolder::new();
-    let source =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+    let source = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Hooks));
     for compiler in compilers() {
         folder.assert_compiles(compiler, &source, &[compiler.standards()[1]]);
     }

@@ -20,7 +20,7 @@ use std::process::{Command, Output};
 use traceweir_format::tracelogging::{EventMetadata, FieldMetadata};
 
 use crate::compiler::SourceFolder;
-use crate::generate_rust::{TracingCrates, has_rust_form, program};
+use crate::generate_rust::{TracingCrates, generate_program, has_rust_form};
 use crate::recorded::{RecordedEvent, TABLE_PROVIDER, check_all_but_metadata, record_program};
 use crate::support::{ProgramFolder, crate_path, skip};
 use crate::table::{self, EventDeclaration};
@@ -110,7 +110,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
     let api = crate_path("../api");
     write_package(
         &folder,
-        &program(&events, TracingCrates::Traceweir),
+        &generate_program(&events, TracingCrates::Traceweir),
         &format!("traceweir = {{ path = {api:?} }}"),
     );
     // The versions that the project uses, so that nothing is downloaded.
@@ -130,7 +130,7 @@ fn metadata_from_the_published_crates_differ_only_in_known_encodings() {
         symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("cannot create a link");
     }
     let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
-    write_package(&folder, &program(&events, TracingCrates::Published), dependencies);
+    write_package(&folder, &generate_program(&events, TracingCrates::Published), dependencies);
     let fetch_attempts = [&["fetch", "--offline"][..], &["fetch"]]
         .map(|arguments| move |folder: &Path| run_cargo(folder, arguments, "published-table", &[]));
     if !fetch_attempts.iter().any(|fetch| fetch(&folder).status.success()) {

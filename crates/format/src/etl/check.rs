@@ -37,7 +37,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use super::{BufferRef, ReadAt};
 use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
@@ -248,7 +248,7 @@ impl<R: ReadAt> Checker<'_, R> {
         Ok(())
     }
 
-    fn check_records(&mut self, buffer: &BufferRef, header: &BufferHeader, loaded: &Loaded) {
+    fn check_records(&mut self, buffer: &BufferRef, header: &BufferHeader, loaded: &LoadedBuffer) {
         let mut walk = crate::buffer::Records::new(
             &loaded.bytes,
             loaded.start,

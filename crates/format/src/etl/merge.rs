@@ -30,7 +30,7 @@ use core::cmp::Reverse;
 use super::ReadAt;
 use super::index::{BufferRef, MAX_DEFECTS};
 use super::lane::Lane;
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use crate::header::Record;
 use crate::{Error, Result};
@@ -347,7 +347,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         Ok(Some(slot))
     }
 
-    fn load(&mut self, buffer: &BufferRef) -> Result<(Loaded, Option<Error>)> {
+    fn load(&mut self, buffer: &BufferRef) -> Result<(LoadedBuffer, Option<Error>)> {
         self.free_lanes(buffer.memory_bytes as usize);
         self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())
     }

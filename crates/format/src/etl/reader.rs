@@ -6,7 +6,7 @@ use super::ReadAt;
 use super::index::{BufferRef, Index};
 use super::load::Loader;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header::{self, Family, MAX_RECORD, Record, measure};
+use crate::header::{self, Family, MAX_RECORD_BYTES, Record, measure};
 use crate::kernel::hook;
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::{
@@ -17,7 +17,7 @@ use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Bytes to read for the first event: a buffer header and the largest record.
-const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD;
+const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD_BYTES;
 
 /// An opened trace.
 ///

@@ -32,7 +32,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use super::writer::set_flush_marker;
 use super::{BufferRef, ReadAt, WriteAt};
@@ -259,7 +259,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     fn rebuild(
         &mut self,
         buffer: &BufferRef,
-        loaded: &Loaded,
+        loaded: &LoadedBuffer,
         whole_records: &mut WholeRecords,
         header: &mut BufferHeader,
         image: &mut Vec<u8>,

@@ -92,7 +92,7 @@ pub struct Field {
 impl Field {
     /// Returns a field of one element.
     #[must_use]
-    pub const fn one(shape: Shape) -> Self {
+    pub const fn single(shape: Shape) -> Self {
         Self { shape, count: Count::Fixed(1) }
     }
 
@@ -391,7 +391,7 @@ const fn takes_range(operator: Operator) -> bool {
 /// Maps a character for case-insensitive comparison: to upper case, if that is one character.
 #[inline]
 #[must_use]
-pub fn fold(character: u32) -> u32 {
+pub fn fold_case(character: u32) -> u32 {
     if character < 0x80 {
         let is_lower = character.wrapping_sub(u32::from(b'a')) < 26;
         return character ^ u32::from(is_lower) << 5;

@@ -139,8 +139,11 @@ fn views_return_the_encoded_values() {
     let view = EventNames::parse(&data).unwrap();
     assert_eq!((view.gate, view.filter_in), (gate, false));
     assert_eq!(view.names().collect::<Vec<_>>(), ["one".as_bytes(), b"", "drüben".as_bytes()]);
-    assert_eq!(pids(&[1, 0, 0, 0, 0, 1, 0, 0]).unwrap(), [1, 256]);
-    assert_eq!(name_list(&utf16_bytes(" Grün.Service; b ;;C\0\0")).unwrap(), ["grün.service", "b", "c"]);
+    assert_eq!(parse_pids(&[1, 0, 0, 0, 0, 1, 0, 0]).unwrap(), [1, 256]);
+    assert_eq!(
+        parse_name_list(&utf16_bytes(" Grün.Service; b ;;C\0\0")).unwrap(),
+        ["grün.service", "b", "c"]
+    );
     let data = [&data[..18], &[0; 6]].concat();
     assert_eq!(LevelKeyword::parse(&data).unwrap(), LevelKeyword { gate, filter_in: false });
 }
@@ -181,11 +184,11 @@ fn encoded_filter_reads_back_or_is_rejected() {
     assert_eq!(bytes, name_filter(gate, 0, 2, b"A\0Bc\0"));
     let bytes = encode::level_keyword(gate, true);
     assert_eq!(LevelKeyword::parse(&bytes), Ok(LevelKeyword { gate, filter_in: true }));
-    assert_eq!(pids(&encode::pids(&[1, u32::MAX])), Ok(vec![1, u32::MAX]));
+    assert_eq!(parse_pids(&encode::pids(&[1, u32::MAX])), Ok(vec![1, u32::MAX]));
     let bytes = encode::name_list(&["Ä.service", "b"]);
     assert_eq!(bytes, utf16_bytes("Ä.service;b"));
-    assert_eq!(names_as_given(&bytes).unwrap(), ["Ä.service", "b"]);
-    assert_eq!(name_list(&bytes).unwrap(), ["ä.service", "b"]);
+    assert_eq!(parse_names_as_given(&bytes).unwrap(), ["Ä.service", "b"]);
+    assert_eq!(parse_name_list(&bytes).unwrap(), ["ä.service", "b"]);
     for (kind, data) in [
         (EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, &[0; 0x1_0040])),
         (EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(gate, true, &["n"; 0x1_0001])),

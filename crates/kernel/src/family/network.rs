@@ -300,7 +300,7 @@ impl NetworkFamily {
 
 /// Returns the hook for the address family of the endpoints.
 const fn hook_for_family(hook: u16, endpoints: &Endpoints) -> u16 {
-    if endpoints.is_v6 { hook::for_ipv6(hook) } else { hook }
+    if endpoints.is_v6 { hook::to_ipv6(hook) } else { hook }
 }
 
 /// Converts nanoseconds since the system started to tenths of a second.

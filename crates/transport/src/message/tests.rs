@@ -118,9 +118,9 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
     let open_consumer_named =
         |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
     let mut out = vec![1, 2, 3];
-    assert!(open_consumer_named(MAX_NAME + 1).encode(1, &mut out).is_err());
+    assert!(open_consumer_named(MAX_NAME_UNITS + 1).encode(1, &mut out).is_err());
     assert_eq!(out, [1, 2, 3]);
-    let longest = open_consumer_named(MAX_NAME);
+    let longest = open_consumer_named(MAX_NAME_UNITS);
     assert_eq!(Message::decode(&encode_message(&longest)).unwrap().1, longest);
     let with_nul = Message::OpenConsumer { session: SessionRef::Name("a\0b".into()) };
     assert!(with_nul.encode(1, &mut out).is_err());
@@ -130,8 +130,8 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
 fn too_long_received_name_is_rejected() {
     let mut bytes = encode_message(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
     bytes.truncate(HEADER_BYTES + 1);
-    bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
-    bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
+    bytes.extend((MAX_NAME_UNITS as u16 + 1).to_le_bytes());
+    bytes.resize(bytes.len() + MAX_NAME_UNITS + 1, b'x');
     let body = (bytes.len() - HEADER_BYTES) as u32;
     bytes[12..16].copy_from_slice(&body.to_le_bytes());
     assert!(Message::decode(&bytes).is_err());
@@ -143,7 +143,7 @@ fn texts_for_people_are_shortened_instead_of_rejected() {
     let Message::Refused { reason, .. } = Message::decode(&encode_message(&long)).unwrap().1 else {
         panic!("the decoded message has another kind")
     };
-    assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
+    assert_eq!(reason.encode_utf16().count(), MAX_NAME_UNITS - 1);
     let failed =
         Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
     let cut = Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no".into() };
@@ -190,7 +190,7 @@ fn too_large_message_is_rejected() {
 
 #[test]
 fn pages_of_long_lists_hold_every_entry_once() {
-    let name = |n: usize| format!("{n:04}{}", "x".repeat(MAX_NAME - 4));
+    let name = |n: usize| format!("{n:04}{}", "x".repeat(MAX_NAME_UNITS - 4));
     let all: Vec<_> = (0..64)
         .map(|n| Properties {
             config: SessionConfig {

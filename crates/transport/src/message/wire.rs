@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use traceweir_format::Guid;
 use traceweir_format::wire::{Cursor, Put};
 
-use super::{MAX_MESSAGE_BYTES, MAX_NAME, Message};
+use super::{MAX_MESSAGE_BYTES, MAX_NAME_UNITS, Message};
 use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
@@ -134,7 +134,7 @@ impl Message {
 
 /// Returns whether a text may be sent unchanged.
 fn is_sendable_text(text: &str) -> bool {
-    !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME
+    !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME_UNITS
 }
 
 /// Returns the longest beginning of a text that may be sent.
@@ -143,7 +143,7 @@ pub(super) fn shorten_text(text: &str) -> String {
     text.chars()
         .take_while(|c| {
             units = units.saturating_add(c.len_utf16());
-            *c != '\0' && units <= MAX_NAME
+            *c != '\0' && units <= MAX_NAME_UNITS
         })
         .collect()
 }
@@ -159,7 +159,7 @@ fn unsendable(what: &'static str, text: &str, offset: usize) -> traceweir_format
     if text.contains('\0') {
         return traceweir_format::Error::Invalid { what, offset: offset as u64, reason: "contains NUL" };
     }
-    too_large(what, text.encode_utf16().count(), MAX_NAME)
+    too_large(what, text.encode_utf16().count(), MAX_NAME_UNITS)
 }
 
 macro_rules! numbers {

@@ -123,7 +123,7 @@ impl<'a> Blocks<'a> {
     /// Returns all blocks.
     #[inline(always)]
     #[must_use]
-    pub fn all(&self) -> &'a [Block<'a>] {
+    pub fn as_slice(&self) -> &'a [Block<'a>] {
         self.all
     }
 
@@ -144,7 +144,7 @@ impl<'a> Blocks<'a> {
             bytes = bytes.wrapping_add(block.size as usize);
             bits |= block.size;
         }
-        (bits <= abi::MAX_RECORD as u64).then_some(Self { all, bytes })
+        (bits <= abi::MAX_RECORD_BYTES as u64).then_some(Self { all, bytes })
     }
 
     /// Creates blocks from C descriptors with a total of `bytes` bytes.

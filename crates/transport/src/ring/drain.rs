@@ -306,7 +306,7 @@ impl RingReader {
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
         let is_valid =
             length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
-        let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
+        let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD_BYTES))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.polled_head)?;
         let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.read_word(8)?;

@@ -108,7 +108,7 @@ unsafe fn write_inside_lock(
         let to = data.add(slot.offset);
         ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_copy_bytes());
         let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
-        for part in record.rest {
+        for part in record.further_parts {
             let part = part.bytes();
             ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
             to = to.add(part.len());

@@ -23,7 +23,7 @@ pub struct Gather<'a> {
     /// Bytes of the record in `staged`, after the bytes reserved for the prefix.
     pub staged_bytes: usize,
     /// The parts after the staged bytes.
-    pub rest: &'a [Block<'a>],
+    pub further_parts: &'a [Block<'a>],
     /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
 }
@@ -37,7 +37,7 @@ impl Gather<'_> {
         if capacity < abi::PREFIX_BYTES || capacity - abi::PREFIX_BYTES < self.staged_bytes {
             return 0;
         }
-        self.rest.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))
+        self.further_parts.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))
     }
 
     /// Returns the bytes of `staged` that are copied into the ring: prefix and staged part, to a

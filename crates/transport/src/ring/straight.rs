@@ -78,16 +78,16 @@ impl<'a> Straight<'a> {
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_header != 0 {
-            if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD {
+            if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD_BYTES {
                 return None;
             }
             length = length.wrapping_add((schema.len() + 15) & !7);
         }
         length = length.wrapping_add(blocks.bytes());
-        if length > abi::MAX_RECORD {
+        if length > abi::MAX_RECORD_BYTES {
             return None;
         }
-        let (run, blocks) = (items.as_ptr_range(), blocks.all().as_ptr_range());
+        let (run, blocks) = (items.as_ptr_range(), blocks.as_slice().as_ptr_range());
         let frame = WriteFrame {
             size: abi::size_in_ring(length) as u64,
             prefix: abi::prefix_word(length as u32, 0, flags),
@@ -142,7 +142,7 @@ impl WriteFrame {
     /// Creates the frame of a record that is sound for `length`.
     #[inline(always)]
     pub(super) fn from_gather(record: &Gather<'_>, length: usize) -> Self {
-        let blocks = record.rest.as_ptr_range();
+        let blocks = record.further_parts.as_ptr_range();
         let run = record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8);
         Self {
             size: abi::size_in_ring(length) as u64,

@@ -34,7 +34,7 @@ fn written_bytes_match_the_specification() {
             *word = u64::from_le_bytes(padded);
         }
         let (staged, staged_bytes) = (&mut staged[..], record.len());
-        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, rest: &[], flags: 0 }).unwrap();
+        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, further_parts: &[], flags: 0 }).unwrap();
     };
 
     write(b"hello");

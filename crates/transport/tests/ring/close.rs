@@ -207,7 +207,8 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
                 loop {
                     let mut staged = [0, 0, written];
                     let rest = [Block::new(&long)];
-                    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, flags: 0 };
+                    let mut record =
+                        Gather { staged: &mut staged, staged_bytes: 8, further_parts: &rest, flags: 0 };
                     match outlet.write(ticket, 1, &mut record) {
                         Ok(()) => written += 1,
                         Err(WriteFailure::Closed) => return written,

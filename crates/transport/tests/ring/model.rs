@@ -169,7 +169,11 @@ fn too_large_records_are_refused_and_counted() {
     let (mut reader, ticket) = support::open_region(outlet, &params);
     let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
-        outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], flags: 0 })
+        outlet.write(
+            ticket,
+            1,
+            &mut Gather { staged: &mut staged, staged_bytes, further_parts: &[], flags: 0 },
+        )
     };
     assert_eq!(write(10, 64), Ok(()));
     assert_eq!(write(11, 65), Err(WriteFailure::TooLarge));

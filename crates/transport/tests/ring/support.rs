@@ -89,7 +89,7 @@ impl RecordMark {
         let mut record = Gather {
             staged: &mut staged,
             staged_bytes,
-            rest: &rest,
+            further_parts: &rest,
             flags: u16::from(self.number.is_multiple_of(2)),
         };
         outlet.write(ticket, self.writer + 1, &mut record)

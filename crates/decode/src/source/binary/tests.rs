@@ -95,11 +95,14 @@ fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
 
 /// Builds a 64-bit or 32-bit ELF file with one named section besides its string table.
 fn build_elf_file(is_64_bit: bool, name: &str, body: &[u8]) -> Vec<u8> {
-    elf_sections(is_64_bit, &[(name, 1, body)])
+    build_elf_with_sections(is_64_bit, &[(name, 1, body)])
 }
 
 /// Builds an ELF file with these sections, each given as name, type and content.
-pub(in crate::source) fn elf_sections(is_64_bit: bool, sections: &[(&str, u32, &[u8])]) -> Vec<u8> {
+pub(in crate::source) fn build_elf_with_sections(
+    is_64_bit: bool,
+    sections: &[(&str, u32, &[u8])],
+) -> Vec<u8> {
     let mut strings = vec![0];
     let mut names: Vec<usize> = Vec::new();
     for name in sections.iter().map(|s| s.0).chain([".shstrtab"]) {

@@ -158,7 +158,7 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
 fn fields_refer_to_maps_by_name() {
     let event = parse_event_info(&encode_info(&ROWS, 5, 0, &[])).unwrap();
     let (provider, map) = parse_event_map(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
-    assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
+    assert_eq!((provider, &*map.name, map.is_bit_map), (PROVIDER, "SizeMap", false));
     assert_eq!((map.value(2), map.value(7), map.value(1)), (Some("Small"), Some("Large"), None));
     let named: Vec<_> = event.map_names.iter().map(|(index, name)| (*index, &**name)).collect();
     assert_eq!(named, [(0, "SizeMap"), (5, "SizeMap")]);
@@ -169,7 +169,7 @@ fn fields_refer_to_maps_by_name() {
 fn classic_map_values_come_from_positions_numbers_or_texts() {
     let entries = |flags, value_type, rows: &[(&str, u32)]| {
         let (_, map) = parse_event_map(&encode_map(flags, value_type, rows)).unwrap();
-        (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
+        (map.is_bit_map, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
     assert_eq!(entries(map::MANIFEST_BITMAP, 0, &rows), (true, vec![9, 4]), "bits must keep their order");

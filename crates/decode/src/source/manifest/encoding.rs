@@ -15,7 +15,7 @@
 
 use std::borrow::Cow;
 
-use traceweir_format::text::cp1252;
+use traceweir_format::text::decode_cp1252;
 
 use super::manifest_error;
 use crate::Result;
@@ -44,7 +44,7 @@ impl<'a> Document<'a> {
             [b'<', 0, ..] => Self::decode_utf16(bytes, 0, u16::from_le_bytes),
             [0, b'<', ..] => Self::decode_utf16(bytes, 0, u16::from_be_bytes),
             _ if declares_single_byte(bytes) => {
-                let text = bytes.iter().map(|&b| cp1252(b)).collect();
+                let text = bytes.iter().map(|&b| decode_cp1252(b)).collect();
                 Ok(Self { text: Cow::Owned(text), encoding: Encoding::SingleByte })
             }
             _ => Self::decode_utf8(bytes, 0),

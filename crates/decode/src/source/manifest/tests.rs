@@ -165,7 +165,7 @@ fn members_follow_the_top_level_and_references_are_indexes() {
     let schema = &provider.events[1].schema;
     let field = |index: usize| {
         let f = &schema.fields()[index];
-        (&*f.name, f.count, f.length, f.referenced)
+        (&*f.name, f.count, f.length, f.is_referenced)
     };
     assert_eq!(schema.top().len(), 7);
     assert_eq!(field(0), ("Count", Count::One, Length::Natural, true));
@@ -191,11 +191,11 @@ fn maps_name_values_and_bits() {
     let provider = everything_provider();
     let [state, access, version] = provider.events[2].schema.top() else { panic!("not three fields") };
     let state = value_map_of(state).unwrap();
-    assert_eq!((&*state.name, state.bits, state.entries().len()), ("State", false, 2));
+    assert_eq!((&*state.name, state.is_bit_map, state.entries().len()), ("State", false, 2));
     assert_eq!((state.value(1), state.value(2), state.value(3)), (Some("Open"), Some("Closed"), None));
     let access = value_map_of(access).unwrap();
     let entries: Vec<_> = access.entries().iter().map(|(bit, name)| (*bit, &**name)).collect();
-    assert_eq!((access.bits, entries), (true, vec![(4, "Execute"), (1, "Read")]));
+    assert_eq!((access.is_bit_map, entries), (true, vec![(4, "Execute"), (1, "Read")]));
     assert_eq!(value_map_of(version), None, "pattern maps must not name values");
 }
 

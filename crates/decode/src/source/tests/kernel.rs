@@ -84,7 +84,7 @@ fn embedded_schemas_describe_classic_events_by_class_and_type() {
 fn a_manifest_event_may_name_the_guid_of_its_task() {
     let mut decoder = Decoder::new();
     observe_record(&mut decoder, &encode_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
-    assert_fields(&mut decoder, &plain_event(5, 1, &[]), &["f"]);
+    assert_fields(&mut decoder, &encode_plain_event(5, 1, &[]), &["f"]);
     assert_no_schema(&mut decoder, &encode_classic(CLASS, 0, 1, &[]));
 }
 

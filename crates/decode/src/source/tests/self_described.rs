@@ -50,7 +50,7 @@ fn schemas_differ_by_provider_and_traits() {
     let mut metadata = MetadataBuilder::new("e", 0);
     let metadata = metadata.finish().unwrap();
     let mut decoder = Decoder::new();
-    for (provider, name) in [(PROVIDER, "A"), (PROVIDER, "B"), (OTHER, "A"), (PROVIDER, "A")] {
+    for (provider, name) in [(PROVIDER, "A"), (PROVIDER, "B"), (OTHER_PROVIDER, "A"), (PROVIDER, "A")] {
         let mut traits = TraitsBuilder::new(name);
         let items = [
             Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },

@@ -94,7 +94,7 @@ impl WevtNameTables {
     }
 
     /// Returns the opcode's name: of the entry at `offset`, else for this task, else for any task.
-    pub(super) fn opcode(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
+    pub(super) fn opcode_name(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
         let any_task = u64::from(descriptor.opcode) << 16;
         let this_task = any_task | u64::from(descriptor.task);
         self.opcodes.find(offset, this_task).or_else(|| self.opcodes.find(0, any_task))

@@ -140,8 +140,8 @@ impl WevtReader<'_> {
 
     /// Charges the budget for a text that a map copies.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
-        let remaining = self.map_text_left.checked_sub(text.len());
-        self.map_text_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
+        let remaining = self.map_text_bytes_left.checked_sub(text.len());
+        self.map_text_bytes_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
         Ok(())
     }
 }

@@ -79,7 +79,8 @@ fn an_event_without_a_template_has_no_fields() {
 fn item_flags_decide_count_and_length() {
     let providers = read_with_messages(&compile_test_manifest(true));
     let schema = &providers[0].events[0].schema;
-    let shape: Vec<_> = schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.referenced)).collect();
+    let shape: Vec<_> =
+        schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.is_referenced)).collect();
     let (one, natural) = (Count::One, Length::Natural);
     assert_eq!(
         shape,
@@ -111,11 +112,11 @@ fn maps_of_both_versions_read_alike() {
         };
         let (size, access) = (map_of(0), map_of(5));
         assert_eq!(
-            (&*size.name, size.bits, size.value(1), size.value(9)),
+            (&*size.name, size.is_bit_map, size.value(1), size.value(9)),
             ("SizeMap", false, Some("Small"), Some("Large"))
         );
         assert_eq!(size.value(5), None, "an entry whose message does not exist must be left out");
-        assert_eq!((&*access.name, access.bits), ("AccessMap", true));
+        assert_eq!((&*access.name, access.is_bit_map), ("AccessMap", true));
         assert_eq!(access.entries(), [(1, "Read".into()), (2, "Write".into())]);
     }
 }

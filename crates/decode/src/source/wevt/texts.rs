@@ -107,7 +107,7 @@ impl<'a> SharedTexts<'a> {
         }
         let text = text::until_nul16(text);
         self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or(Error::Schema("texts overlap"))?;
-        let text: Arc<str> = text::utf16(text).trim_end().into();
+        let text: Arc<str> = text::decode_utf16(text).trim_end().into();
         self.texts_by_start.insert(start, text.clone());
         Ok(text)
     }

@@ -164,8 +164,10 @@ fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Resu
             }
             kind if S_PROCEDURES.contains(&kind) => {
                 let name = text::until_nul8(bytes.get(PROCEDURE_NAME_OFFSET..).unwrap_or_default());
-                procedure =
-                    Some((wire::u32_at(bytes, PROCEDURE_END_OFFSET), lines::parse_name(&text::ansi(name))));
+                procedure = Some((
+                    wire::u32_at(bytes, PROCEDURE_END_OFFSET),
+                    lines::parse_name(&text::decode_ansi(name)),
+                ));
             }
             _ => {}
         }
@@ -184,7 +186,7 @@ fn read_message(annotation: &[u8], parser: &mut TmfParser) -> Result<()> {
             parser.warn("the annotation has fewer strings than it declares");
             break;
         }
-        parser.parse_line(&text::ansi(strings.ansi_z()))?;
+        parser.parse_line(&text::decode_ansi(strings.ansi_z()))?;
     }
     parser.end_message()
 }

@@ -78,13 +78,13 @@ pub fn parse(file: &[u8]) -> Result<ParsedFormats> {
 
 fn decode_text(file: &[u8]) -> String {
     match file {
-        [0xFF, 0xFE, remaining @ ..] => text::utf16(remaining),
+        [0xFF, 0xFE, remaining @ ..] => text::decode_utf16(remaining),
         [0xFE, 0xFF, remaining @ ..] => {
             let units = remaining.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
             char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         }
-        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::ansi(remaining),
-        _ => text::ansi(file),
+        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::decode_ansi(remaining),
+        _ => text::decode_ansi(file),
     }
 }
 

@@ -27,7 +27,7 @@ pub struct DescribedField<'s> {
 impl DescribedField<'_> {
     /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
-    pub fn compared_as(&self) -> Option<Type> {
+    pub fn comparison_type(&self) -> Option<Type> {
         let integer = |bytes, signed| Type::Integer { bytes, signed };
         Some(match self.input {
             InType::INT8 => integer(1, true),
@@ -49,7 +49,7 @@ impl DescribedField<'_> {
 
     /// Parses a value as a number: decimal, hexadecimal, a Boolean, or a name in the field's map.
     #[must_use]
-    pub fn number(&self, text: &str) -> Option<i128> {
+    pub fn parse_number(&self, text: &str) -> Option<i128> {
         let text = text.trim();
         let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
         let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -111,7 +111,7 @@ impl<'s> FilterLayout<'s> {
                 FieldKind::Struct { .. } => self.end = Some(path),
                 FieldKind::Value { input, output, map } => {
                     let described = self.describe(field, *input, *output);
-                    match described.and_then(|field| self.event.field(field).ok()) {
+                    match described.and_then(|field| self.event.add_field(field).ok()) {
                         Some(at) => {
                             self.fields.push(DescribedField {
                                 path,

@@ -46,7 +46,7 @@ impl<'p> Visitor<'p> for FieldTexts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let FieldKind::Value { input, .. } = field.kind else { return };
         let mut shown = Vec::new();
-        crate::format::text(field, &value, crate::format::Style::default(), &mut shown);
+        crate::format::push_text(field, &value, crate::format::Style::default(), &mut shown);
         self.0.push((field.name.to_string(), input, String::from_utf8(shown).unwrap()));
     }
 }

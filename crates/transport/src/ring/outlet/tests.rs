@@ -27,7 +27,7 @@ fn open_region(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket)
 
 fn write_record(outlet: &Outlet, ticket: Ticket) -> Result<(), WriteFailure> {
     let mut staged = [0, 0, 7];
-    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], flags: 0 };
+    let mut record = Gather { staged: &mut staged, staged_bytes: 8, further_parts: &[], flags: 0 };
     outlet.write(ticket, 1, &mut record)
 }
 

@@ -106,7 +106,7 @@ impl WrittenNameTables {
         }
     }
 
-    pub(super) fn write(
+    pub(super) fn write_table(
         &mut self,
         blob: &mut PatchedBlob,
         messages: &mut MessageIds,
