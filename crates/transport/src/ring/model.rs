@@ -6,8 +6,8 @@
 //!
 //! The models run the code of `words.rs` and `gate.rs`, with loom's atomics. The bytes of the ring
 //! are cells in which loom finds every access that could race. A record is one cell of eight bytes.
-//! The rseq writer is modelled with the guarantees of the kernel: one writer at a time, no lock, and
-//! the same `find_slot` and `publish`.
+//! The rseq writer is modelled with the guarantees of the kernel: one writer at a time, no lock,
+//! and the same `find_slot` and `publish`.
 
 mod reopen;
 
