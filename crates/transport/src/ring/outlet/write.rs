@@ -116,8 +116,8 @@ impl Outlet {
     ) -> Result<(), WriteFailure> {
         let view = self.hot.view();
         // The loads of the view come before the load of the generation: a view of another opening,
-        // or a mixture of two, is not used. Pairs with the fence in `OutletGate::close`, after which
-        // views change.
+        // or a mixture of two, is not used. Pairs with the fence in `OutletGate::close`, after
+        // which views change.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
             return Err(WriteFailure::Closed);
