@@ -50,8 +50,12 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
             RecordMark::new(0, number, 200).write(outlet, ticket).unwrap();
         }
         let (mut parent_records, mut child_records) = (0, 0);
-        support::drain_region(&mut reader, &mut Vec::new(), |mark| parent_records += u32::from(mark.writer == 0));
-        support::drain_region(&mut child_reader, &mut Vec::new(), |mark| child_records += u32::from(mark.writer == 1));
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| {
+            parent_records += u32::from(mark.writer == 0);
+        });
+        support::drain_region(&mut child_reader, &mut Vec::new(), |mark| {
+            child_records += u32::from(mark.writer == 1);
+        });
         assert_eq!((parent_records, child_records, reader.lost(), child_reader.lost()), (50, 20, 30, 0));
         assert!(outlet.close());
     }
