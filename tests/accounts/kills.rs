@@ -121,8 +121,8 @@ fn writers_killed_at_random_times_leave_no_torn_or_uncounted_event() {
     assert!(kills >= 1_000, "only {kills} writers were killed");
 }
 
-/// Each test point (listed in `crates/transport/src/ring.rs`), the write paths that pass it, and the
-/// pace at which a writer passes it often.
+/// Each test point (listed in `crates/transport/src/ring.rs`), the write paths that pass it, and
+/// the pace at which a writer passes it often.
 const POINTS: [(&str, &[WritePath], Pace); 10] = [
     ("before_write", &WritePath::BOTH, Pace::Bursts),
     ("published", &[WritePath::Sequence], Pace::Bursts),

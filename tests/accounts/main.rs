@@ -5,7 +5,7 @@
 //!   this test ──raw control protocol──▶ weir daemon (its own process and folder)
 //!       │                                   ▲
 //!       └── starts writers: this binary in a role (roles.rs) ── events (writer, thread, number)
-//!   afterwards: tally.rs reads the events of the file, and the test compares them with those offered
+//!   afterwards: tally.rs reads the events of the file; the test compares them with those offered
 //! ```
 //!
 //! Nothing is mocked. Tests that need root are skipped for other users.
