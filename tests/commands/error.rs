@@ -40,8 +40,8 @@ fn every_spelling_of_a_code_gives_the_same_text() {
 #[test]
 fn several_codes_are_printed_as_objects_in_order() {
     let objects = weir(["error", "--json", "5", "0x8007000E", "0xC0000188"]).expect(0).json();
-    let printed: Vec<_> =
-        objects.iter().map(|code| (&code["given"], &code["code"], &code["status"], &code["status_name"])).collect();
+    let main_fields = |code| (&code["given"], &code["code"], &code["status"], &code["status_name"]);
+    let printed: Vec<_> = objects.iter().map(main_fields).collect();
     let expected = [
         ("5".into(), 5.into(), 5.into(), "ERROR_ACCESS_DENIED".into()),
         ("0x8007000E".into(), 0x8007_000E_u32.into(), 14.into(), "ERROR_OUTOFMEMORY".into()),

@@ -105,8 +105,8 @@ fn five_events_before(zeros: &[u8]) -> Vec<u8> {
 fn truncated_archive_is_read_as_far_as_possible_and_reported() {
     let folder = make_folder();
     let archive = gzip_compress(&five_events());
-    // Without the end of its trailer, the archive has all its data, but `weir` cannot check that the
-    // data is intact.
+    // Without the end of its trailer, the archive has all its data, but `weir` cannot check that
+    // the data is intact.
     let path = write_file(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
     let run = weir(["dump", "--format", "jsonl", arg(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);

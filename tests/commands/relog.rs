@@ -19,8 +19,9 @@ fn dumped_events(path: &std::path::Path) -> Vec<Value> {
 }
 
 fn folder_entries(folder: &tempfile::TempDir) -> Vec<String> {
+    let entries = folder.path().read_dir().unwrap();
     let mut names: Vec<String> =
-        folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
