@@ -44,14 +44,14 @@ pub(super) struct Actor<'s> {
     /// A private session that this process started.
     pub(super) private_session: Option<ActorPrivateSession>,
     /// A log that later sessions append to, and its contents.
-    pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
-    pub(super) registered: [Vec<Provider>; PROVIDERS],
+    pub(super) appended_log: Option<(PathBuf, ExpectedEvents)>,
+    pub(super) registrations: [Vec<Provider>; PROVIDERS],
     /// Time of the last unregistration of each provider.
-    pub(super) unregistered: [Option<Instant>; PROVIDERS],
+    pub(super) unregistered_at: [Option<Instant>; PROVIDERS],
     /// Registrations of shared providers.
-    pub(super) shared: Vec<Provider>,
+    pub(super) shared_registrations: Vec<Provider>,
     /// Number of the last event.
-    pub(super) event: u64,
+    pub(super) last_event: u64,
     pub(super) results: ActorResults,
 }
 
@@ -103,11 +103,11 @@ impl<'s> Actor<'s> {
             number,
             running: Default::default(),
             private_session: None,
-            appended: None,
-            registered: Default::default(),
-            unregistered: Default::default(),
-            shared: Vec::new(),
-            event: 0,
+            appended_log: None,
+            registrations: Default::default(),
+            unregistered_at: Default::default(),
+            shared_registrations: Vec::new(),
+            last_event: 0,
             results: ActorResults::default(),
         }
     }
@@ -286,8 +286,8 @@ impl<'s> Actor<'s> {
             let member = if is_group { MEMBER } else { provider };
             let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
             let was_unregistered_recently =
-                self.unregistered[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
-            let is_divergence = is_registered == self.registered[member].is_empty();
+                self.unregistered_at[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            let is_divergence = is_registered == self.registrations[member].is_empty();
             if is_divergence && !(is_registered && was_unregistered_recently) {
                 let state = if is_registered { "registered" } else { "not registered" };
                 self.record_divergence(format!("provider {provider} is listed as {state}"));

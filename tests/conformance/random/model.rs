@@ -215,7 +215,7 @@ pub(super) struct ModelSession {
     pub(super) file_pattern: Option<PathBuf>,
     pub(super) enabled_providers: EnabledProviders,
     /// Number of events found in the session's files so far.
-    pub(super) found: u64,
+    pub(super) found_events: u64,
     /// Whether all events of the session go to files and stay there.
     pub(super) is_all_in_files: bool,
 }
@@ -229,7 +229,7 @@ impl ModelSession {
             id,
             file_pattern: requested.log_file.clone().filter(|_| is_file_sequence),
             enabled_providers: EnabledProviders { expected, ..EnabledProviders::default() },
-            found: 0,
+            found_events: 0,
             is_all_in_files: config.log_file.is_some() && config.log_file_mode & dropping_modes == 0,
             config,
         }
