@@ -104,7 +104,12 @@ fn check_images_are_identified(trace: &Trace) {
     let identified: BTreeSet<_> = ids.iter().flat_map(|name| trace.events_named(name)).map(key).collect();
     let images = trace.events_named("Image/DCStart").chain(trace.events_named("Image/Load"));
     let missing: Vec<_> = images.filter(|event| !identified.contains(&key(event))).collect();
-    assert!(missing.is_empty(), "{} images without an id event: {missing:?}", missing.len());
+    assert!(
+        missing.is_empty(),
+        "{} images have no id event; the first is {}",
+        missing.len(),
+        missing[0].fields
+    );
 }
 
 /// Fails unless every process, thread and image of the end rundown has a start event or is in the
