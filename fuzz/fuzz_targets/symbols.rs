@@ -11,7 +11,7 @@ use traceweir_decode::symbols::{Dwarf, Elf, Pdb, SymbolTable, demangle, listing}
 
 /// The number of queried addresses at the start of the address space.
 const ADDRESS_COUNT: u64 = 64;
-/// The most functions at one address.
+/// Largest number of functions at one address.
 const MAX_SITES: usize = 128;
 /// The longest demangled name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
@@ -30,7 +30,7 @@ fn check_dwarf(dwarf: &mut Dwarf) {
     for address in (0..ADDRESS_COUNT).map(|at| at * 8 + 2).chain([0x1000, 0x40_1000, u64::MAX]) {
         let sites = dwarf.find(address);
         assert!(sites.len() <= MAX_SITES);
-        // All except the outermost were inlined.
+        // All functions except the outermost are inlined.
         assert!(sites.iter().rev().skip(1).all(|site| site.is_inlined));
         assert!(
             sites.iter().all(|site| site.function.as_ref().is_none_or(|name| name.len() <= MAX_NAME_BYTES))

@@ -24,7 +24,7 @@ pub(crate) struct Grep<'f> {
 
 impl<'f> Grep<'f> {
     pub(crate) fn new(filter: &'f EventFilter, style: Style) -> Self {
-        let finder = filter.grep.as_ref().map(|text| memmem::Finder::new(push_text.as_bytes()));
+        let finder = filter.grep.as_ref().map(|text| memmem::Finder::new(text.as_bytes()));
         let search_text = SearchText { text: Vec::new(), style };
         Self { finder, walker: Walker::default(), messages: MessageExpander::default(), search_text }
     }

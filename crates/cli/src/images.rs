@@ -261,16 +261,16 @@ impl LoadedImages {
     /// Interns a path; `None` if the limit is reached.
     fn intern_path(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH_BYTES)).unwrap_or_default());
-        if let Some(path) = self.paths.get(&*push_text) {
+        if let Some(path) = self.paths.get(&*text) {
             return Some(Arc::clone(path));
         }
-        self.path_bytes = self.path_bytes.saturating_add(push_text.len());
+        self.path_bytes = self.path_bytes.saturating_add(text.len());
         if self.path_bytes > MAX_TOTAL_PATH_BYTES {
             return None;
         }
-        let text: Arc<str> = push_text.into();
-        self.paths.insert(Arc::clone(&push_text));
-        Some(push_text)
+        let text: Arc<str> = text.into();
+        self.paths.insert(Arc::clone(&text));
+        Some(text)
     }
 
     /// Returns the name of the image at an address of a process or the kernel, and the offset in

@@ -45,7 +45,7 @@ impl ProcessKey {
 
     /// Returns the key of the process that has this id now, if such a process exists.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
-        read_start_ticks(pid).map(|start_ticks| Self { pid, read_start_ticks })
+        read_start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
     }
     stat(&pid.to_string()).is_none_or(|stat| {
         let start_ticks = start_ticks_in(stat.as_bytes());
-        is_dead(stat.as_bytes()) || read_start_ticks != key.map(|key| key.start_ticks)
+        is_dead(stat.as_bytes()) || start_ticks != key.map(|key| key.start_ticks)
     })
 }
 

@@ -64,8 +64,8 @@ impl Inserts {
             (Some(format), Some((value, bytes))) if !format.is_text() => {
                 format.push_number(*value, *bytes, out)
             }
-            (Some(format), _) => format.push_text(&String::from_utf8_lossy(push_text), out),
-            (None, _) => out.extend_from_slice(push_text),
+            (Some(format), _) => format.push_text(&String::from_utf8_lossy(text), out),
+            (None, _) => out.extend_from_slice(text),
         }
         true
     }

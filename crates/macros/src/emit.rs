@@ -100,7 +100,7 @@ impl EventCall {
             const __TLG_SIZE: ::core::primitive::usize =
                 #tlg::checked_size(#tlg::metadata_size(#name, __TLG_TAG, __TLG_FIELDS));
             static __TLG_METADATA: [::core::primitive::u8; __TLG_SIZE] =
-                #tlg::metadata(#name, __TLG_TAG, __TLG_FIELDS);
+                #tlg::encode_metadata(#name, __TLG_TAG, __TLG_FIELDS);
         }
     }
 

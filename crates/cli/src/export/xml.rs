@@ -288,17 +288,17 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
 
 fn write_element(indent: &str, tag: &str, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(indent.as_bytes());
-    if push_text.is_empty() {
+    if text.is_empty() {
         let _ = write!(out, "<{tag} />\r\n");
         return;
     }
     let _ = write!(out, "<{tag}>");
-    write_escaped(push_text.as_bytes(), out);
+    write_escaped(text.as_bytes(), out);
     let _ = write!(out, "</{tag}>\r\n");
 }
 
 fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
-    for c in String::from_utf8_lossy(push_text).chars() {
+    for c in String::from_utf8_lossy(text).chars() {
         match c {
             '<' => out.extend_from_slice(b"&lt;"),
             '>' => out.extend_from_slice(b"&gt;"),

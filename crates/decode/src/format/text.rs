@@ -144,7 +144,7 @@ fn push_padded_hex(code: u32, out: &mut Vec<u8>) {
 fn push_meaning(code: Option<u32>, out: &mut Vec<u8>) {
     if let Some(text) = code.and_then(|c| Status(c).meaning()) {
         out.extend_from_slice(b": ");
-        out.extend_from_slice(push_text.as_bytes());
+        out.extend_from_slice(text.as_bytes());
     }
 }
 
@@ -175,7 +175,7 @@ pub fn push_utf16_text(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn push_8bit_text(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
-        Ok(text) => out.extend_from_slice(push_text.as_bytes()),
+        Ok(text) => out.extend_from_slice(text.as_bytes()),
         Err(_) if is_utf8(out_type) => {
             out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
         }
@@ -200,7 +200,7 @@ fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
         OutType::SOCKETADDRESS if address::push_socket_address(bytes, out) => {}
         OutType::STRING | OutType::UTF8 | OutType::JSON => push_8bit_text(bytes, out_type, out),
         OutType::XML => match unpack_text(bytes) {
-            Some(text) => push_utf16_text(&push_text, out),
+            Some(text) => push_utf16_text(&text, out),
             None => push_8bit_text(bytes, out_type, out),
         },
         _ if bytes.is_empty() => {}
@@ -216,8 +216,8 @@ fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
 pub(super) fn unpack_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let mut text = Vec::new();
-    lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED_BYTES), &mut push_text).ok()?;
+    lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED_BYTES), &mut text).ok()?;
     // The unpacked size includes a terminator.
-    push_text.truncate(until_nul16(&push_text).len());
-    (!push_text.is_empty()).then_some(push_text)
+    text.truncate(until_nul16(&text).len());
+    (!text.is_empty()).then_some(text)
 }

@@ -77,7 +77,7 @@ struct FieldLines {
 }
 
 fn write_escaped(text: &str, out: &mut String) {
-    for unit in push_text.encode_utf16().take_while(|unit| *unit != 0) {
+    for unit in text.encode_utf16().take_while(|unit| *unit != 0) {
         match u8::try_from(unit) {
             Ok(byte @ b' '..0x7F) => out.push(byte.into()),
             _ => write!(out, "\\u{unit:04x}").unwrap(),

@@ -143,7 +143,7 @@ fn session_records_and_decodes_what_the_macros_write() {
     let (table, folder) = (table::read_declarations(), SourceFolder::new());
     let text = generate::generate_program(&table, Runtime::Library);
     for compiler in compilers() {
-        let source = folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &push_text);
+        let source = folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &text);
         let events = record_source(compiler, &source, Link::Shared, TABLE_PROVIDER);
         assert_eq!(events.len(), table.len(), "{compiler:?}");
         check_decoded(

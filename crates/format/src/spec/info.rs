@@ -79,11 +79,11 @@ macro_rules! classes {
             #[must_use]
             pub const fn rules(self) -> Rules {
                 match self { $(Self::$name => Rules {
-                    sets: contains_letter($via, b'S'),
-                    queries: contains_letter($via, b'Q'),
-                    enumerates: contains_letter($via, b'E'),
-                    about: RequiredSession::$about,
-                    is_of_system_loggers: contains_letter($needs, b'k'),
+                    can_set: contains_letter($via, b'S'),
+                    can_query: contains_letter($via, b'Q'),
+                    can_enumerate: contains_letter($via, b'E'),
+                    required_session: RequiredSession::$about,
+                    needs_system_logger: contains_letter($needs, b'k'),
                     is_privileged: contains_letter($needs, b'p'),
                 },)* }
             }

@@ -59,7 +59,7 @@ fn tags_in_more_bytes_than_needed_are_read() {
         let blob = [&[bytes.len() as u8 + 4, 0], bytes, b"e\0"].concat();
         let metadata = EventMetadata::parse(&blob).unwrap();
         assert_eq!(metadata.name, b"e");
-        encode_metadata.tags
+        metadata.tags
     };
     assert_eq!(tags(&[0x80, 0x00]), 0, "the form of a real trace");
     assert_eq!(tags(&[0x81, 0x80, 0x00]), 1 << 21);
@@ -205,7 +205,7 @@ fn truncated_metadata_is_an_error_or_ends_early() {
             *size = (end as u16).to_le_bytes();
         }
         if let Ok(metadata) = EventMetadata::parse(&truncated) {
-            let fields: Vec<_> = encode_metadata.fields().collect();
+            let fields: Vec<_> = metadata.fields().collect();
             assert!(fields.len() <= 3 && fields.iter().rev().skip(1).all(Result::is_ok), "cut at {end}");
         }
     }

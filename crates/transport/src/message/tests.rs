@@ -1,5 +1,5 @@
-//! Tests of encoding and decoding: random messages, those of the specification, and what is
-//! rejected or shortened.
+//! Tests of encoding and decoding: random messages, messages of the specification, and messages
+//! that are rejected or shortened.
 
 mod random;
 
@@ -37,7 +37,7 @@ proptest! {
         prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(Message::decode(&bytes).is_err());
-        // The same with a matching header.
+        // The extended message is rejected even if the length in the header matches.
         let body = (bytes.len() - HEADER_BYTES) as u32;
         bytes[12..16].copy_from_slice(&body.to_le_bytes());
         prop_assert!(Message::decode(&bytes).is_err());
@@ -78,7 +78,7 @@ fn only_regions_of_this_version_are_checked() {
     let body =
         [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEADER_BYTES..], body.concat());
-    // No ring of this version has 4097 bytes; those of the next version may.
+    // No ring of this version has 4097 bytes; a ring of another version may.
     let mut odd = bytes;
     odd[HEADER_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
@@ -239,11 +239,11 @@ fn too_large_entry_is_shortened_to_a_message() {
     let filter_sizes =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
-    assert_eq!(filter_sizes(first)[..2], [4000, 0], "as much filter data as fits");
+    assert_eq!(filter_sizes(first)[..2], [4000, 0], "the entry does not keep the data that fits");
     assert_eq!(
         (filter_sizes(last), last.filters[12].kind),
         (vec![0; 13], 7),
-        "the types of filters are never left out"
+        "the types of filters were left out"
     );
 }
 
@@ -255,5 +255,5 @@ fn highest_common_version_is_chosen_or_error_names_both_ranges() {
     assert!(
         matches!(common_version(beyond), Err(Error::Version { theirs, ours: VERSIONS }) if theirs == beyond)
     );
-    assert!(common_version((2, 1)).is_err(), "an empty range has no version");
+    assert!(common_version((2, 1)).is_err(), "an empty range of versions was accepted");
 }

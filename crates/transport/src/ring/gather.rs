@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A record is *sound* for a length if `staged` has room for `staged_bytes` and all parts together
-//! have that length; then a writer copies complete staged words, and the other parts over the
-//! surplus bytes.
+//! have that length. A writer copies complete words of `staged`, then copies the other parts
+//! directly after the staged bytes, over the surplus bytes of the last word.
 
 use super::block::Block;
 use crate::abi;
@@ -29,8 +29,8 @@ pub struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Returns the length of the record; 0, which no record has, if `staged` is
-    /// too short for `staged_bytes`.
+    /// Returns the length of the record; 0, which no record has, if `staged` is too short for
+    /// `staged_bytes`.
     #[inline]
     pub(super) fn length(&self) -> usize {
         let capacity = self.staged.len().saturating_mul(8);

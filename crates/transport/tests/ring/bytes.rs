@@ -38,8 +38,8 @@ fn written_bytes_match_the_specification() {
     };
 
     write(b"hello");
-    // Pinned to the first CPU that this process may use, which need not be the first of the
-    // machine.
+    // The thread is pinned to the first CPU that this process may use. If that is not CPU 0, the
+    // record is in the last ring.
     let cpu = u8::from(read_bytes::<1>(&map, 0x300) == [0]);
     let (control, data) = (0x300 + usize::from(cpu) * 0x100, 0x3000 + usize::from(cpu) * 0x1000);
     assert_eq!(read_bytes(&map, data), [5, 0, 0, 0, cpu, 0, 0, 0]);
