@@ -92,7 +92,7 @@ pub enum Refusal {
     FilterTooLarge,
     /// The answer would be larger than [`MAX_ANSWER_BYTES`].
     #[error("the answer is too large")]
-    TooLarge,
+    AnswerTooLarge,
 }
 
 impl Refusal {
@@ -117,7 +117,7 @@ impl Refusal {
             Self::NoSuchKind => Status::ERROR_NOT_SUPPORTED,
             Self::Data(_) => Status::ERROR_EVT_INVALID_EVENT_DATA,
             Self::FilterTooLarge => Status::ERROR_INSUFFICIENT_BUFFER,
-            Self::TooLarge => Status::ERROR_NOT_ENOUGH_MEMORY,
+            Self::AnswerTooLarge => Status::ERROR_NOT_ENOUGH_MEMORY,
         }
     }
 }

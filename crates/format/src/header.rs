@@ -284,7 +284,7 @@ impl<'b> Record<'b> {
     /// Returns whether the extended data items do not fit the record; the payload then includes
     /// their bytes.
     #[must_use]
-    pub const fn items_damaged(&self) -> bool {
+    pub const fn has_damaged_items(&self) -> bool {
         self.items_damaged
     }
 

@@ -210,7 +210,7 @@ impl Output {
 
     fn is_unchanged(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
-            && !record.items_damaged()
+            && !record.has_damaged_items()
             && (self.stack_key_offset(input) == 0 || !stack_key::has_key(record))
     }
 
@@ -226,7 +226,7 @@ impl Output {
     /// Moves the stack keys of a record, and corrects contradicting items.
     fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
         let offset = self.stack_key_offset(input);
-        if offset != 0 && !record.items_damaged() {
+        if offset != 0 && !record.has_damaged_items() {
             stack_key::shift_key(record, bytes, offset);
         }
         let is_dropped = edit::clear_damaged_items_flag(record, bytes);

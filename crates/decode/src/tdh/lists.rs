@@ -167,7 +167,7 @@ pub(super) fn encode_filters<'s>(
     let mut encoded = Vec::with_capacity(filters.len());
     for filter in filters.into_values() {
         let bytes = encode_filter_info(filter);
-        bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
+        bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::AnswerTooLarge)?;
         encoded.push(bytes);
     }
     Ok(encoded)
@@ -179,7 +179,7 @@ fn to_u32_count(count: usize) -> u32 {
 
 fn append_texts(mut out: Vec<u8>, texts: TextTable<'_>) -> Answer<Vec<u8>> {
     out.extend_from_slice(&texts.into_bytes());
-    if out.len() > MAX_ANSWER_BYTES { Err(Refusal::TooLarge) } else { Ok(out) }
+    if out.len() > MAX_ANSWER_BYTES { Err(Refusal::AnswerTooLarge) } else { Ok(out) }
 }
 
 /// Returns a predicate that matches providers with this id.

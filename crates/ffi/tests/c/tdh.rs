@@ -156,7 +156,7 @@ fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -
         etl::Trace::open(std::fs::File::open(fixture_path(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
     let (mut events, mut dumped, mut expected) = (opened.events(), Vec::new(), Vec::new());
     while let Some(record) = events.next().unwrap() {
-        if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
+        if record.has_damaged_items() || matches!(record.family(), Family::Other(_)) {
             continue;
         }
         let found = decoder.find(&record);

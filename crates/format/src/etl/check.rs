@@ -273,7 +273,7 @@ impl<R: ReadAt> Checker<'_, R> {
                 }
             };
             self.events = self.events.saturating_add(1);
-            if record.items_damaged() {
+            if record.has_damaged_items() {
                 self.report_finding(
                     Rule::ExtendedItems,
                     at,

@@ -125,7 +125,10 @@ pub fn append_with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8
 /// record had damaged items.
 pub fn clear_damaged_items_flag(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     let [items_flag, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
-    match bytes.get_mut(FLAGS_OFFSET).filter(|_| record.family() == Family::Event && record.items_damaged()) {
+    match bytes
+        .get_mut(FLAGS_OFFSET)
+        .filter(|_| record.family() == Family::Event && record.has_damaged_items())
+    {
         Some(flag_byte) => *flag_byte &= !items_flag,
         None => return false,
     }

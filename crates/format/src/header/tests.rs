@@ -150,7 +150,7 @@ fn items_outside_the_record_are_reported_and_count_as_payload() {
         let mut bad = bytes.clone();
         bad[at] = value;
         let record = Record::parse(&bad, 0).unwrap();
-        assert!(record.items_damaged(), "byte {at:#x} = {value}");
+        assert!(record.has_damaged_items(), "byte {at:#x} = {value}");
         assert_eq!(record.items().count(), 0);
         assert_eq!(record.payload().len(), 24 + 1);
     }

@@ -55,7 +55,7 @@ impl StackBuffer {
                 definitions.observe(&record);
                 continue;
             }
-            assert!(!record.items_damaged());
+            assert!(!record.has_damaged_items());
             assert_eq!(record.payload(), b"payload");
             assert_eq!(record.items().data_of(ExtType::RELATED_ACTIVITYID), Some(&ACTIVITY[..]));
             let key = StackKey::from_record(&record).map(|reference| {
