@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(record.bytes().ends_with(record.payload()) && record.bytes().len() <= 0xFFFF);
         let _ = (record.thread_id(), record.process_id(), record.hook(), record.provider());
         let _ = (record.descriptor(), record.flags(), record.activity(), record.cpu_times());
-        let _ = (record.instance(), record.pmc_counters().len(), record.items_damaged());
+        let _ = (record.instance(), record.pmc_counters().len(), record.has_damaged_items());
         let _ = (record.items().count(), record.items().stack().map(|stack| stack.frames().count()));
         renderer.render_record(&record);
     }

@@ -77,13 +77,13 @@ fn check_gate(gate: Gate) {
 }
 
 fn check_lists(data: &[u8]) {
-    if let Ok(ids) = filter::pids(data) {
+    if let Ok(ids) = filter::parse_pids(data) {
         assert_eq!(encode::pids(&ids), data, "process ids must have one encoding");
     }
-    if let Ok(names) = filter::names_as_given(data) {
-        assert_eq!(filter::names_as_given(&encode::name_list(&names)), Ok(names.clone()));
+    if let Ok(names) = filter::parse_names_as_given(data) {
+        assert_eq!(filter::parse_names_as_given(&encode::name_list(&names)), Ok(names.clone()));
         let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
-        assert_eq!(filter::name_list(data), Ok(lower));
+        assert_eq!(filter::parse_name_list(data), Ok(lower));
     }
 }
 
@@ -144,7 +144,7 @@ fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
     for filter in filters.iter() {
         let mut event = payload::Event::new(filter.event_id, filter.event_version, filter.any);
         for field in filter.fields() {
-            event.field(field).ok()?;
+            event.add_field(field).ok()?;
         }
         for predicate in filter.predicates() {
             let is_range =
@@ -155,7 +155,7 @@ fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
                 Value::Guid(guid) => Operand::Guid(guid),
                 Value::Text(text) => Operand::Text(text),
             };
-            event.predicate(predicate.field, predicate.kind, predicate.operator, operand).ok()?;
+            event.add_predicate(predicate.field, predicate.kind, predicate.operator, operand).ok()?;
         }
         builder.add(&event, filter.required).expect("the rebuilt filter is not longer than the original");
     }

@@ -5,7 +5,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
+use traceweir_decode::symbols::elf::{ElfParts, find_build_id};
 use traceweir_decode::symbols::table::{MAX_SYMBOLS, MAX_TOTAL_NAME_BYTES};
 use traceweir_decode::symbols::{Dwarf, Elf, Pdb, SymbolTable, demangle, listing};
 
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
         3 => check_table(&listing::read_perf_map(data).expect("reading from memory cannot fail")),
         4 => assert!(demangle(&String::from_utf8_lossy(data)).len() <= MAX_NAME_BYTES),
         _ => {
-            if let Some(id) = build_id_of_notes(data) {
+            if let Some(id) = find_build_id(data) {
                 assert!(id.len() <= data.len());
             }
         }

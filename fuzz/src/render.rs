@@ -1,6 +1,6 @@
 //! Renders a payload as text, as JSON and as its message, and checks the guarantees of each.
 
-use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::format::{Style, push_json, push_text};
 use traceweir_decode::schema::{Field, MAX_DEPTH};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -120,8 +120,8 @@ impl<'p> Visitor<'p> for KeyedRenderer<'_> {
         self.push_key(index);
         let renderer = &mut *self.renderer;
         renderer.visited += 1;
-        json(field, &value, renderer.style, &mut renderer.json);
-        text(field, &value, renderer.style, &mut renderer.text);
+        push_json(field, &value, renderer.style, &mut renderer.json);
+        push_text(field, &value, renderer.style, &mut renderer.text);
         renderer.end_field();
     }
 

@@ -10,7 +10,7 @@
 //!
 //! A stack-walk event follows its event and has the event's time stamp and thread. The user part of
 //! the stack may come later and from another processor, once the thread has returned to user mode.
-//! Nothing marks the last part, so an event waits for [`WINDOW`] before it is released.
+//! Nothing marks the last part, so an event waits for [`WINDOW_100NS`] before it is released.
 //!
 //! J1  Events are released in the order in which they were added, each exactly once, with or
 //! without a stack.

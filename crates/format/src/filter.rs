@@ -337,7 +337,7 @@ pub fn parse_name_list(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(parse_names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
 }
 
-/// Like [`name_list`], but in the original case, for display.
+/// Like [`parse_name_list`], but in the original case, for display.
 pub fn parse_names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;

@@ -119,7 +119,7 @@ pub fn shift_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
     }
 }
 
-/// Returns whether a record has a key to [move](move_key).
+/// Returns whether a record has a key to [shift](shift_key).
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
     key_offset(record).is_some() || StackKey::from_record(record).is_some()

@@ -285,7 +285,7 @@ pub enum Message {
         code: EnableCode,
         /// Level, keywords, properties and filters.
         params: Box<EnableParams>,
-        /// Name of the provider as the caller knows it: at most [`MAX_PROVIDER_NAME`] units,
+        /// Name of the provider as the caller knows it: at most [`MAX_PROVIDER_NAME_UNITS`] units,
         /// without control characters; may be empty. The daemon stores it with the enable.
         name: String,
         /// Time to wait until all processes have acknowledged, in milliseconds; 0 for no wait.

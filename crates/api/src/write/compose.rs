@@ -80,7 +80,7 @@ impl<'a> RecordSource<'a> {
     }
 
     /// Composes the record with any items and returns its size in bytes. The size field of a record
-    /// above `MAX_RECORD` is wrong.
+    /// above `MAX_RECORD_BYTES` is wrong.
     #[inline(never)]
     pub(super) fn compose(&self, stage: &mut Stage<'a>, items: &'a RecordItems<'a>) -> usize {
         stage.begin(self.header_words());

@@ -130,9 +130,14 @@ unsafe fn format_mapped(
     });
     let mut joined = String::new();
     for offset in map_names(flag & MAP_BITS != 0, entries, value)? {
-        let at = base.wrapping_add(offset as usize).cast();
-        // SAFETY: the caller guarantees a text with a terminator at each offset.
-        let name = unsafe { read_utf16(at, MAX_NAME_CHARS) }.filter(|_| offset != 0).unwrap_or_default();
+        // An entry without a text has offset 0.
+        let name = if offset == 0 {
+            String::new()
+        } else {
+            let text = base.wrapping_add(offset as usize).cast();
+            // SAFETY: the caller guarantees a text with a terminator at each other offset.
+            unsafe { read_utf16(text, MAX_NAME_CHARS) }.unwrap_or_default()
+        };
         if !joined.is_empty() {
             joined.push('|');
         }

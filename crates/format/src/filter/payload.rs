@@ -20,7 +20,7 @@
 //!
 //! An event passes if all filters of its id and version with flag 2 hold and, if there are filters
 //! without this flag, at least one of them holds. Events without a filter pass. A payload too short
-//! for a field fails the predicate. String comparison ignores case ([`fold`]).
+//! for a field fails the predicate. String comparison ignores case ([`fold_case`]).
 //!
 //! The layout is private to this project: callers get the blob from the functions that build
 //! payload filters and pass it on unchanged.

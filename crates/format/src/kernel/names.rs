@@ -1,8 +1,8 @@
 //! Names of kernel events for users: `Class/Type`, `Type` if only one class has it, or a hook id.
 //!
 //! ```text
-//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)]
-//!   "DiskIo"                              ──events_named──▶ all types of the class
+//!   "Thread/CSwitch", "cswitch", "0x0524" ──find_events───▶ [(Thread, 36)]
+//!   "DiskIo"                              ──find_events───▶ all types of the class
 //!   (Thread, 36)                          ──event_name────▶ "Thread/CSwitch"
 //! ```
 

@@ -14,7 +14,7 @@
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size in bytes of the [`metadata`] of an event. The size field of the metadata holds
+/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the metadata holds
 /// at most 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {

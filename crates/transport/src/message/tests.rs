@@ -62,6 +62,14 @@ proptest! {
 
 #[test]
 fn encoded_bytes_match_the_specification() {
+    let state = |reason: &str| Message::PrivateState {
+        order: 1,
+        session: 2,
+        status: 3,
+        reason: reason.to_owned(),
+        properties: Box::default(),
+    };
+    assert_eq!(Message::decode(&encode_message(&state("no\0"))).unwrap().1, state("no"));
     let hello =
         Message::Hello { versions: (1, 2), role: Role::Controller, instance: 3, program: "ab".into() };
     let expected =

@@ -16,7 +16,7 @@
 //!    invalid value.
 //! 2. A count of entries is accepted only if the remaining bytes can hold them, so a false count
 //!    allocates no memory.
-//! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the
+//! 3. Text and paths hold no NUL and at most [`MAX_NAME_UNITS`] UTF-16 units, so that each fits the
 //!    header of a log.
 //! 4. An encoded message decodes to the same message. Texts for people (`Refused::reason`,
 //!    `Failed::reason`, `Hello::program`) are shortened first if needed.
@@ -119,6 +119,17 @@ impl Message {
             Self::Failed { order, registration, session, status, reason } if !is_sendable_text(reason) => {
                 let (order, registration, session, status) = (*order, *registration, *session, *status);
                 Some(Self::Failed { order, registration, session, status, reason: shorten_text(reason) })
+            }
+            Self::PrivateState { order, session, status, reason, properties }
+                if !is_sendable_text(reason) =>
+            {
+                Some(Self::PrivateState {
+                    order: *order,
+                    session: *session,
+                    status: *status,
+                    reason: shorten_text(reason),
+                    properties: properties.clone(),
+                })
             }
             Self::Hello { versions, role, instance, program } if !is_sendable_text(program) => {
                 Some(Self::Hello {
