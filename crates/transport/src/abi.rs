@@ -63,7 +63,7 @@ use crate::error::{Error, Result};
 /// First word of a region: `TWREGION`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWREGION");
 /// Version of everything in this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 256;
