@@ -263,6 +263,7 @@ impl FileQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::ClockKind;
     use alloc::vec;
 
     #[test]
@@ -275,6 +276,27 @@ mod tests {
         queue.push_front(9);
         let order: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [9, 1, 7, 0, 2]);
+    }
+
+    #[test]
+    fn clocks_of_one_counter_agree_about_the_wall_time() {
+        let clock = |kind, rate, anchor, start| Clock { kind, rate, anchor, start: FileTime(start) };
+        let first = clock(ClockKind::Qpc, 1_000_000_000, 500, 7_000_000_000);
+        let hour = 3600 * UNITS_PER_SECOND;
+        for (other, expected) in [
+            (clock(ClockKind::Qpc, 1_000_000_000, 3_000_000_577, 7_030_000_001), true),
+            // The wall clock was adjusted: by a second, and by 1/1000 in an hour.
+            (clock(ClockKind::Qpc, 1_000_000_000, 500, 7_009_999_999), true),
+            (clock(ClockKind::Qpc, 1_000_000_000, 500 + 3_603_000_000_000, 7_000_000_000 + hour), true),
+            (clock(ClockKind::Qpc, 1_000_000_000, 500, 7_020_000_000), false),
+            (clock(ClockKind::Qpc, 1_000_000_001, 500, 7_000_000_000), false),
+            (clock(ClockKind::CpuCycles, 1_000_000_000, 500, 7_000_000_000), false),
+            (clock(ClockKind::Qpc, 1_000_000_000, i64::MAX, i64::MIN), false),
+        ] {
+            assert_eq!(have_same_counter(&first, &other), expected, "{other:?}");
+        }
+        let system = clock(ClockKind::SystemTime, 10_000_000, 8_000_000_000, 8_000_000_000);
+        assert!(have_same_counter(&Clock { anchor: 5, start: FileTime(5), ..system }, &system));
     }
 
     #[test]
