@@ -27,8 +27,8 @@ impl Machine {
 
 /// Returns the time on the last segment that has begun, calculated without saturation.
 fn exact_ns(mapping: &CounterMapping, counter: u64) -> i64 {
-    let begun = mapping.segments.iter().filter(|segment| segment.begin.counter <= counter);
-    let segment = begun.last().unwrap_or(&mapping.segments[0]);
+    let mut begun = mapping.segments.iter().filter(|segment| segment.begin.counter <= counter);
+    let segment = begun.next_back().unwrap_or(&mapping.segments[0]);
     let ticks = i128::from(counter) - i128::from(segment.begin.counter);
     let ns = (ticks * i128::from(segment.rate)).div_euclid(1 << FRACTION_BITS);
     i64::try_from(i128::from(segment.begin.ns) + ns).unwrap()
