@@ -54,7 +54,7 @@ static void record_thread(void) {
 
 static unsigned long long monotonic_ns(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &time);
+    clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1000000000ULL + time.tv_nsec;
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: u64::from(sys::PERF_COUNT_SW_DUMMY),
         sample_type: SampleParts::ALWAYS.0,
-        clockid: libc::CLOCK_MONOTONIC_RAW,
+        clockid: libc::CLOCK_MONOTONIC,
         ..Attr::default()
     };
     Targets::restrict_attr(settings.scope, &mut attr);

@@ -2,7 +2,7 @@
 
 use rustix::time::ClockId;
 
-/// Converts `CLOCK_MONOTONIC_RAW` nanoseconds, the clock of perf events, to a session's clocks.
+/// Converts `CLOCK_MONOTONIC` nanoseconds, the clock of perf events, to a session's clocks.
 pub trait Clock {
     /// Returns the raw counter value, which puts records in order.
     fn raw(&self, ns: u64) -> u64;
@@ -12,10 +12,10 @@ pub trait Clock {
     fn ticks(&self, ns: u64) -> u64;
 }
 
-/// Returns the current `CLOCK_MONOTONIC_RAW` time in nanoseconds.
+/// Returns the current `CLOCK_MONOTONIC` time in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
-    read_clock_ns(ClockId::MonotonicRaw)
+    read_clock_ns(ClockId::Monotonic)
 }
 
 /// Returns the current time of a clock in nanoseconds.

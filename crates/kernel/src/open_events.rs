@@ -339,7 +339,7 @@ impl OpenEvents {
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
-        attr.clockid = libc::CLOCK_MONOTONIC_RAW;
+        attr.clockid = libc::CLOCK_MONOTONIC;
         if spec.wakes_session {
             attr.__bindgen_anon_2.wakeup_events = 1;
         } else {
@@ -471,7 +471,7 @@ fn open_row_events(
             let mut attr = Attr { type_: code.kind, config: code.config, ..Attr::default() };
             // All events of a group use the same clock.
             attr.set_use_clockid(1);
-            attr.clockid = libc::CLOCK_MONOTONIC_RAW;
+            attr.clockid = libc::CLOCK_MONOTONIC;
             let to_counter_error = |e| Error::system("counter for an event", e);
             counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(to_counter_error)?);
         }

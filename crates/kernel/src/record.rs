@@ -50,7 +50,7 @@ impl SampleParts {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PerfSample<'a> {
-    /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
+    /// `CLOCK_MONOTONIC` time in nanoseconds.
     pub(crate) time: u64,
     pub(crate) cpu: u16,
     /// The running process and thread; 0 is idle.
@@ -75,7 +75,7 @@ pub(crate) struct PerfSample<'a> {
 /// A record that is not a sample: perf calls these side-band records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidebandRecord<'a> {
-    /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
+    /// `CLOCK_MONOTONIC` time in nanoseconds.
     pub(crate) time: u64,
     /// The process and thread that ran when the record was written.
     pub(crate) pid: u32,

@@ -113,6 +113,37 @@ fn unprivileged_user_captures_own_processes() {
 }
 
 #[test]
+fn times_are_readings_of_the_monotonic_clock() {
+    let _lock = lock_locked_memory();
+    let settings = CaptureSettings {
+        groups: Groups::new(&[Group::CSWITCH, Group::NO_SYSCONFIG]),
+        scope: CaptureScope::Own,
+        ring_bytes: 512 << 10,
+        ..CaptureSettings::default()
+    };
+    let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };
+    capture.poll(&NanosecondClock, false);
+    let monotonic_ns = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    };
+    let own_tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    let before = monotonic_ns();
+    (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+    let after = monotonic_ns();
+    capture.end(&NanosecondClock);
+    let mut count = 0;
+    while let Some((queued, bytes)) = support::pop_record(&mut capture, 0) {
+        let record = Record::parse(&bytes, 0).expect("invalid record");
+        let is_own = record.hook() == Some(CONTEXT_SWITCH)
+            && [0, 4].iter().any(|at| u32_at(record.payload(), *at) == own_tid);
+        // The thread can lose its processor before the first and after the last reading.
+        count += u32::from(is_own && (before..=after).contains(&queued.raw));
+    }
+    assert!(count >= 20, "{count} switches between {before} and {after}");
+}
+
+#[test]
 fn events_before_a_change_follow_the_old_settings() {
     let _lock = lock_locked_memory();
     let own_settings = |groups: &[Group]| CaptureSettings {

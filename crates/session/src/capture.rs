@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   Capture::poll ──▶ one queue per stream ──peek, take──▶ merged with the rings of the same CPU
-//!        ▲ CaptureClock: nanoseconds of CLOCK_MONOTONIC_RAW ─▶ raw counter ─▶ session's clock
+//!        ▲ CaptureClock: nanoseconds of CLOCK_MONOTONIC ─▶ raw counter ─▶ session's clock
 //! ```
 //!
 //! - P1 The session trusts the contents of captured records and sets only their times.
 //! - P2 The record of a stack repeats the stamp that was written into its event.
 //! - P3 The capture counts lost records; the session adds each loss once.
-//! - P4 `CLOCK_MONOTONIC_RAW` and the raw counter are paired again each second, so that an inexact
-//!   rate does not make them drift apart.
+//! - P4 Times become raw counter values with the same mapping that converts the stamps of processes,
+//!   so that both have one order. If the counter has at least one tick per nanosecond, events of the
+//!   clock 1 keep their times exactly.
 //! - P5 A capture starts with [`begin`](Capture::begin), which is called when the session runs, so
 //!   that each record keeps its time; no record is older than the session.
 
@@ -17,15 +18,11 @@ use std::os::fd::BorrowedFd;
 
 use traceweir_format::header::{classic, perfinfo, system};
 use traceweir_format::spec::event::HeaderType;
-use traceweir_transport::clock::{Anchor, Counter, refined_frequency};
 use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
 use crate::clock::SessionClock;
 use crate::merge::MergeRing;
 
-/// Fractional bits of a rate in ticks per nanosecond.
-const FRACTION_BITS: u32 = 32;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Flag in the prefix of a captured record: the record is a stack of the last event before it.
 const IS_STACK: u16 = 1;
 
@@ -59,13 +56,13 @@ pub trait Capture: Send {
     fn end(&mut self, clock: &dyn CaptureClock);
 }
 
-/// Converts `CLOCK_MONOTONIC_RAW` in nanoseconds to the clocks of the session.
+/// Converts `CLOCK_MONOTONIC` in nanoseconds to the clocks of the session.
 pub trait CaptureClock {
     /// Returns the value of the raw counter, by which records are ordered.
     fn raw(&self, ns: u64) -> u64;
     /// Returns the stamp on the session's clock.
     fn stamp(&self, ns: u64) -> i64;
-    /// Converts a duration to ticks of the counter.
+    /// Converts a duration to ticks of the performance counter (PerfFreq).
     fn ticks(&self, ns: u64) -> u64;
 }
 
@@ -90,63 +87,28 @@ pub(crate) struct CaptureLoss {
     pub(crate) later: u64,
 }
 
-/// The running capture of a session, and the pair of clocks for it.
+/// The running capture of a session.
 pub(crate) struct ActiveCapture {
     source: Box<dyn Capture>,
     /// Lost records that are already counted.
     counted_loss: CaptureLoss,
-    /// The clocks when the capture began.
-    start: Anchor,
-    /// The clocks when they were last paired.
-    base: Anchor,
-    /// Ticks per nanosecond, in fixed point.
-    rate: u128,
     has_ended: bool,
 }
 
-/// The pair of clocks during one poll.
-struct PairedClocks<'a> {
-    session: &'a SessionClock,
-    base: Anchor,
-    rate: u128,
-    /// Counter value at the start of the session.
-    session_start: u64,
-}
-
 impl ActiveCapture {
-    pub(crate) fn new(source: Box<dyn Capture>, clock: &SessionClock) -> Self {
-        let base = Anchor::now(clock.counter());
-        Self {
-            source,
-            counted_loss: CaptureLoss::default(),
-            start: base,
-            base,
-            rate: fixed_point_rate(clock.frequency()),
-            has_ended: false,
-        }
-    }
-
-    fn pair_clocks<'a>(&self, session: &'a SessionClock) -> PairedClocks<'a> {
-        PairedClocks { session, base: self.base, rate: self.rate, session_start: session.anchor().counter }
-    }
-
-    /// Pairs the clocks again.
-    pub(crate) fn update_clocks(&mut self, clock: &SessionClock) {
-        self.base = Anchor::now(clock.counter());
-        self.rate = fixed_point_rate(refined_frequency(clock.counter(), &self.start, &self.base));
+    pub(crate) fn new(source: Box<dyn Capture>) -> Self {
+        Self { source, counted_loss: CaptureLoss::default(), has_ended: false }
     }
 
     pub(crate) fn poll(&mut self, clock: &SessionClock, includes_newer: bool) {
         if !self.has_ended {
-            let clocks = self.pair_clocks(clock);
-            self.source.poll(&clocks, includes_newer);
+            self.source.poll(clock, includes_newer);
         }
     }
 
     pub(crate) fn end(&mut self, clock: &SessionClock) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            let clocks = self.pair_clocks(clock);
-            self.source.end(&clocks);
+            self.source.end(clock);
         }
     }
 
@@ -170,34 +132,18 @@ impl ActiveCapture {
     }
 }
 
-impl CaptureClock for PairedClocks<'_> {
+impl CaptureClock for SessionClock {
     fn raw(&self, ns: u64) -> u64 {
-        if self.session.counter() == Counter::Monotonic {
-            return ns.max(self.session_start);
-        }
-        let ticks =
-            |span: u64| u64::try_from((u128::from(span) * self.rate) >> FRACTION_BITS).unwrap_or(u64::MAX);
-        let raw = match ns.checked_sub(self.base.monotonic_ns) {
-            Some(later) => self.base.counter.saturating_add(ticks(later)),
-            None => self.base.counter.saturating_sub(ticks(self.base.monotonic_ns.saturating_sub(ns))),
-        };
-        raw.max(self.session_start)
+        self.raw_at(ns)
     }
 
     fn stamp(&self, ns: u64) -> i64 {
-        self.session.stamp(self.raw(ns))
+        self.stamp(self.raw_at(ns))
     }
 
     fn ticks(&self, ns: u64) -> u64 {
-        if self.session.counter() == Counter::Monotonic {
-            return ns;
-        }
-        u64::try_from((u128::from(ns) * self.rate) >> FRACTION_BITS).unwrap_or(u64::MAX)
+        self.performance_ticks(ns)
     }
-}
-
-fn fixed_point_rate(ticks_per_second: u64) -> u128 {
-    (u128::from(ticks_per_second) << FRACTION_BITS) / u128::from(NANOS_PER_SECOND)
 }
 
 /// A ring of a process, or the captured records of a stream.

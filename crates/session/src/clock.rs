@@ -1,22 +1,33 @@
 //! Converts the raw counter that stamps records to the session's clock.
 //!
 //! ```text
-//!   1 counter       the raw counter itself; its frequency is refined when the file is finalised
+//!   1 counter       CLOCK_MONOTONIC in nanoseconds: the raw counter, converted by `mapping`, which
+//!                   is renewed each second
 //!   2 system time   wall + (raw − base) × rate, with 48 fractional bits; base, wall and rate are
 //!                   set again each second
 //!   3 cycles        the raw counter itself; the file gives its frequency in MHz
 //! ```
 //!
-//! - C1 The conversion is monotonic between two settings of the base.
+//! - C1 The conversion is monotonic between two settings of the base, and for the counter also
+//!   across renewals, unless the machine was suspended.
 //! - C2 When the base is set, system time follows the machine's clock forward at once and back by
 //!   at most ten milliseconds. A clock that was set back further is not followed, so that stamps do
 //!   not stand still. Streams never write a stamp before the last one.
+//! - C3 All clocks use the same mapping to order captured events, which have stamps of
+//!   `CLOCK_MONOTONIC`, among those of processes.
+
+mod mapping;
 
 use traceweir_format::time::{ClockKind, UNITS_PER_SECOND};
 use traceweir_transport::clock::{Anchor, Counter, frequency, refined_frequency};
 
+use mapping::{ClockPair, CounterMapping};
+
 /// Fractional bits of the rate.
 const FRACTION_BITS: u32 = 48;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// Ticks per second of the performance counter, which is `CLOCK_MONOTONIC` in nanoseconds.
+const PERFORMANCE_FREQUENCY: u64 = NANOS_PER_SECOND;
 /// Limit up to which system time is followed back, in 100 ns.
 const MAX_BACK_UNITS: i64 = UNITS_PER_SECOND / 100;
 
@@ -26,6 +37,8 @@ pub(crate) struct SessionClock {
     kind: ClockKind,
     counter: Counter,
     start: Anchor,
+    /// The raw counter as `CLOCK_MONOTONIC`.
+    mapping: CounterMapping,
     /// Counter value that corresponds to `wall`.
     base: u64,
     /// System time of the base, as FILETIME.
@@ -46,8 +59,9 @@ impl SessionClock {
     }
 
     fn from_anchor(kind: ClockKind, counter: Counter, start: Anchor, ticks_per_second: u64) -> Self {
+        let mapping = CounterMapping::new(clock_pair(&start), ticks_per_second);
         let (base, wall) = (start.counter, start.wall.0);
-        Self { kind, counter, start, base, wall, rate: fixed_point_rate(ticks_per_second) }
+        Self { kind, counter, start, mapping, base, wall, rate: fixed_point_rate(ticks_per_second) }
     }
 
     /// Returns the ETW number of the clock type.
@@ -67,15 +81,25 @@ impl SessionClock {
 
     /// Returns the time of `anchor` as a stamp, for a file header.
     pub(crate) fn anchor_stamp(&self, anchor: &Anchor) -> i64 {
-        if self.kind == ClockKind::SystemTime { anchor.wall.0 } else { counter_stamp(anchor.counter) }
+        match self.kind {
+            ClockKind::Qpc => clock_pair(anchor).ns,
+            ClockKind::SystemTime => anchor.wall.0,
+            ClockKind::CpuCycles => counter_stamp(anchor.counter),
+        }
     }
 
     /// Converts a raw counter value to a stamp.
     #[inline]
     pub(crate) fn stamp(&self, raw: u64) -> i64 {
-        if self.kind != ClockKind::SystemTime {
-            return counter_stamp(raw);
+        match self.kind {
+            ClockKind::Qpc => self.mapping.ns(raw),
+            ClockKind::SystemTime => self.system_time(raw),
+            ClockKind::CpuCycles => counter_stamp(raw),
         }
+    }
+
+    #[inline]
+    fn system_time(&self, raw: u64) -> i64 {
         // Values before the base are valid too: all lie within seconds of the base.
         let ticks = i128::from(counter_stamp(raw.wrapping_sub(self.base)));
         let units = ticks.saturating_mul(i128::from(self.rate)) >> FRACTION_BITS;
@@ -84,8 +108,10 @@ impl SessionClock {
 
     /// Returns the first raw counter value with at least this stamp.
     pub(crate) fn first_raw(&self, stamp: i64) -> u64 {
-        if self.kind != ClockKind::SystemTime {
-            return u64::try_from(stamp).unwrap_or(0);
+        match self.kind {
+            ClockKind::Qpc => return self.mapping.first_counter(stamp),
+            ClockKind::CpuCycles => return u64::try_from(stamp).unwrap_or(0),
+            ClockKind::SystemTime => {}
         }
         let units = i128::from(stamp).saturating_sub(i128::from(self.wall)) << FRACTION_BITS;
         let rate = i128::from(self.rate).max(1);
@@ -93,6 +119,20 @@ impl SessionClock {
         let ticks = units.div_euclid(rate).saturating_add(i128::from(units.rem_euclid(rate) != 0));
         let raw = i128::from(self.base).saturating_add(ticks);
         u64::try_from(raw.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the raw counter value at a time of `CLOCK_MONOTONIC`; the start of the session for
+    /// earlier times.
+    pub(crate) fn raw_at(&self, monotonic_ns: u64) -> u64 {
+        let ns = i64::try_from(monotonic_ns).unwrap_or(i64::MAX);
+        self.mapping.first_counter(ns).max(self.start.counter)
+    }
+
+    /// Renews the mapping to `CLOCK_MONOTONIC` if that is due.
+    pub(crate) fn renew_mapping(&mut self) {
+        if self.mapping.needs_renewal(self.counter.now()) {
+            self.mapping.renew(clock_pair(&Anchor::now(self.counter)));
+        }
     }
 
     /// Sets a new base, for clocks that have one.
@@ -118,15 +158,26 @@ impl SessionClock {
         self.rate = rate;
     }
 
-    /// Returns the ticks per second measured between two moments.
-    pub(crate) fn measure_frequency(&self, from: &Anchor, to: &Anchor) -> i64 {
-        i64::try_from(refined_frequency(self.counter, from, to)).unwrap_or(i64::MAX)
-    }
-
-    /// Returns the ticks per second as known at the start.
+    /// Returns the ticks per second of the raw counter, as known at the start.
     pub(crate) fn frequency(&self) -> u64 {
         frequency(self.counter).max(1)
     }
+
+    /// Returns the ticks per second of the performance counter, which file headers contain
+    /// (PerfFreq): with the clock of cycles, those of the raw counter.
+    pub(crate) fn performance_frequency(&self) -> u64 {
+        if self.kind == ClockKind::CpuCycles { self.frequency() } else { PERFORMANCE_FREQUENCY }
+    }
+
+    /// Converts a duration to ticks of the performance counter.
+    pub(crate) fn performance_ticks(&self, ns: u64) -> u64 {
+        let ticks = u128::from(ns).saturating_mul(self.performance_frequency().into());
+        u64::try_from(ticks / u128::from(NANOS_PER_SECOND)).unwrap_or(u64::MAX)
+    }
+}
+
+fn clock_pair(anchor: &Anchor) -> ClockPair {
+    ClockPair { counter: anchor.counter, ns: i64::try_from(anchor.monotonic_ns).unwrap_or(i64::MAX) }
 }
 
 /// Returns the 64 bits of the counter as a stamp: no counter reaches the sign bit.
@@ -143,9 +194,10 @@ fn fixed_point_rate(ticks_per_second: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use traceweir_format::time::FileTime;
 
     fn anchor(counter: u64, wall: i64) -> Anchor {
-        Anchor { counter, monotonic_ns: counter, wall: traceweir_format::time::FileTime(wall) }
+        Anchor { counter, monotonic_ns: counter, wall: FileTime(wall) }
     }
 
     fn system_clock(ticks_per_second: u64) -> SessionClock {
@@ -165,12 +217,44 @@ mod tests {
     }
 
     #[test]
-    fn counter_and_cycles_are_the_raw_value() {
-        for kind in [ClockKind::Qpc, ClockKind::CpuCycles] {
-            let clock = SessionClock::from_anchor(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);
-            assert_eq!(clock.stamp(0x7FFF_0000_0000_0001), 0x7FFF_0000_0000_0001);
-            assert_eq!(clock.anchor_stamp(clock.anchor()), 7);
+    fn cycles_are_the_raw_value() {
+        let clock =
+            SessionClock::from_anchor(ClockKind::CpuCycles, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+        assert_eq!(clock.stamp(0x7FFF_0000_0000_0001), 0x7FFF_0000_0000_0001);
+        assert_eq!(clock.anchor_stamp(clock.anchor()), 7);
+        assert_eq!([-1, 0, 12].map(|stamp| clock.first_raw(stamp)), [0, 0, 12]);
+        assert_eq!(clock.performance_frequency(), clock.frequency());
+        assert_eq!(clock.performance_ticks(2_000_000_000), 2 * clock.frequency());
+    }
+
+    #[test]
+    fn counter_is_the_monotonic_clock_in_nanoseconds() {
+        let start = Anchor { counter: 6_000, monotonic_ns: 50_000, wall: FileTime(9) };
+        let clock = SessionClock::from_anchor(ClockKind::Qpc, Counter::Cycles, start, 3_000_000_000);
+        assert_eq!(clock.anchor_stamp(clock.anchor()), 50_000);
+        assert_eq!([6_000, 6_300, 3_000].map(|raw| clock.stamp(raw)), [50_000, 50_099, 49_000]);
+        assert_eq!(clock.first_raw(50_100), 6_301, "the rate is rounded down");
+        assert_eq!([50_100, 10].map(|ns| clock.raw_at(ns)), [6_301, 6_000]);
+        assert_eq!(clock.performance_frequency(), 1_000_000_000);
+        assert_eq!(clock.performance_ticks(123_456_789_012), 123_456_789_012);
+        // Without a cycle counter, stamps already are nanoseconds.
+        let start = Anchor { counter: 70, monotonic_ns: 70, wall: FileTime(9) };
+        let mut clock = SessionClock::from_anchor(ClockKind::Qpc, Counter::Monotonic, start, 1_000_000_000);
+        for now in [1_500_000_000, 9_000_000_001] {
+            clock.mapping.renew(ClockPair { counter: now, ns: now.cast_signed() });
+            assert_eq!(
+                [70, now, now + 12_345].map(|raw| clock.stamp(raw).cast_unsigned()),
+                [70, now, now + 12_345]
+            );
         }
+    }
+
+    #[test]
+    fn started_clock_agrees_with_the_monotonic_clock() {
+        let clock = SessionClock::start(1, Counter::best());
+        let now = Anchor::now(clock.counter());
+        let error_ns = clock.stamp(now.counter) - clock.anchor_stamp(&now);
+        assert!(error_ns.abs() < 1_000_000, "{error_ns} ns");
     }
 
     #[test]
@@ -208,8 +292,6 @@ mod tests {
             assert!(clock.first_raw(i64::MAX) > u64::MAX >> 8, "the conversion overflowed");
             assert_eq!(system_clock(rate).first_raw(i64::MIN), 0);
         }
-        let counter = SessionClock::from_anchor(ClockKind::Qpc, Counter::Cycles, anchor(7, 9), 3_000_000_000);
-        assert_eq!([-1, 0, 12].map(|stamp| counter.first_raw(stamp)), [0, 0, 12]);
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Collector {
     /// that it has not delivered yet.
     pub(crate) fn start_capture(&mut self, source: Box<dyn Capture>) {
         if self.capture.is_none() {
-            self.capture = Some(ActiveCapture::new(source, &self.clock));
+            self.capture = Some(ActiveCapture::new(source));
         }
     }
 
@@ -247,10 +247,8 @@ impl Collector {
     /// Updates the clock conversion, sends out the buffers of late streams and returns idle pages.
     pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
+        self.clock.renew_mapping();
         self.clock.update_base();
-        if let Some(capture) = &mut self.capture {
-            capture.update_clocks(&self.clock);
-        }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
             reader.measure_rates();
         }
@@ -259,6 +257,8 @@ impl Collector {
     /// Collects the records in all rings.
     pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
         let mut outcome = MergeOutcome::default();
+        // Before any stamp is converted: the machine may have been suspended since the last drain.
+        self.clock.renew_mapping();
         let poll_start = self.poll_capture(reach);
         // Later events come with the next poll of the capture.
         self.drain_start = poll_start;

@@ -338,11 +338,9 @@ impl LogFile {
     /// later counts. Returns the status of a failed write.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
         self.compare();
-        let end_time = *self.end_time.get_or_insert_with(|| {
-            let end = self.stop_time.unwrap_or_else(|| Anchor::now(self.clock.counter()));
-            self.writer.set_perf_freq(self.clock.measure_frequency(&self.anchor, &end));
-            end.wall
-        });
+        let end_time = *self
+            .end_time
+            .get_or_insert_with(|| self.stop_time.unwrap_or_else(|| Anchor::now(self.clock.counter())).wall);
         let events_lost = u32::try_from(events_lost.saturating_sub(self.losses_before.0)).unwrap_or(u32::MAX);
         let summary = Summary {
             end_time,

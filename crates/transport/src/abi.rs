@@ -63,7 +63,7 @@ use crate::error::{Error, Result};
 /// First word of a region: `TWREGION`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TWREGION");
 /// Version of everything in this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 256;
@@ -302,7 +302,7 @@ mod tests {
         let params = RegionParams { layout, clock, wake_at: 4096, max_record: 1000 };
         let header = params.header();
         assert_eq!(&header[..8], b"TWREGION");
-        assert_eq!(header[8..0x20], *[1u32, 2, 8192, 1, 1000, 4096].map(u32::to_le_bytes).as_flattened());
+        assert_eq!(header[8..0x20], *[2u32, 2, 8192, 1, 1000, 4096].map(u32::to_le_bytes).as_flattened());
         assert!(header[0x20..].iter().all(|byte| *byte == 0));
     }
 

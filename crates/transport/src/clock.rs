@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   record ──stamp──▶ counter ──rate──▶ nanoseconds ──anchor──▶ wall time
-//!                     (TSC, CNTVCT)     (CLOCK_MONOTONIC_RAW)   (CLOCK_REALTIME)
+//!                     (TSC, CNTVCT)     (CLOCK_MONOTONIC)       (CLOCK_REALTIME)
 //! ```
 //!
 //! 1. A stamp is the raw counter, because only the counter can be read inside a restartable
@@ -41,7 +41,7 @@ const MIN_REFINE_NS: u64 = NANOS_PER_SECOND;
 pub enum Counter {
     /// The invariant cycle counter of the processor (TSC, CNTVCT).
     Cycles = 0,
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds, where no invariant counter exists.
+    /// `CLOCK_MONOTONIC` in nanoseconds, where no invariant counter exists.
     Monotonic = 1,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn is_switched_on(variable: &str) -> bool {
 pub struct Anchor {
     /// Value of the raw counter.
     pub counter: u64,
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    /// `CLOCK_MONOTONIC` in nanoseconds.
     pub monotonic_ns: u64,
     /// Wall time (CLOCK_REALTIME).
     pub wall: FileTime,
@@ -117,7 +117,11 @@ impl Anchor {
         let wall = clock_gettime(ClockId::Realtime);
         let width = counter.now().saturating_sub(before);
         let wall = FileTime::from_unix(wall.tv_sec, u32::try_from(wall.tv_nsec).unwrap_or(0));
-        (Self { counter: before.saturating_add(width / 2), monotonic_ns, wall }, width)
+        let counter = match counter {
+            Counter::Cycles => before.saturating_add(width / 2),
+            Counter::Monotonic => monotonic_ns,
+        };
+        (Self { counter, monotonic_ns, wall }, width)
     }
 }
 
@@ -165,7 +169,7 @@ pub fn boot_time() -> FileTime {
 }
 
 fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicRaw);
+    let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * NANOS_PER_SECOND + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 

@@ -88,7 +88,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
     untested!("controller 11", D, "the global logger renames itself to NT Kernel Logger with EnableKernelFlags",
         "there is no global logger at boot: the system's daemon starts autologgers"),
     untested!("controller 12", D, "EnumerateTraceGuids", "C façade: obsolete on Windows too"),
-    untested!("decision 1", P, "without an invariant cycle counter, clock 1 is CLOCK_MONOTONIC_RAW at 10⁹ Hz",
+    untested!("decision 1", P, "without an invariant cycle counter, processes stamp events with CLOCK_MONOTONIC",
         "needs such a machine; the transport's own tests have both kinds"),
     untested!("decision 2", P, "a call that changes something starts the user's daemon when none answers",
         "would leave daemons running; the api's own tests start them and see them exit"),

@@ -24,6 +24,9 @@ pub(super) fn process<H: Handler>(
     handler: &mut H,
 ) -> Result<()> {
     let mut merged = MergedFiles::new(files.iter().map(|(trace, _)| &**trace));
+    if handler.uses_raw_stamps() {
+        merged.share_clocks();
+    }
     let mut streams = Vec::with_capacity(files.len());
     for (index, (trace, gate)) in files.iter().enumerate() {
         let interest = handler.interest(index);

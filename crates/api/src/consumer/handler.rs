@@ -64,6 +64,15 @@ pub trait Handler {
         Interest::Events
     }
 
+    /// Returns whether the handler uses the stamps of events ([`Record::time`]) and not their wall
+    /// times. Events of files that have the same counter are then delivered in the order of their
+    /// stamps, which the rounded wall times of several files may contradict.
+    ///
+    /// [`Record::time`]: traceweir_format::header::Record::time
+    fn uses_raw_stamps(&self) -> bool {
+        false
+    }
+
     /// Handles the beginning of a trace: its log-file header and logger id.
     fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {
         let _ = (trace, header, logger);
@@ -135,6 +144,10 @@ impl<'h, H: Handler> WindowHandler<'h, H> {
 impl<H: Handler> Handler for WindowHandler<'_, H> {
     fn interest(&self, trace: usize) -> Interest {
         self.handler.interest(trace)
+    }
+
+    fn uses_raw_stamps(&self) -> bool {
+        self.handler.uses_raw_stamps()
     }
 
     fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {

@@ -37,7 +37,7 @@ impl ClockReader {
         let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / AGE_TOLERANCE_DIVISOR;
         let matches_prediction =
             |counter: &Counter| (i128::from(counter.now()) - expected).abs() <= tolerance;
-        let counters = [Counter::best(), Counter::Monotonic];
+        let counters = [Counter::Monotonic, Counter::best()];
         counters.into_iter().find(matches_prediction).map_or(Self::Estimated, Self::Counter)
     }
 

@@ -5,6 +5,7 @@
 //! process: this program again, with the name of one test.
 
 mod classic;
+mod consumer_clock;
 mod consumer_daemon;
 mod consumer_fed;
 mod consumer_files;

@@ -15,7 +15,7 @@ use crate::text::parse_mask;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClockName {
-    /// The time-stamp counter, or CLOCK_MONOTONIC_RAW if the counter is not invariant
+    /// The performance counter: CLOCK_MONOTONIC in nanoseconds
     Qpc,
     /// Wall time in units of 100 ns
     System,

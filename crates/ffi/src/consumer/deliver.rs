@@ -240,6 +240,10 @@ impl Handler for TraceDelivery {
         }
     }
 
+    fn uses_raw_stamps(&self) -> bool {
+        self.consumers.iter().all(|consumer| consumer.has_raw_stamps)
+    }
+
     fn begins(&mut self, trace: usize, header: &LogFileHeader, logger: u16) {
         let Some(consumer) = self.consumers.get_mut(trace) else { return };
         consumer.assembler.begin_session(header, logger);

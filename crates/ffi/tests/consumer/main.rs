@@ -25,6 +25,7 @@ use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_NO_CPUTIME, EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
 };
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
+use traceweir_format::time::FileTime;
 
 const PROVIDER: Guid = Guid::from_u128(0xC0FF_EE0C_1111_2222_0102_0304_0506_0708);
 
@@ -169,6 +170,46 @@ fn event_records_match_the_file() {
             &file,
         );
     }
+}
+
+/// Writes the file of a session that started when its counter, of 10⁹ Hz, had the value `anchor`.
+/// The events have these stamps.
+fn write_stamps(file: &Path, anchor: i64, start_time: FileTime, stamps: &[i64]) {
+    let options = Options { anchor, start_time, perf_freq: 1_000_000_000, ..Options::default() };
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    for &time in stamps {
+        let mut record = Vec::new();
+        EventHeader { time, provider: PROVIDER, ..EventHeader::default() }.encode(&[], &mut record).unwrap();
+        writer.write(0, time, &record).unwrap();
+    }
+    std::fs::write(file, writer.finish(Summary::default()).unwrap()).unwrap();
+}
+
+#[test]
+fn files_of_one_counter_are_merged_by_raw_stamps() {
+    const START: i64 = 132_400_000_000_000_000;
+    const OTHER: i64 = 3_600_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["first.etl", "second.etl", "other.etl"].map(|name| folder.path().join(name));
+    // The second session started 1,000,050 ns after the first. Rounded to 100 ns, its start is
+    // 50 ns late, so that its events seem to be later than those of the first file.
+    write_stamps(&paths[0], 5_000, FileTime(START), &[6_000, 1_005_060, 1_005_080, 1_005_240]);
+    write_stamps(&paths[1], 1_005_050, FileTime(START + 10_001), &[1_005_051, 1_005_070, 1_005_200]);
+    // The counter of another machine, which is an hour ahead: wall times determine its place.
+    write_stamps(&paths[2], OTHER, FileTime(START + 5_000), &[OTHER + 1, OTHER + 599_900]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
+    let read_stamps = |form: &str| -> Vec<i64> {
+        let files: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let lines = run_program(&dump, &[form], &files);
+        let events = lines.iter().filter(|line| line.contains(" c0ffee0c "));
+        events.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    let raw_stamps = read_stamps("raw");
+    assert_eq!(raw_stamps[2..8], [1_005_051, 1_005_060, 1_005_070, 1_005_080, 1_005_200, 1_005_240]);
+    assert_eq!([raw_stamps[0], raw_stamps[1], raw_stamps[8]], [6_000, OTHER + 1, OTHER + 599_900]);
+    let wall_times: Vec<i64> = read_stamps("records").iter().map(|time| time - START).collect();
+    assert_eq!(wall_times, [10, 5_000, 10_000, 10_000, 10_001, 10_001, 10_002, 10_002, 10_999]);
 }
 
 #[test]

@@ -8,7 +8,10 @@
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
 //!    heap, so an event costs the logarithm of the number of files.
 //! 2. Of equal times, the first file comes first.
-//! 3. A file that has loaded again as many freed bytes as it may (its reload limit) is read to the
+//! 3. Files of one counter can be read in the order of their stamps
+//!    ([`share_clocks`](MergedFiles::share_clocks)). Each file relates its first stamp to a wall time
+//!    in units of 100 ns, so the wall times of two files may disagree with their stamps.
+//! 4. A file that has loaded again as many freed bytes as it may (its reload limit) is read to the
 //!    end of its open buffers.
 
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -18,10 +21,14 @@ use core::cmp::Reverse;
 use super::{Events, ReadAt, Trace};
 use crate::Result;
 use crate::header::Record;
-use crate::time::{Clock, FileTime};
+use crate::time::{Clock, FileTime, UNITS_PER_SECOND};
 
 /// Memory for open buffers of all files together; above it, buffers are freed and loaded again.
 const MAX_OPEN_BYTES: usize = 256 << 20;
+/// Difference up to which two clocks of one counter may disagree about the wall time, in 100 ns.
+const MAX_ADJUSTMENT_UNITS: u64 = UNITS_PER_SECOND.unsigned_abs();
+/// They may disagree by a further 1/1000 of the time between the starts of their files.
+const MAX_DRIFT_DIVISOR: u64 = 1000;
 
 /// Several files that are read as one stream in time order.
 ///
@@ -39,6 +46,8 @@ pub struct MergedFiles<'t, R> {
 #[derive(Debug)]
 struct MergedFile<'t, R> {
     clock: &'t Clock,
+    /// The first file with this clock.
+    clock_owner: usize,
     events: Events<'t, R>,
     is_done: bool,
 }
@@ -46,10 +55,26 @@ struct MergedFile<'t, R> {
 impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Starts at the first events of all files.
     pub fn new(traces: impl IntoIterator<Item = &'t Trace<R>>) -> Self {
-        let to_file =
-            |trace: &'t Trace<R>| MergedFile { clock: trace.clock(), events: trace.events(), is_done: false };
-        let files = traces.into_iter().map(to_file).collect();
+        let to_file = |(clock_owner, trace): (usize, &'t Trace<R>)| MergedFile {
+            clock: trace.clock(),
+            clock_owner,
+            events: trace.events(),
+            is_done: false,
+        };
+        let files = traces.into_iter().enumerate().map(to_file).collect();
         Self { files, queue: FileQueue::default(), has_begun: false, last: None }
+    }
+
+    /// Orders files whose stamps come from the same counter by their stamps, for readers that use
+    /// the stamps and not the wall times. Must be called before the first event is read.
+    pub fn share_clocks(&mut self) {
+        let mut owners: Vec<(usize, &'t Clock)> = Vec::new();
+        for (index, file) in self.files.iter_mut().enumerate() {
+            match owners.iter().find(|(_, clock)| have_same_counter(clock, file.clock)) {
+                Some(&(owner, clock)) => (file.clock_owner, file.clock) = (owner, clock),
+                None => owners.push((index, file.clock)),
+            }
+        }
     }
 
     /// Returns the file whose next event is the earliest; of equal times, the first file. Returns
@@ -84,8 +109,10 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Puts a file into the queue, or marks it as done if it has nothing more to return.
     #[inline]
     fn schedule(&mut self, file: usize) {
-        let Some(MergedFile { clock, events, is_done }) = self.files.get_mut(file) else { return };
-        if *is_done || self.queue.push(file, events, clock) {
+        let Some(MergedFile { clock, clock_owner, events, is_done }) = self.files.get_mut(file) else {
+            return;
+        };
+        if *is_done || self.queue.push(file, events, (clock, *clock_owner)) {
             return;
         }
         if events.has_end() {
@@ -129,10 +156,29 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     }
 }
 
+/// Returns whether two clocks count the same ticks: the wall time of one clock's first stamp agrees
+/// on both, as far as wall clocks are adjusted.
+fn have_same_counter(a: &Clock, b: &Clock) -> bool {
+    let difference = a.file_time(b.anchor).0.abs_diff(b.start.0);
+    let max_difference =
+        MAX_ADJUSTMENT_UNITS.saturating_add(a.start.0.abs_diff(b.start.0) / MAX_DRIFT_DIVISOR);
+    a.kind == b.kind && a.rate == b.rate && difference <= max_difference
+}
+
+/// The position of a file in the order of reading. Only files with the same clock compare their
+/// stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FilePosition {
+    time: FileTime,
+    clock_owner: usize,
+    stamp: i64,
+    file: usize,
+}
+
 /// The order in which the files are read.
 #[derive(Debug, Default)]
 struct FileQueue {
-    heap: BinaryHeap<Reverse<(FileTime, usize)>>,
+    heap: BinaryHeap<Reverse<FilePosition>>,
     /// The file that is read next regardless of time.
     front: Option<usize>,
     /// Memory of each file; `total_bytes` is the sum.
@@ -151,14 +197,19 @@ struct FileMemory {
 
 impl FileQueue {
     /// Queues a file by the time of its next event. Returns false if the file has no more events.
-    fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
-        let time = events.estimate_time();
+    fn push<R: ReadAt>(
+        &mut self,
+        file: usize,
+        events: &mut Events<'_, R>,
+        (clock, clock_owner): (&Clock, usize),
+    ) -> bool {
+        let stamp = events.estimate_time();
         self.set_memory(file, events.resident_bytes());
-        let Some(stamp) = time else { return false };
+        let Some(stamp) = stamp else { return false };
         if events.has_used_up_reloads() && events.resident_bytes() > 0 {
             self.push_front(file);
         } else {
-            self.heap.push(Reverse((clock.file_time(stamp), file)));
+            self.heap.push(Reverse(FilePosition { time: clock.file_time(stamp), clock_owner, stamp, file }));
         }
         true
     }
@@ -171,7 +222,7 @@ impl FileQueue {
     /// Removes and returns the front file or, without one, the file with the earliest next event.
     #[inline]
     fn pop(&mut self) -> Option<usize> {
-        self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
+        self.front.take().or_else(|| self.heap.pop().map(|Reverse(next)| next.file))
     }
 
     /// Returns a file that must [free its memory](Events::free_open_buffers), as long as there are
@@ -212,17 +263,40 @@ impl FileQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::ClockKind;
     use alloc::vec;
 
     #[test]
     fn front_file_precedes_earliest_file_and_ties_go_to_first() {
         let mut queue = FileQueue::default();
         for (time, file) in [(5, 2), (3, 1), (5, 0), (3, 7)] {
-            queue.heap.push(Reverse((FileTime(time), file)));
+            let (time, clock_owner) = (FileTime(time), file);
+            queue.heap.push(Reverse(FilePosition { time, clock_owner, stamp: 0, file }));
         }
         queue.push_front(9);
         let order: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [9, 1, 7, 0, 2]);
+    }
+
+    #[test]
+    fn clocks_of_one_counter_agree_about_the_wall_time() {
+        let clock = |kind, rate, anchor, start| Clock { kind, rate, anchor, start: FileTime(start) };
+        let first = clock(ClockKind::Qpc, 1_000_000_000, 500, 7_000_000_000);
+        let hour = 3600 * UNITS_PER_SECOND;
+        for (other, expected) in [
+            (clock(ClockKind::Qpc, 1_000_000_000, 3_000_000_577, 7_030_000_001), true),
+            // The wall clock was adjusted: by a second, and by 1/1000 in an hour.
+            (clock(ClockKind::Qpc, 1_000_000_000, 500, 7_009_999_999), true),
+            (clock(ClockKind::Qpc, 1_000_000_000, 500 + 3_603_000_000_000, 7_000_000_000 + hour), true),
+            (clock(ClockKind::Qpc, 1_000_000_000, 500, 7_020_000_000), false),
+            (clock(ClockKind::Qpc, 1_000_000_001, 500, 7_000_000_000), false),
+            (clock(ClockKind::CpuCycles, 1_000_000_000, 500, 7_000_000_000), false),
+            (clock(ClockKind::Qpc, 1_000_000_000, i64::MAX, i64::MIN), false),
+        ] {
+            assert_eq!(have_same_counter(&first, &other), expected, "{other:?}");
+        }
+        let system = clock(ClockKind::SystemTime, 10_000_000, 8_000_000_000, 8_000_000_000);
+        assert!(have_same_counter(&Clock { anchor: 5, start: FileTime(5), ..system }, &system));
     }
 
     #[test]

@@ -420,11 +420,6 @@ impl<W: WriteAt> Writer<W> {
         self.options.boot_time = self.options.boot_time.min(start);
     }
 
-    /// Replaces the rate of the performance counter in the final header with a better measurement.
-    pub fn set_perf_freq(&mut self, ticks_per_second: i64) {
-        self.options.perf_freq = ticks_per_second;
-    }
-
     /// Returns the number of buffers written so far, including the header buffer.
     #[must_use]
     pub fn buffers_written(&self) -> u32 {

@@ -24,10 +24,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::{CONNECTOR, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::time::ClockId;
 use traceweir_format::wire::{Put, u32_at, u64_at};
-
-use crate::clock::{now_ns, read_clock_ns};
 
 /// The connector's id for process events, which is also its multicast group.
 const CN_IDX_PROC: u32 = 1;
@@ -47,7 +44,7 @@ const MAX_MESSAGES: usize = 1 << 16;
 const MAX_EXITS: usize = 1 << 16;
 /// Number of polls after which an exit status is dropped.
 const KEPT_POLLS: u64 = 3;
-/// How far the clocks of records and of messages may have drifted apart since a message arrived.
+/// How far the time of a message may be before that of the exit record.
 const SLACK_NS: u64 = 500_000;
 
 /// Exit statuses that the process connector has reported.
@@ -89,7 +86,6 @@ impl Connector {
     pub(super) fn drain(&mut self) {
         let Some(socket) = &self.socket else { return };
         let mut message = [0; 256];
-        let monotonic_ahead_ns = read_clock_ns(ClockId::Monotonic).wrapping_sub(now_ns());
         for _ in 0..MAX_MESSAGES {
             let length = match rustix::net::recvfrom(socket, &mut message, RecvFlags::DONTWAIT) {
                 Ok((length, _, from)) => {
@@ -104,7 +100,6 @@ impl Connector {
                 parse_exit(message.get(..length).unwrap_or_default())
                 && self.exits.len() < MAX_EXITS
             {
-                let time = time.wrapping_sub(monotonic_ahead_ns);
                 self.exits.insert(thread, ThreadExit { status, time, poll: self.polls });
             }
         }
@@ -162,7 +157,7 @@ struct ExitMessage {
     thread: u32,
     /// The status, encoded as `wait()` returns it.
     status: u32,
-    /// The time in nanoseconds on `CLOCK_MONOTONIC`.
+    /// The time in nanoseconds on `CLOCK_MONOTONIC`, the clock of perf records.
     time: u64,
 }
 

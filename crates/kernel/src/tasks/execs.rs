@@ -110,7 +110,7 @@ impl Execs {
             sample_type: EXEC_SAMPLE_PARTS.0,
             sample_regs_user: 1 << register,
             sample_stack_user: STACK_BYTES,
-            clockid: libc::CLOCK_MONOTONIC_RAW,
+            clockid: libc::CLOCK_MONOTONIC,
             ..Attr::default()
         };
         attr.__bindgen_anon_1.sample_period = 1;

@@ -1,8 +1,8 @@
 //! Continues an existing file (append mode).
 //!
-//! The file must have been written with the same clock, buffer size, pointer size and number of
-//! CPUs. Everything is checked before the first byte is written, so a rejected file stays
-//! unchanged.
+//! The file must have been written with the same clock, rate of the performance counter, buffer
+//! size, pointer size and number of CPUs. Everything is checked before the first byte is written, so
+//! a rejected file stays unchanged.
 
 use traceweir_format::Error as FormatError;
 use traceweir_format::etl::{Tail, Writer};
@@ -68,6 +68,9 @@ fn check_tail(tail: &Tail, facts: &SessionFacts, anchor: &Anchor) -> Result<()> 
     let header = &tail.header;
     if header.clock_type != facts.clock.kind() {
         return invalid("the file to be continued uses a different clock");
+    }
+    if u64::try_from(header.perf_freq) != Ok(facts.clock.performance_frequency()) {
+        return invalid("the file to be continued has a performance counter of a different rate");
     }
     if header.buffer_size != facts.config.buffer_size.saturating_mul(1024) {
         return invalid("the file to be continued has a different buffer size: give the session the same");

@@ -53,7 +53,7 @@ impl SessionFacts {
             processors: self.processors,
             cpu_speed_mhz: u32::try_from(mhz.max(1)).unwrap_or(u32::MAX),
             clock_type: self.clock.kind(),
-            perf_freq: i64::try_from(self.clock.frequency()).unwrap_or(i64::MAX),
+            perf_freq: i64::try_from(self.clock.performance_frequency()).unwrap_or(i64::MAX),
             anchor: self.clock.anchor_stamp(anchor),
             start_time,
             boot_time: FileTime(boot_time().0.min(start_time.0)),

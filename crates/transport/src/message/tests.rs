@@ -84,17 +84,17 @@ fn only_regions_of_this_version_are_checked() {
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
     let bytes = encode_message(&Message::Region { session: 3, params });
     let body =
-        [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
+        [b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEADER_BYTES..], body.concat());
     // No ring of this version has 4097 bytes; a ring of another version may.
     let mut odd = bytes;
     odd[HEADER_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
-    odd[HEADER_BYTES + 8] = 2;
+    odd[HEADER_BYTES + 8] = 3;
     let Ok((_, Message::Region { params, .. })) = Message::decode(&odd) else {
         panic!("the decoded message is not a region")
     };
-    assert!(matches!(params.check(), Err(Error::RegionVersion { theirs: 2, ours: 1 })));
+    assert!(matches!(params.check(), Err(Error::RegionVersion { theirs: 3, ours: 2 })));
 }
 
 #[test]

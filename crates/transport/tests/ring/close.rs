@@ -124,12 +124,12 @@ fn region_of_another_version_is_rejected_with_a_reason() {
     let outlet = support::leak_outlet();
     let mut params = support::region_params(Counter::Cycles, 4096);
     let (_, memory) = RegionReader::create(&params).unwrap();
-    params.layout = Layout::with_version(2, params.layout.cpus(), 4096).unwrap();
+    params.layout = Layout::with_version(3, params.layout.cpus(), 4096).unwrap();
     let refused =
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the region follows version 2 of the rules of shared memory, this side knows version 1"
+        "the region follows version 3 of the rules of shared memory, this side knows version 2"
     );
     assert_eq!(refused.status(), traceweir_format::spec::status::Status::ERROR_NOT_SUPPORTED);
     assert!(outlet.open_private(&params, support::create_eventfd()).is_err());

@@ -69,7 +69,7 @@ fn check_restartable_sequences(machine: &MachineState) -> DoctorCheck {
 const TIMESTAMP_COUNTER: CheckSubject = CheckSubject {
     name: "invariant_counter",
     purpose: "the processor's timestamp counter provides timestamps, if it runs at one rate on every processor and in every power state",
-    works_without: "timestamps still work, from CLOCK_MONOTONIC_RAW, which takes longer; programs write under locks",
+    works_without: "timestamps still work, from CLOCK_MONOTONIC, which takes longer; programs write under locks",
 };
 
 fn check_timestamp_counter(machine: &MachineState) -> DoctorCheck {

@@ -18,7 +18,7 @@ impl CollectorFixture {
             name: "s".into(),
             log_file: (log_file_mode & SEQUENTIAL != 0).then(|| "log.etl".into()),
             log_file_mode,
-            clock: 1,
+            clock: raw_clock(),
             ring_bytes: 1,
             ..SessionConfig::default()
         })
@@ -219,7 +219,7 @@ fn late_buffer_is_submitted_if_the_writer_takes_no_piece() {
 
 #[test]
 fn forged_stamps_before_the_session_become_its_start_in_one_buffer() {
-    let mut fixture = CollectorFixture::new(1);
+    let mut fixture = CollectorFixture::new(raw_clock());
     let now = fixture.now();
     fixture.publish(0, now, 0);
     fixture.deliver();
@@ -240,7 +240,7 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
     let mut fixture = CollectorFixture::with_config(SessionConfig {
         name: "s".into(),
         log_file_mode: REAL_TIME,
-        clock: 1,
+        clock: raw_clock(),
         ring_bytes: 1 << 20,
         buffer_size: 16,
         minimum_buffers: 4,
@@ -286,7 +286,7 @@ fn large_backlog_takes_turns_with_other_streams() {
     let mut fixture = CollectorFixture::with_config(SessionConfig {
         name: "s".into(),
         log_file_mode: REAL_TIME,
-        clock: 1,
+        clock: raw_clock(),
         ring_bytes: 1 << 20,
         ..SessionConfig::default()
     });
@@ -310,7 +310,7 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
     let mut fixture = CollectorFixture::with_config(SessionConfig {
         name: "s".into(),
         log_file_mode: REAL_TIME,
-        clock: 1,
+        clock: raw_clock(),
         ring_bytes: 1 << 20,
         maximum_buffers: 16,
         ..SessionConfig::default()

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::kernel::hook;
-use traceweir_transport::clock::Anchor;
+use traceweir_transport::clock::{Anchor, Counter, frequency};
 
 use crate::capture::{Capture, CaptureClock, CapturedRecord};
 
@@ -66,7 +66,7 @@ impl Capture for FakeCapture {
     }
 
     fn end(&mut self, clock: &dyn CaptureClock) {
-        let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+        let now = Anchor::now(Counter::best()).monotonic_ns;
         if let Some(hook) = self.last_hook.take() {
             self.pending.lock().unwrap().push_back((now, hook, vec![]));
         }
@@ -96,7 +96,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
     };
     fixture.session.capture(Box::new(second));
     let writer = fixture.attach_writer(4711);
-    let now = || Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+    let now = || Anchor::now(Counter::best()).monotonic_ns;
     // Each number is captured and written, in turns.
     for number in 0..50_u64 {
         let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -133,9 +133,42 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
 }
 
 #[test]
+fn captured_events_keep_their_monotonic_times() {
+    let fixture = SessionFixture::with_file(session_config(0));
+    let start = Anchor::now(Counter::best()).monotonic_ns;
+    let times: Vec<u64> = (0..200).map(|number| start + number * 997).collect();
+    let source = FakeCapture {
+        pending: Arc::new(Mutex::new(
+            times.iter().map(|time| (*time, hook::CONTEXT_SWITCH, time.to_le_bytes().to_vec())).collect(),
+        )),
+        queue: VecDeque::new(),
+        wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+        lost: Arc::default(),
+        last_hook: None,
+    };
+    // All events are in the past when the session polls them.
+    std::thread::sleep(Duration::from_millis(1));
+    fixture.session.capture(Box::new(source));
+    fixture.stop();
+    let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
+    assert_eq!(trace.header().perf_freq, 1_000_000_000);
+    // A counter with less than a tick per nanosecond rounds times up to its next tick.
+    let tick_ns = 1_000_000_000_u64.div_ceil(frequency(Counter::best())).cast_signed();
+    let (mut events, mut count) = (trace.events(), 0);
+    while let Some(event) = events.next().unwrap() {
+        if event.hook() == Some(hook::CONTEXT_SWITCH) {
+            let error_ns = event.time() - i64::from_le_bytes(*event.payload().first_chunk().unwrap());
+            assert!((0..tick_ns).contains(&error_ns), "{error_ns} ns");
+            count += 1;
+        }
+    }
+    assert_eq!(count, times.len());
+}
+
+#[test]
 fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
     let fixture = SessionFixture::with_file(session_config(0));
-    let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
+    let now = Anchor::now(Counter::best()).monotonic_ns;
     let stack = |number: u64| [0, number].iter().flat_map(|word| u64::to_le_bytes(*word)).collect();
     let event = |number: u64, size: usize| {
         let mut payload = number.to_le_bytes().to_vec();
@@ -236,7 +269,7 @@ fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
         let _ = done.send(outcome.is_ok());
     }));
     let answer = stopped.recv_timeout(Duration::from_secs(60));
-    let close_allowed = Anchor::now(traceweir_transport::clock::Counter::best()).wall;
+    let close_allowed = Anchor::now(Counter::best()).wall;
     drop(close);
     assert_eq!(answer, Ok(true), "the stop waited for the capture to close");
     assert_eq!(close_notices.recv_timeout(Duration::from_secs(60)), Ok(()), "the capture is not closed");

@@ -254,6 +254,16 @@ fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
     assert_eq!(read_numbers(&fixture.log_path()), (0..=100).collect::<Vec<_>>());
 }
 
+/// Returns the file with another PerfFreq.
+fn with_counter_rate(file: &[u8], ticks_per_second: i64) -> Vec<u8> {
+    let old = Trace::open(file).unwrap().header().perf_freq.to_le_bytes();
+    let at = file.windows(8).position(|bytes| bytes == old).unwrap();
+    let mut changed = file.to_vec();
+    changed[at..at + 8].copy_from_slice(&ticks_per_second.to_le_bytes());
+    assert_eq!(Trace::open(&changed[..]).unwrap().header().perf_freq, ticks_per_second);
+    changed
+}
+
 #[test]
 fn unsuitable_file_is_rejected_and_stays_unchanged() {
     let fixture = append_to(tempfile::tempdir().unwrap(), append_config()).unwrap();
@@ -288,6 +298,8 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
         try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..append_config() }, &good),
         invalid
     );
+    assert_eq!(try_with(append_config(), &with_counter_rate(&good, 1_000_000_000)), Status::ERROR_SUCCESS);
+    assert_eq!(try_with(append_config(), &with_counter_rate(&good, 3_000_000_000)), invalid);
     assert_eq!(try_with(append_config(), b"a letter to a friend"), invalid);
     assert_eq!(try_with(append_config(), &good[..good.len() - 1]), invalid);
     for other in [
