@@ -1,11 +1,15 @@
 //! The few functions beside tracing that tracing programs call: new GUIDs, texts of SIDs, COM errors,
-//! the version of Windows, and privileges.
+//! the version of Windows, privileges, libraries and volumes, decompression, and group masks.
 //!
-//! They exist so that such programs link and run unchanged. There are no tokens, no COM and no other
-//! version here: each function reports what holds on this system.
+//! They exist so that such programs link and run unchanged. There are no tokens, no COM, no volumes
+//! and no other version here: each function reports what holds on this system.
 
+pub mod compression;
+pub mod libraries;
+pub mod system_information;
 pub mod token;
 pub mod version;
+pub mod volumes;
 
 use std::ffi::c_void;
 
