@@ -72,7 +72,7 @@ impl SchemaWriter {
         let Some(lookup) = lookup_event(record) else { return Vec::new() };
         let mut library = lock_library();
         let queries = library.queries(&lookup);
-        let Ok(info) = queries.event_info(&lookup, record.pointer_size().into()) else { return Vec::new() };
+        let Ok(info) = queries.event_info(&lookup, record.pointer_size()) else { return Vec::new() };
         let mut info = info.into_owned();
         if u32_at(&info, offset_of!(TraceEventInfo, decoding_source)) != SOURCE_MANIFEST {
             return Vec::new();
