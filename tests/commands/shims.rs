@@ -39,17 +39,17 @@ fn links_are_created_listed_kept_and_removed() {
     let folder_path = folder.path().canonicalize().unwrap();
     let (library, links) = (link_library(&folder_path), folder_path.join("new/shims"));
     let run = run_shims(&links, &["--lib", arg(&library)]).expect(0);
-    assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 18, "{}", run.text());
+    assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 36, "{}", run.text());
     assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);
-    assert_eq!(file_names(&links).len(), 18);
+    assert_eq!(file_names(&links).len(), 36);
     for name in file_names(&links) {
         assert_eq!(std::fs::read_link(links.join(name)).unwrap(), library);
     }
     // The folder of the library is accepted as well as the library itself.
     let again = run_shims(&links, &["--lib", arg(folder.path())]).expect(0).text();
-    assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 18, "{again}");
+    assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 36, "{again}");
     let run = run_shims(&links, &["--remove"]).expect(0);
-    assert_eq!(run.text().lines().filter(|line| line.starts_with("removed ")).count(), 18);
+    assert_eq!(run.text().lines().filter(|line| line.starts_with("removed ")).count(), 36);
     assert!(file_names(&links).is_empty() && library.exists());
 }
 
@@ -197,6 +197,53 @@ fn python_program_loads_the_library_by_windows_names() {
         "{}",
         String::from_utf8_lossy(&run.stderr)
     );
+}
+
+/// Asks for the functions that Microsoft's TraceEvent library imports, and calls some of them.
+const IMPORTS_SCRIPT: &str = r#"
+import ctypes
+imports = {
+    "advapi32.dll": "StartTraceW ControlTraceW QueryAllTracesW EnableTrace EnableTraceEx EnableTraceEx2 OpenTraceW "
+        "ProcessTrace CloseTrace TraceSetInformation TraceQueryInformation EnumerateTraceGuidsEx OpenProcessToken "
+        "GetTokenInformation AdjustTokenPrivileges",
+    "tdh.dll": "TdhGetEventInformation TdhGetEventMapInformation TdhEnumerateManifestProviderEvents "
+        "TdhGetManifestEventInformation TdhEnumerateProviders TdhEnumerateProviderFieldInformation",
+    "ntdll.dll": "RtlGetVersion RtlDecompressBuffer NtQuerySystemInformation",
+    "kernel32.dll": "CloseHandle LoadLibraryW LoadLibraryExA FindFirstVolumeW FindNextVolumeW FindVolumeClose "
+        "QueryDosDeviceW GetLogicalDrives Wow64DisableWow64FsRedirection Wow64RevertWow64FsRedirection",
+    "KernelTraceControl.dll": "StartKernelTrace CreateMergedTraceFile",
+}
+for library, names in imports.items():
+    library = ctypes.CDLL(library)
+    for name in names.split():
+        getattr(library, name)
+kernel32, advapi32 = ctypes.CDLL("kernel32.dll"), ctypes.CDLL("advapi32.dll")
+kernel32.LoadLibraryW.restype = ctypes.c_void_p
+assert kernel32.LoadLibraryW("/app/amd64/KernelTraceControl.dll\0".encode("utf-16-le"))
+token, elevated, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+assert advapi32.OpenProcessToken(ctypes.c_void_p(0x164), 8, ctypes.byref(token))
+assert advapi32.GetTokenInformation(token, 20, ctypes.byref(elevated), 4, ctypes.byref(size))
+assert kernel32.CloseHandle(token) and kernel32.GetLogicalDrives() == 0
+version = (ctypes.c_uint32 * 37)()
+assert ctypes.CDLL("ntdll.dll").RtlGetVersion(version) == 0 and version[1] == 10
+print("imported")
+"#;
+
+#[test]
+fn libraries_have_the_functions_that_programs_import_from_them() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("python3", "there is no python3");
+    }
+    let folder = make_folder();
+    let (library, links) = (link_library(folder.path()), folder.path().join("shims"));
+    run_shims(&links, &["--lib", arg(&library)]).expect(0);
+    let run = Command::new("python3")
+        .args(["-c", IMPORTS_SCRIPT])
+        .env("LD_LIBRARY_PATH", &links)
+        .env("TRACEWEIR_RUNTIME_DIR", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "imported\n", "{run:?}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! same depth.
 //!
 //! Perf and weir record all events, so the k-th event of a thread on a processor is the same event
-//! for perf and for weir. The stack of a switch is that of the thread that is switched away from.
-//! perf prints a stack as one chain; weir has a kernel part and a user part, which `dumped.rs`
-//! joins.
+//! for perf and for weir. The stack of a switch is that of the thread that is switched away from;
+//! weir writes it with the next switch to that thread. perf prints a stack as one chain; weir has a
+//! kernel part and a user part, which `dumped.rs` joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,14 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                 }
             }
             let mut by_weir = Stacks::new();
+            // The threads that are switched away from, with the key and index of that switch.
+            let mut absent: BTreeMap<u64, (EventKey, usize)> = BTreeMap::new();
             for event in &recording.trace().events {
+                if event.name == "Thread/CSwitch"
+                    && let Some((key, index)) = absent.remove(&event.number("NewThreadId"))
+                {
+                    by_weir.get_mut(&key).unwrap()[index].clone_from(&event.stack);
+                }
                 let key @ (_, thread, _) = match event.name.as_str() {
                     "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
                     "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
@@ -63,7 +70,12 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     _ => continue,
                 };
                 if workload_threads.contains(&thread) {
-                    by_weir.entry(key).or_default().push(event.stack.clone());
+                    let stacks = by_weir.entry(key).or_default();
+                    let is_switch = key.2 == "switch";
+                    stacks.push(if is_switch { Vec::new() } else { event.stack.clone() });
+                    if is_switch {
+                        absent.insert(thread, (key, stacks.len() - 1));
+                    }
                 }
             }
             // If the kernel skipped a switch, weir does not know which thread woke others, and the
@@ -78,6 +90,14 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                 by_weir.get(key).is_some_and(|weir_stacks| weir_stacks.len() == stacks.len())
             });
             by_weir.retain(|key, _| by_perf.contains_key(key));
+            // A thread that never ran again has no stack of its last switch.
+            for (key, index) in absent.into_values() {
+                for stacks in [&mut by_perf, &mut by_weir] {
+                    if let Some(stacks) = stacks.get_mut(&key) {
+                        stacks.remove(index);
+                    }
+                }
+            }
             if by_perf.values().map(Vec::len).sum::<usize>() * 10 >= stack_count * 9 {
                 return compare_stacks(&by_perf, &by_weir);
             }

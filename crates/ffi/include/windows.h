@@ -418,6 +418,7 @@ HLOCAL WINAPI LocalFree(HLOCAL hMem);
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 #include "traceweir/win32_calls.h"
+#include "traceweir/kernel32_calls.h"
 #endif
 
 #endif /* TRACEWEIR_WINDOWS_H */

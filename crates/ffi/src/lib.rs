@@ -25,7 +25,8 @@
 //! | `evntrace/{sessions,properties,filters}` | finding a session; its properties and filters |
 //! | `evntrace/file_names` | log-file names as this process spelled them |
 //! | `text` | text that callers pass and receive |
-//! | `win32` | functions other than tracing: versions, privileges, GUIDs |
+//! | `kernel_trace_control` | KernelTraceControl.h: the kernel logger with stacks, merged traces |
+//! | `win32` | functions other than tracing: versions, privileges, libraries, GUIDs |
 //!
 //! Invariants
 //!
@@ -56,6 +57,7 @@ pub mod evntprov;
 pub mod evntrace;
 pub mod format_message;
 mod held;
+pub mod kernel_trace_control;
 pub mod last_error;
 mod ptr;
 pub mod tdh;

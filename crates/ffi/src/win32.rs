@@ -1,11 +1,16 @@
-//! The few functions besides those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, and privileges.
+//! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
+//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
+//! group masks.
 //!
-//! They exist so that such programs link and run unchanged. This system has no tokens and no COM;
-//! each function reports the state that comes closest to that of this system.
+//! They exist so that such programs link and run unchanged. This system has no tokens, no COM and no
+//! volumes; each function reports the state that comes closest to that of this system.
 
+pub mod compression;
+pub mod libraries;
+pub mod system_information;
 pub mod token;
 pub mod version;
+pub mod volumes;
 
 use std::ffi::c_void;
 

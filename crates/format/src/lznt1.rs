@@ -48,10 +48,25 @@ const SIGNATURE: u16 = 3;
 pub fn decompress(src: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let mut src = Cursor::new(WHAT, src);
-    while out.len() < length {
+    decompress_chunks(&mut src, length, out)?;
+    if out.len() < length {
+        return Err(src.invalid("ends before the stated length"));
+    }
+    Ok(())
+}
+
+/// Like [`decompress`], but the stream may also end earlier: `out` then has fewer than `max_bytes`.
+pub fn decompress_up_to(src: &[u8], max_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    decompress_chunks(&mut Cursor::new(WHAT, src), max_bytes, out)
+}
+
+/// Decodes chunks until `out` has `length` bytes or the stream ends.
+fn decompress_chunks(src: &mut Cursor<'_>, length: usize, out: &mut Vec<u8>) -> Result<()> {
+    while out.len() < length && !src.is_empty() {
         let header = src.u16()?;
         if header == 0 {
-            return Err(src.invalid("ends before the stated length"));
+            break;
         }
         if header >> 12 & 7 != SIGNATURE {
             return Err(src.invalid("chunk without signature"));
@@ -160,6 +175,19 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(decompress(&EXAMPLE, EXAMPLE_TEXT.len(), &mut out), Ok(()));
         assert_eq!(out, EXAMPLE_TEXT);
+    }
+
+    #[test]
+    fn stream_may_end_before_the_limit() {
+        let mut out = Vec::new();
+        for limit in [EXAMPLE_TEXT.len(), EXAMPLE_TEXT.len() + 1, 1 << 20] {
+            assert_eq!(decompress_up_to(&EXAMPLE, limit, &mut out), Ok(()));
+            assert_eq!(out, EXAMPLE_TEXT);
+            // The end of a stream may be marked.
+            assert_eq!(decompress_up_to(&[&EXAMPLE[..], &[0, 0, 9]].concat(), limit, &mut out), Ok(()));
+            assert_eq!(out, EXAMPLE_TEXT);
+        }
+        assert!(decompress_up_to(&EXAMPLE[..20], 1 << 20, &mut out).is_err());
     }
 
     #[test]

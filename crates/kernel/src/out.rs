@@ -66,6 +66,13 @@ pub(crate) struct PayloadPosition {
     payload_start: usize,
 }
 
+/// The call stack of a thread, kept until the event that it belongs to.
+#[derive(Debug)]
+pub(crate) struct KeptStack {
+    /// The payloads of stack-walk events: kernel part and user part. A part may be empty.
+    parts: [Box<[u8]>; 2],
+}
+
 /// Returns the ids of this process and thread, the writer of events with no other originator.
 pub(crate) fn writer_ids() -> TaskIds {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
@@ -163,6 +170,45 @@ impl Out<'_> {
         version: u8,
         payload: Vec<u8>,
     ) -> Option<PayloadPosition> {
+        let position = self.append_perfinfo(hook, version, payload);
+        self.put_stacks(hook, position.is_some());
+        position
+    }
+
+    /// Writes an event like [`write_perfinfo`](Self::write_perfinfo), with a kept stack instead of
+    /// the stack of the sample.
+    pub(crate) fn write_perfinfo_with_stack(
+        &mut self,
+        hook: u16,
+        version: u8,
+        payload: Vec<u8>,
+        stack: Option<&KeptStack>,
+    ) {
+        let is_written = self.append_perfinfo(hook, version, payload).is_some();
+        let stack = stack.filter(|_| self.extras.stacks.has(hook));
+        for part in stack.iter().flat_map(|stack| &stack.parts).filter(|part| !part.is_empty()) {
+            let mut payload = self.new_payload();
+            payload.extend_from_slice(part);
+            self.put_following(hook::STACK_WALK, STACK_LAYOUT.version(), payload, is_written);
+        }
+        self.put_registers(hook, is_written);
+    }
+
+    /// Returns the stack of the sample, to be written with a later event of this hook; `None` if
+    /// such events have no stacks, or the sample has none.
+    pub(crate) fn keep_stack(&mut self, hook: u16) -> Option<KeptStack> {
+        let sample = self.sample.filter(|_| self.extras.stacks.has(hook))?;
+        let parts: [Box<[u8]>; 2] = [KERNEL_MARKER, USER_MARKER].map(|marker| {
+            let payload = self.build_stack(&sample, marker);
+            let part = payload.as_deref().map(Box::from).unwrap_or_default();
+            self.scratch = payload.unwrap_or_default();
+            part
+        });
+        parts.iter().any(|part| !part.is_empty()).then_some(KeptStack { parts })
+    }
+
+    /// Appends an event with only a time in its header. Returns `None` if the event was lost.
+    fn append_perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) -> Option<PayloadPosition> {
         let mut values = [0; MAX_COUNTERS];
         let counters = self.copy_counters(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
@@ -172,10 +218,7 @@ impl Out<'_> {
         let queue_index = self.queue_index();
         let start =
             self.queues.get(queue_index).and_then(RecordQueue::last_record_start).filter(|_| is_written);
-        let position =
-            start.map(|start| PayloadPosition { queue_index, payload_start: start.saturating_add(size) });
-        self.put_stacks(hook, is_written);
-        position
+        start.map(|start| PayloadPosition { queue_index, payload_start: start.saturating_add(size) })
     }
 
     /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
@@ -229,6 +272,11 @@ impl Out<'_> {
             self.put_stack(&sample, KERNEL_MARKER, is_written);
             self.put_stack(&sample, USER_MARKER, is_written);
         }
+        self.put_registers(hook, is_written);
+    }
+
+    fn put_registers(&mut self, hook: u16, is_written: bool) {
+        let Some(sample) = self.sample else { return };
         if !sample.regs.is_empty() && self.extras.registers.has(hook) {
             let mut payload = self.new_payload();
             registers::put_payload(sample.pid, sample.tid, sample.regs, &mut payload);
@@ -238,6 +286,14 @@ impl Out<'_> {
     }
 
     fn put_stack(&mut self, sample: &PerfSample<'_>, marker: u64, is_written: bool) {
+        if let Some(payload) = self.build_stack(sample, marker) {
+            self.put_following(hook::STACK_WALK, STACK_LAYOUT.version(), payload, is_written);
+        }
+    }
+
+    /// Returns the payload of a stack-walk event with the frames after a marker; `None` without
+    /// frames.
+    fn build_stack(&mut self, sample: &PerfSample<'_>, marker: u64) -> Option<Vec<u8>> {
         let mut payload = self.new_payload();
         put_kernel_event!(&mut payload, STACK_LAYOUT, { ProcessId: sample.pid, ThreadId: sample.tid });
         let length_before = payload.len();
@@ -253,10 +309,10 @@ impl Out<'_> {
             stack::put_frames_after(marker, sample.callchain, &mut payload);
         }
         if payload.len() > length_before {
-            self.put_following(hook::STACK_WALK, STACK_LAYOUT.version(), payload, is_written);
-        } else {
-            self.scratch = payload;
+            return Some(payload);
         }
+        self.scratch = payload;
+        None
     }
 
     /// Writes a record that belongs to the event before it, or counts it as lost if that event was.

@@ -6,7 +6,7 @@
 //!                                                     [DllImport("advapi32")]
 //!   DIR/advapi32.dll         ─▶ …                     [DllImport("advapi32.dll")], ctypes
 //!   DIR/libadvapi32.dll.so   ─▶ …                     the name that .NET derives
-//!   DIR/tdh.dll …            sechost and tdh likewise
+//!   DIR/tdh.dll …            the other libraries likewise
 //! ```
 //!
 //! 1. A link is ours if the file name of its target begins with `libtraceweir`, even if the target
@@ -33,8 +33,9 @@ use rustix::io::Errno;
 use crate::cli::ShimsArgs;
 use crate::exit::CommandOutcome;
 
-/// Windows libraries with tracing functions.
-const WINDOWS_LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
+/// Windows libraries with functions that the library has, in the spelling that programs use.
+const WINDOWS_LIBRARIES: [&str; 6] =
+    ["advapi32", "sechost", "tdh", "ntdll", "kernel32", "KernelTraceControl"];
 /// File names of the library: soname, and name for linking.
 const LIBRARY_FILE_NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
 /// Prefix of the file names that our links lead to.
@@ -254,10 +255,13 @@ mod tests {
             "libsechost.so",
             "libtdh.so",
             "tdh.dll.so",
+            "ntdll.dll",
+            "libkernel32.so",
+            "KernelTraceControl.dll",
         ] {
             assert!(names.iter().any(|link| link == name), "there is no {name} in {names:?}");
         }
-        assert_eq!(names.len(), 18);
+        assert_eq!(names.len(), 36);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Schemas of the properties that TDH lists for an event, where these differ from the event's own
-//! fields: counts and lengths become properties, and a WPP message has ten properties with fixed
+//! fields: counts and lengths become properties, and a WPP message has twenty properties with fixed
 //! names.
 //!
 //! Self-describing events have 16-bit numbers before arrays and bytes. TDH lists such a number as a
@@ -34,17 +34,27 @@ use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin};
 pub(super) type MetadataSizes = [u16; 2];
 
 /// The names and types of the properties of a WPP message (TdhGetWppProperty).
-const WPP_PROPERTIES: [(&str, InType); 10] = [
-    ("FormattedString", InType::UNICODESTRING),
+const WPP_PROPERTIES: [(&str, InType); 20] = [
+    ("Version", InType::UINT32),
+    ("TraceGuid", InType::GUID),
+    ("GuidName", InType::UNICODESTRING),
+    ("GuidTypeName", InType::UNICODESTRING),
+    ("ThreadId", InType::UINT32),
+    ("SystemTime", InType::SYSTEMTIME),
+    ("UserTime", InType::UINT32),
+    ("KernelTime", InType::UINT32),
     ("SequenceNum", InType::UINT32),
+    ("ProcessId", InType::UINT32),
+    ("CpuNumber", InType::UINT32),
+    ("Indent", InType::UINT32),
+    ("FlagsName", InType::UNICODESTRING),
+    ("LevelName", InType::UNICODESTRING),
     ("FunctionName", InType::UNICODESTRING),
     ("ComponentName", InType::UNICODESTRING),
     ("SubComponentName", InType::UNICODESTRING),
-    ("TraceGuid", InType::GUID),
-    ("GuidTypeName", InType::UNICODESTRING),
-    ("SystemTime", InType::UNICODESTRING),
-    ("FlagsName", InType::UNICODESTRING),
-    ("LevelName", InType::UNICODESTRING),
+    ("FormattedString", InType::UNICODESTRING),
+    ("RawSystemTime", InType::FILETIME),
+    ("ProviderGuid", InType::GUID),
 ];
 
 /// Returns the schema that lists the properties of a WPP message.

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use traceweir_format::Guid;
+use traceweir_format::spec::event::class;
 use traceweir_format::wire::u16_at;
 
 use super::event_info::{EventInfo, encode_map_info};
@@ -14,7 +16,7 @@ use super::property::{self, PropertyStep};
 use super::{Answer, MAX_ANSWER_BYTES, Refusal};
 use crate::schema::{Count, Field, FieldKind, Schema};
 use crate::source::prepared::SchemaId;
-use crate::source::{Decoder, LookupEvent, PreparedSchema, SchemaMatch};
+use crate::source::{Decoder, LookupEvent, LookupKind, PreparedSchema, SchemaMatch};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -32,7 +34,7 @@ pub struct QueryDecoder {
 impl QueryDecoder {
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        let matched = self.decoder.find_event(event)?;
+        let matched = find_published(&mut self.decoder, event)?;
         let schema = &matched.prepared.schema;
         if let Some(sizes) = metadata_sizes(event, &matched) {
             let info = EventInfo::encode_with_metadata(schema, Some(sizes));
@@ -48,7 +50,7 @@ impl QueryDecoder {
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        let matched = self.decoder.find_event(event)?;
+        let matched = find_published(&mut self.decoder, event)?;
         let schema = &matched.prepared.schema;
         if let Some(sizes) = metadata_sizes(event, &matched) {
             let info = EventInfo::encode_with_metadata(schema, Some(sizes));
@@ -60,9 +62,22 @@ impl QueryDecoder {
 
     /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
-        let map = encode_map_by_name(&self.decoder.find_event(event)?.prepared.schema, name);
+        let map = encode_map_by_name(&find_published(&mut self.decoder, event)?.prepared.schema, name);
         map.ok_or(Refusal::NotFound("there is no map of this name")).and_then(check_answer_size)
     }
+}
+
+/// The types of classic events that the decoder knows and Windows does not: class and opcode.
+/// Consumers rely on the status for unknown events there.
+const UNPUBLISHED_TYPES: [(Guid, u8); 1] = [(class::SYS_CONFIG_EX, 37)];
+
+/// Finds the schema of an event that Windows describes too.
+fn find_published<'d, 'p>(decoder: &'d mut Decoder, event: &LookupEvent<'p>) -> Answer<SchemaMatch<'d, 'p>> {
+    let kind = (event.provider, event.descriptor.opcode);
+    if event.kind == LookupKind::Classic && UNPUBLISHED_TYPES.contains(&kind) {
+        return Err(Refusal::NotFound("Windows has no schema of this event"));
+    }
+    Ok(decoder.find_event(event)?)
 }
 
 /// The encoded structures of schemas, each encoded on first use.
@@ -173,5 +188,38 @@ impl<'p> Visitor<'p> for ElementCounter {
         if index == self.index {
             self.count = self.count.saturating_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use traceweir_format::spec::event::EventDescriptor;
+    use traceweir_format::spec::status::Status;
+
+    use super::*;
+
+    #[test]
+    fn event_that_windows_does_not_describe_has_no_information() {
+        let lookup = |opcode: u8| LookupEvent {
+            kind: LookupKind::Classic,
+            provider: class::SYS_CONFIG_EX,
+            descriptor: EventDescriptor { opcode, ..EventDescriptor::default() },
+            payload: &[0; 16],
+            ..LookupEvent::default()
+        };
+        let mut queries = QueryDecoder::default();
+        let path = [PropertyStep { name: "FileVersionLow", element: None }];
+        let statuses = [
+            queries.event_info(&lookup(37), 8).err(),
+            queries.property(&lookup(37), 8, &path).err(),
+            queries.map(&lookup(37), "FileVersionLow").err(),
+        ];
+        for refusal in statuses {
+            assert_eq!(refusal.map(|refusal| refusal.status()), Some(Status::ERROR_NOT_FOUND));
+        }
+        assert!(queries.event_info(&lookup(33), 8).is_ok());
+        // The decoder itself still names it.
+        let matched = queries.decoder.find_event(&lookup(37)).unwrap();
+        assert_eq!(matched.prepared.schema.names.event.as_deref(), Some("SysConfigEx/Opcode(37)"));
     }
 }

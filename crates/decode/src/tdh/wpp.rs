@@ -1,4 +1,4 @@
-//! WPP messages as tdh.h presents them: ten properties with fixed names, one of which is the
+//! WPP messages as tdh.h presents them: twenty properties with fixed names, one of which is the
 //! formatted message.
 //!
 //! ```text
@@ -6,14 +6,20 @@
 //!   (message GUID, number) ──▶ WppMessages ──▶ FormattedString, FunctionName …
 //! ```
 //!
-//! Source: Documented ("TdhGetWppProperty").
+//! Every property of a message whose format is known has a value: an empty text, zero or a null GUID
+//! if the record does not contain it. No record contains `Indent`, the depth of function calls, so it
+//! is always zero.
+//!
+//! Source: Documented ("TdhGetWppProperty", "PROPERTY_DATA_DESCRIPTOR", and the list of properties in
+//! "Using TdhGetProperty to Consume Event Data").
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use traceweir_format::Guid;
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 
 use super::event_info::EventInfo;
 use super::library::{open_regular_file, read_bounded_file};
@@ -31,10 +37,26 @@ const MAX_FORMATS: usize = 1 << 20;
 /// Facts about a message from the header of its record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageFacts {
-    /// Sequence number of the message, if the record has one.
-    pub sequence: Option<u32>,
-    /// Time when the message was written.
+    /// Sequence number of the message; 0 if the record has none.
+    pub sequence: u32,
+    /// Time when the message was written, in the time zone in which it is shown.
+    pub display_time: FileTime,
+    /// The time stamp of the record.
     pub time: FileTime,
+    /// Version in the descriptor of the record.
+    pub version: u8,
+    /// Id of the thread that wrote the message.
+    pub thread_id: u32,
+    /// Id of the process that wrote the message.
+    pub process_id: u32,
+    /// Processor on which the message was written.
+    pub processor: u16,
+    /// CPU time of the thread in user mode, in ticks of the timer.
+    pub user_ticks: u32,
+    /// CPU time of the thread in kernel mode, in ticks of the timer.
+    pub kernel_ticks: u32,
+    /// The provider through which the message was enabled; null if the record does not name it.
+    pub control_guid: Guid,
     /// Size of a pointer in bytes: 4 or 8.
     pub pointer_size: usize,
 }
@@ -111,7 +133,7 @@ impl WppMessages {
     /// Returns the bytes of a property of a message; texts have their terminator.
     pub fn property(&mut self, event: &LookupEvent<'_>, facts: &MessageFacts, name: &str) -> Answer<Vec<u8>> {
         let (QueryFormat { prepared, info, .. }, expander) = self.find_format(event)?;
-        let encode_optional = |text: Option<&str>| encode_utf16(text.unwrap_or_default());
+        let encode_optional = |text: &Option<Arc<str>>| encode_utf16(text.as_deref().unwrap_or_default());
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
@@ -123,24 +145,74 @@ impl WppMessages {
                 }
                 encode_utf16(&String::from_utf8_lossy(&text))
             }
-            "SequenceNum" => {
-                let sequence =
-                    facts.sequence.ok_or(Refusal::NotFound("there is no sequence number in the record"))?;
-                sequence.to_le_bytes().into()
-            }
-            "FunctionName" => encode_optional(info.function.as_deref()),
-            "ComponentName" => encode_optional(info.major.as_deref().or(info.component.as_deref())),
-            "SubComponentName" => encode_optional(info.minor.as_deref()),
+            "GuidName" => encode_optional(&info.component),
+            "GuidTypeName" => encode_optional(&info.type_name),
+            "FlagsName" => encode_optional(&info.flags),
+            "LevelName" => encode_optional(&info.level),
+            "FunctionName" => encode_optional(&info.function),
+            "ComponentName" => encode_optional(&info.major),
+            "SubComponentName" => encode_optional(&info.minor),
             "TraceGuid" => event.provider.to_bytes().into(),
-            "GuidTypeName" => encode_optional(info.type_name.as_deref()),
-            "SystemTime" => encode_utf16(&facts.time.civil().to_string()),
-            "FlagsName" => encode_optional(info.flags.as_deref()),
-            "LevelName" => encode_optional(info.level.as_deref()),
+            "ProviderGuid" => facts.control_guid.to_bytes().into(),
+            "SystemTime" => encode_system_time(facts.display_time),
+            "RawSystemTime" => facts.time.0.to_le_bytes().into(),
+            "Version" => u32::from(facts.version).to_le_bytes().into(),
+            "ThreadId" => facts.thread_id.to_le_bytes().into(),
+            "ProcessId" => facts.process_id.to_le_bytes().into(),
+            "UserTime" => facts.user_ticks.to_le_bytes().into(),
+            "KernelTime" => facts.kernel_ticks.to_le_bytes().into(),
+            "SequenceNum" => facts.sequence.to_le_bytes().into(),
+            "CpuNumber" => u32::from(facts.processor).to_le_bytes().into(),
+            "Indent" => 0_u32.to_le_bytes().into(),
             _ => return Err(Refusal::NotFound("there is no property of this name")),
         })
     }
 }
 
+/// Encodes a time as SYSTEMTIME: eight 16-bit numbers from the year to the millisecond.
+fn encode_system_time(time: FileTime) -> Vec<u8> {
+    const UNITS_PER_DAY: i64 = 86_400 * UNITS_PER_SECOND;
+    const UNITS_PER_MILLISECOND: u32 = 10_000;
+    let Civil { year, month, day, hour, minute, second, units } = time.civil();
+    // The first day of 1601 was a Monday; weeks begin with Sunday, which is day 0.
+    let day_of_week = time.0.div_euclid(UNITS_PER_DAY).saturating_add(1).rem_euclid(7);
+    let milliseconds = units.checked_div(UNITS_PER_MILLISECOND).unwrap_or(0);
+    [
+        u16::try_from(year).unwrap_or(0),
+        month.into(),
+        u16::try_from(day_of_week).unwrap_or(0),
+        day.into(),
+        hour.into(),
+        minute.into(),
+        second.into(),
+        u16::try_from(milliseconds).unwrap_or(0),
+    ]
+    .into_iter()
+    .flat_map(u16::to_le_bytes)
+    .collect()
+}
+
 fn encode_utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_time_has_the_day_of_the_week_and_milliseconds() {
+        let encode = |text: &str, units: u32| {
+            let number = |range: std::ops::Range<usize>| text[range].parse().unwrap();
+            let (month, day) = (number(5..7), number(8..10));
+            let civil = Civil { year: 2024, month, day, hour: 23, minute: 59, second: 58, units };
+            let bytes = encode_system_time(FileTime::from_civil(&civil).unwrap());
+            let words: Vec<u16> = bytes.as_chunks::<2>().0.iter().map(|w| u16::from_le_bytes(*w)).collect();
+            words
+        };
+        // A leap day, which was a Thursday, and the Sunday after it.
+        assert_eq!(encode("2024-02-29", 9_999_999), [2024, 2, 4, 29, 23, 59, 58, 999]);
+        assert_eq!(encode("2024-03-03", 10_000), [2024, 3, 0, 3, 23, 59, 58, 1]);
+        assert_eq!(encode_system_time(FileTime(0))[..8], [0x41, 6, 1, 0, 1, 0, 1, 0]);
+    }
 }

@@ -15,7 +15,7 @@ use std::ffi::c_void;
 
 use traceweir::Guid;
 use traceweir_format::header::extended::MAX_ITEMS;
-use traceweir_format::header::{Family, Record};
+use traceweir_format::header::{Family, Record, message};
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::{
     CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER,
@@ -220,13 +220,19 @@ impl Assembler {
         }
     }
 
-    /// Makes the extended data item for the instance of a classic event. It points into `self`.
+    /// Makes the extended data item for the instance of a classic event, or for the sequence number
+    /// of a message, which takes the place of the instance id. It points into `self`.
     fn make_instance_item(&mut self, record: &Record<'_>) -> Option<ExtendedDataItem> {
-        let instance = record.instance()?;
-        self.instance = InstanceItem {
-            instance_id: instance.id,
-            parent_instance_id: instance.parent_id,
-            parent_guid: instance.parent_class,
+        self.instance = if record.family() == Family::Message {
+            let instance_id = message::sequence(record.bytes())?;
+            InstanceItem { instance_id, parent_instance_id: 0, parent_guid: Guid::NULL }
+        } else {
+            let instance = record.instance()?;
+            InstanceItem {
+                instance_id: instance.id,
+                parent_instance_id: instance.parent_id,
+                parent_guid: instance.parent_class,
+            }
         };
         let data_ptr = (&raw const self.instance).expose_provenance() as u64;
         let data_size = size_of::<InstanceItem>() as u16;
@@ -282,6 +288,8 @@ impl Assembler {
             self.trace.instance_id = instance.id;
             self.trace.parent_instance_id = instance.parent_id;
             self.trace.parent_guid = instance.parent_class;
+        } else if record.family() == Family::Message {
+            self.trace.instance_id = message::sequence(record.bytes()).unwrap_or(0);
         }
         &raw mut self.trace
     }

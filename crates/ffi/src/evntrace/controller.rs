@@ -10,7 +10,7 @@
 //! fit is an error, but the action is not undone. Each function has a form for UTF-16 and one for
 //! UTF-8, which share one implementation here.
 
-use traceweir::controller::{Controller, Properties};
+use traceweir::controller::{Controller, Properties, SessionConfig};
 use traceweir::{Error, Status};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
@@ -90,8 +90,43 @@ unsafe fn start_session<U: TextUnit>(
     let block = unsafe { PropertiesBlock::<U>::open(properties, BlockPurpose::Start) }?;
     // SAFETY: the caller passes NULL or a text with a terminator as `name`.
     let name = unsafe { text::read_name(name) }?.unwrap_or_default();
+    // SAFETY: the caller fulfils the `# Safety` section; `start_from_block` requires no more.
+    unsafe { start_from_block(id, &block, name, Vec::new()) }
+}
+
+/// Starts the kernel logger with a list of kernel events that are followed by their call stack from
+/// the first event on, in the form of `TraceStackTracingInfo`.
+///
+/// # Safety
+///
+/// As [`StartTraceW`].
+pub(crate) unsafe fn start_kernel_logger(
+    id: *mut u64,
+    properties: *mut EventTraceProperties,
+    kernel_stacks: Vec<u8>,
+) -> Result<Status, Status> {
+    // SAFETY: the caller passes NULL or a writable `id`.
+    unsafe { ptr::store(id, 0) };
+    if id.is_null() {
+        return Err(Status::ERROR_INVALID_PARAMETER);
+    }
+    // SAFETY: the caller fulfils the `# Safety` section; `open` requires no more.
+    let block = unsafe { PropertiesBlock::<u16>::open(properties, BlockPurpose::Start) }?;
+    // SAFETY: the caller fulfils the `# Safety` section; `start_from_block` requires no more.
+    unsafe { start_from_block(id, &block, KERNEL_LOGGER_NAME.to_owned(), kernel_stacks) }
+}
+
+/// # Safety
+///
+/// As [`StartTraceW`]; `id` is not NULL.
+unsafe fn start_from_block<U: TextUnit>(
+    id: *mut u64,
+    block: &PropertiesBlock<U>,
+    name: String,
+    kernel_stacks: Vec<u8>,
+) -> Result<Status, Status> {
     // SAFETY: the caller fulfils the `# Safety` section; `config` requires no more.
-    let config = unsafe { block.config(name) }?;
+    let config = SessionConfig { kernel_stacks, ..unsafe { block.config(name) }? };
     let started = sessions::start(&config).map_err(|error| error.status())?;
     file_names::store(&started, config.log_file.as_deref());
     // SAFETY: `id` is not NULL and the block was opened, so the caller guarantees that both can be

@@ -6,10 +6,11 @@ use traceweir::Status;
 use traceweir_decode::source::{LookupEvent, LookupKind};
 use traceweir_decode::tdh::{Answer, MessageFacts, WppMessages};
 use traceweir_format::spec::event::{
-    EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_STRING_ONLY,
-    EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
+    EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_PROCESSOR_INDEX,
+    EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
 };
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::wire::u32_at;
 
 use super::answer::read_utf16;
 use crate::ptr;
@@ -30,7 +31,8 @@ pub(super) const CONTEXT_TYPE_COUNT: usize = 5;
 pub(super) struct EventQuery<'p> {
     pub(super) event: LookupEvent<'p>,
     pub(super) pointer_size: usize,
-    pub(super) time: i64,
+    /// What the header says about a message.
+    facts: MessageFacts,
     /// Whether times are shown in UTC.
     pub(super) is_gmt: bool,
     /// The locations of message formats: context type and path.
@@ -78,22 +80,44 @@ pub(super) unsafe fn read_query<'p>(
     let items = unsafe {
         ptr::read_array(record.extended_data.cast_const(), usize::from(record.extended_data_count))
     }?;
+    let mut facts = message_facts(&record);
     for item in items {
+        let kind = ExtType(item.ext_type);
         if matches!(
-            ExtType(item.ext_type),
-            ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID
+            kind,
+            ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID | ExtType::INSTANCE_INFO
         ) {
             // SAFETY: the caller passes NULL or a readable `item.data_ptr`.
             let data = unsafe { ptr::read_bytes_at(item.data_ptr, item.data_size.into()) }?;
-            event.take_item(ExtType(item.ext_type), data);
+            event.take_item(kind, data);
+            if kind == ExtType::INSTANCE_INFO {
+                facts.sequence = u32_at(data, 0);
+            }
         }
     }
+    facts.control_guid = event.control.unwrap_or_default();
     let pointer_size = if header.flags & EVENT_HEADER_FLAG_32_BIT_HEADER != 0 { 4 } else { 8 };
-    let mut query =
-        EventQuery { event, pointer_size, time: header.time_stamp, is_gmt: false, paths: Vec::new() };
+    let mut query = EventQuery { event, pointer_size, facts, is_gmt: false, paths: Vec::new() };
     // SAFETY: the caller fulfils the `# Safety` section; `read_contexts` requires no more.
     unsafe { query.read_contexts(count, context) }?;
     Some(query)
+}
+
+/// Returns what the header of a record says about a message. Its sequence number and the provider
+/// through which it was enabled are in extended data items.
+fn message_facts(record: &EventRecord) -> MessageFacts {
+    let header = &record.event_header;
+    let index = record.buffer_context.processor_index;
+    MessageFacts {
+        time: FileTime(header.time_stamp),
+        version: header.event_descriptor.version,
+        thread_id: header.thread_id,
+        process_id: header.process_id,
+        processor: if header.flags & EVENT_HEADER_FLAG_PROCESSOR_INDEX != 0 { index } else { index & 0xFF },
+        user_ticks: header.user_time,
+        kernel_ticks: header.kernel_time,
+        ..MessageFacts::default()
+    }
 }
 
 impl EventQuery<'_> {
@@ -123,12 +147,12 @@ impl EventQuery<'_> {
         Some(())
     }
 
-    /// Returns the time and the pointer size for showing a message.
+    /// Returns what the header says about a message, with the time as the options show it.
     pub(super) fn message_facts(&self) -> MessageFacts {
         MessageFacts {
-            time: display_time(self.time, self.is_gmt),
+            display_time: display_time(self.facts.time, self.is_gmt),
             pointer_size: self.pointer_size,
-            sequence: None,
+            ..self.facts
         }
     }
 
@@ -179,7 +203,8 @@ pub(super) fn check_pointer_size(value: u64) -> Option<usize> {
 }
 
 /// Converts a time for display: to UTC, or to local time.
-pub(super) fn display_time(time: i64, is_gmt: bool) -> FileTime {
+fn display_time(time: FileTime, is_gmt: bool) -> FileTime {
+    let FileTime(time) = time;
     let seconds = time.saturating_sub(UNIX_EPOCH_AS_FILETIME).div_euclid(UNITS_PER_SECOND);
     let offset = if is_gmt { 0 } else { local_offset_seconds(seconds) };
     FileTime(time.saturating_add(offset.saturating_mul(UNITS_PER_SECOND)))

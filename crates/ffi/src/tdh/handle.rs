@@ -4,12 +4,12 @@ use std::ffi::c_void;
 
 use traceweir::Status;
 use traceweir_decode::source::LookupKind;
-use traceweir_decode::tdh::{MessageFacts, WppMessages};
+use traceweir_decode::tdh::WppMessages;
 
 use super::answer::{OutputBuffer, read_utf16};
 use super::event::{
     CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH,
-    CONTEXT_TYPE_COUNT, add_path, check_pointer_size, display_time, read_query, text_at,
+    CONTEXT_TYPE_COUNT, add_path, check_pointer_size, read_query, text_at,
 };
 use super::table::HandleTable;
 use super::{MAX_NAME_CHARS, format};
@@ -224,19 +224,16 @@ unsafe fn store_message_property(
     // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
     let (query, output) =
         unsafe { (read_query(event, 0, std::ptr::null()), OutputBuffer::new(buffer, size)) };
-    let (Some(query), Some(output), Some(name)) = (query, output, name) else {
+    let (Some(mut query), Some(output), Some(name)) = (query, output, name) else {
         return Status::ERROR_INVALID_PARAMETER;
     };
     with_decoding(handle, |decoding| {
         if query.event.kind != LookupKind::Message {
             return Status::ERROR_NOT_FOUND;
         }
-        let pointer_size = decoding
-            .number_parameter(CONTEXT_POINTER_SIZE)
-            .and_then(check_pointer_size)
-            .unwrap_or(query.pointer_size);
-        let is_gmt = decoding.number_parameter(CONTEXT_GMT) == Some(1);
-        let facts = MessageFacts { time: display_time(query.time, is_gmt), pointer_size, sequence: None };
-        output.write_answer(decoding.messages.property(&query.event, &facts, &name))
+        let pointer_size = decoding.number_parameter(CONTEXT_POINTER_SIZE).and_then(check_pointer_size);
+        query.pointer_size = pointer_size.unwrap_or(query.pointer_size);
+        query.is_gmt = decoding.number_parameter(CONTEXT_GMT) == Some(1);
+        output.write_answer(decoding.messages.property(&query.event, &query.message_facts(), &name))
     })
 }

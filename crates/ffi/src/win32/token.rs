@@ -101,7 +101,8 @@ pub extern "C" fn CloseHandle(handle: *mut c_void) -> i32 {
     })
 }
 
-/// Opens the token of the current process.
+/// Opens the token of the current process. Handles of processes come from elsewhere, such as the
+/// .NET runtime, so any handle except NULL stands for the current process.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn OpenProcessToken(
         if token.is_null() {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
-        if process.addr().cast_signed() != CURRENT_PROCESS {
+        if process.is_null() {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller passes NULL or a writable `token`.

@@ -9,7 +9,7 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT_FLAGS, crate_path, expect_success, skip};
 
 /// The headers that sources include; the last is only for C++.
-const HEADERS: [&str; 17] = [
+const HEADERS: [&str; 20] = [
     "windows.h",
     "sal.h",
     "cguid.h",
@@ -25,6 +25,9 @@ const HEADERS: [&str; 17] = [
     "evntrace.h",
     "evntcons.h",
     "tdh.h",
+    "winternl.h",
+    "traceweir/nt_system_information.h",
+    "KernelTraceControl.h",
     "TraceLoggingProvider.h",
     "TraceLoggingActivity.h",
 ];
@@ -33,7 +36,7 @@ const HEADERS: [&str; 17] = [
 fn build_sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..16] } else { &HEADERS[..] };
+    let headers = if language.extension == C.extension { &HEADERS[..19] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for offset in 0..headers.len() {
         let mut names = headers.to_vec();

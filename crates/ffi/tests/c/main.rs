@@ -7,6 +7,7 @@
 mod controllers;
 mod guests;
 mod headers;
+mod kernel_control;
 mod layout;
 #[path = "../../../../tests/support/machine.rs"]
 mod machine;

@@ -1,7 +1,10 @@
-/* Win32 functions other than those for tracing: GUIDs, SIDs, COM errors, versions, privileges. */
+/* Win32 functions other than those for tracing: GUIDs, SIDs, COM errors, versions, privileges,
+ * libraries, volumes, compressed blocks, group masks without a session. */
 #include <objbase.h>
+#include <ntstatus.h>
 #include <sddl.h>
 #include <string.h>
+#include <traceweir/nt_system_information.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -84,6 +87,12 @@ static void check_privileges(void) {
     DWORD required_bytes = 0;
     unsigned long long user[16];
     EXPECT(TRUE, OpenProcessToken(GetCurrentProcess(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY, &token));
+    /* A handle that another library made. */
+    HANDLE other = NULL;
+    EXPECT(TRUE, OpenProcessToken((HANDLE)(ULONG_PTR)0x164, TOKEN_QUERY, &other));
+    EXPECT(TRUE, GetTokenInformation(other, TokenElevation, &elevation, sizeof elevation, &required_bytes));
+    EXPECT(is_root, elevation.TokenIsElevated);
+    EXPECT(TRUE, CloseHandle(other));
     EXPECT(FALSE, OpenProcessToken(NULL, TOKEN_QUERY, &token));
     EXPECT(ERROR_INVALID_HANDLE, GetLastError());
     EXPECT(TRUE, LookupPrivilegeValue(NULL, SE_SYSTEM_PROFILE_NAME, &luid));
@@ -117,7 +126,99 @@ static void check_privileges(void) {
     EXPECT(FALSE, CloseHandle((HANDLE)(ULONG_PTR)77));
 }
 
+static void check_libraries(void) {
+    HMODULE library = LoadLibraryW(u"C:\\Windows\\System32\\KernelTraceControl.dll");
+    union {
+        FARPROC address;
+        DWORD(WINAPI *get_last_error)(void);
+        NTSTATUS(WINAPI *get_version)(PRTL_OSVERSIONINFOW);
+    } function;
+    EXPECT(1, library != NULL);
+    EXPECT(1, GetProcAddress(library, "CreateMergedTraceFile") != NULL);
+    function.address = GetProcAddress(library, "GetLastError");
+    EXPECT(1, function.get_last_error == GetLastError);
+    EXPECT(1, GetProcAddress(library, "NoSuchFunction") == NULL);
+    EXPECT(ERROR_PROC_NOT_FOUND, GetLastError());
+    EXPECT(TRUE, FreeLibrary(library));
+    library = LoadLibrary("ntdll.dll");
+    function.address = GetProcAddress(library, "RtlGetVersion");
+    OSVERSIONINFOW version;
+    version.dwOSVersionInfoSize = sizeof version;
+    EXPECT(0, function.get_version(&version));
+    EXPECT(10, version.dwMajorVersion);
+    EXPECT(1, GetProcAddress(library, (LPCSTR)(ULONG_PTR)7) == NULL);
+    EXPECT(TRUE, FreeLibrary(library));
+    library = LoadLibraryExA("libm.so.6", NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);
+    EXPECT(1, library != NULL && GetProcAddress(library, "cos") != NULL);
+    EXPECT(TRUE, FreeLibrary(library));
+    EXPECT(1, LoadLibraryExW(u"/nowhere/none.dll", NULL, 0) == NULL);
+    EXPECT(ERROR_MOD_NOT_FOUND, GetLastError());
+    EXPECT(1, LoadLibraryA(NULL) == NULL);
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(FALSE, FreeLibrary(NULL));
+    EXPECT(1, GetProcAddress(NULL, "GetLastError") == NULL);
+    EXPECT(ERROR_INVALID_HANDLE, GetLastError());
+    PVOID state = NULL;
+    EXPECT(FALSE, Wow64DisableWow64FsRedirection(&state));
+    EXPECT(ERROR_INVALID_FUNCTION, GetLastError());
+    EXPECT(FALSE, Wow64RevertWow64FsRedirection(state));
+}
+
+static void check_volumes(void) {
+    WCHAR name[64] = {7};
+    EXPECT(0, GetLogicalDrives());
+    EXPECT(0, QueryDosDeviceW(u"C:", name, 64));
+    EXPECT(ERROR_FILE_NOT_FOUND, GetLastError());
+    EXPECT(7, name[0]);
+    EXPECT(1, QueryDosDeviceW(NULL, name, 64));
+    EXPECT(0, name[0]);
+    EXPECT(0, QueryDosDeviceA(NULL, NULL, 0));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+    HANDLE volumes = FindFirstVolumeW(name, 64);
+    EXPECT(1, volumes == INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_NO_MORE_FILES, GetLastError());
+    EXPECT(FALSE, FindNextVolumeW(volumes, name, 64));
+    EXPECT(FALSE, FindVolumeClose(volumes));
+    EXPECT(ERROR_INVALID_HANDLE, GetLastError());
+}
+
+static void check_compression(void) {
+    UCHAR stream[] = {0x04, 0xB0, 0x02, 'a', 0x02, 0x00, 'b'}, text[64];
+    ULONG size = 0;
+    EXPECT(STATUS_SUCCESS, RtlDecompressBuffer(COMPRESSION_FORMAT_LZNT1 | COMPRESSION_ENGINE_MAXIMUM, text, sizeof text, stream,
+                                               sizeof stream, &size));
+    EXPECT(7, size);
+    EXPECT(0, memcmp(text, "aaaaaab", 7));
+    EXPECT((ULONG)STATUS_BAD_COMPRESSION_BUFFER, (ULONG)RtlDecompressBuffer(COMPRESSION_FORMAT_LZNT1, text, 3, stream, sizeof stream, &size));
+    EXPECT((ULONG)STATUS_BAD_COMPRESSION_BUFFER, (ULONG)RtlDecompressBuffer(COMPRESSION_FORMAT_LZNT1, text, sizeof text, text, 1, &size));
+    EXPECT((ULONG)STATUS_UNSUPPORTED_COMPRESSION, (ULONG)RtlDecompressBuffer(9, text, sizeof text, stream, sizeof stream, &size));
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlDecompressBuffer(COMPRESSION_FORMAT_NONE, text, sizeof text, stream, sizeof stream, &size));
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlDecompressBuffer(COMPRESSION_FORMAT_LZNT1, NULL, 0, stream, sizeof stream, &size));
+}
+
+static void check_system_information(void) {
+    EVENT_TRACE_GROUPMASK_INFORMATION masks;
+    ULONG length = 0;
+    memset(&masks, 0, sizeof masks);
+    EXPECT(48, sizeof masks);
+    EXPECT((ULONG)STATUS_INVALID_INFO_CLASS, (ULONG)NtQuerySystemInformation(SystemBasicInformation, &masks, sizeof masks, &length));
+    EXPECT((ULONG)STATUS_NOT_IMPLEMENTED, (ULONG)NtQuerySystemInformation(SystemPerformanceTraceInformation, &masks, sizeof masks, &length));
+    masks.EventTraceInformationClass = EventTraceGroupMaskInformation;
+    masks.TraceHandle = 0x7FFF00000003ull;
+    EXPECT((ULONG)STATUS_INFO_LENGTH_MISMATCH, (ULONG)NtQuerySystemInformation(SystemPerformanceTraceInformation, &masks, 47, &length));
+    EXPECT(sizeof masks, length);
+    EXPECT((ULONG)STATUS_INFO_LENGTH_MISMATCH, (ULONG)NtSetSystemInformation(SystemPerformanceTraceInformation, &masks, 3));
+    EXPECT((ULONG)STATUS_ACCESS_VIOLATION, (ULONG)NtSetSystemInformation(SystemPerformanceTraceInformation, NULL, sizeof masks));
+    EXPECT((ULONG)STATUS_WMI_INSTANCE_NOT_FOUND, (ULONG)NtQuerySystemInformation(SystemPerformanceTraceInformation, &masks, sizeof masks, NULL));
+    EXPECT((ULONG)STATUS_WMI_INSTANCE_NOT_FOUND, (ULONG)NtSetSystemInformation(SystemPerformanceTraceInformation, &masks, sizeof masks));
+    EXPECT((ULONG)STATUS_WMI_INSTANCE_NOT_FOUND, (ULONG)ZwSetSystemInformation(SystemPerformanceTraceInformation, &masks, sizeof masks));
+}
+
 int main(void) {
+    check_libraries();
+    check_volumes();
+    check_compression();
+    check_system_information();
     check_guids_and_sids();
     check_versions();
     check_privileges();

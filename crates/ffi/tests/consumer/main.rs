@@ -4,6 +4,7 @@
 mod schemas;
 #[path = "../support/mod.rs"]
 mod support;
+mod wpp;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef}
 use traceweir_format::etl::{Options, Summary, Trace, Writer};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::{Item, MAX_ITEMS};
-use traceweir_format::header::{Family, Record};
+use traceweir_format::header::{Family, Record, message};
 use traceweir_format::spec::event::{
     CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_64_BIT_HEADER,
     EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_DECODE_GUID, EVENT_HEADER_FLAG_EXTENDED_INFO,
@@ -68,6 +69,11 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     if let Some(instance) = record.instance() {
         let ids = [instance.id.to_le_bytes(), instance.parent_id.to_le_bytes()].concat();
         items.push((ExtType::INSTANCE_INFO.0, [ids, instance.parent_class.to_bytes().to_vec()].concat()));
+    }
+    if record.family() == Family::Message
+        && let Some(sequence) = message::sequence(record.bytes())
+    {
+        items.push((ExtType::INSTANCE_INFO.0, [&sequence.to_le_bytes()[..], &[0; 20]].concat()));
     }
     if !record.pmc_counters().is_empty() {
         items.push((ExtType::PMC_COUNTERS.0, record.pmc_counters().to_vec()));

@@ -16,8 +16,10 @@
 //!           0 executive
 //! ```
 //!
-//! 1. The stack of a switch is that of the thread that is switched out: the kernel can walk only
-//!    that one at this point.
+//! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
+//!    walk only the stack of the thread that is switched out, so that stack is kept and written with
+//!    the thread's next switch in: it shows where the thread waited. The table of threads bounds the
+//!    memory; a thread whose entry was replaced has no stack.
 //! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
@@ -29,7 +31,7 @@ use traceweir_format::put_kernel_event;
 
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
-use crate::out::Out;
+use crate::out::{KeptStack, Out};
 use crate::per_thread::PerTask;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
@@ -39,6 +41,8 @@ use crate::tasks::convert_priority;
 pub(crate) struct ScheduleFamily {
     /// When a thread became ready or was switched out, in nanoseconds.
     waiting_since_ns: PerTask<u64>,
+    /// The stacks of threads that are switched out.
+    stacks: PerTask<KeptStack>,
 }
 
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
@@ -140,8 +144,12 @@ impl ScheduleFamily {
             Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
             _ => 0,
         };
+        let stack = self.stacks.take(new).filter(|_| new != 0);
         if old != 0 && switch_out.state != STATE_TERMINATED {
             self.waiting_since_ns.put(old, time);
+            if let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH) {
+                self.stacks.put(old, stack);
+            }
         }
         context.activity.set_running(event.sample.cpu, new, new_priority);
         let mut payload = out.new_payload();
@@ -156,7 +164,8 @@ impl ScheduleFamily {
             OldThreadState: switch_out.state,
             NewThreadWaitTime: u32::try_from(waited_ticks).unwrap_or(u32::MAX),
         });
-        out.write_perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
+        let version = SWITCH_LAYOUT.version();
+        out.write_perfinfo_with_stack(hook::CONTEXT_SWITCH, version, payload, stack.as_ref());
     }
 
     fn write_ready(&mut self, event: &SampleEvent<'_>, reason: u8, out: &mut Out<'_>) {
@@ -231,10 +240,18 @@ impl SwitchOut {
 
 #[cfg(test)]
 mod tests {
+    use traceweir_format::Record;
+    use traceweir_format::stack_walk::StackWalk;
+    use traceweir_format::wire::{u32_at, u64_at};
+
     use super::*;
+    use crate::clock::NanosecondClock;
     use crate::family::testing::{assert_written, run_row_with_numbers};
     use crate::groups::Groups;
+    use crate::out::RecordQueue;
     use crate::record::PerfSample;
+    use crate::settings::{EventExtras, HookSet};
+    use crate::stack::USER_MARKER;
 
     #[test]
     fn payloads_have_the_documented_layout() {
@@ -289,5 +306,57 @@ mod tests {
         schedule.waiting_since_ns.put(8, 1);
         schedule.forget_after_loss();
         assert_eq!(schedule.waiting_since_ns.take(8), None);
+    }
+
+    #[test]
+    fn stack_of_a_switch_is_that_of_the_thread_that_is_switched_to() {
+        let (mut schedule, mut context) = (ScheduleFamily::default(), Context::default());
+        let extras = EventExtras { stacks: HookSet::new(&[hook::CONTEXT_SWITCH]), ..EventExtras::default() };
+        let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
+        // Old thread, its state, new thread, and the user frame of the old thread.
+        let switches = [
+            (7, 1, 8, 0x7001),
+            (8, 1, 0, 0x8001),
+            (0, 0, 7, 0x1),
+            // The thread ends, and another one gets its id.
+            (7, 0x10, 8, 0x7002),
+            (8, 0, 7, 0x8002),
+        ];
+        for (old, state, new, frame) in switches {
+            let chain = [USER_MARKER, frame].map(u64::to_le_bytes).concat();
+            let tid = u32::try_from(old).unwrap();
+            let sample = PerfSample { pid: 6, tid, callchain: &chain, ..PerfSample::default() };
+            let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+            (out.sample, out.max_frames) = (Some(sample), 8);
+            let numbers = [old, 120, state, new, 120];
+            let name = "sched:sched_switch";
+            run_row_with_numbers(&mut schedule, &mut context, name, sample, &numbers, &mut out);
+        }
+        let mut written = Vec::new();
+        while let Some(next) = queues[0].peek() {
+            let mut bytes = vec![0; next.length];
+            queues[0].pop_into(&mut bytes);
+            let record = Record::parse(&bytes, 0).unwrap();
+            let payload = record.payload();
+            written.push(match StackWalk::is_stack_walk(&record) {
+                true => format!(
+                    "stack of {}/{} {:x}",
+                    u32_at(payload, 8),
+                    u32_at(payload, 12),
+                    u64_at(payload, 16)
+                ),
+                false => format!("switch to {}", u32_at(payload, 0)),
+            });
+        }
+        let expected = [
+            "switch to 8",
+            "switch to 0",
+            "switch to 7",
+            "stack of 6/7 7001",
+            "switch to 8",
+            "stack of 6/8 8001",
+            "switch to 7",
+        ];
+        assert_eq!(written, expected);
     }
 }
