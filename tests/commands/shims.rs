@@ -9,8 +9,8 @@ use super::{arg, make_folder};
 use crate::golden::run_to_end;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Creates the link `libtraceweir.so.0`, the name of an installed library. It points to the file that
-/// cargo built for this test. Shims must point to the installed name.
+/// Creates the link `libtraceweir.so.0`, the name of an installed library. It points to the file
+/// that cargo built for this test. Shims must point to the installed name.
 fn link_library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");

@@ -322,8 +322,8 @@ fn open_error(path: &Path, source: io::Error) -> Error {
 /// Files and live sessions may not be mixed; several live sessions are merged with a short delay.
 ///
 /// Stopping a session ends its trace after the last event. If a daemon disconnects without notice,
-/// its traces end after the events that have arrived. The other traces continue; when they have ended
-/// too, `process` returns an error ([`traceweir_transport::Error::Closed`]).
+/// its traces end after the events that have arrived. The other traces continue; when they have
+/// ended too, `process` returns an error ([`traceweir_transport::Error::Closed`]).
 ///
 /// A panic of the callback propagates to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {

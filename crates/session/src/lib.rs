@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Every event that a process writes is written to the file, delivered to a consumer, or counted as
-//! lost. Circular files and flight recorders later overwrite their oldest events, which do not count
-//! as lost.
+//! lost. Circular files and flight recorders later overwrite their oldest events, which do not
+//! count as lost.
 //!
 //! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.

@@ -18,8 +18,8 @@ fn encode_perfinfo(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Encodes a stack-walk event. The tuple is the time, process and thread of the event that the stack
-/// belongs to; `words` are the frames of the stack, or its key.
+/// Encodes a stack-walk event. The tuple is the time, process and thread of the event that the
+/// stack belongs to; `words` are the frames of the stack, or its key.
 fn encode_walk(
     hook: u16,
     time: i64,
