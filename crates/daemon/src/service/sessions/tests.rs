@@ -82,7 +82,9 @@ fn starting_session_counts_towards_the_limit_but_is_not_found() {
 
 #[test]
 fn empty_references_are_invalid() {
-    let sessions = SessionTable::new(1, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(1, UNIX_EPOCH);
+    let id = sessions.next_id();
+    sessions.insert(id, entry("a", 1));
     for empty_reference in [SessionRef::Id(0), SessionRef::Name(String::new())] {
         assert_eq!(sessions.find(&empty_reference).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
         assert_eq!(sessions.outcome(&empty_reference).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
