@@ -68,11 +68,11 @@ fn run_view(trace: &str, view: &str) -> Run {
         command_line.extend(schema_arguments(trace));
     }
     // Relative paths keep machine-specific paths out of the output.
-    finish(weir_command(&command_line).current_dir(root())).expect(exit_code(trace, view))
+    run_to_end(weir_command(&command_line).current_dir(root())).expect(exit_code(trace, view))
 }
 
 /// Runs a prepared command and waits for its end.
-pub(crate) fn finish(command: &mut Command) -> Run {
+pub(crate) fn run_to_end(command: &mut Command) -> Run {
     let output = command.output().expect("weir cannot be started");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let code =

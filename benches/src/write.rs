@@ -11,13 +11,14 @@
 //!   disabled_extra_instructions              a disabled site                 a flag test
 //!   tracelogging_rust_disabled_extra_…       a disabled write_event!         a flag test
 //!   tracelogging_c_disabled_extra_…, …_cpp_… a disabled TraceLoggingWrite    a flag test
-//!   filtered_id_vs_write                     a filtered event                the event, written
+//!   filtered_id_vs_write                     a rejected event                the event, written
 //!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
 //!   sustained_vs_lttng                       all processors, paced, a file   LTTng-UST, file
 //!
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
 //!   a site: a place in a program that writes an event if a session has enabled it
-//!   the flag test beside a disabled TraceLoggingWrite is compiled from the same language
+//!   a rejected event: a filter of 64 ids or of 16 names rejects it; the larger cost counts
+//!   a disabled TraceLoggingWrite is compared with a flag test in the same language
 //! ```
 //!
 //! The comparison is fair:
@@ -233,8 +234,8 @@ impl<'a> WriteBench<'a> {
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every tracer that a selected figure needs. Our writer, the plain copy and
-    /// LTTng always run with 40 bytes.
+    /// Runs one round of every tracer that a selected figure needs. The runs of our writer, the
+    /// plain copy and LTTng with 40 bytes always take place, because several figures use them.
     fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
         let fast = MeasuredTracer::Ours(EventWriter::Sequence);
         let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;

@@ -1,6 +1,6 @@
 //! Tests of help pages and of suggestions for typos.
 
-use crate::golden::{differs, finish};
+use crate::golden::{differs, run_to_end};
 use crate::util::{root, weir, weir_command};
 
 #[test]
@@ -103,7 +103,7 @@ fn help_pages_match_their_golden_text() {
         "ask",
         "doctor",
     ] {
-        let page = finish(weir_command([command, "--help"]).env_remove("COLUMNS")).expect(0).text();
+        let page = run_to_end(weir_command([command, "--help"]).env_remove("COLUMNS")).expect(0).text();
         differing_pages +=
             usize::from(differs(&root().join(format!("fixtures/help/{command}.txt")), page.as_bytes()));
     }

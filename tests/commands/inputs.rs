@@ -13,7 +13,7 @@ use traceweir_format::time::FileTime;
 use zip::write::SimpleFileOptions;
 
 use super::{arg, dumped_event_names, five_events, five_events_with, fixture_path, make_folder, write_file};
-use crate::golden::{finish, session_options, start_time};
+use crate::golden::{run_to_end, session_options, start_time};
 use crate::util::{skip, weir, weir_command};
 
 fn gzip_compress(bytes: &[u8]) -> Vec<u8> {
@@ -166,7 +166,7 @@ fn unreadable_file_exits_with_77() {
             return skip("unprivileged", "the user nobody cannot start weir here");
         }
     }
-    let run = finish(&mut command).expect(77);
+    let run = run_to_end(&mut command).expect(77);
     assert!(run.stderr.contains("secret.etl") && run.stderr.contains("ermission"), "{}", run.stderr);
 }
 
@@ -191,7 +191,7 @@ fn unpacking_leaves_no_temporary_files() {
     let folder = make_folder();
     let temporary = make_folder();
     let path = write_file(&folder, "five.etl.gz", &gzip_compress(&five_events()));
-    finish(weir_command(["info", arg(&path)]).env("TMPDIR", temporary.path())).expect(0);
+    run_to_end(weir_command(["info", arg(&path)]).env("TMPDIR", temporary.path())).expect(0);
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }
 
@@ -203,7 +203,7 @@ fn schemas_are_read_from_files_and_folders() {
     assert!(with_file.contains(&"Connecting/Start".to_owned()), "{with_file:?}");
     assert_eq!(dumped_event_names(&trace, &["--manifest", arg(&manifests)]), with_file);
     let mut command = weir_command(["dump", arg(&trace)]);
-    let installed = finish(command.env("TRACEWEIR_MANIFESTS", &manifests)).expect(0).text();
+    let installed = run_to_end(command.env("TRACEWEIR_MANIFESTS", &manifests)).expect(0).text();
     assert!(installed.contains("Connecting/Start"), "installed manifests are not read: {installed}");
     let formats = crate::util::root().join("fixtures/tmf");
     assert!(

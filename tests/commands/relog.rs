@@ -10,7 +10,7 @@ use super::{
     arg, dump_jsonl, dumped_event_names, five_events, five_events_with, fixture_path, make_folder,
     write_file, write_five_events,
 };
-use crate::golden::{TraceMaker, finish, session_options, start_time};
+use crate::golden::{TraceMaker, run_to_end, session_options, start_time};
 use crate::util::{eventually, sample, weir, weir_command};
 
 /// Returns the events of a file without the log-file header.
@@ -59,7 +59,7 @@ fn real_traces_are_relogged_completely() {
         let check = weir(["check", arg(&out)]);
         assert!(check.stderr.contains(": sound: "), "{name}: {}", check.stderr);
         let text_of = |path| {
-            let lines = finish(&mut weir_command(["dump", arg(path)])).text();
+            let lines = run_to_end(&mut weir_command(["dump", arg(path)])).text();
             lines.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         assert!(text_of(&out) == text_of(&input), "{name}: the relogged file has other events");
@@ -264,7 +264,7 @@ fn full_disk_is_reported_and_leaves_no_files() {
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
-    let run = finish(&mut shell).expect(1);
+    let run = run_to_end(&mut shell).expect(1);
     assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
     assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
     assert!(run.stderr.contains("free some space"), "{}", run.stderr);
@@ -290,7 +290,7 @@ fn ctrl_c_leaves_no_files() {
 /// Returns the start time in the header of a file and the times of its events. The first event is
 /// the log-file header.
 fn start_and_event_times(path: &std::path::Path) -> (String, Vec<String>) {
-    let events = finish(&mut weir_command(["dump", "--format", "jsonl", arg(path)])).json();
+    let events = run_to_end(&mut weir_command(["dump", "--format", "jsonl", arg(path)])).json();
     assert_eq!(
         events[0]["event"],
         "EventTrace/Header",
@@ -358,7 +358,7 @@ fn output_is_readable_by_no_more_users_than_the_input() {
         let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", options.join(" "));
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
-        finish(&mut shell).expect(0);
+        run_to_end(&mut shell).expect(0);
         out.metadata().unwrap().permissions().mode() & 0o777
     };
     assert_eq!(output_mode(0o644, &[]), 0o640, "the mode is not that of session files");
@@ -387,7 +387,7 @@ fn force_is_suggested_only_where_it_helps() {
         );
     }
     let mut to_stdout = weir_command(["relog", arg(&input), "-o", "-"]);
-    let run = finish(to_stdout.current_dir(folder.path())).expect(1);
+    let run = run_to_end(to_stdout.current_dir(folder.path())).expect(1);
     assert!(run.stderr.contains("not standard output"), "{}", run.stderr);
     let dangling = folder.path().join("link.etl");
     std::os::unix::fs::symlink("/nowhere/at/all", &dangling).unwrap();

@@ -4,7 +4,7 @@ use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
 use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
-use crate::golden::{TraceMaker, finish, session_options, start_time};
+use crate::golden::{TraceMaker, run_to_end, session_options, start_time};
 use crate::util::{weir, weir_command};
 
 fn lossy_trace() -> Vec<u8> {
@@ -167,7 +167,7 @@ fn demo_writes_a_sound_trace_and_prints_it() {
     assert_eq!(dump_jsonl(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
     // Without -o the trace goes to the temporary folder.
     let temporary = make_folder();
-    finish(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
+    run_to_end(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
     assert!(temporary.path().join("weir-demo.etl").exists());
 }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{arg, make_folder};
-use crate::golden::finish;
+use crate::golden::run_to_end;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Creates a link with the installed name of the library to the library that cargo built for this
-/// test. Shims must point to the installed name.
+/// Creates the link `libtraceweir.so.0`, the name of an installed library. It points to the file
+/// that cargo built for this test. Shims must point to the installed name.
 fn link_library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");
@@ -64,7 +64,8 @@ fn foreign_files_are_kept_unless_forced() {
     let run = run_shims(&links, &["--lib", arg(&library)]).expect(1);
     assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
     assert_eq!(file_names(&links), ["tdh.dll"], "a refused call changed the folder");
-    // A link to another version of the library belongs to weir, wherever it points.
+    // A link belongs to weir if the name of its target begins with libtraceweir, even if the target
+    // does not exist.
     std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
     let run = run_shims(&links, &["--lib", arg(&library), "--force"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());
@@ -252,7 +253,7 @@ fn folder_is_printed_as_an_absolute_path() {
     let folder_path = folder.path().canonicalize().unwrap();
     let library = link_library(&folder_path);
     let mut command = weir_command(["shims", "links", "--lib", arg(&library)]);
-    let run = finish(command.current_dir(&folder_path)).expect(0);
+    let run = run_to_end(command.current_dir(&folder_path)).expect(0);
     let expected = format!("LD_LIBRARY_PATH={}\n", folder_path.join("links").display());
     assert!(run.stderr.ends_with(&expected), "{}", run.stderr);
 }

@@ -16,7 +16,7 @@ fn answers_without_a_daemon_describe_no_sessions() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |arguments: &[&str]| {
         let mut command = weir_command(["ask"].iter().chain(arguments));
-        crate::golden::finish(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()))
+        crate::golden::run_to_end(command.env("TRACEWEIR_RUNTIME_DIR", folder.path()))
     };
     let page = ask(&[]).expect(0).text();
     for words in

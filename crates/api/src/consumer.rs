@@ -1,13 +1,13 @@
 //! Consumers: the events of files and of live sessions, in time order.
 //!
 //! ```text
-//!   Trace::open ──▶ format::etl ────────────────────┐
-//!                                                   ├─ merged by time ──▶ process(…, |item| …)
-//!   Trace::live ──▶ queue of finished buffers ──────┘    Event, Lost
-//!
-//!   Trace::from_buffers ──▶ buffers of the program ──▶ deliver(…, &mut handler)
-//!                                                        Event, Lost, Buffer
+//!   Trace::open          files           ─ merged by time ─┐    process(…, |item| …)
+//!   Trace::live          live sessions   ─ merged by time ─┼─▶    Event, Lost
+//!   Trace::from_buffers  one trace of added buffers ───────┘    deliver(…, &mut handler)
+//!                                                                 Event, Lost, Buffer
 //! ```
+//!
+//! One call accepts traces of one kind only.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -204,10 +204,11 @@ impl Trace {
     /// occasionally slow reader loses less.
     ///
     /// The default is the size of the session's queue, at least 1 MiB and at most 64 MiB; the
-    /// highest limit is 1 GiB. Other traces ignore it.
+    /// highest limit is 1 GiB. A limit lower than the current one is ignored. The limit does not
+    /// apply to traces of other kinds.
     pub fn set_queue_limit(&mut self, bytes: usize) {
         if let TraceSource::Live(live) = &mut self.source {
-            live.set_queue_limit(bytes);
+            live.raise_queue_limit(bytes);
         }
     }
 
@@ -271,13 +272,13 @@ impl Trace {
         }
     }
 
-    /// Returns the file that the trace is read from, if it is one.
+    /// Returns the file of a trace that is read from a file.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         self.as_file().map(|trace| trace.source().as_file())
     }
 
-    /// Returns the reader of the file that the trace is read from, if it is one.
+    /// Returns the reader of a trace that is read from a file.
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<TraceFile>> {
         match &self.source {
             TraceSource::File(trace) => Some(trace),
@@ -320,9 +321,9 @@ fn open_error(path: &Path, source: io::Error) -> Error {
 ///
 /// Files and live sessions may not be mixed; several live sessions are merged with a short delay.
 ///
-/// Stopping a session ends its trace after the last event. A daemon that disconnects without notice
-/// also ends its traces, after the delivered events, with an error
-/// ([`traceweir_transport::Error::Closed`]) when all is processed.
+/// Stopping a session ends its trace after the last event. If a daemon disconnects without notice,
+/// its traces end after the events that have arrived. The other traces continue; when they have
+/// ended too, `process` returns an error ([`traceweir_transport::Error::Closed`]).
 ///
 /// A panic of the callback propagates to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {

@@ -22,7 +22,7 @@ pub(crate) struct DescribedEvent<'e> {
     /// When the first trace starts.
     start: FileTime,
     pub(crate) schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
-    /// The thread that the event concerns, if it is not the thread in the header.
+    /// The process and thread that the event concerns, if they differ from those in the header.
     pub(crate) attributed: Option<Actor>,
     /// Image name of the process.
     pub(crate) process: Option<&'e str>,

@@ -67,10 +67,16 @@ impl Autologgers {
         trust::list_names(&self.folders.autologgers(), EXTENSION)
     }
 
+    /// Returns the folder of the definition files.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.folders.autologgers()
+    }
+
     /// Returns the file that defines an autologger.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folders.autologgers().join(format!("{name}{EXTENSION}"))
+        self.folder().join(format!("{name}{EXTENSION}"))
     }
 
     /// Reads a definition; `None` if it does not exist.

@@ -1,9 +1,11 @@
 //! Text that callers pass and receive: UTF-16 in functions that end with W, UTF-8 in those that end
 //! with A.
 //!
-//! No function reads past the memory of a text, or past the length of the longest name: a text
-//! without a terminator is a name that is too long. Invalid text, such as a lone surrogate, is
-//! refused. Repairing the text could produce the name of another session or file.
+//! No function reads past the memory of a text, or past the length of the longest name or path. A
+//! text without a terminator within this length is refused. Invalid UTF-16, such as a lone
+//! surrogate, and names that are not UTF-8 are refused too: repairing them could produce the name
+//! of another session or file. 8-bit paths may contain any bytes. A path that is not UTF-8 is
+//! repaired only when it is returned as UTF-16.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -100,9 +100,9 @@ pub(crate) fn read_symbols(groups: Groups) {
     }
 }
 
-/// Groups whose events begin with a rundown when they are enabled. The rundown precedes the unread
-/// records, so a process, image or file in it may have ended before the groups were enabled: its
-/// end is written too.
+/// Groups whose events begin with a rundown when they are enabled. The rundown shows the state
+/// before the unread records. If such a record reports the end of a process, image or file in the
+/// rundown, the end is written even if it came before the groups were enabled.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
@@ -173,8 +173,8 @@ impl Families {
         context.groups = enabled;
     }
 
-    /// Returns the groups for which records from before a change are handled: those enabled until
-    /// then, and the new groups that begin with a rundown.
+    /// Returns the groups that apply to records written before the settings changed: the groups
+    /// enabled `before`, and the new groups of [`RUNDOWN_GROUPS`].
     pub(crate) fn groups_until_change(&self, before: Groups) -> Groups {
         let enabled = &self.context.groups;
         RUNDOWN_GROUPS.iter().fold(before, |set, groups| set.with_enabled(enabled, groups))

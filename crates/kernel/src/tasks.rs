@@ -1,5 +1,5 @@
-//! Table of the processes and threads that are alive, kept up to date from the rings; tasks older
-//! than the rings come from `/proc`.
+//! Table of the processes and threads that are alive. Perf records keep it up to date; tasks that
+//! started before the perf rings were opened come from `/proc`.
 //!
 //! ```text
 //!   fork ──▶ child: program, user, package of its parent
@@ -12,8 +12,8 @@
 //! - T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
 //!   the table.
 //! - T4 A task is *unconfirmed* if a scan of `/proc` finds it while its start record may still lie
-//!   in a ring, or if a later record names it first. Its rundown is written only when it is certain
-//!   that there is no start record.
+//!   in a perf ring, or if the first record that names it is not its start record. Its rundown is
+//!   written only when it is certain that there is no start record.
 
 mod connector;
 mod execs;
@@ -148,8 +148,8 @@ impl BootClock {
 }
 
 impl Default for Tasks {
-    /// Must run before the rings are opened: a task that started before this call counts as one
-    /// without a start record.
+    /// Must run before the perf rings are opened: a task that started before this call counts as
+    /// one without a start record.
     fn default() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let now = now_ns();
@@ -262,7 +262,7 @@ impl Tasks {
 
     /// Returns the number of this poll if the record of a start at these ticks may not have been
     /// read yet.
-    fn poll_if_unconfirmed(&self, start_ticks: u64) -> Option<u32> {
+    fn unconfirmed_poll(&self, start_ticks: u64) -> Option<u32> {
         let is_unconfirmed = start_ticks >= self.clock.to_ticks(self.read_until_ns.saturating_sub(SLACK_NS));
         is_unconfirmed.then_some(self.polls)
     }
@@ -411,7 +411,8 @@ impl Tasks {
         }
     }
 
-    /// Returns the program that a process executed at `time`, from its new stack or from `/proc`.
+    /// Returns the program that a process executed at `time`, from the arguments that perf copied
+    /// at the exec ([`Execs`]) or from `/proc`.
     fn find_program(&mut self, pid: u32, name: &[u8], time: u64) -> RunningProgram {
         loop {
             if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take_exec(pid, time)) {

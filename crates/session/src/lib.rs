@@ -8,7 +8,9 @@
 //!   collector thread                   writer thread
 //! ```
 //!
-//! Every event that a process offers is in the file, delivered to a consumer, or counted as lost:
+//! Every event that a process writes is written to the file, delivered to a consumer, or counted as
+//! lost. Circular files and flight recorders later overwrite their oldest events, which do not
+//! count as lost.
 //!
 //! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
@@ -18,8 +20,9 @@
 //! Without a free buffer, records stay in the rings, and processes count the events that do not
 //! fit: only the session ever waits for a disk or a consumer.
 //!
-//! The engine knows no sockets, no names of other sessions, and no payloads except those of module
-//! records. It is `forbid(unsafe_code)`: only `transport` touches shared memory.
+//! The engine knows no sockets and no names of other sessions. It interprets no payloads except
+//! those of the records that name the executables and libraries of providers (`modules`). It is
+//! `forbid(unsafe_code)`: only `transport` touches shared memory.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

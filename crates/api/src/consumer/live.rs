@@ -390,7 +390,7 @@ impl LiveSession {
     }
 
     /// Raises the limit of held bytes to `bytes`, at most [`MAX_REQUESTED_HELD_BYTES`].
-    pub(super) fn set_queue_limit(&mut self, bytes: usize) {
+    pub(super) fn raise_queue_limit(&mut self, bytes: usize) {
         self.held_limit = self.held_limit.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
     }
 

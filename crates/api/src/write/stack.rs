@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Why tables first: most programs are built without frame pointers, and a chain of frame pointers
-//! through such code is not broken but silently short. With cached rules, tables are cheap: about
-//! 10 ns a frame (a frame pointer: 5 ns, an uncached rule: 150 ns), 230 ns for 20 frames and 1.1 µs
-//! for 110, where the runtime library takes 3 µs and 12 µs (`cost_of_a_stack` in the tests prints
-//! the figures of a machine). The memory comes with the record (scratch.rs): the walk itself needs
-//! little stack. On threads other than the first, it adds two system calls for each KiB of stack
+//! skips the frames of such code without any sign. With cached rules, tables are cheap: about 10 ns
+//! a frame (a frame pointer: 5 ns, an uncached rule: 150 ns), 230 ns for 20 frames and 1.1 µs for
+//! 110, where the runtime library takes 3 µs and 12 µs (`cost_of_a_stack` in the tests prints the
+//! figures of a machine). The walk uses the pool memory of its record (scratch.rs), so it needs
+//! little stack. On threads other than the first, it makes two system calls for each KiB of stack
 //! beyond the page in use (bounds.rs gives the reason).
 //!
 //! Why not the runtime library's `_Unwind_Backtrace`: it trusts the stack, and a corrupted stack
@@ -28,8 +28,8 @@
 //! 2. The walk allocates nothing and takes no lock: it may run in a signal handler.
 //!    `_dl_find_object` of glibc 2.35 is made for that; without it (other C libraries, static
 //!    programs) only frame pointers are used.
-//! 3. Each step, except a step over a signal frame, raises the stack pointer. A walk has at most
-//!    [`MAX_STEPS`] steps.
+//! 3. Each step raises the stack pointer, except a step over a signal frame and, on aarch64, the
+//!    step out of a leaf function with an empty frame. A walk has at most [`MAX_STEPS`] steps.
 //!
 //! Rules are cached by address: if a library was unloaded and another loaded at the same address,
 //! the old rule may be used. Then the stack ends early or has a wrong frame; invariant 1 still
@@ -104,7 +104,8 @@ pub(super) struct StackStart {
     /// An address in the frame of the function that was called to write: this frame and its callees
     /// are left out.
     pub(super) inside: usize,
-    /// An address in the frame of the caller, if the compiler kept it there.
+    /// An address that should lie in the frame of the caller. It is only a hint: the compiler may
+    /// have moved the value out of the stack (bounds.rs).
     pub(super) caller: usize,
     /// Number of further frames to leave out.
     pub(super) skip: usize,
@@ -112,7 +113,7 @@ pub(super) struct StackStart {
 
 /// The memory for a walk.
 pub(super) struct Unwinding {
-    /// A buffer for files and for memory that the kernel reads.
+    /// A buffer for `/proc` files and for the parts of a stack that the kernel copies (bounds.rs).
     pub(super) work: WorkBuffer,
     rows: MaybeUninit<UnwindRows>,
 }
@@ -232,8 +233,8 @@ fn step_by_frame_pointer(at: &Registers, readable: &Readable<'_>) -> Option<Regi
 /// Steps over the frame that the kernel made for a signal handler, which holds all registers.
 #[inline(always)]
 fn step_over_signal_frame(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
-    // Offsets from the stack pointer in the code that the handler returns to: struct rt_sigframe
-    // after its return address.
+    // When the handler has returned, the stack pointer points to struct rt_sigframe; on x86-64, to
+    // the field after the return address. The offsets are relative to it.
     #[cfg(target_arch = "x86_64")]
     let (fp, sp, pc, link) = (120, 160, 168, None);
     #[cfg(target_arch = "aarch64")]

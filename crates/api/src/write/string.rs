@@ -1,4 +1,5 @@
-//! Texts as events: UTF-16 with its terminator, no id, the thread's activity.
+//! Writes texts as events. The payload is UTF-16 with a terminator, the event id is 0, and the
+//! activity id is that of the thread.
 
 use traceweir_format::header::MAX_RECORD_BYTES;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor};
@@ -31,6 +32,7 @@ pub(crate) fn write_string(
         let Some(claim) = ScratchClaim::new() else {
             return staged::count_lost_in_all(slot, &CallerEvent::new(&descriptor, &[]));
         };
+        // No stack is captured with this claim, so its buffer for unwinding is free.
         scratch = claim;
         encode_utf16(scratch.unwinding.work.bytes(), text)
     } else {

@@ -1,8 +1,8 @@
 //! Information classes with a real daemon: the table of `fixtures/information`, and the effects of
 //! the classes that are supported.
 //!
-//! Each test runs in a separate process, because providers find daemons by the environment; the
-//! daemon is another process.
+//! Each test with a daemon runs in a separate process, because providers find daemons by the
+//! environment; the daemon is another process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use traceweir::consumer;
 use traceweir::controller::access::{Rights, SecurityOperation, Sid};
 use traceweir::controller::info::{
-    Answer, ClassicEventId, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
+    Answer, ClassicEventId, InfoClass, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
 };
 use traceweir::controller::{
     Controller, EnableCode, EnableParams, NO_SESSION, SessionConfig, SessionRef, enumerate_bytes,
@@ -44,8 +44,9 @@ use crate::support::until;
 use crate::support_daemon::{DaemonInProcess, run_in_own_process, test_command};
 use table::{TableRow, guid};
 
-/// Environment variable of a process that makes the calls of the table as `plain` or `guest`: this
-/// word, then the sessions of the table as `NAME=ID`, separated by commas.
+/// Environment variable of the process that makes the table's calls of unprivileged callers. Its
+/// value is `plain` (root without CAP_PERFMON and CAP_SYS_ADMIN) or `guest` (another user), then
+/// the sessions of the table as `NAME=ID`, separated by commas.
 const UNPRIVILEGED_CALLER: &str = "TRACEWEIR_TEST_UNPRIVILEGED";
 
 fn live_config(name: &str, mode: u32) -> SessionConfig {
@@ -60,14 +61,15 @@ fn can_profile() -> bool {
     capabilities() & (PERFMON | SYS_ADMIN) != 0
 }
 
-/// The user id of the guest of the table's daemon.
+/// The user id of the caller `guest`.
 const GUEST_UID: u32 = 64_313;
 
 #[test]
 fn every_call_of_the_table_has_the_expected_result() {
     run_in_own_process("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
-        let is_root = rustix::process::geteuid().is_root() && can_profile();
-        if !skip::holds_or_skip(is_root, "root", "most of the table needs CAP_PERFMON and other users") {
+        let is_privileged = rustix::process::geteuid().is_root() && can_profile();
+        if !skip::holds_or_skip(is_privileged, "root", "most of the table needs CAP_PERFMON and other users")
+        {
             return;
         }
         let _daemon = DaemonInProcess::for_all_users(folder);
@@ -348,7 +350,10 @@ fn query_returns_current_settings_until_session_ends() {
                 controller.set_information(&session, &mask).unwrap();
                 let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
                 let expected_mask = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
-                assert_eq!(answer, expected_mask, "the flag is not in both of its groups");
+                assert_eq!(
+                    answer, expected_mask,
+                    "the context-switch flag does not set its bits in both words"
+                );
             }
             controller.stop(&session).unwrap();
             let error = controller.query_information(&session, Query::StackTracing).unwrap_err();
@@ -465,9 +470,14 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
         let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable(guid(1), 0);
-        let ahead = session.controller.registrations(guid(1)).unwrap();
+        let pre_enabled = session.controller.registrations(guid(1)).unwrap();
         assert_eq!(
-            (ahead.len(), ahead[0].pid, ahead[0].is_pre_enabled, ahead[0].sessions.len()),
+            (
+                pre_enabled.len(),
+                pre_enabled[0].pid,
+                pre_enabled[0].is_pre_enabled,
+                pre_enabled[0].sessions.len()
+            ),
             (1, 0, true, 1)
         );
         let _two = [Provider::register(guid(1), None).unwrap(), Provider::register(guid(1), None).unwrap()];
@@ -490,26 +500,34 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
 #[test]
 fn information_calls_are_answered_without_a_daemon() {
     const SESSION: u64 = 7;
-    let ask = |class, session| {
-        let outcome = query_bytes(None, session, class, Some(&[0; 4]), 64);
+    let ask = |class: InfoClass, session| {
+        let outcome = query_bytes(None, session, class.number(), Some(&[0; 4]), 64);
         let status = outcome.result.err().map_or(Status::ERROR_SUCCESS, |error| error.status());
         (status, outcome.return_length)
     };
-    for (class, session, length) in
-        [(11, 0, 8), (17, SESSION, 8), (19, SESSION, 4), (5, 0, 8), (27, 0, 0), (22, 0, 4)]
-    {
-        assert_eq!(ask(class, session), (Status::ERROR_SUCCESS, Some(length)), "class {class}");
+    for (class, session, length) in [
+        (InfoClass::TraceVersionInfo, 0, 8),
+        (InfoClass::TracePeriodicCaptureStateInfo, SESSION, 8),
+        (InfoClass::TraceMaxLoggersQuery, SESSION, 4),
+        (InfoClass::TraceSampledProfileIntervalInfo, 0, 8),
+        (InfoClass::TracePmcSessionInformation, 0, 0),
+        (InfoClass::TraceMaxPmcCounterQuery, 0, 4),
+    ] {
+        assert_eq!(ask(class, session), (Status::ERROR_SUCCESS, Some(length)), "{class:?}");
     }
-    for class in [3, 14] {
-        assert_eq!(ask(class, SESSION), (Status::ERROR_WMI_INSTANCE_NOT_FOUND, None), "class {class}");
+    for class in [InfoClass::TraceStackTracingInfo, InfoClass::TraceDisallowListQuery] {
+        assert_eq!(ask(class, SESSION), (Status::ERROR_WMI_INSTANCE_NOT_FOUND, None), "{class:?}");
     }
-    assert_eq!(ask(3, 0), (Status::ERROR_INVALID_PARAMETER, None));
+    assert_eq!(ask(InfoClass::TraceStackTracingInfo, 0), (Status::ERROR_INVALID_PARAMETER, None));
+    let tracking = InfoClass::TraceProviderBinaryTracking.number();
     assert_eq!(
-        set_bytes(None, SESSION, 18, Some(&[1]), 1).unwrap_err().status(),
+        set_bytes(None, SESSION, tracking, Some(&[1]), 1).unwrap_err().status(),
         Status::ERROR_WMI_INSTANCE_NOT_FOUND
     );
-    let outcome = enumerate_bytes(None, 0, None, table::NO_OUTPUT);
+    let list = InfoClass::TraceGuidQueryList.number();
+    let outcome = enumerate_bytes(None, list, None, table::NO_OUTPUT);
     assert_eq!((outcome.result.is_ok(), outcome.return_length), (true, Some(0)));
-    let outcome = enumerate_bytes(None, 1, Some(&[0; 16]), table::NO_OUTPUT);
+    let info = InfoClass::TraceGuidQueryInfo.number();
+    let outcome = enumerate_bytes(None, info, Some(&[0; 16]), table::NO_OUTPUT);
     assert_eq!(outcome.result.unwrap_err().status(), Status::ERROR_WMI_GUID_NOT_FOUND);
 }

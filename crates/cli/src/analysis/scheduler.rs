@@ -6,8 +6,8 @@
 //!                                         wait ─▶ wake ─▶ runs: latency counts from the wake
 //! ```
 //!
-//! S1  A thread runs from the switch to it to the switch away from it on the same processor. If a
-//!     switch in between was lost, the time is not reported, and the gap is counted. A switch was
+//! S1  A thread runs from the switch to it until the switch away from it on the same processor. If
+//!     a switch in between was lost, the time is not reported, and the gap is counted. A switch was
 //!     lost if the old thread is not the thread that ran there, or if that thread appears on
 //!     another processor.
 //! S2  A thread is absent from the switch away from it until a processor switches to it again.

@@ -15,7 +15,8 @@ Examples:
   weir report disk trace.etl --top 5             disk latency by disk, process and file
   weir report cpu trace.etl --json | jq 'select(.by == \"function\")'
 
-Record kernel events with weir record --kernel, or on Windows; docs/reports.md lists the events that each report needs.";
+Record kernel events with weir record --kernel, or on Windows; docs/reports.md lists the events that
+each report needs.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_REPORT, arg_required_else_help = true, subcommand_value_name = "cpu|sched|disk")]
@@ -68,8 +69,10 @@ pub(crate) struct TableArgs {
 }
 
 const AFTER_CPU: &str = "\
-A share is a percentage of the reported samples, given with its standard error: two shares that differ by less than about three standard errors may differ by chance. Own samples were
-taken in the function itself; all samples also count the functions it calls. Samples of idle processors are counted but not reported, unless --idle is given.
+A share is a percentage of the reported samples, given with its standard error: two shares that
+differ by less than about three standard errors may differ by chance. The column own counts samples
+in the function itself; the column all also counts samples in the functions that it calls. Samples
+of idle processors are counted but not reported, unless --idle is given.
 
 Examples:
   weir report cpu trace.etl
@@ -90,8 +93,11 @@ pub(crate) struct ReportCpuArgs {
 }
 
 const AFTER_SCHED: &str = "\
-A thread runs from the switch to it to the switch away from it. It waits while it is blocked, and is ready while it could run but does not. The latency of a wakeup is the time from the event that
-made the thread ready to the switch to it. Blocked stacks are the call stacks of waiting threads, weighted by time. Time before the first and after the last switch of a processor is not counted.
+A thread runs from the time it is switched in until it is switched out. It waits while it is
+blocked, and is ready while it could run but does not. The latency of a wakeup is the time from the
+event that made the thread ready until the thread is switched in. Blocked stacks are the call stacks
+of waiting threads, weighted by time. Time before the first and after the last switch of a processor
+is not counted.
 
 Examples:
   weir report sched trace.etl
@@ -109,7 +115,8 @@ pub(crate) struct ReportSchedArgs {
 }
 
 const AFTER_DISK: &str = "\
-An operation is counted when it completes. Latency is the time that the system measured from its start to its completion.
+An operation is counted when it completes. Latency is the time that the system measured from its
+start to its completion.
 
 Examples:
   weir report disk trace.etl
@@ -125,7 +132,8 @@ pub(crate) struct ReportDiskArgs {
 }
 
 const AFTER_FLAME: &str = "\
-The page is self-contained: it loads nothing from the network. Click or Enter zooms, Escape zooms out, the arrow keys move, / searches. The URL keeps zoom and search.
+The page is self-contained: it loads nothing from the network. Click or Enter zooms, Escape zooms
+out, the arrow keys move, / searches. The URL keeps zoom and search.
 
 Examples:
   weir flame trace.etl -o flame.html                            where processor time went
@@ -139,8 +147,8 @@ Examples:
 pub(crate) struct FlameArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
-    /// Write to this file; the extension selects the format (.html, .json for speedscope, .txt,
-    /// .folded or .collapsed) unless an option does
+    /// Write to this file. Unless an option selects the format, the extension does (.html; .json:
+    /// speedscope; .txt, .folded, .collapsed: collapsed stacks)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// What the width of a frame measures

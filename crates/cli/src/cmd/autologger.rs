@@ -3,8 +3,6 @@
 //! These commands read and write definition files, which a daemon applies when it starts. They
 //! check a definition by the rules of the daemon before they write it.
 
-use std::path::Path;
-
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir::{Guid, LogFileMode, Status};
@@ -80,18 +78,28 @@ fn add(options: &AddAutologger) -> Result<()> {
 /// Returns how to make the definition take effect.
 fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String {
     if runtime.scope == Scope::System {
-        return "it starts with the system's daemon: systemctl restart traceweir (which ends running sessions and \
-                finalises their files); systemctl enable traceweir for each boot"
+        return "it starts when the system's daemon starts.\n\
+                To restart the daemon now, which ends running sessions and finalises their files:\n  \
+                systemctl restart traceweir\n\
+                To start the daemon at each boot:\n  \
+                systemctl enable traceweir"
             .to_owned();
     }
     let is_running = sessions::find_daemon(daemon_choice).ok().flatten().is_some();
     let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
     match pid.trim().parse::<u32>().ok().filter(|_| is_running) {
         Some(pid) => format!(
-            "the session starts with the next daemon: kill {pid} ends the running one (and its sessions, whose files \
-             are finalised), weir daemon starts another"
+            "it starts the next time the daemon starts.\n\
+             To end the running daemon, which ends its sessions and finalises their files:\n  \
+             kill {pid}\n\
+             To start the daemon again:\n  \
+             weir daemon"
         ),
-        None => "it starts with the daemon: weir daemon, or any command that starts a session".to_owned(),
+        None => {
+            "it starts when the daemon starts: by the command `weir daemon`, or by any command that starts a \
+                 session"
+                .to_owned()
+        }
     }
 }
 
@@ -194,11 +202,11 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     }
     let name = escape(&options.name);
     let how_it_ends = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
-        format!("is ended by weir stop {}", quote_for_shell(&options.name))
+        format!("continues until you stop it: weir stop {}", quote_for_shell(&options.name))
     } else {
-        "cannot be stopped and ends with its daemon".to_owned()
+        "cannot be stopped and continues until its daemon ends".to_owned()
     };
-    eprintln!("autologger {name} is removed; its session, if it runs, {how_it_ends}");
+    eprintln!("autologger {name} is removed. If its session runs, it {how_it_ends}");
     Ok(())
 }
 
@@ -239,14 +247,16 @@ fn list(options: &ListAutologgers) -> Result<()> {
         return print_text(&join_lines(names.iter().map(|name| format_json(&autologgers, name))));
     }
     if names.is_empty() {
-        let folder = autologgers.file("x").parent().map(Path::to_owned).unwrap_or_default();
-        eprintln!("no autologger in {} (weir autologger add creates one)", escape_path(&folder));
+        eprintln!(
+            "no autologger in {} (weir autologger add creates one)",
+            escape_path(&autologgers.folder())
+        );
         return Ok(());
     }
     let mut rows =
         vec![["AUTOLOGGER", "START", "LAST START", "MODE", "NEXT LOG", "PROVIDERS"].map(str::to_owned)];
     for name in &names {
-        let state = format_last_start(&autologgers.state(name));
+        let last_start = format_last_start(&autologgers.state(name));
         match autologgers.get(name) {
             Ok(Some(definition)) => {
                 let definition = correct_definition(definition);
@@ -258,7 +268,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
                 rows.push([
                     escape(name),
                     start,
-                    state,
+                    last_start,
                     mode_names(LogFileMode::new(definition.log_file_mode)),
                     log,
                     providers.join(" "),
@@ -271,14 +281,21 @@ fn list(options: &ListAutologgers) -> Result<()> {
                     escape_path(&autologgers.file(name)),
                     escape(&error.to_string())
                 );
-                rows.push([escape(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
+                rows.push([
+                    escape(name),
+                    "invalid".to_owned(),
+                    last_start,
+                    "-".into(),
+                    "-".into(),
+                    "-".into(),
+                ]);
             }
         }
     }
     print_text(&format_table(&rows, &[false; 6]))
 }
 
-/// Corrects settings that cannot be used, as the daemon does at the start.
+/// Replaces unusable settings with usable ones, as the daemon does before it starts the session.
 fn correct_definition(mut definition: AutologgerDefinition) -> AutologgerDefinition {
     definition.correct();
     definition

@@ -195,7 +195,7 @@ impl AutologgerDefinition {
         lines.join("\n") + "\n"
     }
 
-    /// Corrects values that cannot be used; returns the corrections.
+    /// Replaces unusable values with usable ones; returns the corrections.
     pub fn correct(&mut self) -> Vec<Correction> {
         let mut corrections = Vec::new();
         let mut add_correction = |name: &str, old: String, new: String| {

@@ -18,7 +18,8 @@ fn encode_perfinfo(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Encodes a stack-walk event of an event, which is given by its time, process and thread.
+/// Encodes a stack-walk event. The tuple is the time, process and thread of the event that the
+/// stack belongs to; `words` are the frames of the stack, or its key.
 fn encode_walk(
     hook: u16,
     time: i64,
@@ -126,17 +127,18 @@ fn switch_accepts_stacks_of_only_one_of_its_threads() {
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
         encode_perfinfo(hook::CONTEXT_SWITCH, time, &payload)
     };
+    // The labels name the thread of the switch whose stack is attached.
     let mut test = JoinerTest::default();
-    test.expect(&switch(10, 7, 8), 0, "out");
-    test.expect(&switch(20, 7, 8), 0, "in");
-    assert_eq!(test.attach(&encode_stack(11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    test.expect(&switch(10, 7, 8), 0, "old thread");
+    test.expect(&switch(20, 7, 8), 0, "new thread");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 8), &[KERNEL]), 0), Some("old thread"));
     assert_eq!(
         test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0),
         None,
         "a stack of the other thread must not match"
     );
-    assert_eq!(test.attach(&encode_stack(21, (20, 4, 7), &[2]), 0), Some("in"));
-    assert_eq!(test.release_all(), [("out", vec![KERNEL]), ("in", vec![2])]);
+    assert_eq!(test.attach(&encode_stack(21, (20, 4, 7), &[2]), 0), Some("new thread"));
+    assert_eq!(test.release_all(), [("old thread", vec![KERNEL]), ("new thread", vec![2])]);
 }
 
 #[test]
@@ -146,11 +148,12 @@ fn processor_decides_between_events_of_one_thread_and_stamp() {
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
         encode_perfinfo(hook::CONTEXT_SWITCH, 10, &payload)
     };
+    // The labels name the thread of the switch whose stack is attached.
     let mut test = JoinerTest::default();
-    test.expect(&switch(0, 7), 0, "out");
-    test.expect(&switch(7, 0), 1, "in");
-    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0), Some("out"));
-    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[2]), 1), Some("in"));
+    test.expect(&switch(0, 7), 0, "old thread");
+    test.expect(&switch(7, 0), 1, "new thread");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0), Some("old thread"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[2]), 1), Some("new thread"));
 }
 
 #[test]
@@ -246,7 +249,8 @@ fn test_event() -> impl Strategy<Value = TestEvent> {
 proptest! {
     #[test]
     fn every_event_gets_exactly_its_own_frames(events in proptest::collection::vec(test_event(), 0..60)) {
-        // Events are ten ticks apart, so that stacks of one come between later events.
+        // Events are ten ticks apart and their stacks up to 39 ticks late, so that the stacks of an
+        // event may come after later events.
         let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
         let mut expected = Vec::new();
         for (index, event) in events.iter().enumerate() {

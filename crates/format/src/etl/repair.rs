@@ -21,8 +21,8 @@
 //! | state, flags, type, flush marker and filler of buffers | the values that a session writes |
 //! | logger id of a buffer, repeated sequence number | the session's id; a new number |
 //!
-//! Records are never changed, except that a log-file header event too large for its buffer is
-//! shortened; counts of lost events stay those of the session.
+//! No record except the log-file header event is changed. If that event is too large for its
+//! buffer, it is shortened. Counts of lost events stay those of the session.
 //!
 //! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus
 //! [`MAX_BUFFER`], because a few bytes can claim a large buffer or unpack to one. Where padding

@@ -1,7 +1,8 @@
 //! PERFINFO headers: kernel events with a time stamp only.
 //!
 //! ```text
-//! 00 u8 Version │ 01 u8 bits 0-2 PMC counters, bit 7 PEBS index │ 02 u8 type 16/17 │ 03 u8 C0
+//! 00 u8 Version │ 01 u8 bits 0-2 number of PMC counters, bit 7: has a PEBS index
+//! 02 u8 type 16/17 │ 03 u8 C0
 //! 04 u16 Size │ 06 u8 Type │ 07 u8 Group
 //! 08 i64 TimeStamp │ 10 optional u64 PEBS index, optional u64 counters, payload
 //! ```

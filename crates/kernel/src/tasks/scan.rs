@@ -28,7 +28,7 @@ impl Tasks {
         let mut zombies = Vec::new();
         for pid in proc::list_processes() {
             let Some(stat) = facts::read_stat(&pid.to_string()) else { continue };
-            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
+            let unconfirmed_poll = self.unconfirmed_poll(stat.start_ticks);
             match self.get(pid).map(|existing| existing.start_ticks.abs_diff(stat.start_ticks) <= 1) {
                 Some(true) => self.refresh_user(pid),
                 // The exit of the known process and the start of this one are both in a ring.
@@ -83,7 +83,7 @@ impl Tasks {
                     (scan, current.priority, current.affinity);
                 continue;
             }
-            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
+            let unconfirmed_poll = self.unconfirmed_poll(stat.start_ticks);
             self.insert_thread(
                 pid,
                 tid,

@@ -25,8 +25,8 @@ fn select_hook(events: &[DecodedEvent], hook: u16) -> impl Iterator<Item = &Deco
 fn session_contains_the_system_configuration() {
     retry_with_busy_processors(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
-        let cpu = select_hook(&events, CONFIG_CPU).next().expect("no processor event is captured");
-        assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "not exactly one event");
+        let cpu = select_hook(&events, CONFIG_CPU).next().expect("there is no CONFIG_CPU event");
+        assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "there are several CONFIG_CPU events");
         assert_eq!(cpu.header_ids.0, std::process::id());
         let memory = read_trimmed("/proc/meminfo");
         let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -37,7 +37,9 @@ fn session_contains_the_system_configuration() {
             read_trimmed("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
         assert_eq!(cpu.number("NumberOfProcessors"), online);
         assert_eq!(select_hook(&events, CONFIG_PROCESSORS).count() as u64, online);
-        let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP).next().expect("no group event is captured");
+        let groups = select_hook(&events, CONFIG_PROCESSOR_GROUP)
+            .next()
+            .expect("there is no CONFIG_PROCESSOR_GROUP event");
         let count: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(count), online);
         let adapters = select_hook(&events, CONFIG_NIC);

@@ -57,6 +57,7 @@ impl SessionFacts {
             anchor: self.clock.anchor_stamp(anchor),
             start_time,
             boot_time: FileTime(boot_time().0.min(start_time.0)),
+            // `Options` has the ids in this order.
             starter: (thread, process),
             maximum_file_size: config.maximum_file_size,
             header_records: self.header_records(self.clock.anchor_stamp(anchor)),
@@ -95,8 +96,8 @@ impl SessionFacts {
     }
 }
 
-/// Returns the record that names the operating system: the log-file header has only fields for
-/// versions of Windows, and readers expect one there.
+/// Returns the record that names the operating system. The version fields of the log-file header
+/// cannot name it, because readers expect a version of Windows there.
 fn encode_system_record(time: i64) -> Vec<u8> {
     let mut text = system_name().into_bytes();
     text.push(0);

@@ -39,7 +39,8 @@ fn guests_leave_sessions_to_root_and_one_guest_leaves_some_to_others() {
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_until_refused), [32, 24, 0, 8]);
     assert_eq!(
         SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(true) / 3,
-        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(false) / 4
+        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(false) / 4,
+        "guests do not get three quarters of the memory"
     );
 }
 
@@ -61,25 +62,37 @@ fn names_in_any_case_and_guids_are_unique() {
     assert_eq!(
         (status(&bare, 2), status(&braced, 2)),
         (Status::ERROR_ALREADY_EXISTS, Status::ERROR_ALREADY_EXISTS),
-        "the GUID of a session also names it"
+        "the GUID of a session is accepted as a name"
     );
+}
+
+#[test]
+fn starting_session_counts_towards_the_limit_but_is_not_found() {
+    let mut sessions = SessionTable::new(1, UNIX_EPOCH);
     let id = sessions.next_id();
-    sessions.insert(id, entry("b", 2));
+    sessions.insert(id, entry("a", 1));
     let root = Claimant { uid: 0, is_guest: false };
     assert_eq!(sessions.check_session_limit(root).unwrap_err().status, Status::ERROR_NO_SYSTEM_RESOURCES);
     assert_eq!(
         sessions.find(&SessionRef::Id(id)).unwrap_err().status,
         Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-        "a starting session is not running yet"
+        "a session that does not run yet is found"
     );
-    for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(sessions.find(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(sessions.outcome(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+}
+
+#[test]
+fn empty_references_are_invalid() {
+    let mut sessions = SessionTable::new(1, UNIX_EPOCH);
+    let id = sessions.next_id();
+    sessions.insert(id, entry("a", 1));
+    for empty_reference in [SessionRef::Id(0), SessionRef::Name(String::new())] {
+        assert_eq!(sessions.find(&empty_reference).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(sessions.outcome(&empty_reference).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     }
 }
 
 #[test]
-fn both_spellings_of_a_guid_find_the_session() {
+fn name_that_is_a_guid_is_found_in_both_spellings() {
     let mut sessions = SessionTable::new(4, UNIX_EPOCH);
     let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
     let id = sessions.next_id();
@@ -108,8 +121,8 @@ fn logger_ids_are_reused_late_and_session_ids_never() {
     for _ in 0..63 {
         let id = sessions.next_id();
         assert!(seen.insert(id));
-        assert!(loggers.insert(id & 0xFFFF), "a logger id is not reused before 63 others");
+        assert!(loggers.insert(id & 0xFFFF), "a logger id is reused too early");
         assert!(id & 0xFFFF != 0 && id & 0xFFFF != running_id & 0xFFFF);
     }
-    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then logger ids are reused");
+    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "no logger id is reused");
 }

@@ -1,4 +1,4 @@
-//! Tests with processes made of files, each with a reason why its events do not arrive.
+//! Tests with simulated processes: files in a temporary folder with the layout of `/proc`.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -19,7 +19,9 @@ fn new_process() -> TempDir {
         symlink("pid:[1]", process_folder.join("ns/pid")).unwrap();
         symlink("mnt:[2]", process_folder.join("ns/mnt")).unwrap();
     }
+    // The real user is root, the effective user is Anna: the effective user counts.
     write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\nSeccomp:\t0\n");
+    // A variable whose name only ends with TRACEWEIR_RUNTIME_DIR is ignored.
     write(&root, "environ", "HOME=/home/anna\0XTRACEWEIR_RUNTIME_DIR=/no\0");
     write(
         &root,
@@ -95,16 +97,22 @@ fn unregistered_process_differs_from_unreachable_daemon() {
     let no_daemon = DaemonView { provider_names: None, sockets: None, ..own_daemon() };
     expect(&new_process(), &no_daemon, "process_providers", Limited, "no daemon");
     expect(&new_process(), &no_daemon, "process_socket", Limited, "cannot be read");
-    // A socket with the pid of the process that belongs to another user does not count.
+    // A socket of another user does not count, even if its name has the pid of the process.
     let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..own_daemon() };
     expect(&new_process(), &forged, "process_socket", Limited, "there is none");
 }
 
 #[test]
-fn processes_of_other_users_need_the_system_daemon() {
-    let others = DaemonView { caller_uid: 1001, ..own_daemon() };
-    expect(&new_process(), &others, "process_user", Missing, "another user's (uid 1000)");
-    expect(&new_process(), &DaemonView { is_system: true, ..others }, "process_user", Fine, "all users");
+fn processes_of_other_callers_need_the_system_daemon() {
+    let of_other_caller = DaemonView { caller_uid: 1001, ..own_daemon() };
+    expect(&new_process(), &of_other_caller, "process_user", Missing, "another user's (uid 1000)");
+    expect(
+        &new_process(),
+        &DaemonView { is_system: true, ..of_other_caller },
+        "process_user",
+        Fine,
+        "all users",
+    );
     let root = new_process();
     let program = root.path().join("proc/4711/exe");
     fs::set_permissions(program, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -121,9 +129,9 @@ fn different_runtime_dir_is_found_in_the_environment() {
         .iter()
         .find_map(|check| check.advice.as_ref().filter(|advice| advice.step.starts_with(RUNTIME_VARIABLE)));
     assert_eq!(advice.unwrap().step, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
-    let same = DaemonView { caller_runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
-    expect(&root, &same, "process_folder", Fine, "");
-    expect(&new_process(), &same, "process_folder", Missing, "yours is set");
+    let same_folder = DaemonView { caller_runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
+    expect(&root, &same_folder, "process_folder", Fine, "");
+    expect(&new_process(), &same_folder, "process_folder", Missing, "yours is set");
     fs::remove_file(root.path().join("proc/4711/environ")).unwrap();
     expect(&root, &own_daemon(), "process_folder", Limited, "not shown");
 }
@@ -134,17 +142,23 @@ fn containers_sandboxes_and_replaced_libraries_are_reported() {
     write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\t7\nSeccomp:\t2\n");
     write(&root, "maps", "7f02-7f03 r-xp 0 00:1 6 /opt/a b/libtraceweir.so.0 (deleted)\n");
     replace_link(&root, "ns/pid", "pid:[9]");
-    let inner = DaemonView { sockets: Some(vec![(7, ANNA_UID)]), ..own_daemon() };
-    expect(&root, &inner, "process_namespace", Fine, "its pid is 7");
-    expect(&root, &inner, "process_socket", Fine, "there is one");
-    expect(&root, &inner, "process_sandbox", Limited, "seccomp");
-    expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 has been replaced");
+    let knows_inner_pid = DaemonView { sockets: Some(vec![(7, ANNA_UID)]), ..own_daemon() };
+    expect(&root, &knows_inner_pid, "process_namespace", Fine, "its pid is 7");
+    expect(&root, &knows_inner_pid, "process_socket", Fine, "there is one");
+    expect(&root, &knows_inner_pid, "process_sandbox", Limited, "seccomp");
+    expect(
+        &root,
+        &knows_inner_pid,
+        "process_library",
+        Limited,
+        "/opt/a b/libtraceweir.so.0 has been replaced",
+    );
     replace_link(&root, "ns/mnt", "mnt:[9]");
-    expect(&root, &inner, "process_namespace", Limited, "mount namespace of its own");
+    expect(&root, &knows_inner_pid, "process_namespace", Limited, "mount namespace of its own");
     write(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
-    expect(&root, &inner, "process_library", Limited, "too long");
+    expect(&root, &knows_inner_pid, "process_library", Limited, "too long");
     write(&root, "maps", "");
-    expect(&root, &inner, "process_library", Fine, "not loaded");
+    expect(&root, &knows_inner_pid, "process_library", Fine, "not loaded");
 }
 
 /// Opening a FIFO without a writer blocks, like reading from a process or a file system that hangs.
