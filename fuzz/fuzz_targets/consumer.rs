@@ -132,8 +132,8 @@ fn read_information(at: *const BufferCallbackInformation) -> BufferCallbackInfor
     unsafe { at.read() }
 }
 
-/// Returns a channel to another thread, which reads the buffers that it gets and returns them, during
-/// the callback or after it.
+/// Returns a channel to another thread, which reads the buffers that it gets and returns them,
+/// during the callback or after it.
 fn spawn_buffer_keeper() -> Sender<usize> {
     let (sender, buffers) = channel::<usize>();
     std::thread::spawn(move || {

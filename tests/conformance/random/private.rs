@@ -1,8 +1,8 @@
 //! Private sessions of one modelled controller: those that this process starts itself, and those
 //! that the controller starts.
 //!
-//! All modelled controllers are in one process, which can run at most three in-process sessions. The
-//! start of an in-process session may fail because of this limit, and for no other reason.
+//! All modelled controllers are in one process, which can run at most three in-process sessions.
+//! The start of an in-process session may fail because of this limit, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;

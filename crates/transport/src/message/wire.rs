@@ -61,7 +61,8 @@ pub(super) trait ListEntry: Wire {
 impl Message {
     /// Appends the message with its header: request number, kind, length.
     ///
-    /// Leaves `out` unchanged if the message is too large or one of its texts or paths may not be sent.
+    /// Leaves `out` unchanged if the message is too large or one of its texts or paths is not
+    /// allowed.
     pub fn encode(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         let result = self.put_packet(request, out);

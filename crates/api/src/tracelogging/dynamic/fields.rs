@@ -26,7 +26,7 @@ macro_rules! plain_fields {
     };
 }
 
-/// Defines the methods for types whose values are slices, which the builder's method `$put` appends.
+/// Defines the methods for types whose values are slices, appended by the builder's method `$put`.
 macro_rules! slice_fields {
     ($($(#[$doc:meta])* $add:ident, $sequence:ident: $unit:ty, $in_type:ident, $put:ident;)*) => {
         impl<G: Id> EventBuilderWithId<G> {
@@ -106,7 +106,7 @@ slice_fields! {
     add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
-/// Methods for types whose values are passed by reference, and for `binary`, which has no sequences.
+/// Methods for types whose values are passed by reference, and for `binary`, which has no sequence.
 impl<G: Id> EventBuilderWithId<G> {
     /// Adds bytes, preceded by their count. Bytes beyond 65,535 are cut off.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {

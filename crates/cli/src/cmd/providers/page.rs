@@ -20,8 +20,8 @@ use crate::processes;
 use crate::sessions;
 use crate::text::escape;
 
-/// Formats the page of a provider. `names` has the names of sessions; `exact_pattern` is the name or
-/// GUID on the command line.
+/// Formats the page of a provider. `names` has the names of sessions; `exact_pattern` is the name
+/// or GUID on the command line.
 pub(super) fn format_page(
     provider: &ProviderInfo,
     names: &BTreeMap<SessionId, &str>,

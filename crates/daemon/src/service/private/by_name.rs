@@ -197,8 +197,8 @@ impl PrivateSessions {
             return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
         let guids = private.affected_guids(registry, link, provider);
-        // The order of a disable call itself disables `provider`. If a name still reaches it, it must
-        // be enabled again.
+        // The order of a disable call itself disables `provider`. If a name still reaches it, it
+        // must be enabled again.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
         let orders = self.update_by_name(core, registry, id, link, guids, is_due);
         let is_needed = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
