@@ -31,7 +31,8 @@ struct CallbackState {
     close_at: u32,
     /// Number of buffers of a stream that the library still holds.
     lent_buffers: Cell<u32>,
-    /// Whether buffers are kept longer than their callback runs.
+    /// Whether a callback passes its buffer to another thread, which returns it during or after the
+    /// callback.
     keeps_buffers: bool,
     is_closed: Cell<bool>,
     sum: Cell<u64>,
@@ -99,12 +100,14 @@ unsafe extern "C" fn on_event(event: *mut EventTrace) {
     state.count_event();
 }
 
-unsafe extern "C" fn on_logfile(log: *mut EventTraceLogfile) -> u32 {
+/// The buffer callback of EVENT_TRACE_LOGFILE.
+unsafe extern "C" fn on_logfile_buffer(log: *mut EventTraceLogfile) -> u32 {
     // SAFETY: the library passes a valid structure and the context of this target.
     let (log, state) = unsafe { (&*log, &*(*log).context.cast::<CallbackState>()) };
     u32::from(log.buffers_read % 7 != 6 || state.close_at & 1 == 0)
 }
 
+/// The buffer callback of OpenTraceFromFile.
 unsafe extern "C" fn on_buffer(
     buffer: *const BufferHeader,
     size: u32,
@@ -129,8 +132,8 @@ fn read_information(at: *const BufferCallbackInformation) -> BufferCallbackInfor
     unsafe { at.read() }
 }
 
-/// Returns a channel to another thread, which reads the kept buffers and returns them, during the
-/// callback or after it.
+/// Returns a channel to another thread, which reads the buffers that it gets and returns them,
+/// during the callback or after it.
 fn spawn_buffer_keeper() -> Sender<usize> {
     let (sender, buffers) = channel::<usize>();
     std::thread::spawn(move || {
@@ -184,25 +187,27 @@ fn process_and_close(state: &CallbackState, is_file: bool) {
 }
 
 fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
-    let (kind, mode, mut log) =
-        (arguments.take_u8(), arguments.take_u32(), GuardedMemory::new(size_of::<EventTraceLogfile>(), &[]));
+    let (choices, mode) = (arguments.take_u8(), arguments.take_u32());
+    let (opens_from_file, has_buffer_callback) = (choices & 1 != 0, choices & 4 != 0);
+    let mut log = GuardedMemory::new(size_of::<EventTraceLogfile>(), &[]);
     let path = work_folder().join("in.etl");
     std::fs::write(&path, arguments.0).expect("the input file can be written");
     let narrow: Vec<u8> = path.as_os_str().as_bytes().iter().copied().chain([0]).collect();
     let wide: Vec<u16> = narrow.iter().map(|byte| (*byte).into()).collect();
     let context: *mut c_void = std::ptr::from_ref(state).cast_mut().cast();
-    if kind & 1 != 0 {
+    if opens_from_file {
+        let has_event_callback = choices & 2 != 0;
         let options = OpenTraceOptions {
             process_trace_modes: mode & 3,
-            event_callback: (kind & 2 != 0).then_some(on_record),
+            event_callback: has_event_callback.then_some(on_record),
             event_callback_context: context,
-            buffer_callback: (kind & 4 != 0).then_some(on_buffer),
+            buffer_callback: has_buffer_callback.then_some(on_buffer),
             buffer_callback_context: context,
         };
         // SAFETY: the name is terminated; the options are valid and live until the trace is closed.
         state.handle.set(unsafe { OpenTraceFromFile(wide.as_ptr(), &options, null_mut()) });
     } else {
-        let is_wide = kind & 2 != 0;
+        let is_wide = choices & 2 != 0;
         let name: *const c_void = if is_wide { wide.as_ptr().cast() } else { narrow.as_ptr().cast() };
         let at = log.address::<EventTraceLogfile>();
         // No daemon is reachable, so the trace is not a live one.
@@ -212,7 +217,7 @@ fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
             (*at).log_file_name = name.cast_mut();
             (*at).process_trace_mode = mode;
             (*at).context = context;
-            (*at).buffer_callback = (kind & 4 != 0).then_some(on_logfile);
+            (*at).buffer_callback = has_buffer_callback.then_some(on_logfile_buffer);
             (*at).event_callback = Some(if mode & PROCESS_TRACE_MODE_EVENT_RECORD == 0 {
                 on_event
             } else {
@@ -263,10 +268,12 @@ fn process_stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
 }
 
 fuzz_target!(|data: &[u8]| {
+    // Enters the work folder and makes daemons unreachable, before the first call of the library.
     work_folder();
     let mut arguments = Arguments(data);
-    let (close_at, kind) = (arguments.take_u8().into(), arguments.take_u8());
-    let state = CallbackState { close_at, keeps_buffers: kind & 2 != 0, ..CallbackState::default() };
+    let (close_at, choices) = (arguments.take_u8().into(), arguments.take_u8());
+    let (is_stream, keeps_buffers) = (choices & 1 != 0, choices & 2 != 0);
+    let state = CallbackState { close_at, keeps_buffers, ..CallbackState::default() };
     CALLBACK_STATE.set(&raw const state);
-    if kind & 1 == 0 { process_file(&mut arguments, &state) } else { process_stream(&mut arguments, &state) }
+    if is_stream { process_stream(&mut arguments, &state) } else { process_file(&mut arguments, &state) }
 });

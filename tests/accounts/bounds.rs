@@ -54,7 +54,7 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
     child.0.kill().expect("the writer cannot be killed");
     assert_sound(&file);
     let tally = EventTally::read(&file);
-    let numbers = tally.thread_numbers(0, 0);
+    let numbers = tally.event_numbers_of_thread(0, 0);
     assert!(numbers.len() > 500, "the file has only {} events", numbers.len());
     assert_eq!(numbers[0], 0);
     let last = *numbers.last().expect("the file has no events");

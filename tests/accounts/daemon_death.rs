@@ -1,4 +1,5 @@
-//! Tests of a daemon that is terminated or killed, and of the reaction of its providers.
+//! Tests of a daemon that is terminated or killed, of the reaction of its providers, and of a
+//! session that ends with its controller.
 
 use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
@@ -9,7 +10,7 @@ use crate::roles::Writer;
 use crate::tally::{EventTally, assert_sound};
 
 #[test]
-fn terminated_daemon_finalises_every_file_without_loss() {
+fn terminated_daemon_finalises_every_file_and_counts_all_losses() {
     for path in WritePath::BOTH {
         let mut daemon = Daemon::start();
         let files: Vec<_> = (0..3).map(|n| daemon.path(&format!("{n}.etl"))).collect();
@@ -56,7 +57,7 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let sink = std::fs::File::create(&repaired).expect("a file cannot be created");
     repair(&unfinished, sink).expect("the trace cannot be repaired");
     assert_sound(&repaired);
-    assert!(EventTally::read(&repaired).thread_numbers(0, 0).len() >= 500);
+    assert!(EventTally::read(&repaired).event_numbers_of_thread(0, 0).len() >= 500);
 
     daemon.restart();
     let second = daemon.path("second.etl");
@@ -67,7 +68,7 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     child.kill().expect("the writer cannot be killed");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
-    let numbers = EventTally::read(&second).thread_numbers(0, 0);
+    let numbers = EventTally::read(&second).event_numbers_of_thread(0, 0);
     assert!(numbers.len() > 100);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "missing events are not counted as lost");
@@ -93,7 +94,7 @@ fn provider_registered_before_the_daemon_starts_is_enabled() {
     child.kill().expect("the writer cannot be killed");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
-    let numbers = EventTally::read(&file).thread_numbers(0, 0);
+    let numbers = EventTally::read(&file).event_numbers_of_thread(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "missing events are not counted as lost");
 }
@@ -117,7 +118,7 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
 }
 
 #[test]
-fn tied_session_ends_with_its_controller_without_loss() {
+fn tied_session_ends_with_its_controller_and_counts_all_losses() {
     let daemon = Daemon::start();
     let file = daemon.path("tied.etl");
     let mut control = daemon.connect();

@@ -94,7 +94,7 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
     for (number, page) in &progress {
         for thread in 0..THREADS {
             let returned = page.counter(thread as usize).load(Ordering::Acquire);
-            let numbers = tally.thread_numbers(*number, thread);
+            let numbers = tally.event_numbers_of_thread(*number, thread);
             let extra = numbers.iter().filter(|&&n| n >= returned).count() as u64;
             assert!(
                 numbers.last().is_none_or(|&n| n <= returned),

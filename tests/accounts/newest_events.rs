@@ -18,7 +18,7 @@ use crate::tally::{EventTally, assert_sound};
 fn assert_newest_events(tally: &EventTally, threads: u32, events: u64, lost: u64) {
     let mut missing = 0;
     for thread in 0..threads {
-        let numbers = tally.thread_numbers(0, thread);
+        let numbers = tally.event_numbers_of_thread(0, thread);
         let first = *numbers.first().unwrap_or_else(|| panic!("no event of thread {thread} is in the file"));
         assert!(numbers.last().is_some_and(|&last| last < events));
         missing += events - first - numbers.len() as u64;
@@ -76,7 +76,11 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
         assert_sound(&file);
         let tally = EventTally::read(&file);
         assert!(tally.len() > 1_000 && tally.len() < 80_000, "{} events", tally.len());
-        assert_eq!(tally.thread_numbers(1, 0), (0..10).collect::<Vec<_>>(), "the newest events are missing");
+        assert_eq!(
+            tally.event_numbers_of_thread(1, 0),
+            (0..10).collect::<Vec<_>>(),
+            "the newest events are missing"
+        );
         assert_newest_events(&tally, 2, 40_000, last.events_lost);
     }
 }
@@ -103,7 +107,7 @@ fn sequential_file_stops_at_its_limit_and_counts_missing_events() {
     assert!(file.metadata().expect("cannot open").len() <= 512 << 10);
     assert_sound(&file);
     let tally = EventTally::read(&file);
-    let numbers = tally.thread_numbers(0, 0);
+    let numbers = tally.event_numbers_of_thread(0, 0);
     let total = numbers.len() as u64 + tally.events_lost;
     assert!(
         numbers.len() > 1_000 && total <= 20_000,

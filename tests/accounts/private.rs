@@ -88,7 +88,7 @@ fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
         repair(&trace, std::fs::File::create(&repaired).expect("a file cannot be created"))
             .expect("the trace cannot be repaired");
         assert_sound(&repaired);
-        let numbers = EventTally::read(&repaired).thread_numbers(0, 0);
+        let numbers = EventTally::read(&repaired).event_numbers_of_thread(0, 0);
         assert!(
             numbers.len() as u64 + 500 >= flushed,
             "the file has {} of {flushed} flushed events",

@@ -182,7 +182,7 @@ fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
             lost,
             "events of the child are missing but not counted as lost"
         );
-        assert!(!tally.thread_numbers(1, 0).is_empty(), "no event of the child was recorded");
+        assert!(!tally.event_numbers_of_thread(1, 0).is_empty(), "no event of the child was recorded");
         assert_ne!(tally.pids[&0], tally.pids[&1]);
     }
 }

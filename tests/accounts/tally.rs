@@ -77,7 +77,7 @@ impl EventTally {
     }
 
     /// Returns the event numbers of one thread, sorted. Fails the test if an event occurs twice.
-    pub(crate) fn thread_numbers(&self, writer: u32, thread: u32) -> Vec<u64> {
+    pub(crate) fn event_numbers_of_thread(&self, writer: u32, thread: u32) -> Vec<u64> {
         let mut numbers = self.numbers.get(&(writer, thread)).cloned().unwrap_or_default();
         numbers.sort_unstable();
         assert!(
@@ -92,7 +92,7 @@ impl EventTally {
     pub(crate) fn count_missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
         (0..threads)
             .map(|thread| {
-                let numbers = self.thread_numbers(writer, thread);
+                let numbers = self.event_numbers_of_thread(writer, thread);
                 assert!(
                     numbers.last().is_none_or(|&n| n < events),
                     "writer {writer}, thread {thread}: an event that was never offered"

@@ -14,7 +14,8 @@
 //! | `--list` | lists the tests |
 //! | `--write-docs` | tests all rules and rewrites docs/conformance.md |
 //!
-//! Rules that are not tested here, such as those of the C façade, are on that page with the reason.
+//! Rules that are not tested here, such as those of the C interface, are on that page with the
+//! reason.
 
 #[path = "../support/control_group.rs"]
 mod control_group;

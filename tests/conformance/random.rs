@@ -9,15 +9,15 @@
 //!
 //! | Variable | Meaning |
 //! |---|---|
-//! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
+//! | `TRACEWEIR_STEPS` | number of steps, to which a warm-up adds a tenth; default 100,000 |
 //! | `TRACEWEIR_SEED` | seed of the random numbers |
 //!
 //! All rules here share one run. `rule.rs` explains the rows.
 
-mod actor;
 mod logs;
 mod measure;
 mod model;
+mod modelled_controller;
 mod private;
 mod providers;
 mod sessions;
@@ -31,8 +31,8 @@ use traceweir::controller::SessionRef;
 
 use crate::helpers::{Fixture, SUCCESS, status};
 use crate::rule::{Rule, rule};
-use actor::Actor;
 use measure::ProcessResources;
+use modelled_controller::ModelledController;
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -114,10 +114,12 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
     let mut times = Times::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|number| scope.spawn(move || Actor::new(fixture, number, seed).play(steps / THREADS)))
+            .map(|number| {
+                scope.spawn(move || ModelledController::new(fixture, number, seed).play(steps / THREADS))
+            })
             .collect();
         for thread in threads {
-            let results = thread.join().expect("an actor panicked");
+            let results = thread.join().expect("a modelled controller panicked");
             findings.divergences.extend(results.divergences);
             findings.broken_logs.extend(results.broken_logs);
             findings.logs += results.logs;
@@ -131,7 +133,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
     let mut controller = fixture.connect();
     for session in controller.query_all().expect("the sessions cannot be listed") {
         let stop_status = status(controller.stop(&SessionRef::Id(session.id)));
-        if stop_status != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
+        if stop_status != SUCCESS || !session.config.name.starts_with(modelled_controller::SHARED) {
             findings.divergences.push(format!(
                 "session {:?} is still running; its stop: {stop_status:?}",
                 session.config.name

@@ -9,8 +9,8 @@ use crate::helpers::Fixture;
 
 /// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {
-    /// Part, section and item of the written contract, as in `controller 3.2 #11`, or the number of
-    /// a decision of this project. This repository has neither the contract nor the decisions.
+    /// Part, section and item of the written contract, as in `controller 3.2 #11`, or `project` for
+    /// a rule that only this project has. This repository does not have the contract.
     pub(crate) section: &'static str,
     /// Source of the rule: D documented, H public headers, O observed, P this project's decision.
     pub(crate) mark: char,
@@ -93,9 +93,10 @@ impl Rule {
 
 fn build_page(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -> String {
     let mut text = String::from(
-        "# Conformance\n\nEvery rule for sessions and providers, the test that checks it, and the result. The sections group\n\
-         the rules; their numbers, and those of decisions, refer to no other page. `→ 87` means that the call\n\
-         returns the status 87.\n\
+        "# Conformance\n\nEvery rule for sessions and providers, the test that checks it, and the result. A section is a topic\n\
+         with a number, which refers to no other page. After `#` stands what the rule is about: a flag, a\n\
+         field, a type, a control code or the number of a check. The section `project` has rules that only\n\
+         this project has. `→ 87` means that the call returns the status 87.\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs` writes this page; the tests fail if\n\
          it differs from their results. Marks: D documented, H declared in public headers, O observed,\n\
          P decided by this project.\n\n\
@@ -107,7 +108,10 @@ fn build_page(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -
         writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escape_pipes(sentence))
             .expect("writing to a string failed");
     }
-    text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
+    text.push_str(
+        "\n## Not tested here\n\nThe tests of `crates/ffi` check the C interface.\n\n\
+         | Section | Mark | Rule | Why |\n|---|---|---|---|\n",
+    );
     for UntestedRule { section, mark, sentence, reason } in untested_rules {
         writeln!(text, "| {section} | {mark} | {} | {} |", escape_pipes(sentence), escape_pipes(reason))
             .expect("writing to a string failed");

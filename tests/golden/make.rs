@@ -54,8 +54,10 @@ const LEVEL_INFORMATION: u8 = 4;
 pub(crate) const TICKS_PER_MICROSECOND: i64 = 10;
 /// Time stamp of the start of the session, in ticks: an hour after boot.
 pub(crate) const ANCHOR: i64 = 3600 * 1_000_000 * TICKS_PER_MICROSECOND;
-/// The default process id and thread id of events.
-pub(crate) const WRITER_IDS: (u32, u32) = (1200, 1204);
+/// The default process id of events.
+pub(crate) const WRITER_PROCESS: u32 = 1200;
+/// The default thread id of events.
+pub(crate) const WRITER_THREAD: u32 = 1204;
 
 /// Returns the start of the session: 2024-05-01 10:00 UTC.
 pub(crate) fn start_time() -> FileTime {
@@ -107,11 +109,15 @@ impl TraceMaker {
         self.record.clear();
     }
 
-    /// Adds an event, and fills in its time. If its process id is 0, [`WRITER_IDS`] are filled in.
+    /// Adds an event, and fills in its time. If its process id is 0, also fills in
+    /// [`WRITER_PROCESS`] and [`WRITER_THREAD`].
     pub(crate) fn write_event(&mut self, cpu: u16, header: EventHeader<'_>, payload: &[u8]) {
         let time = self.next_time();
-        let (process_id, thread_id) =
-            if header.process_id == 0 { WRITER_IDS } else { (header.process_id, header.thread_id) };
+        let (process_id, thread_id) = if header.process_id == 0 {
+            (WRITER_PROCESS, WRITER_THREAD)
+        } else {
+            (header.process_id, header.thread_id)
+        };
         EventHeader { time, process_id, thread_id, ..header }.encode(payload, &mut self.record).unwrap();
         self.write_record(cpu);
     }
@@ -151,8 +157,8 @@ impl TraceMaker {
             opcode,
             level: 0,
             version,
-            process_id: WRITER_IDS.0,
-            thread_id: WRITER_IDS.1,
+            process_id: WRITER_PROCESS,
+            thread_id: WRITER_THREAD,
             time: self.next_time(),
             class,
             cpu_times: (0, 0),

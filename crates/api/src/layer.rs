@@ -95,7 +95,7 @@ use crate::provider::activity;
 pub use builder::{BuiltLayer, LayerBuilder};
 use describe::{EventScratch, MetadataCache};
 pub use interest::EtwFilter;
-use interest::LayerSubscriber;
+use interest::LayerDispatch;
 pub use naming::MAX_TARGETS;
 use routes::{LayerRoutes, TargetRoute, etw_level};
 use values::EventValues;
@@ -110,7 +110,7 @@ const OPCODE_RECEIVE: u8 = 240;
 #[derive(Debug)]
 pub struct EtwLayer {
     routes: Arc<LayerRoutes>,
-    subscriber: Arc<LayerSubscriber>,
+    dispatch: Arc<LayerDispatch>,
     /// Number of the layer in the process.
     number: u64,
 }
@@ -153,7 +153,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
-        self.subscriber.set_dispatch(dispatch);
+        self.dispatch.set_dispatch(dispatch);
     }
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {

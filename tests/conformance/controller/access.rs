@@ -15,12 +15,12 @@ use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("decision 36", P, "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
+    rule!("project", P, "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
         logs_belong_to_the_starting_user),
-    rule!("decision 36", P, "sequential and circular sessions replace an existing file", files_are_replaced),
-    rule!("decision 36", P, "replacing a file with a second hard link in a folder that every user can write to → 5",
+    rule!("project", P, "sequential and circular sessions replace an existing file", files_are_replaced),
+    rule!("project", P, "replacing a file with a second hard link in a folder that every user can write to → 5",
         file_with_a_second_link_is_not_replaced),
-    rule!("decision 36", P, "a path through a symbolic link that other users could change → 5",
+    rule!("project", P, "a path through a symbolic link that other users could change → 5",
         links_that_others_could_change_are_refused),
     rule!("controller 8", H, "rights have the values of the public headers", rights_have_their_values),
     rule!("controller 8", D, "an unknown GUID has the descriptor of DefaultTraceSecurityGuid",

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
         autologger_uses_the_values_of_its_definition),
     rule!("controller 11 #BufferSize", D, "a buffer size of 1 MiB or more is corrected to less",
         autologger_buffers_stay_below_a_mib),
-    rule!("controller 11 #FileMax", D, "FileMax 2 to 16: starts write to that many files in turn, with the suffixes .NNNN",
+    rule!("controller 11 #FileMax", D, "FileMax 2 to 16: each start writes to the next of that many files, with the suffixes .NNNN",
         log_generations_rotate),
     rule!("api 4", D, "a FileMax above 16 counts as 16", at_most_sixteen_generations),
     rule!("controller 11 #FileCounter", D, "the daemon stores the number of the newest file", file_counter_is_maintained),

@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
         name_filter_affects_only_its_level_and_keywords),
     rule!("controller 7 #EVENT_NAME", D, "MatchAllKeyword is unused when MatchAnyKeyword is 0",
         match_all_is_unused_without_match_any),
-    rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
+    rule!("project", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
     rule!("controller 7 #EVENT_NAME", P, "a wrong number of names, or more than 4,096 bytes → 87",
         name_filter_of_wrong_size_is_refused),
     rule!("controller 7 #PAYLOAD", D, "events with the filter's id arrive only if their payload passes; other ids always arrive",

@@ -21,14 +21,14 @@ use crate::rule::{Rule, rule};
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x4", D, "append continues an existing file and keeps its events",
         a_file_is_continued),
-    rule!("decision 6", P, "append to a file with another clock or buffer size → 87, and the file is unchanged",
+    rule!("project", P, "append to a file with another clock or buffer size → 87, and the file is unchanged",
         append_needs_the_same_clock_and_buffer_size),
     rule!("controller 2 #0x4", D, "append to a file with another number of processors → 87",
         append_needs_the_same_number_of_processors),
-    rule!("decision 6", P, "append to a file that does not exist creates it", append_creates_a_missing_file),
+    rule!("project", P, "append to a file that does not exist creates it", append_creates_a_missing_file),
     rule!("controller 2.2 #NEWFILE", P, "new-file: the file number starts at 1 and replaces %d; each file has its own header",
         file_sequence_is_numbered),
-    rule!("decision 36", P, "new-file sessions replace existing files", file_sequence_replaces_files),
+    rule!("project", P, "new-file sessions replace existing files", file_sequence_replaces_files),
     rule!("controller 2 #0x20", D, "preallocate: the file has its maximum size from the start; the stop truncates it",
         preallocated_file_has_its_maximum_size),
     rule!("controller 4 #INCREMENT_FILE", D, "a new-file session switches to its next file at once",
@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
         conversion_needs_a_file_session),
     rule!("controller 3.2 #14", D, "less free space than the log may take → 112, and an existing file is unchanged",
         start_needs_enough_disk_space),
-    rule!("controller 3.2 #14", P, "on the file system of / only, reserve_mb must also stay free; 0 disables the check",
+    rule!("controller 3.2 #14", P, "on the file system that contains /, a log must also leave reserve_mb free; with reserve_mb 0 it need not",
         reserve_of_the_system_disk_is_kept),
 ];
 

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = &[
         process_start_key_identifies_the_process),
     rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and differs between events",
         event_key_identifies_the_event),
-    rule!("decision 31", P, "the high half of an event key is the low half of the process start key",
+    rule!("project", P, "the high half of an event key is the low half of the process start key",
         event_key_contains_the_process_start_key),
     rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops INPRIVATE events",
         exclude_inprivate_drops_in_private_events),

@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.2", H, "a session level of 0 lets all levels through",
         session_level_0_passes_all_levels),
     rule!("controller 6.2", D, "an event level of 0 always passes", event_level_0_always_passes),
-    rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
+    rule!("project", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
     rule!("controller 6.2", D, "each of several sessions gets the events that it requested, and no more",
         sessions_are_matched_independently),
 ];

@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = &[
         properties_and_file_show_the_clock),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
     rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
-    rule!("decision 1", P, "PerfFreq is 10⁹ with clocks 1 and 2, and with clock 3 the rate of the cycle counter, like CpuSpeedInMHz",
+    rule!("project", P, "PerfFreq is 10⁹ with clocks 1 and 2, and with clock 3 the rate of the cycle counter, like CpuSpeedInMHz",
         rates_are_in_the_header),
     rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", default_buffer_size_is_64_kib),
     rule!("controller 1.2", D, "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",

@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 3.2 #6", D, "a name longer than 1,024 units including the terminator → 87",
         long_names_are_refused),
     rule!("controller 3.2 #6", D, "a path longer than 1,024 units → 87", long_paths_are_refused),
-    rule!("decision 4", P, "names are counted in UTF-16 units", names_are_counted_in_utf16),
+    rule!("project", P, "names are counted in UTF-16 units", names_are_counted_in_utf16),
     rule!("controller 3.2 #6", P, "an empty name → 87", empty_name_is_refused),
     rule!("controller 3.2 #7", O, "a flag combination is checked before GUID and path",
         flags_are_checked_before_guid_and_path),

@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = &[
         named_system_logger_refuses_paged_memory),
     rule!("controller 2.1 #14", D, "system logger and new-file: discouraged, accepted",
         system_logger_accepts_new_file_mode),
-    rule!("decision 10", P, "the seventh system logger besides the two reserved ones → 1450",
+    rule!("project", P, "the seventh system logger besides the two reserved ones → 1450",
         seventh_unnamed_system_logger_is_refused),
     rule!("controller 9.1", P, "EnableFlags of a system logger are reported; flags with EXTENSION → 87",
         enable_flags_of_system_loggers_are_reported),

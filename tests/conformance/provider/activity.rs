@@ -45,8 +45,8 @@ fn activity_ids_are_unique(_fixture: &Fixture) {
     assert_eq!(ids.len(), 40_000);
 }
 
-/// Calls EventActivityIdControl in a thread with the activity id `before`. Returns the status, and
-/// the argument and the thread's activity id after the call.
+/// Sets this thread's activity id to `before`, calls EventActivityIdControl, and restores the old
+/// activity id. Returns the status, and the argument and the thread's activity id after the call.
 fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     let (outer, mut id) = (activity::set(before), argument);
     let status = activity::control(code, &mut id).0;

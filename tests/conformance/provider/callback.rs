@@ -16,8 +16,8 @@ use crate::rule::{Rule, rule};
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 3 #IsEnabled", D, "0: no session; 1: at least one session; 2: capture state",
         callback_gets_three_codes),
-    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1",
-        disabling_one_of_two_sessions_is_no_disable),
+    rule!("provider 3 #IsEnabled", D, "if one of two sessions disables the provider, the callback gets 1",
+        provider_stays_enabled_until_both_sessions_disable_it),
     rule!("provider 3 #Level", D, "the maximum of levels, the union of Any, the intersection of All",
         callback_gets_combined_values),
     rule!("provider 3 #Level", P, "in combination a level of 0 counts as 255, Any 0 as all ones",
@@ -40,8 +40,8 @@ pub(crate) const RULES: &[Rule] = &[
         callback_does_not_run_without_change),
     rule!("provider 3", P, "calls of one registration never overlap and come in order",
         calls_of_a_registration_never_overlap),
-    rule!("provider 3", P, "all calls except one during the registration come from a thread of the library",
-        later_calls_use_a_library_thread),
+    rule!("provider 3", P, "a call during the registration comes from the registering thread, every other call from a thread of the library",
+        only_later_calls_use_a_library_thread),
 ];
 
 /// Registers a provider whose callback records its calls.
@@ -70,7 +70,7 @@ fn callback_gets_three_codes(fixture: &Fixture) {
     assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
-fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
+fn provider_stays_enabled_until_both_sessions_disable_it(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
     let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&first, guid, &enable_params(3, 1, 0));
@@ -246,7 +246,7 @@ fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
     assert!(levels.lock().unwrap().is_sorted(), "the calls are not in order");
 }
 
-fn later_calls_use_a_library_thread(fixture: &Fixture) {
+fn only_later_calls_use_a_library_thread(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
@@ -254,4 +254,7 @@ fn later_calls_use_a_library_thread(fixture: &Fixture) {
     let threads: Vec<_> = calls.all().iter().map(|call| call.thread).collect();
     assert_eq!(threads.len(), 2);
     assert!(threads[0] == threads[1] && threads[0] != std::thread::current().id());
+    let calls_of_second = CallbackLog::default();
+    let _second_registration = Provider::register(guid, calls_of_second.callback()).unwrap();
+    assert_eq!(calls_of_second.all()[0].thread, std::thread::current().id());
 }

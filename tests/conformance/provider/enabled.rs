@@ -9,19 +9,19 @@ use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 5", D, "never enabled while no session has enabled the provider",
+    rule!("provider 5", D, "EventProviderEnabled returns FALSE while no session has enabled the provider",
         never_enabled_without_session),
     rule!("provider 5", D, "the published formula applies to the combined values",
         enabled_applies_the_formula_to_combined_values),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!("provider 5", P, "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
         keyword_0_is_enabled_unless_all_sessions_ignore_it),
-    rule!("provider 5", D, "TRUE may still lead to no delivery", enabled_event_may_reach_no_session),
+    rule!("provider 5", D, "EventProviderEnabled may return TRUE although no session gets the event", enabled_event_may_reach_no_session),
     rule!("provider 5", D, "EventEnabled returns what EventProviderEnabled returns for level and keyword",
         event_enabled_matches_provider_enabled),
     rule!("provider 5", P, "EventEnabled applies filters of ids if every session has one",
         event_enabled_applies_id_filters),
-    rule!("provider 5", D, "never returns false for an event that a session would record",
+    rule!("provider 5", D, "EventProviderEnabled never returns FALSE for an event that a session would record",
         enabled_never_misses_a_session),
 ];
 

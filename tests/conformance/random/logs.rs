@@ -1,4 +1,4 @@
-//! Contents of the log files: exactly the events of this actor that its model predicts.
+//! Contents of the log files: exactly the events of this controller that its model predicts.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use traceweir::controller::Properties;
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
-use super::actor::Actor;
 use super::model::{ExpectedEvents, KeptEvents};
+use super::modelled_controller::ModelledController;
 use crate::helpers::{RecordedEvent, events_of};
 
-impl Actor<'_> {
+impl ModelledController<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns the number
     /// of events in the files. If the session lost events, any predicted events may be missing.
     pub(super) fn check_log(

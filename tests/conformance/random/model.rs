@@ -20,7 +20,7 @@ use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::*;
 use traceweir_format::spec::session::*;
 
-/// Index of each actor's provider that is a member of its group.
+/// Index of each controller's provider that is a member of its group.
 pub(super) const MEMBER: usize = 2;
 
 /// The properties of an event that rules depend on.

@@ -1,7 +1,8 @@
-//! Private sessions of one actor: in-process sessions, and sessions that a controller starts.
+//! Private sessions of one modelled controller: those that this process starts itself, and those
+//! that the controller starts.
 //!
-//! All actors are in one process, which can run at most three in-process sessions. The start of an
-//! in-process session may fail because of this limit, and for no other reason.
+//! All modelled controllers are in one process, which can run at most three in-process sessions.
+//! The start of an in-process session may fail because of this limit, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,8 +14,8 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
-use super::actor::{Actor, PROVIDERS};
 use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
+use super::modelled_controller::{ModelledController, PROVIDERS};
 use super::providers::REGISTRATION_TIME;
 use crate::helpers::{
     ALREADY_EXISTS, E_FAIL, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES,
@@ -22,14 +23,14 @@ use crate::helpers::{
 };
 
 /// A private session that this process started.
-pub(super) struct ActorPrivateSession {
+pub(super) struct ModelledPrivateSession {
     session: PrivateSession,
     path: PathBuf,
     config: SessionConfig,
     pub(super) enabled_providers: EnabledProviders,
 }
 
-impl Actor<'_> {
+impl ModelledController<'_> {
     pub(super) fn use_private_session(&mut self) {
         let (choice, provider) = (self.random_below(8), self.random_index(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
@@ -88,7 +89,7 @@ impl Actor<'_> {
                     | EVENT_TRACE_PRIVATE_IN_PROC;
                 let requested = SessionConfig { log_file_mode: mode, ..config };
                 let config = ModelSession::new(0, &requested, ExpectedEvents::default()).config;
-                self.private_session = Some(ActorPrivateSession {
+                self.private_session = Some(ModelledPrivateSession {
                     session,
                     path,
                     config,
@@ -118,7 +119,8 @@ impl Actor<'_> {
     }
 
     pub(super) fn stop_private(&mut self) {
-        let Some(ActorPrivateSession { session, path, enabled_providers, .. }) = self.private_session.take()
+        let Some(ModelledPrivateSession { session, path, enabled_providers, .. }) =
+            self.private_session.take()
         else {
             return;
         };

@@ -1,5 +1,5 @@
-//! Providers of one actor. They register, and write numbered events; sessions enable them directly
-//! or by their group, with or without filters.
+//! Providers of one modelled controller. They register, and write numbered events; sessions enable
+//! them directly or by their group, with or without filters.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,10 @@ use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME};
 use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
+use super::modelled_controller::{
+    MAX_REGISTRATIONS, ModelledController, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME,
+};
 use crate::helpers::{
     INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NOT_ENOUGH_MEMORY, SUCCESS, enable_params,
     event_with, status,
@@ -54,7 +56,7 @@ impl Target {
     }
 }
 
-impl Actor<'_> {
+impl ModelledController<'_> {
     fn choose_target(&mut self) -> Target {
         if self.one_in(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
     }
@@ -257,6 +259,10 @@ impl Actor<'_> {
     }
 }
 
-fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits are too large").to_vec()
+fn member_traits(controller: &ModelledController<'_>) -> Vec<u8> {
+    TraitsBuilder::new("Member")
+        .group(&controller.group())
+        .finish()
+        .expect("the traits are too large")
+        .to_vec()
 }

@@ -1,5 +1,5 @@
-//! Sessions of one actor: valid and invalid calls that start, stop, update or flush a session,
-//! switch to its next file, or convert it to real time.
+//! Sessions of one modelled controller: valid and invalid calls that start, stop, update or flush a
+//! session, switch to its next file, or convert it to real time.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use traceweir::Status;
 use traceweir::controller::{Properties, SessionConfig, Update};
 use traceweir_format::spec::session::*;
 
-use super::actor::{Actor, NAMES};
 use super::logs::is_empty;
 use super::model::{KeptEvents, ModelSession, numbered_path};
+use super::modelled_controller::{ModelledController, NAMES};
 use crate::helpers::{
     ALREADY_EXISTS, BAD_PATHNAME, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, PATH_NOT_FOUND,
     SUCCESS, status,
@@ -44,7 +44,7 @@ const SESSION_KINDS: [(u32, u32); 15] = [
 /// Sessions of these kinds have one file at most, and do not append to it.
 pub(super) const SINGLE_FILE_KINDS: usize = 5;
 
-impl Actor<'_> {
+impl ModelledController<'_> {
     /// Returns the configuration of a session of this kind, with small buffers.
     pub(super) fn small_config(&mut self, name: String, kind: usize) -> SessionConfig {
         let (log_file_mode, maximum_file_size) = SESSION_KINDS[kind];

@@ -3,13 +3,13 @@
 use traceweir::controller::{EnableCode, SessionRef, Update};
 use traceweir::{Guid, Provider};
 
-use super::actor::{Actor, MAX_REGISTRATIONS, SHARED};
+use super::modelled_controller::{MAX_REGISTRATIONS, ModelledController, SHARED};
 use crate::helpers::{
     ACTIVE_CONNECTIONS, ALREADY_EXISTS, INSTANCE_NOT_FOUND, INVALID_FUNCTION, SUCCESS, enable_params, event,
     status,
 };
 
-impl Actor<'_> {
+impl ModelledController<'_> {
     /// Performs a random operation on shared sessions and providers, while other threads do the
     /// same.
     pub(super) fn use_shared_session(&mut self) {

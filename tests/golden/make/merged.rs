@@ -7,7 +7,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::wire::Put;
 
-use super::{TraceMaker, WRITER_IDS, session_options, start_time};
+use super::{TraceMaker, WRITER_PROCESS, WRITER_THREAD, session_options, start_time};
 
 const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b_7f5e_1a34);
 const SHIPPED_EVENT: EventDescriptor =
@@ -53,8 +53,8 @@ fn write_classic_events(maker: &mut TraceMaker) {
         opcode: 2,
         level: 3,
         version: 2,
-        thread_id: WRITER_IDS.1,
-        process_id: WRITER_IDS.0,
+        thread_id: WRITER_THREAD,
+        process_id: WRITER_PROCESS,
         time: maker.next_time(),
         class: CLASSIC_CLASS,
         cpu_times: (1, 2),
@@ -64,7 +64,7 @@ fn write_classic_events(maker: &mut TraceMaker) {
 }
 
 fn write_image_events(maker: &mut TraceMaker) {
-    let (base, pid) = (0x7FF6_0000_0000_u64, WRITER_IDS.0);
+    let (base, pid) = (0x7FF6_0000_0000_u64, WRITER_PROCESS);
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
     maker.write_classic(0, class::IMAGE_ID, 0, 2, &payload);

@@ -10,7 +10,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
 use super::manifest::{EVERYTHING, TYPES_EVENT, types_payload};
-use super::{SelfDescribing, TraceMaker, WRITER_IDS, session_options};
+use super::{SelfDescribing, TraceMaker, WRITER_PROCESS, WRITER_THREAD, session_options};
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("narrow"));
@@ -40,7 +40,7 @@ pub(super) fn make() -> Vec<u8> {
     payload
         .put_u32(0x0040_0000)
         .put_u32(0x1_0000)
-        .put_u32(WRITER_IDS.0)
+        .put_u32(WRITER_PROCESS)
         .put_u32(1)
         .put_u32(1_714_000_000)
         .put(&[0; 4]);
@@ -50,8 +50,8 @@ pub(super) fn make() -> Vec<u8> {
         pointer_size: 4,
         version: 3,
         hook: hook::IMAGE_LOAD,
-        thread_id: WRITER_IDS.1,
-        process_id: WRITER_IDS.0,
+        thread_id: WRITER_THREAD,
+        process_id: WRITER_PROCESS,
         time,
         cpu_times: None,
     };
@@ -60,7 +60,7 @@ pub(super) fn make() -> Vec<u8> {
     maker.write_raw(0, &record);
 
     let mut payload = Vec::new();
-    payload.put_u32(0x0040_1234).put_u32(WRITER_IDS.1).put_u16(1).put(&[0, 0]);
+    payload.put_u32(0x0040_1234).put_u32(WRITER_THREAD).put_u16(1).put(&[0, 0]);
     let time = maker.next_time();
     record.clear();
     // The record has two counters between its header and its payload.

@@ -9,7 +9,7 @@ use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtTy
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use super::{SelfDescribing, TraceMaker, WRITER_IDS, session_options};
+use super::{SelfDescribing, TraceMaker, WRITER_PROCESS, WRITER_THREAD, session_options};
 
 const UNKNOWN_PROVIDER: Guid = Guid::from_u128(0x0000_dead_0000_4000_8000_0000_0000_0001);
 
@@ -67,7 +67,7 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     payload.put_u64(0x7FF7_0000_1234).put_u16(9);
     maker.write_perf(0, hook::SAMPLED_PROFILE, 2, &payload);
     // A WPP message without a message format.
-    let (time, ids) = (Some(maker.next_time()), Some((WRITER_IDS.1, WRITER_IDS.0)));
+    let (time, ids) = (Some(maker.next_time()), Some((WRITER_THREAD, WRITER_PROCESS)));
     let header = MessageHeader {
         number: 3,
         pointer_size: 8,
@@ -83,8 +83,8 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     let time = maker.next_time();
     let header = EventHeader {
         time,
-        process_id: WRITER_IDS.0,
-        thread_id: WRITER_IDS.1,
+        process_id: WRITER_PROCESS,
+        thread_id: WRITER_THREAD,
         provider: UNKNOWN_PROVIDER,
         items: &items,
         ..EventHeader::default()

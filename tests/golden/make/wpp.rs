@@ -4,7 +4,7 @@ use traceweir_format::Guid;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::wire::Put;
 
-use super::{TraceMaker, WRITER_IDS, session_options, utf16_bytes};
+use super::{TraceMaker, WRITER_PROCESS, WRITER_THREAD, session_options, utf16_bytes};
 
 const QUEUE: Guid = Guid::from_u128(0x6f1c2b5a_0d3e_4a77_9c58_1b2f3a4d5e6f);
 const NET: Guid = Guid::from_u128(0x0a1b2c3d_1111_4222_8333_944455566677);
@@ -49,7 +49,7 @@ fn write_wpp_message(
     sequence: Option<u32>,
     arguments: &[u8],
 ) {
-    let ids = Some((WRITER_IDS.1, WRITER_IDS.0));
+    let ids = Some((WRITER_THREAD, WRITER_PROCESS));
     let time = Some(maker.next_time());
     maker.write_message(
         0,

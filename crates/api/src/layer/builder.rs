@@ -12,7 +12,7 @@ use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::EtwLayer;
-use super::interest::{EtwFilter, LayerSubscriber};
+use super::interest::{EtwFilter, LayerDispatch};
 use super::naming::{MAX_TARGETS, NamedProviders, NamingRule};
 use super::routes::{ByTarget, LayerRoutes};
 use crate::Provider;
@@ -139,14 +139,14 @@ impl LayerBuilder {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         self.check()?;
-        let subscriber = Arc::new(LayerSubscriber::default());
-        let (group, rule_subscriber) = (self.group, Arc::clone(&subscriber));
+        let dispatch = Arc::new(LayerDispatch::default());
+        let (group, rule_dispatch) = (self.group, Arc::clone(&dispatch));
         let register_named = Box::new(move |name: &str| {
-            register(name, Guid::from_provider_name(name), group.as_ref(), &rule_subscriber)
+            register(name, Guid::from_provider_name(name), group.as_ref(), &rule_dispatch)
         });
         let routes = Arc::new(LayerRoutes {
-            provider: register(&self.name, self.id, self.group.as_ref(), &subscriber)?,
-            target_providers: self.register_target_providers(&subscriber)?,
+            provider: register(&self.name, self.id, self.group.as_ref(), &dispatch)?,
+            target_providers: self.register_target_providers(&dispatch)?,
             rule_providers: self.rule.map(|rule| NamedProviders::new(rule, register_named)),
             default_keyword: self.default_keyword,
             keywords: self.keywords,
@@ -154,8 +154,8 @@ impl LayerBuilder {
         });
         static LAYERS: AtomicU64 = AtomicU64::new(0);
         let number = LAYERS.fetch_add(1, Ordering::Relaxed);
-        let layer = EtwLayer { routes: Arc::clone(&routes), subscriber: Arc::clone(&subscriber), number };
-        Ok(layer.with_filter(EtwFilter { routes, subscriber }))
+        let layer = EtwLayer { routes: Arc::clone(&routes), dispatch: Arc::clone(&dispatch), number };
+        Ok(layer.with_filter(EtwFilter { routes, dispatch }))
     }
 
     /// Like [`build`](Self::build), for a layer that writes only this target and the target with
@@ -187,10 +187,7 @@ impl LayerBuilder {
     }
 
     /// Registers one provider for each name.
-    fn register_target_providers(
-        &self,
-        subscriber: &Arc<LayerSubscriber>,
-    ) -> Result<ByTarget<Arc<Provider>>> {
+    fn register_target_providers(&self, dispatch: &Arc<LayerDispatch>) -> Result<ByTarget<Arc<Provider>>> {
         let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
         let mut target_providers = ByTarget::default();
         for (target, name) in self.providers.iter() {
@@ -198,7 +195,7 @@ impl LayerBuilder {
             let provider = match known {
                 Some(provider) => provider,
                 None => {
-                    Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), subscriber)?)
+                    Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), dispatch)?)
                 }
             };
             registered.push((name, Arc::clone(&provider)));
@@ -208,17 +205,12 @@ impl LayerBuilder {
     }
 }
 
-fn register(
-    name: &str,
-    id: Guid,
-    group: Option<&Guid>,
-    subscriber: &Arc<LayerSubscriber>,
-) -> Result<Provider> {
+fn register(name: &str, id: Guid, group: Option<&Guid>, dispatch: &Arc<LayerDispatch>) -> Result<Provider> {
     let mut traits = TraitsBuilder::new(name);
     if let Some(group) = group {
         traits.group(group);
     }
-    let subscriber = Arc::clone(subscriber);
-    let on_change = Box::new(move |_: &EnableNotice<'_>| subscriber.rebuild());
+    let dispatch = Arc::clone(dispatch);
+    let on_change = Box::new(move |_: &EnableNotice<'_>| dispatch.rebuild());
     Provider::register_with_traits(id, traits.finish()?, Some(on_change))
 }

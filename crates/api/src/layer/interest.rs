@@ -11,13 +11,14 @@
 //! If two threads ask and store at the same time, the older answer may stay stored, and a wanted
 //! event would not be written for as long as the session lasts. Hence:
 //!
-//! 1. Only rebuilds of this module get final answers, which may become wrong. Rebuilds run one at a
-//!    time, and a rebuild follows every change.
-//! 2. All other requests get answers that stay true: the state is checked again for each event, at
-//!    the price of a call.
+//! 1. Only rebuilds of this module get the answers always and never, which hold until the next
+//!    rebuild. Rebuilds run one at a time, and a rebuild follows every change.
+//! 2. All other requests get answers that stay true (sometimes, every level): the state is checked
+//!    again for each event, at the price of a call.
 //! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current
-//!    subscriber if it knows only one, and the callback thread has no current subscriber. A layer
-//!    whose enclosing layer does not pass the subscriber on always answers as in 2.
+//!    subscriber if it knows only one, and the callback thread has no current subscriber. If an
+//!    enclosing layer does not forward `on_register_dispatch`, the layer does not know its
+//!    subscriber and always answers as in 2.
 //!
 //! The first rebuild comes a second after the layer became part of a subscriber.
 //!
@@ -56,11 +57,11 @@ thread_local! {
     static IS_REBUILDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The subscriber that a layer is part of.
+/// The dispatch of the subscriber that a layer is part of, once the layer knows it.
 #[derive(Debug, Default)]
-pub(super) struct LayerSubscriber(Mutex<Option<WeakDispatch>>);
+pub(super) struct LayerDispatch(Mutex<Option<WeakDispatch>>);
 
-impl LayerSubscriber {
+impl LayerDispatch {
     /// Stores the subscriber that the layer became part of.
     pub(super) fn set_dispatch(self: &Arc<Self>, dispatch: &Dispatch) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(dispatch.downgrade());
@@ -75,8 +76,9 @@ impl LayerSubscriber {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Makes all callsites ask again, so that they learn of all changes before the call. If another
-    /// thread, or this one further up its stack, is rebuilding, that rebuild runs again instead.
+    /// Makes all callsites ask again, so that their answers include all changes made before this
+    /// call. If this thread is already rebuilding, that rebuild runs again instead. If another
+    /// thread is, this call waits for at most [`REBUILD_TIMEOUT`], then leaves the rebuild to it.
     pub(super) fn rebuild(&self) {
         static REQUESTS: AtomicU64 = AtomicU64::new(0);
         static REBUILD_LOCK: Mutex<()> = Mutex::new(());
@@ -113,24 +115,22 @@ const FIRST_REBUILD_DELAY: Duration = Duration::from_secs(1);
 /// The layers that wait for their first rebuild.
 struct PendingFirstRebuilds {
     /// In the order of the times at which they are due.
-    subscribers: VecDeque<(Instant, Weak<LayerSubscriber>)>,
+    layers: VecDeque<(Instant, Weak<LayerDispatch>)>,
     /// The process whose thread serves them: a forked child has the list and not the thread.
     serving_process: Option<u32>,
 }
 
 fn lock_first_rebuilds() -> MutexGuard<'static, PendingFirstRebuilds> {
     static PENDING: Mutex<PendingFirstRebuilds> =
-        Mutex::new(PendingFirstRebuilds { subscribers: VecDeque::new(), serving_process: None });
+        Mutex::new(PendingFirstRebuilds { layers: VecDeque::new(), serving_process: None });
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn schedule_first_rebuild(subscriber: &Arc<LayerSubscriber>) {
+fn schedule_first_rebuild(layer: &Arc<LayerDispatch>) {
     let mut pending = lock_first_rebuilds();
-    pending.subscribers.retain(|(_, subscriber)| subscriber.strong_count() != 0);
+    pending.layers.retain(|(_, layer)| layer.strong_count() != 0);
     let now = Instant::now();
-    pending
-        .subscribers
-        .push_back((now.checked_add(FIRST_REBUILD_DELAY).unwrap_or(now), Arc::downgrade(subscriber)));
+    pending.layers.push_back((now.checked_add(FIRST_REBUILD_DELAY).unwrap_or(now), Arc::downgrade(layer)));
     let this_process = Some(std::process::id());
     if pending.serving_process != this_process {
         let started =
@@ -141,18 +141,18 @@ fn schedule_first_rebuild(subscriber: &Arc<LayerSubscriber>) {
 
 /// Runs the first rebuilds as they become due, until no layer waits.
 fn run_first_rebuilds() {
-    while let Some((due, subscriber)) = next_pending() {
+    while let Some((due, layer)) = next_pending() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        if let Some(subscriber) = subscriber.upgrade() {
-            subscriber.rebuild();
+        if let Some(layer) = layer.upgrade() {
+            layer.rebuild();
         }
     }
 }
 
 /// Removes and returns the layer whose time comes first; with `None`, the thread ends.
-fn next_pending() -> Option<(Instant, Weak<LayerSubscriber>)> {
+fn next_pending() -> Option<(Instant, Weak<LayerDispatch>)> {
     let mut pending = lock_first_rebuilds();
-    let next = pending.subscribers.pop_front();
+    let next = pending.layers.pop_front();
     if next.is_none() {
         pending.serving_process = None;
     }
@@ -182,7 +182,7 @@ impl Drop for RebuildGuard {
 #[derive(Clone, Debug)]
 pub struct EtwFilter {
     pub(super) routes: Arc<LayerRoutes>,
-    pub(super) subscriber: Arc<LayerSubscriber>,
+    pub(super) dispatch: Arc<LayerDispatch>,
 }
 
 impl EtwFilter {
@@ -190,9 +190,9 @@ impl EtwFilter {
         self.routes.find(metadata.target()).is_some_and(|route| route.is_enabled(*metadata.level()))
     }
 
-    /// Returns whether an answer may hold until the next rebuild.
+    /// Returns whether an answer holds until the next rebuild.
     fn is_answer_final(&self) -> bool {
-        IS_REBUILDING.try_with(Cell::get).unwrap_or(false) && self.subscriber.is_known()
+        IS_REBUILDING.try_with(Cell::get).unwrap_or(false) && self.dispatch.is_known()
     }
 }
 
@@ -208,8 +208,8 @@ impl<S: Subscriber> Filter<S> for EtwFilter {
         self.is_wanted(metadata)
     }
 
-    /// Checks records of the `log` crate, whose target is known only now unless `enabled` was
-    /// called before.
+    /// Checks records of the `log` crate. Their callsites have no target of their own; the target
+    /// is a field of the event, and a bridge may not have called `enabled` with it.
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         event.normalized_metadata().is_none_or(|metadata| self.is_wanted(&metadata))
     }

@@ -20,7 +20,7 @@ const SESSION: u64 = 0x10001;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("daemon first", register_after_daemon_started),
-    ("provider first", register_before_daemon_starts),
+    ("two rounds", write_in_two_rounds),
     ("silent daemon", register_with_silent_daemon),
     ("no folder", register_without_runtime_folder),
     ("sandbox", register_without_threads_and_sockets),
@@ -38,7 +38,8 @@ fn first_event_after_registration_reaches_existing_session() {
     let (payloads, lost) = process.collect();
     assert_eq!((payloads.len(), lost), (100, 0));
 
-    // The callback has run when a change is acknowledged.
+    // The callback has run when a change is acknowledged. It gets the level with which the session
+    // enabled the provider, which is 0. The level of the order is ignored.
     let (registration, _) = process.registered[0];
     let params = EnableParams { level: 2, ..EnableParams::default() };
     process.enable(7, registration, SESSION, EnableCode::CaptureState, params.clone());
@@ -77,7 +78,7 @@ fn register_after_daemon_started(folder: &Path) {
     wait_for_mark(folder, "closed");
     until("the session has ended", || !provider.enabled(0, 0));
     drop(provider);
-    // The control thread sends `Unregister` before the process ends.
+    // Wait, so that the control thread can send `Unregister` before the process ends.
     wait_for_mark(folder, "unregister received");
     std::process::exit(0);
 }
@@ -85,14 +86,14 @@ fn register_after_daemon_started(folder: &Path) {
 #[test]
 fn daemon_started_later_finds_provider_and_can_leave() {
     let runner = ScenarioRunner::new();
-    let scenario = runner.spawn("provider first");
+    let scenario = runner.spawn("two rounds");
     runner.wait_for_mark("registered");
     for round in ["first", "second"] {
         let mut process = ProcessConnection::knock(&runner.runtime(), scenario.id());
         process.serve_registration(SESSION);
         runner.wait_for_mark(round);
         assert_eq!(process.collect().0.len(), 10);
-        // A killed daemon sends no message either.
+        // Like a killed daemon, this closes the connection without a message.
         drop(process);
         runner.wait_for_mark(&format!("{round} gone"));
     }
@@ -103,7 +104,7 @@ fn daemon_started_later_finds_provider_and_can_leave() {
 fn process_reconnects_after_daemon_drops_it() {
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
-    let scenario = runner.spawn("provider first");
+    let scenario = runner.spawn("two rounds");
     for round in ["first", "second"] {
         let mut process = ProcessConnection::accept(&listener);
         assert_eq!(process.pid(), scenario.id());
@@ -116,7 +117,7 @@ fn process_reconnects_after_daemon_drops_it() {
     scenario.assert_success();
 }
 
-fn register_before_daemon_starts(folder: &Path) {
+fn write_in_two_rounds(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     set_mark(folder, "registered");
     for round in ["first", "second"] {

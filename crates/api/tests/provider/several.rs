@@ -25,7 +25,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("exclude sessions", exclude_sessions),
     ("write largest events", write_largest_events),
     ("write longest strings", write_longest_strings),
-    ("three sizes", write_to_three_regions),
+    ("three regions", write_to_three_regions),
 ];
 
 #[test]
@@ -164,7 +164,7 @@ fn write_longest_strings(folder: &Path) {
 fn full_session_withholds_event_from_all_but_independent_sessions() {
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
-    let scenario = runner.spawn("three sizes");
+    let scenario = runner.spawn("three regions");
     let mut process = ProcessConnection::accept(&listener);
     let registration = process.await_register();
     let small = RegionParams {

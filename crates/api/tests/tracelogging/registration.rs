@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Barrier, Mutex, OnceLock};
 
+use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::tracelogging::dynamic::{EventBuilder, Provider as DynamicProvider};
 use traceweir::tracelogging::{Level, Provider};
 use traceweir::{Guid, define_provider, write_event};
@@ -112,7 +113,7 @@ fn dynamic_provider_has_the_id_of_its_constructor() {
     assert_eq!((provider.name(), provider.id()), ("Given", &id));
     let traits = [&b"\x1b\0Given\0\x13\0\x01"[..], &group.to_bytes()].concat();
     assert_eq!(provider.raw_meta(), traits);
-    assert_eq!(provider.unregister(), 0, "not registered");
+    assert_eq!(provider.unregister(), 0, "unregistering a provider that is not registered failed");
     assert_eq!(
         DynamicProvider::guid_from_name("MyProvider").to_string(),
         "b3864c38-4273-58c5-545b-8b3608343471"
@@ -134,7 +135,7 @@ fn information_can_be_set_only_on_a_registered_provider() {
             "the class was not checked first: {reason}"
         );
     };
-    assert_unregistered("not registered");
+    assert_unregistered("before register");
     // SAFETY: the provider is a static, which is never dropped.
     assert_eq!(unsafe { WITH_INFORMATION.register() }, 0);
     assert_eq!([hresult(0, &[]), hresult(0, &[1])], [0, 0], "the class did not ignore a buffer");
@@ -152,7 +153,11 @@ fn information_can_be_set_only_on_a_registered_provider() {
     assert_unregistered("after unregister");
     let dynamic = pin!(DynamicProvider::new("Traceweir.Test.Informed.Dynamic", &DynamicProvider::options()));
     let hresult = |class, bytes: &[u8]| dynamic.set_information(class, bytes).cast_unsigned();
-    assert_eq!([hresult(3, &[1]), hresult(4, &[])], [E_INVALIDARG, E_NOT_SUPPORTED], "not registered");
+    assert_eq!(
+        [hresult(3, &[1]), hresult(4, &[])],
+        [E_INVALIDARG, E_NOT_SUPPORTED],
+        "wrong status before register"
+    );
     // SAFETY: the provider is pinned to this frame.
     assert_eq!(unsafe { dynamic.as_ref().register() }, 0);
     assert_eq!([hresult(0, &[]), hresult(3, &[1]), hresult(3, &[])], [0, 0, E_INVALIDARG]);
@@ -223,7 +228,8 @@ fn event_written_by_callback_during_registration_has_the_traits() {
 fn dropping_a_pinned_provider_ends_its_registration() {
     let id = Guid::from_provider_name("Traceweir.Test.Dropped");
     record_events(&[id], || {
-        for _ in 0..3 {
+        // If a drop did not end the registration, the table of registrations would become full.
+        for _ in 0..=MAX_REGISTRATIONS {
             let provider =
                 Box::pin(DynamicProvider::new("Traceweir.Test.Dropped", &DynamicProvider::options()));
             // SAFETY: the provider is pinned, and dropped at the end of the iteration.
@@ -231,12 +237,20 @@ fn dropping_a_pinned_provider_ends_its_registration() {
             assert!(provider.enabled(Level::Verbose, 1));
         }
     });
-    let provider = pin!(DynamicProvider::new("Traceweir.Test.Dropped", &DynamicProvider::options()));
+}
+
+#[test]
+fn registering_a_pinned_provider_twice_panics() {
+    let provider = pin!(DynamicProvider::new("Traceweir.Test.Pinned", &DynamicProvider::options()));
     let provider: Pin<&DynamicProvider> = provider.as_ref();
     // SAFETY: the provider is pinned to this frame.
     assert_eq!(unsafe { provider.register() }, 0);
     // SAFETY: the provider is pinned to this frame; the call panics and changes nothing.
     assert!(catch_unwind(AssertUnwindSafe(|| unsafe { provider.register() })).is_err());
+}
+
+#[test]
+fn provider_name_that_is_too_long_panics() {
     assert!(
         catch_unwind(|| DynamicProvider::new(&"n".repeat(32_768), &DynamicProvider::options())).is_err(),
         "a name of 32,768 bytes was accepted"

@@ -1,5 +1,6 @@
-//! `weir providers`: lists providers, their processes and the sessions that enable them. Each match
-//! of an exact name or GUID is printed as a page, all other lists as a table.
+//! `weir providers`: lists providers, their processes and the sessions that enable them. Prints one
+//! page for each match of an exact name or GUID, otherwise a table; with `--json`, one object per
+//! line.
 
 mod page;
 
@@ -36,11 +37,11 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
     let names = session_names(&sessions);
     let text = if options.json {
         join_lines(providers.iter().map(|provider| format_provider_json(provider, &names)))
-    } else if let Some(typed_name) =
-        options.pattern.as_deref().filter(|name| is_exact(name) && !providers.is_empty())
+    } else if let Some(exact_pattern) =
+        options.pattern.as_deref().filter(|pattern| is_exact(pattern) && !providers.is_empty())
     {
         let pages: Vec<_> =
-            providers.iter().map(|provider| page::format_page(provider, &names, typed_name)).collect();
+            providers.iter().map(|provider| page::format_page(provider, &names, exact_pattern)).collect();
         pages.join("\n")
     } else {
         format_provider_table(&providers, &names, options.pattern.as_deref())
@@ -59,9 +60,9 @@ fn is_exact(pattern: &str) -> bool {
 fn matches_provider(provider: &ProviderInfo, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => provider.guid == guid || provider.groups.contains(&guid),
-        // The name of a provider that was enabled before its registration is not known yet.
         Err(_) => match sessions::provider_name(provider) {
             Some(name) => matches_pattern(&pattern.to_lowercase(), &name.to_lowercase()),
+            // The provider was enabled before its registration, so its name is not known yet.
             None => provider.guid.is_hash_of(pattern),
         },
     }
@@ -121,7 +122,8 @@ fn format_enabling_sessions(
     provider.sessions.iter().map(format_named).chain(provider.private_sessions.iter().map(format_private))
 }
 
-/// Formats an enable in the style of the command line.
+/// Formats an enable like the provider argument of the command line, with additions for what that
+/// argument cannot express.
 fn format_enable(enable: &ProviderEnable) -> String {
     let (level, any, all) = (enable.level.as_int(), enable.keywords.bits(), enable.all_keywords.bits());
     let mut text = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn enables_print_in_command_line_style() {
+    fn enables_are_formatted_like_provider_arguments() {
         assert_eq!(format_enable(&enable_by(5, 0, 0, 0)), "all");
         assert_eq!(format_enable(&enable_by(5, 4, 0, 0)), "all:4");
         assert_eq!(format_enable(&enable_by(5, 0, 0x10, 0)), "0x10");

@@ -88,12 +88,13 @@ fn guest_who_fills_a_process_queue_is_held_back_until_it_is_read() {
     }
     // The daemon drops a process that does not read in time. A busy machine may be the reason, so
     // the test tries again.
-    assert!((0..10).any(|_| is_full_queue_read()), "the process was dropped each time");
+    assert!((0..10).any(|_| fill_and_read_queue()), "the process was dropped each time");
 }
 
 /// Has a guest fill the queue of a process, and reads the queue after an answer to root. Returns
-/// whether the process received everything; if not, it had at least [`READ_LIMIT`] for it.
-fn is_full_queue_read() -> bool {
+/// whether the process received everything. Fails the test if the daemon dropped the process before
+/// [`READ_LIMIT`] had passed.
+fn fill_and_read_queue() -> bool {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let rights = Rights::TRACELOG_CREATE_REALTIME | Rights::TRACELOG_GUID_ENABLE | Rights::WMIGUID_QUERY;
@@ -134,7 +135,7 @@ fn is_full_queue_read() -> bool {
         let (count, elapsed) = (received.len(), began.elapsed());
         assert!(
             elapsed >= READ_LIMIT,
-            "dropped after {elapsed:?} and {count} messages: {uncounted} uncounted"
+            "dropped after {elapsed:?} and {count} messages; {uncounted} processes with uncounted losses"
         );
         return false;
     }
@@ -193,8 +194,8 @@ fn user_who_connects_endlessly_does_not_delay_root() {
         is_over.store(true, Ordering::Relaxed);
         counts
     });
-    // A request that waits for the guest's connections waits for all that can wait to be accepted.
-    // This thread may be stopped during some of the requests.
+    // If a request had to wait for the guest, it would wait for a whole backlog of connections. The
+    // smallest count is used, because the scheduler may stop this thread during some requests.
     let fewest_connects = connects_per_request.iter().min().unwrap();
     assert!(*fewest_connects < BACKLOG as usize / 2, "{connects_per_request:?}");
 }

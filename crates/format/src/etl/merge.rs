@@ -19,9 +19,9 @@
 //! * A buffer whose stamps decrease is sorted, stably. Records with stamps before its first one are
 //!   emitted when the buffer is opened: to know them earlier, the reader would have to read the
 //!   whole file twice.
-//! * When open buffers exceed the budget, the buffers needed last are freed and loaded again
-//!   later. The budget grows with the size of the file, not with the buffer sizes in its
-//!   headers, so a small file with large claimed sizes uses little memory.
+//! * When open buffers exceed the budget, the buffers whose next records have the latest stamps are
+//!   freed and loaded again later. The budget grows with the size of the file, not with the buffer
+//!   sizes in its headers, so a small file with large claimed sizes uses little memory.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -378,8 +378,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// Frees the bytes of the lanes that are needed last, until `more_bytes` bytes fit the budget
-    /// and at least half of the budget is free.
+    /// Frees the bytes of the lanes whose next records have the latest stamps, until `more_bytes`
+    /// bytes fit the budget and at least half of the budget is free.
     fn free_lanes(&mut self, more_bytes: usize) {
         if self.open_bytes.saturating_add(more_bytes) <= self.budget_bytes {
             return;

@@ -61,7 +61,8 @@ pub(super) trait ListEntry: Wire {
 impl Message {
     /// Appends the message with its header: request number, kind, length.
     ///
-    /// Leaves `out` unchanged if the message is too large or one of its names is not allowed.
+    /// Leaves `out` unchanged if the message is too large or one of its texts or paths is not
+    /// allowed.
     pub fn encode(&self, request: u32, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         let result = self.put_packet(request, out);
@@ -238,15 +239,15 @@ impl Wire for String {
     const MIN_BYTES: usize = 2;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         if !is_sendable_text(self) {
-            return Err(unsendable("name", self, out.len()));
+            return Err(unsendable("text", self, out.len()));
         }
-        put_length_prefixed("name", self.as_bytes(), out)
+        put_length_prefixed("text", self.as_bytes(), out)
     }
     fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         let bytes = get_length_prefixed(from)?;
         match str::from_utf8(bytes) {
             Ok(text) if is_sendable_text(text) => Ok(text.to_owned()),
-            _ => Err(from.invalid("not a name")),
+            _ => Err(from.invalid("not a text")),
         }
     }
 }

@@ -1,23 +1,24 @@
-//! The field types: `add_TYPE(name, value, format, tag)` and `add_TYPE_sequence`.
+//! The field types: `add_TYPE(name, value, out, tag)` and `add_TYPE_sequence`.
 
 use super::super::types::{InType, OutType};
 use super::super::values::Id;
 use super::builder::EventBuilderWithId;
 
-/// Defines types whose values are their bytes. Values are passed by value, sequences by reference.
+/// Defines the methods for types whose bytes in memory are written unchanged. Values are passed by
+/// value, sequences by reference.
 macro_rules! plain_fields {
-    ($($(#[$doc:meta])* $add:ident, $sequence:ident: $value:ty, $of:ident;)*) => {
+    ($($(#[$doc:meta])* $add:ident, $sequence:ident: $value:ty, $in_type:ident;)*) => {
         impl<G: Id> EventBuilderWithId<G> {
             $(
                 $(#[$doc])*
                 pub fn $add(&mut self, name: &str, value: $value, out: OutType, tag: u32) -> &mut Self {
-                    self.raw_add_meta_scalar(name, InType::$of, out, tag).append_value(&value);
+                    self.raw_add_meta_scalar(name, InType::$in_type, out, tag).append_value(&value);
                     self
                 }
 
                 #[doc = concat!("Like [`", stringify!($add), "`](Self::", stringify!($add), "), for a sequence of at most 65,535 values; the rest is dropped.")]
                 pub fn $sequence<'a>(&mut self, name: &str, values: impl IntoIterator<Item = &'a $value>, out: OutType, tag: u32) -> &mut Self {
-                    self.raw_add_meta_vcount(name, InType::$of, out, tag).append_all(values, |to, value| to.append_value(value));
+                    self.raw_add_meta_vcount(name, InType::$in_type, out, tag).append_all(values, |to, value| to.append_value(value));
                     self
                 }
             )*
@@ -25,15 +26,15 @@ macro_rules! plain_fields {
     };
 }
 
-/// Defines types whose values are slices, appended by a method of the builder.
+/// Defines the methods for types whose values are slices, appended by the builder's method `$put`.
 macro_rules! slice_fields {
-    ($($(#[$doc:meta])* $add:ident, $sequence:ident: $unit:ty, $of:ident, $put:ident;)*) => {
+    ($($(#[$doc:meta])* $add:ident, $sequence:ident: $unit:ty, $in_type:ident, $put:ident;)*) => {
         impl<G: Id> EventBuilderWithId<G> {
             $(
                 $(#[$doc])*
                 #[track_caller]
                 pub fn $add(&mut self, name: &str, value: impl AsRef<[$unit]>, out: OutType, tag: u32) -> &mut Self {
-                    self.raw_add_meta_scalar(name, InType::$of, out, tag).$put(value.as_ref());
+                    self.raw_add_meta_scalar(name, InType::$in_type, out, tag).$put(value.as_ref());
                     self
                 }
 
@@ -43,7 +44,7 @@ macro_rules! slice_fields {
                 where
                     T::Item: AsRef<[$unit]>,
                 {
-                    self.raw_add_meta_vcount(name, InType::$of, out, tag).append_all(values, |to, value| to.$put(value.as_ref()));
+                    self.raw_add_meta_vcount(name, InType::$in_type, out, tag).append_all(values, |to, value| to.$put(value.as_ref()));
                     self
                 }
             )*
@@ -93,19 +94,21 @@ slice_fields! {
     add_cstr16, add_cstr16_sequence: u16, CStr16, append_terminated;
     /// Adds 8-bit text up to its first zero, zero-terminated.
     add_cstr8, add_cstr8_sequence: u8, CStr8, append_terminated;
-    /// Adds UTF-16 text after its count of bytes, 65,534 at most.
+    /// Adds UTF-16 text, preceded by its length in bytes. Text beyond 65,534 bytes is cut off.
     add_str16, add_str16_sequence: u16, Str16, append_counted;
-    /// Adds 8-bit text after its count, 65,535 bytes at most.
+    /// Adds 8-bit text, preceded by its length. Text beyond 65,535 bytes is cut off.
     add_str8, add_str8_sequence: u8, Str8, append_counted;
-    /// Adds bytes after their count, 65,535 at most, in a form that only newer readers know.
+    /// Adds bytes, preceded by their count, in a form that only newer readers know. Bytes beyond
+    /// 65,535 are cut off.
     add_binaryc, add_binaryc_sequence: u8, BinaryC, append_counted;
-    /// Adds a security identifier. Panics if there are fewer bytes than its count requires.
+    /// Adds a security identifier. Panics if the slice is shorter than the identifier's count of
+    /// sub-authorities requires.
     add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
-/// Types whose values are passed by reference, and `binary`, which has no sequences.
+/// Methods for types whose values are passed by reference, and for `binary`, which has no sequence.
 impl<G: Id> EventBuilderWithId<G> {
-    /// Adds bytes after their count, 65,535 at most.
+    /// Adds bytes, preceded by their count. Bytes beyond 65,535 are cut off.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {
         self.raw_add_meta_scalar(name, InType::Binary, out, tag).append_counted(value.as_ref());
         self

@@ -20,17 +20,17 @@ use crate::processes;
 use crate::sessions;
 use crate::text::escape;
 
-/// Formats the page of a provider. `names` has the names of sessions; `typed_name` is the name of
-/// the provider on the command line.
+/// Formats the page of a provider. `names` has the names of sessions; `exact_pattern` is the name
+/// or GUID on the command line.
 pub(super) fn format_page(
     provider: &ProviderInfo,
     names: &BTreeMap<SessionId, &str>,
-    typed_name: &str,
+    exact_pattern: &str,
 ) -> String {
     let mut text = String::new();
     let known_name = sessions::provider_name(provider).unwrap_or_default();
-    let is_typed_name = known_name.is_empty() && provider.guid.is_hash_of(typed_name);
-    let name = if is_typed_name { typed_name } else { known_name };
+    let is_hash_of_pattern = known_name.is_empty() && provider.guid.is_hash_of(exact_pattern);
+    let name = if is_hash_of_pattern { exact_pattern } else { known_name };
     let name = if name.is_empty() { String::new() } else { escape(name) + " " };
     add_lines(
         &mut text,

@@ -4,16 +4,17 @@
 //!   EnableProvider { provider: hash of NAME, name: NAME } of a private session
 //!      ├─▶ its processes: PrivateEnable of the hash, and of each GUID registered with NAME there
 //!      └─▶ processes that have registered NAME with another GUID take part as well,
-//!          where the session's own GUID is the hash
+//!          but only if the session's own GUID is the hash
 //! ```
 //!
-//! The starter needs, on each such GUID, the rights to run a session and to enable the GUID. A
-//! session that was started and enabled by a GUID alone, as programs that use the ETW API do,
-//! applies to that GUID only. A direct enable of a GUID takes precedence over an enable by name.
+//! A session *reaches* a GUID in a process if it enables a name under which the process has
+//! registered the GUID, if it does not enable the GUID directly, and if its starter has, on the
+//! GUID, the rights to run a session and to enable a provider. An enable without a name, such as
+//! that of a program that uses the ETW API, applies to its GUID only.
 //!
-//! Each member of a session stores the GUIDs that it was ordered to enable because of a name, at
-//! most [`MAX_GUIDS_BY_NAME`]. A GUID that the session no longer reaches is disabled there, even
-//! while the process has no registration of it.
+//! For each member of a session, the daemon stores the GUIDs that it ordered the process to enable
+//! because of a name, at most [`MAX_GUIDS_BY_NAME`]. If the session no longer reaches such a GUID,
+//! the daemon orders the process to disable it, even while the process has no registration of it.
 
 use std::collections::BTreeSet;
 
@@ -69,8 +70,8 @@ impl PrivateSessionEntry {
 }
 
 impl PrivateSessions {
-    /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
-    /// name that enabled the GUID before.
+    /// Returns the hash of the name by which a session reaches a GUID in a process; prefers the
+    /// name that reached the GUID before.
     fn find_reaching_hash(
         &self,
         core: &Core,
@@ -95,7 +96,8 @@ impl PrivateSessions {
     }
 
     /// Updates which of these GUIDs a session enables by name in a process, and returns the orders
-    /// that the process must get. GUIDs for which `is_due` returns true are enabled again.
+    /// that the process must get. `is_due(guid, hash)` returns whether a GUID that the name with
+    /// this hash reaches, as before, is enabled again.
     fn update_by_name(
         &mut self,
         core: &Core,
@@ -107,7 +109,7 @@ impl PrivateSessions {
     ) -> Vec<OrderByName> {
         let mut orders = Vec::new();
         let mut over_limit = 0_usize;
-        let mut has_dropped_unregistered = false;
+        let mut has_tried_to_drop = false;
         for provider in guids {
             let Some(private) = self.sessions.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
@@ -117,7 +119,7 @@ impl PrivateSessions {
             let is_full = old_hash.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if new_hash.is_some() && is_full {
                 // Registrations do not change meanwhile, so a second attempt would not help.
-                let is_first = !std::mem::replace(&mut has_dropped_unregistered, true);
+                let is_first = !std::mem::replace(&mut has_tried_to_drop, true);
                 if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
                     over_limit = over_limit.saturating_add(1);
                     continue;
@@ -175,9 +177,10 @@ impl PrivateSessions {
         member.by_name.len() < old_count
     }
 
-    /// Returns the orders for the GUIDs of a process that follow from a call about `provider`,
-    /// which may be the hash of their name, or have a name that is enabled.
-    pub(super) fn take_orders_by_name(
+    /// Updates which GUIDs a session enables by name in a process after a call about `provider`,
+    /// and returns the orders that the process must get. `provider` may be the hash of an enabled
+    /// name, or a GUID that is registered under one.
+    pub(super) fn update_after_call(
         &mut self,
         core: &Core,
         registry: &Registry,
@@ -194,7 +197,8 @@ impl PrivateSessions {
             return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
         let guids = private.affected_guids(registry, link, provider);
-        // The call itself disables its provider, which a name may still enable.
+        // The order of a disable call itself disables `provider`. If a name still reaches it, it
+        // must be enabled again.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
         let orders = self.update_by_name(core, registry, id, link, guids, is_due);
         let is_needed = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
@@ -322,7 +326,7 @@ fn check_may_run(access: &AccessControl, private: &PrivateSessionEntry, provider
     if !missing.is_empty() {
         let (name, uid) = (&private.config.name, private.starter);
         log_refusal!(
-            "{provider} is not enabled by its name for private session {name:?}: uid {uid} has no {missing} on it"
+            "{provider} is not enabled by its name for private session {name:?}: uid {uid} lacks {missing} on the provider"
         );
     }
     missing.is_empty()

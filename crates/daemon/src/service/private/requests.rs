@@ -374,7 +374,7 @@ impl PrivateSessions {
             let mut orders = Vec::new();
             // Processes that have just joined were sent the orders for all GUIDs then.
             if old_members.contains(link) {
-                orders = self.take_orders_by_name(core, registry, *link, provider, &call);
+                orders = self.update_after_call(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.
             let (later_orders, earlier_orders): (Vec<_>, Vec<_>) =

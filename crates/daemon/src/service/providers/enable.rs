@@ -175,7 +175,7 @@ impl ProviderControl {
             if !is_permitted {
                 let (name, uid) = (core.access.peer_name(link), controller.uid);
                 log_refusal!(
-                    "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} has no {right} on it"
+                    "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} lacks {right} on the provider"
                 );
             }
             let was_reached = self.registry.set_reached(&name_match, is_permitted);

@@ -1,9 +1,10 @@
-//! An actor: one controller with a model of its sessions. Its past calls determine the answers that
-//! it must get.
+//! A modelled controller: one controller with a model of its sessions. Its past calls determine the
+//! answers that it must get.
 //!
-//! No other thread uses the names and providers of an actor. So the model predicts every answer
-//! about them, and the numbered events that each log holds. Any thread may start, stop or enable
-//! shared sessions at any time: an answer about them must be one that some order of calls gives.
+//! No other thread uses the names and providers of a modelled controller. So the model predicts
+//! every answer about them, and the numbered events that each log holds. Any thread may start, stop
+//! or enable shared sessions at any time: an answer about them must be one that some order of calls
+//! gives.
 //!
 //! | Module | Operations |
 //! |---|---|
@@ -21,7 +22,7 @@ use traceweir::{Error, Guid, Provider, Status};
 
 use super::Times;
 use super::model::{EnabledProviders, ExpectedEvents, MEMBER, ModelSession};
-use super::private::ActorPrivateSession;
+use super::private::ModelledPrivateSession;
 use crate::helpers::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
 
 /// Prefix of the shared session names.
@@ -34,15 +35,15 @@ pub(super) const MAX_REGISTRATIONS: usize = 3;
 /// Time that a daemon may take to learn of the end of a registration.
 pub(super) const UNREGISTER_NOTICE_TIME: Duration = Duration::from_secs(5);
 
-pub(super) struct Actor<'s> {
+pub(super) struct ModelledController<'s> {
     pub(super) fixture: &'s Fixture,
     pub(super) controller: Controller,
     random: u64,
-    /// Number of the thread that runs this actor.
+    /// Number of the thread that runs this controller.
     pub(super) number: u64,
     pub(super) running: [Option<ModelSession>; NAMES],
     /// A private session that this process started.
-    pub(super) private_session: Option<ActorPrivateSession>,
+    pub(super) private_session: Option<ModelledPrivateSession>,
     /// A log that later sessions append to, and its contents.
     pub(super) appended_log: Option<(PathBuf, ExpectedEvents)>,
     pub(super) registrations: [Vec<Provider>; PROVIDERS],
@@ -52,12 +53,12 @@ pub(super) struct Actor<'s> {
     pub(super) shared_registrations: Vec<Provider>,
     /// Number of the last event.
     pub(super) last_event: u64,
-    pub(super) results: ActorResults,
+    pub(super) results: ControllerResults,
 }
 
-/// Results of an actor.
+/// Results of a modelled controller.
 #[derive(Default)]
-pub(super) struct ActorResults {
+pub(super) struct ControllerResults {
     pub(super) divergences: Vec<String>,
     pub(super) broken_logs: Vec<String>,
     pub(super) logs: u64,
@@ -66,9 +67,9 @@ pub(super) struct ActorResults {
     pub(super) times: Times,
 }
 
-type Operation<'s> = fn(&mut Actor<'s>);
+type Operation<'s> = fn(&mut ModelledController<'s>);
 
-impl<'s> Actor<'s> {
+impl<'s> ModelledController<'s> {
     /// The operations, with their names and weights.
     const OPERATIONS: [(&'static str, u64, Operation<'s>); 21] = [
         ("query", 22, Self::query),
@@ -108,12 +109,12 @@ impl<'s> Actor<'s> {
             unregistered_at: Default::default(),
             shared_registrations: Vec::new(),
             last_event: 0,
-            results: ActorResults::default(),
+            results: ControllerResults::default(),
         }
     }
 
-    /// Performs this many steps, and then stops all sessions of this actor.
-    pub(super) fn play(mut self, steps: u64) -> ActorResults {
+    /// Performs this many steps, and then stops all sessions of this controller.
+    pub(super) fn play(mut self, steps: u64) -> ControllerResults {
         for _ in 0..steps {
             let (name, _, operation) = self.next_operation();
             let start = Instant::now();
@@ -184,7 +185,7 @@ impl<'s> Actor<'s> {
         self.provider(0xFF)
     }
 
-    /// Returns the enabled providers of each session of this actor.
+    /// Returns the enabled providers of each session of this controller.
     pub(super) fn all_enabled(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
         let sessions = self.running.iter_mut().flatten().map(|model| &mut model.enabled_providers);
         sessions.chain(
