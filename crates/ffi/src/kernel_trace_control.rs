@@ -52,7 +52,8 @@ pub unsafe extern "C" fn StartKernelTrace(
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: the caller passes NULL or `stack_count` elements.
-        let events = unsafe { ptr::array(stack_events, count) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+        let events =
+            unsafe { ptr::read_array(stack_events, count) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
         // The elements have the layout of CLASSIC_EVENT_ID.
         // SAFETY: the caller fulfils the `# Safety` section; `start_kernel_logger` requires no more.
         unsafe { start_kernel_logger(id, properties, events.concat()) }
@@ -80,7 +81,8 @@ pub unsafe extern "C" fn CreateMergedTraceFile(
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: the caller passes NULL or `count` elements.
-        let traces = unsafe { ptr::array(traces, count as usize) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+        let traces =
+            unsafe { ptr::read_array(traces, count as usize) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
         // SAFETY: the caller passes NULL or texts with terminators.
         let traces: Vec<PathBuf> =
             traces.iter().map(|path| unsafe { read_path(*path) }).collect::<Result<_, _>>()?;

@@ -17,8 +17,8 @@ use traceweir::{EventDescriptor, Guid, Result};
 use traceweir_decode::source::{LookupEvent, LookupKind};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, ExtType, class};
+use traceweir_format::text::decode_utf16;
 use traceweir_format::text::until_nul16;
-use traceweir_format::text::utf16;
 use traceweir_format::wire::u32_at;
 
 use crate::tdh::lock_library;
@@ -71,8 +71,8 @@ impl SchemaWriter {
     fn find_schema(&mut self, record: &Record<'_>) -> Vec<(u8, Vec<u8>)> {
         let Some(lookup) = lookup_event(record) else { return Vec::new() };
         let mut library = lock_library();
-        let queries = library.queries(&lookup);
-        let Ok(info) = queries.event_info(&lookup, record.pointer_size()) else { return Vec::new() };
+        let decoder = library.decoder_for(&lookup);
+        let Ok(info) = decoder.event_info(&lookup, record.pointer_size()) else { return Vec::new() };
         let mut info = info.into_owned();
         if u32_at(&info, offset_of!(TraceEventInfo, decoding_source)) != SOURCE_MANIFEST {
             return Vec::new();
@@ -86,7 +86,7 @@ impl SchemaWriter {
         for name in map_names(&info) {
             if self.maps.len() < MAX_KINDS
                 && self.maps.insert((record.provider(), name.clone()))
-                && let Ok(map) = queries.map(&lookup, &name)
+                && let Ok(map) = decoder.map(&lookup, &name)
             {
                 events.push((EVENT_MAP_OPCODE, [&record.provider().to_bytes()[..], &map].concat()));
             }
@@ -124,6 +124,6 @@ fn map_names(info: &[u8]) -> Vec<String> {
         let offset = u32_at(property, offset_of!(EventPropertyInfo, map_name_offset)) as usize;
         Some(offset).filter(|offset| *offset != 0 && !is_struct)
     };
-    let name_at = |offset: usize| Some(utf16(until_nul16(info.get(offset..)?)));
+    let name_at = |offset: usize| Some(decode_utf16(until_nul16(info.get(offset..)?)));
     properties.take(count).filter_map(name_offset).filter_map(name_at).collect()
 }

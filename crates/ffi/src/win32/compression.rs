@@ -33,7 +33,7 @@ pub unsafe extern "C" fn RtlDecompressBuffer(
 ) -> i32 {
     boundary::catch_panic(STATUS_ACCESS_VIOLATION, || {
         // SAFETY: the caller passes NULL or `input_size` bytes.
-        let Some(source) = (unsafe { ptr::array(input, input_size as usize) }) else {
+        let Some(source) = (unsafe { ptr::read_array(input, input_size as usize) }) else {
             return STATUS_INVALID_PARAMETER;
         };
         if output.is_null() || final_size.is_null() {
