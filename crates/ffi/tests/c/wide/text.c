@@ -1,0 +1,124 @@
+/* The wide-character functions over a wchar_t of 16 bits. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <windows.h>
+#include <tchar.h>
+#include <wchar.h>
+#include <wctype.h>
+
+static int rows, failures;
+
+#define EXPECT(condition)                                                    \
+    do {                                                                     \
+        rows++;                                                              \
+        if (!(condition)) {                                                  \
+            failures++;                                                      \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);  \
+        }                                                                    \
+    } while (0)
+
+/* Keeps the compiler from knowing the text. */
+static const wchar_t *hide(const wchar_t *text) {
+    __asm__("" : "+r"(text));
+    return text;
+}
+
+static void check_text(void) {
+    wchar_t to[16];
+    const wchar_t *text = hide(L"tele.graph");
+    EXPECT(sizeof(wchar_t) == 2);
+    EXPECT(wcslen(text) == 10 && wcsnlen(text, 4) == 4);
+    EXPECT(wcscmp(wcscpy(to, text), text) == 0 && wcscmp(text, L"tele") > 0 && wcsncmp(text, L"tele", 4) == 0);
+    EXPECT(wcscmp(wcscat(wcscpy(to, L"a"), L"bc"), L"abc") == 0);
+    EXPECT(wcscmp(wcsncat(to, L"defgh", 2), L"abcde") == 0);
+    EXPECT(wmemcmp(wcsncpy(to, L"xy", 5), L"xy\0\0\0", 5) == 0 && to[5] == 0);
+    EXPECT(wcschr(text, L'e') == text + 1 && wcsrchr(text, L'e') == text + 3 && !wcschr(text, L'z'));
+    EXPECT(wcschr(text, L'\0') == text + 10);
+    EXPECT(wcsstr(text, L"gra") == text + 5 && !wcsstr(text, L"grab") && wcsstr(text, L"") == text);
+    EXPECT(wcsspn(text, L"tel") == 4 && wcscspn(text, L".") == 4 && wcspbrk(text, L".g") == text + 4);
+    EXPECT(_wcsicmp(L"TDH.dll", hide(L"tdh.DLL")) == 0 && _wcsicmp(L"a", L"B") < 0 && _wcsnicmp(L"ABCx", L"abcy", 3) == 0);
+    wchar_t words[] = L"-a  b-", *context, *token = wcstok_s(words, L" -", &context);
+    EXPECT(wcscmp(token, L"a") == 0);
+    EXPECT(wcscmp(wcstok_s(NULL, L" -", &context), L"b") == 0 && !wcstok_s(NULL, L" -", &context));
+    wchar_t *copy = _wcsdup(text);
+    EXPECT(copy && copy != text && wcscmp(_wcsupr(copy), L"TELE.GRAPH") == 0 && wcscmp(_wcslwr(copy), text) == 0);
+    free(copy);
+    EXPECT(wmemchr(text, L'g', 10) == text + 5 && !wmemchr(text, L'g', 5));
+    EXPECT(wmemcmp(wmemset(to, L'=', 3), L"===", 3) == 0 && wmemmove(to + 1, to, 3)[2] == L'=');
+    EXPECT(wcscmp(L"\xFFFF", L"a") > 0);
+    EXPECT(iswdigit(L'7') && !iswdigit(L'x') && iswspace(L'\t') && iswxdigit(L'f') && iswalpha(L'q'));
+    EXPECT(towupper(L'q') == L'Q' && towlower(L'Q') == L'q');
+}
+
+static void check_bounded(void) {
+    wchar_t to[4];
+    char narrow[4];
+    EXPECT(wcscpy_s(to, 4, L"abc") == 0 && wcscmp(to, L"abc") == 0);
+    EXPECT(wcscpy_s(to, 4, L"abcd") == ERANGE && to[0] == 0 && wcscpy_s(NULL, 4, L"a") == EINVAL);
+    EXPECT(wcsncpy_s(to, 4, L"abcdef", 2) == 0 && wcscmp(to, L"ab") == 0);
+    EXPECT(wcsncpy_s(to, 4, L"abcdef", _TRUNCATE) == STRUNCATE && wcscmp(to, L"abc") == 0);
+    EXPECT(wcsncpy_s(to, 4, L"abcdef", 4) == ERANGE && to[0] == 0);
+    EXPECT(wcscpy_s(to, 4, L"a") == 0 && wcscat_s(to, 4, L"bc") == 0 && wcscmp(to, L"abc") == 0);
+    EXPECT(wcscat_s(to, 4, L"d") == ERANGE && to[0] == 0);
+    EXPECT(wcsncat_s(to, 4, L"xyz", 1) == 0 && wcscmp(to, L"x") == 0);
+    EXPECT(strcpy_s(narrow, 4, "abc") == 0 && strcat_s(narrow, 4, "d") == ERANGE && narrow[0] == 0);
+    EXPECT(strncpy_s(narrow, 4, "abcdef", _TRUNCATE) == STRUNCATE && strcmp(narrow, "abc") == 0);
+    EXPECT(memcpy_s(narrow, 4, "xy", 2) == 0 && narrow[0] == 'x' && memcpy_s(narrow, 1, "ab", 2) == ERANGE);
+    EXPECT(_stricmp("ABC", "abc") == 0 && _strnicmp("ABx", "aby", 2) == 0);
+}
+
+static void check_numbers(void) {
+    wchar_t *end, text[70];
+    const wchar_t *hex = L" 0x1Fg";
+    EXPECT(wcstol(hex, &end, 16) == 31 && end == hex + 5);
+    EXPECT(wcstoul(L"4294967295", NULL, 10) == 0xFFFFFFFFu);
+    errno = 0;
+    EXPECT(wcstoul(L"4294967296", NULL, 10) == 0xFFFFFFFFu && errno == ERANGE);
+    EXPECT(wcstol(L"-3000000000", NULL, 10) == -2147483648 && wcstol(L"x", &end, 10) == 0);
+    EXPECT(_wcstoui64(L"0xFFFFFFFFFFFFFFFF", NULL, 0) == ~0ULL && _wcstoi64(L"-5", NULL, 10) == -5);
+    EXPECT(_wtoi(L"42abc") == 42 && _wtoi64(L"1099511627776") == 1LL << 40 && wcstod(L"2.5", NULL) == 2.5);
+    EXPECT(wcscmp(_itow(-31, text, 10), L"-31") == 0 && wcscmp(_itow(-1, text, 16), L"ffffffff") == 0);
+    EXPECT(wcscmp(_ui64tow(~0ULL, text, 2), L"1111111111111111111111111111111111111111111111111111111111111111") == 0);
+    EXPECT(_itow_s(1234, text, 4, 10) == ERANGE && _itow_s(123, text, 4, 10) == 0 && wcscmp(text, L"123") == 0);
+}
+
+static void check_conversions(void) {
+    wchar_t wide[8];
+    char narrow[16];
+    EXPECT(mbstowcs(wide, "a\xC3\xA4\xF0\x9F\x98\x80", 8) == 4 && wcscmp(wide, L"aä\U0001F600") == 0);
+    EXPECT(mbstowcs(NULL, "a\xC3\xA4", 0) == 2 && mbstowcs(wide, "\xFF", 8) == 1 && wide[0] == 0xFFFD);
+    EXPECT(wcstombs(narrow, L"aä\U0001F600", 16) == 7 && strcmp(narrow, "a\xC3\xA4\xF0\x9F\x98\x80") == 0);
+    EXPECT(wcstombs(narrow, L"ääää", 3) == 2);
+    EXPECT(mbtowc(wide, "\xC3\xA4", 2) == 2 && wide[0] == L'ä' && wctomb(narrow, L'ä') == 2);
+}
+
+static void check_files(const wchar_t *folder) {
+    wchar_t path[512], line[16];
+    swprintf_s(path, 512, L"%s/wörter.txt", folder);
+    FILE *file = _wfopen(path, L"w, ccs=UTF-8");
+    EXPECT(file != NULL);
+    if (!file)
+        return;
+    EXPECT(fputws(L"größe\n", file) >= 0 && fwprintf(file, L"%s-%d\n", L"zwei", 2) == 7 && fputwc(L'€', file) == L'€');
+    fclose(file);
+    EXPECT(_wfopen_s(&file, path, L"rt") == 0);
+    EXPECT(fgetws(line, 16, file) && wcscmp(line, L"größe\n") == 0 && fgetws(line, 4, file) && wcscmp(line, L"zwe") == 0);
+    EXPECT(fgetwc(file) == L'i' && ungetwc(L'ß', file) == L'ß' && fgetwc(file) == L'ß');
+    EXPECT(fgetws(line, 16, file) && fgetwc(file) == L'€' && fgetwc(file) == WEOF);
+    fclose(file);
+    EXPECT(_wremove(path) == 0 && !_wfopen(path, L"r"));
+    EXPECT(wcscmp(_wfullpath(path, L"/a/./b/../c//d", 512), L"/a/c/d") == 0 && !_wfullpath(path, L"/abc", 4));
+}
+
+int _tmain(int count, TCHAR *arguments[]) {
+    EXPECT(count == 2 && _tcslen(arguments[1]) > 0 && _tcsicmp(_T("A"), _T("a")) == 0);
+    check_text();
+    check_bounded();
+    check_numbers();
+    check_conversions();
+    check_files(arguments[1]);
+    _tprintf(_T("rows: %d\n"), rows);
+    return failures != 0;
+}
