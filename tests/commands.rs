@@ -1,5 +1,6 @@
 //! Behaviour of each command that reads or writes files, one behaviour per test.
 
+mod cc;
 mod error;
 mod filters;
 mod help;

@@ -4,14 +4,18 @@
 #   crates/ffi/wide/build.sh FOLDER
 #
 # CC and CXX name the compilers (cc, c++). Without a C++ compiler the library has no C++ strings and
-# streams, and build.sh says so.
+# streams, and build.sh says so. A library that is newer than all sources stays.
 set -eu
 
-[ $# -eq 1 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-objects=$(mktemp -d)
+library=$out/libtraceweir-wide.a
+if [ -e "$library" ] && [ -z "$(find "$here" "$here/../include/wide" -newer "$library")" ]; then
+    exit 0
+fi
+objects=$(mktemp -d "$out/wide.XXXXXX")
 trap 'rm -rf "$objects"' EXIT
 
 # Hidden: a shared object of the process keeps using the C library's functions.
@@ -28,6 +32,5 @@ if ${CXX:-c++} --version > /dev/null 2>&1; then
 else
     echo "libtraceweir-wide.a has no C++ strings and streams: ${CXX:-c++} is not installed" >&2
 fi
-rm -f "$objects/new.a"
 ${AR:-ar} rcs "$objects/new.a" "$objects"/*.o
-mv "$objects/new.a" "$out/libtraceweir-wide.a"
+mv "$objects/new.a" "$library"

@@ -28,6 +28,7 @@
 #endif
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -35,6 +36,92 @@
 #include <string.h>
 #include <wchar.h>
 #include <wctype.h>
+
+/* The C library's size letter for 64 bits is "l". */
+#undef PRId64
+#define PRId64 "lld"
+#undef PRIi64
+#define PRIi64 "lli"
+#undef PRIo64
+#define PRIo64 "llo"
+#undef PRIu64
+#define PRIu64 "llu"
+#undef PRIx64
+#define PRIx64 "llx"
+#undef PRIX64
+#define PRIX64 "llX"
+#undef PRIdLEAST64
+#define PRIdLEAST64 "lld"
+#undef PRIiLEAST64
+#define PRIiLEAST64 "lli"
+#undef PRIoLEAST64
+#define PRIoLEAST64 "llo"
+#undef PRIuLEAST64
+#define PRIuLEAST64 "llu"
+#undef PRIxLEAST64
+#define PRIxLEAST64 "llx"
+#undef PRIXLEAST64
+#define PRIXLEAST64 "llX"
+#undef PRIdFAST16
+#define PRIdFAST16 "lld"
+#undef PRIiFAST16
+#define PRIiFAST16 "lli"
+#undef PRIoFAST16
+#define PRIoFAST16 "llo"
+#undef PRIuFAST16
+#define PRIuFAST16 "llu"
+#undef PRIxFAST16
+#define PRIxFAST16 "llx"
+#undef PRIXFAST16
+#define PRIXFAST16 "llX"
+#undef PRIdFAST32
+#define PRIdFAST32 "lld"
+#undef PRIiFAST32
+#define PRIiFAST32 "lli"
+#undef PRIoFAST32
+#define PRIoFAST32 "llo"
+#undef PRIuFAST32
+#define PRIuFAST32 "llu"
+#undef PRIxFAST32
+#define PRIxFAST32 "llx"
+#undef PRIXFAST32
+#define PRIXFAST32 "llX"
+#undef PRIdFAST64
+#define PRIdFAST64 "lld"
+#undef PRIiFAST64
+#define PRIiFAST64 "lli"
+#undef PRIoFAST64
+#define PRIoFAST64 "llo"
+#undef PRIuFAST64
+#define PRIuFAST64 "llu"
+#undef PRIxFAST64
+#define PRIxFAST64 "llx"
+#undef PRIXFAST64
+#define PRIXFAST64 "llX"
+#undef PRIdMAX
+#define PRIdMAX "lld"
+#undef PRIiMAX
+#define PRIiMAX "lli"
+#undef PRIoMAX
+#define PRIoMAX "llo"
+#undef PRIuMAX
+#define PRIuMAX "llu"
+#undef PRIxMAX
+#define PRIxMAX "llx"
+#undef PRIXMAX
+#define PRIXMAX "llX"
+#undef PRIdPTR
+#define PRIdPTR "Id"
+#undef PRIiPTR
+#define PRIiPTR "Ii"
+#undef PRIoPTR
+#define PRIoPTR "Io"
+#undef PRIuPTR
+#define PRIuPTR "Iu"
+#undef PRIxPTR
+#define PRIxPTR "Ix"
+#undef PRIXPTR
+#define PRIXPTR "IX"
 
 #ifndef _ERRNO_T_DEFINED
 #define _ERRNO_T_DEFINED

@@ -16,3 +16,4 @@ mod programs;
 mod support;
 mod symbols;
 mod tdh;
+mod wide;

@@ -1,6 +1,7 @@
 /* Every row of formats.h with a wide and a narrow function, and the results of functions whose
  * buffer is too small. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,7 @@ static void check_small_buffers(void) {
     EXPECT(_snprintf(narrow, 4, "%d", 12345) == -1 && memcmp(narrow, "1234", 4) == 0);
     EXPECT(_scprintf("%I64d", 1LL << 40) == 13);
     EXPECT(snprintf(NULL, 0, "%S", L"äö") == 4);
+    EXPECT(snprintf(narrow, 8, "%" PRIx64, (uint64_t)1 << 20) == 6 && snprintf(NULL, 0, "%" PRIu64, ~(uint64_t)0) == 20);
 }
 
 static void check_strsafe(void) {
