@@ -112,6 +112,46 @@ static void check_files(const wchar_t *folder) {
     EXPECT(wcscmp(_wfullpath(path, L"/a/./b/../c//d", 512), L"/a/c/d") == 0 && !_wfullpath(path, L"/abc", 4));
 }
 
+#include <pshpack1.h>
+struct packed {
+    char kind;
+    ULONG length;
+};
+#include <poppack.h>
+
+static void check_win32(void) {
+    static const GUID id = {0xC0FFEE20, 0x1A2B, 0x3C4D, {1, 2, 3, 4, 5, 6, 7, 0xF8}};
+    WCHAR text[40];
+    char narrow[8];
+    GUID same;
+    EXPECT(sizeof(struct packed) == 5);
+    EXPECT(StringFromGUID2(&id, text, 40) == 39 && wcscmp(text, L"{C0FFEE20-1A2B-3C4D-0102-0304050607F8}") == 0);
+    EXPECT(StringFromGUID2(&id, text, 38) == 0);
+    EXPECT(CLSIDFromString(L"{c0ffee20-1A2B-3C4D-0102-0304050607F8}", &same) == S_OK && memcmp(&same, &id, sizeof id) == 0);
+    EXPECT(CLSIDFromString(L"{c0ffee20-1A2B-3C4D-0102-0304050607F8", &same) == CO_E_CLASSSTRING);
+    EXPECT(CLSIDFromString(L"c0ffee20", &same) == CO_E_CLASSSTRING);
+    EXPECT(WideCharToMultiByte(CP_UTF8, 0, L"ä€", -1, NULL, 0, NULL, NULL) == 6);
+    EXPECT(WideCharToMultiByte(CP_ACP, 0, L"ä€", -1, narrow, 8, NULL, NULL) == 6 && strcmp(narrow, "\xC3\xA4\xE2\x82\xAC") == 0);
+    EXPECT(WideCharToMultiByte(CP_UTF8, 0, L"ä€", -1, narrow, 5, NULL, NULL) == 0 && GetLastError() == ERROR_INSUFFICIENT_BUFFER);
+    EXPECT(MultiByteToWideChar(CP_UTF8, 0, "\xC3\xA4!", 2, text, 40) == 1 && text[0] == L'ä');
+    EXPECT(MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, "\xC3", 1, text, 40) == 0 && GetLastError() == ERROR_NO_UNICODE_TRANSLATION);
+    EXPECT(MultiByteToWideChar(CP_UTF8, 0, NULL, -1, text, 40) == 0 && GetLastError() == ERROR_INVALID_PARAMETER);
+    FILETIME time = {0xD53E8000, 0x019DB1DE}, back, now;
+    SYSTEMTIME parts;
+    EXPECT(FileTimeToSystemTime(&time, &parts) && parts.wYear == 1970 && parts.wMonth == 1 && parts.wDay == 1 && parts.wDayOfWeek == 4);
+    parts = (SYSTEMTIME){2024, 2, 0, 29, 23, 59, 58, 123};
+    EXPECT(SystemTimeToFileTime(&parts, &back) && FileTimeToSystemTime(&back, &parts) && parts.wDay == 29 && parts.wMilliseconds == 123);
+    EXPECT(CompareFileTime(&time, &back) == -1 && CompareFileTime(&back, &back) == 0);
+    parts.wDay = 30;
+    EXPECT(!SystemTimeToFileTime(&parts, &back) && GetLastError() == ERROR_INVALID_PARAMETER);
+    time.dwHighDateTime = 0;
+    time.dwLowDateTime = 1;
+    EXPECT(FileTimeToSystemTime(&time, &parts) && parts.wYear == 1601 && parts.wDay == 1);
+    GetSystemTimeAsFileTime(&now);
+    GetSystemTime(&parts);
+    EXPECT(SystemTimeToFileTime(&parts, &back) && CompareFileTime(&now, &back) <= 1 && GetCurrentProcessId() > 0);
+}
+
 int _tmain(int count, TCHAR *arguments[]) {
     EXPECT(count == 2 && _tcslen(arguments[1]) > 0 && _tcsicmp(_T("A"), _T("a")) == 0);
     check_text();
@@ -119,6 +159,7 @@ int _tmain(int count, TCHAR *arguments[]) {
     check_numbers();
     check_conversions();
     check_files(arguments[1]);
+    check_win32();
     _tprintf(_T("rows: %d\n"), rows);
     return failures != 0;
 }
