@@ -299,4 +299,33 @@ inline int _snprintf_s(char (&to)[Size], size_t count, const char *format, Argum
 }
 #endif
 
+/* The words __in and __out, with which sources annotate parameters, are names in the headers of C++.
+ * So they come first: whichever of them a source includes later has no effect. */
+#if defined(__cplusplus) && defined(TRACEWEIR_SAL1)
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <iomanip>
+#include <iostream>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <queue>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+#endif
+
 #endif /* TRACEWEIR_WIDE_H */

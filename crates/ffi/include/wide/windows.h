@@ -4,7 +4,17 @@
 #ifndef TRACEWEIR_WIDE_WINDOWS_H
 #define TRACEWEIR_WIDE_WINDOWS_H
 
+#include <limits.h>
+
 #include "../windows.h"
+
+/* The limits of Windows' long, which are those of LONG and ULONG. */
+#undef LONG_MAX
+#undef LONG_MIN
+#undef ULONG_MAX
+#define LONG_MAX 2147483647
+#define LONG_MIN (-2147483647 - 1)
+#define ULONG_MAX 0xFFFFFFFFu
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 

@@ -1,4 +1,4 @@
-// C++ strings and streams over a wchar_t of 16 bits.
+// C++ strings and streams over a wchar_t of 16 bits. Compiled with TRACEWEIR_SAL1.
 #include <windows.h>
 
 #include <algorithm>
@@ -26,6 +26,12 @@ static int rows, failures;
             std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << "\n"; \
         }                                                                          \
     } while (0)
+
+// Old annotations, as in sources for Windows.
+static int sum(__in const int *numbers, __in_opt const int *other, __out_bcount(4) int *result) {
+    *result = *numbers + (other ? *other : 0);
+    return *result;
+}
 
 // A constructor that runs before main uses the streams, too.
 static const std::wstring early = [] {
@@ -117,6 +123,8 @@ static void check_file_streams(const std::string &folder) {
 
 int wmain(int count, wchar_t *arguments[]) {
     EXPECT(count == 2);
+    int two = 2, result;
+    EXPECT(sum(&two, nullptr, &result) == 2);
     check_strings();
     check_string_streams();
     const std::wstring folder = arguments[1];

@@ -124,7 +124,7 @@ static void check_win32(void) {
     WCHAR text[40];
     char narrow[8];
     GUID same;
-    EXPECT(sizeof(struct packed) == 5);
+    EXPECT(sizeof(struct packed) == 5 && ULONG_MAX == (ULONG)-1 && LONG_MIN < 0);
     EXPECT(StringFromGUID2(&id, text, 40) == 39 && wcscmp(text, L"{C0FFEE20-1A2B-3C4D-0102-0304050607F8}") == 0);
     EXPECT(StringFromGUID2(&id, text, 38) == 0);
     EXPECT(CLSIDFromString(L"{c0ffee20-1A2B-3C4D-0102-0304050607F8}", &same) == S_OK && memcmp(&same, &id, sizeof id) == 0);
