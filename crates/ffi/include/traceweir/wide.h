@@ -233,6 +233,9 @@ errno_t _ui64tow_s(unsigned long long value, wchar_t *text, size_t size, int bas
 #define _atoi64 atoll
 #endif
 
+/* Formatted input. The size of its buffer follows each argument of %s, %c and %[. */
+int swscanf_s(const wchar_t *text, const wchar_t *format, ...);
+
 /* Streams and files. */
 int _putws(const wchar_t *text);
 FILE *_wfopen(const wchar_t *path, const wchar_t *mode);

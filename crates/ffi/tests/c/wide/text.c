@@ -84,6 +84,24 @@ static void check_numbers(void) {
     EXPECT(_itow_s(1234, text, 4, 10) == ERANGE && _itow_s(123, text, 4, 10) == 0 && wcscmp(text, L"123") == 0);
 }
 
+static void check_scanning(void) {
+    int a = 0, b = 0, n = 0;
+    unsigned short part = 0;
+    unsigned long long large = 0;
+    double real = 0;
+    wchar_t word[8];
+    char narrow[8];
+    EXPECT(swscanf(L" 12 -0x1f", L"%d %i%n", &a, &b, &n) == 2 && a == 12 && b == -31 && n == 9);
+    EXPECT(swscanf(L"{C0FFEE20-1A2B", L"{%8x-%4hx", (unsigned *)&a, &part) == 2 && (unsigned)a == 0xC0FFEE20 && part == 0x1A2B);
+    EXPECT(swscanf(L"18446744073709551615", L"%I64u", &large) == 1 && large == ~0ULL);
+    EXPECT(swscanf(L"größe ä 2.5", L"%s %hs %lf", word, narrow, &real) == 3 && wcscmp(word, L"größe") == 0 && strcmp(narrow, "\xC3\xA4") == 0 &&
+           real == 2.5);
+    EXPECT(swscanf(L"key=value", L"%[^=]=%*[v-z]%c", word, word + 4) == 2 && wcscmp(word, L"key") == 0 && word[4] == L'a');
+    EXPECT(swscanf_s(L"abc 7", L"%s %d", word, 8u, &a) == 2 && a == 7 && wcscmp(word, L"abc") == 0);
+    EXPECT(swscanf_s(L"abcdefgh", L"%s", word, 8u) == 0 && word[0] == 0);
+    EXPECT(swscanf(L"", L"%d", &a) == EOF && swscanf(L"x", L"%d", &a) == 0 && swscanf(L"5%6", L"%d%%%d", &a, &b) == 2 && b == 6);
+}
+
 static void check_conversions(void) {
     wchar_t wide[8];
     char narrow[16];
@@ -158,6 +176,7 @@ int _tmain(int count, TCHAR *arguments[]) {
     check_bounded();
     check_numbers();
     check_conversions();
+    check_scanning();
     check_files(arguments[1]);
     check_win32();
     _tprintf(_T("rows: %d\n"), rows);
