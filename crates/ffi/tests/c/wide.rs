@@ -87,9 +87,7 @@ fn strings_and_streams_of_cpp_work_on_16_bits() {
         if compiler != "g++" {
             continue;
         }
-        for options in
-            [["-O0", "-std=c++17"], ["-O2", "-std=c++17"], ["-O0", "-std=c++20"], ["-O2", "-std=c++20"]]
-        {
+        for options in [["-O0", "-std=c++17"], ["-O2", "-std=c++17"], ["-O0", "-std=c++20"]] {
             let program =
                 build(&programs, compiler, "strings.cpp", &[&options[..], &["-DTRACEWEIR_SAL1"]].concat());
             let mut run = Command::new(&program)
