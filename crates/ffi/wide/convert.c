@@ -87,7 +87,8 @@ wchar_t *traceweir_wide_widen(const char *narrow) {
 }
 
 /* Converts up to a NUL into at most "room" units of the other width, and counts them. Without a
- * buffer it only counts. *rest becomes NULL at the NUL, or the first character that found no room. */
+ * buffer it only counts. *rest becomes NULL at the NUL, or the first character without
+ * room. */
 static size_t convert(struct text text, void *to, size_t room, const void **rest) {
     size_t at = 0, length = 0;
     *rest = NULL;

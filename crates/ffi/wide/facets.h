@@ -1,8 +1,8 @@
 // The facets of wide streams: what libstdc++'s streams ask a locale for.
 //
 // A locale has one facet for each kind, and those for wchar_t in libstdc++.so expect 32 bits. Other
-// code of the process may use them, so the locales stay as they are. Instead, the functions by which
-// the streams of this library fetch a facet return ours, whatever the locale is.
+// code of the process may use them, so the locales stay as they are. Instead, the functions by
+// which the streams of this library fetch a facet return ours, whatever the locale is.
 //
 // The namespace std of libstdc++ has the visibility "default", which would outweigh the compiler's
 // option -fvisibility=hidden; so its macro is replaced before the first header. The file that has

@@ -1,5 +1,5 @@
-// std::wcout and its siblings, and the facets of wide streams, for a wchar_t of 16 bits. Text leaves
-// and enters as UTF-8.
+// std::wcout and its siblings, and the facets of wide streams, for a wchar_t of 16 bits. Text
+// leaves and enters as UTF-8.
 #include "facets.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 /* Windows' C library where it differs from Linux's, for programs that are compiled with
- * -fshort-wchar and linked with libtraceweir-wide. The compiler includes this file before all others
- * (pkg-config --cflags traceweir-wide, weir cc --wide), so sources stay as they are:
+ * -fshort-wchar and linked with libtraceweir-wide. The compiler includes this file before all
+ * others (pkg-config --cflags traceweir-wide, weir cc --wide), so sources stay as they are:
  *
  *   - Wide functions of wchar.h take a wchar_t of 16 bits. This needs no declaration here: the
  *     linker finds them in the library.
@@ -302,8 +302,8 @@ inline int _snprintf_s(char (&to)[Size], size_t count, const char *format, Argum
 }
 #endif
 
-/* The words __in and __out, with which sources annotate parameters, are names in the headers of C++.
- * So they come first: whichever of them a source includes later has no effect. */
+/* The words __in and __out, with which sources annotate parameters, are names in the headers of
+ * C++. So they come first: whichever of them a source includes later has no effect. */
 #if defined(__cplusplus) && defined(TRACEWEIR_SAL1)
 #include <algorithm>
 #include <array>

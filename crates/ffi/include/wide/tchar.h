@@ -1,5 +1,5 @@
-/* tchar.h: names that stand for wide or narrow functions, as _UNICODE selects. For programs that link
- * libtraceweir-wide and are compiled with -fshort-wchar (docs/porting.md).
+/* tchar.h: names that stand for wide or narrow functions, as _UNICODE selects. For programs that
+ * link libtraceweir-wide and are compiled with -fshort-wchar (docs/porting.md).
  */
 #ifndef TRACEWEIR_TCHAR_H
 #define TRACEWEIR_TCHAR_H
