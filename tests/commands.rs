@@ -1,5 +1,6 @@
 //! Tests of the commands that read or write files, one behaviour per test.
 
+mod cc;
 mod error;
 mod filters;
 mod help;

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the library for C and C++: headers, libtraceweir.so, libtraceweir.a and traceweir.pc.
+# Installs the library for C and C++: headers, libtraceweir.so, libtraceweir.a and traceweir.pc. Also
+# compiles and installs libtraceweir-wide.a and traceweir-wide.pc, if the compiler can (CC, CXX).
 #
 #   crates/ffi/install.sh [--prefix /usr/local] [--libdir PREFIX/lib] [--built target/c] [--destdir ""]
 #
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
         --libdir) libdir=$2 ;;
         --built) built=$2 ;;
         --destdir) destdir=$2 ;;
-        *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     shift 2
 done
@@ -36,8 +37,17 @@ install -m 755 "$built/libtraceweir_c.so" "$destdir$libdir/libtraceweir.so.$vers
 ln -sf "libtraceweir.so.$version" "$destdir$libdir/libtraceweir.so.0"
 ln -sf libtraceweir.so.0 "$destdir$libdir/libtraceweir.so"
 install -m 644 "$built/libtraceweir_c.a" "$destdir$libdir/libtraceweir.a"
-(cd "$here/include" && find . -name '*.h') | while read -r header; do
+(cd "$here/include" && find . -type f) | while read -r header; do
     install -D -m 644 "$here/include/$header" "$destdir$prefix/include/traceweir/$header"
 done
-sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
-    "$here/traceweir.pc.in" > "$destdir$libdir/pkgconfig/traceweir.pc"
+describe() {
+    sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
+        "$here/$1.pc.in" > "$destdir$libdir/pkgconfig/$1.pc"
+}
+describe traceweir
+if "$here/wide/build.sh" "$built"; then
+    install -m 644 "$built/libtraceweir-wide.a" "$destdir$libdir/libtraceweir-wide.a"
+    describe traceweir-wide
+else
+    echo "libtraceweir-wide is not installed: it could not be compiled" >&2
+fi

@@ -3,6 +3,7 @@
 mod access;
 mod ask;
 mod autologger;
+mod cc;
 mod daemon_choice;
 mod doctor;
 mod error;
@@ -28,6 +29,7 @@ pub(crate) use ask::AskArgs;
 pub(crate) use autologger::{
     AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger,
 };
+pub(crate) use cc::CcArgs;
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
@@ -164,6 +166,8 @@ pub(crate) enum Command {
     Relog(Box<RelogArgs>),
     /// Compile an instrumentation manifest to a C header, a Rust module and its binary form
     Mc(McArgs),
+    /// Run a C or C++ compiler for sources that were written for Windows
+    Cc(CcArgs),
     /// Explain status codes and suggest what to do about them
     Error(ErrorArgs),
     /// Check what this machine allows, and print how to allow the rest

@@ -4,6 +4,7 @@
 mod access;
 mod ask;
 mod autologger;
+mod cc;
 mod check;
 mod command_result;
 mod control;
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),
         Command::Mc(options) => mc::run(&options),
+        Command::Cc(options) => cc::run(&options),
         Command::Error(options) => error::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Shims(options) => shims::run(&options),

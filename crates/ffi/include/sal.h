@@ -1,7 +1,7 @@
 /* Annotations for the analyzers of Windows, all empty here.
  *
- * The old annotations (__in, __out ...) are for C only: the standard library of C++ has parameters
- * of these names.
+ * __in and __out are for C, and for C++ where TRACEWEIR_SAL1 is defined: the standard library of C++
+ * has parameters of these names, so a source must include its headers before windows.h then.
  */
 #ifndef TRACEWEIR_SAL_H
 #define TRACEWEIR_SAL_H
@@ -210,7 +210,10 @@
 #define __analysis_assume(condition) ((void)0)
 #endif
 
-#ifndef __cplusplus
+#if !defined(__cplusplus) || defined(TRACEWEIR_SAL1)
+#define __in
+#define __out
+#endif
 #define __bcount(n)
 #define __bcount_opt(n)
 #define __checkReturn
@@ -237,7 +240,6 @@
 #define __field_ecount(n)
 #define __field_ecount_part(n, used)
 #define __format_string
-#define __in
 #define __in_bcount(n)
 #define __in_bcount_opt(n)
 #define __in_ecount(n)
@@ -262,7 +264,6 @@
 #define __inout_z_opt
 #define __nullnullterminated
 #define __nullterminated
-#define __out
 #define __out_bcount(n)
 #define __out_bcount_full(n)
 #define __out_bcount_full_opt(n)
@@ -280,6 +281,5 @@
 #define __out_opt
 #define __out_range(low, high)
 #define __typefix(type)
-#endif
 
 #endif /* TRACEWEIR_SAL_H */

@@ -226,16 +226,19 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
 
 /// Returns the folders that are searched for the library: the folder of this program, as in a
 /// build, the library folders beside it, as in an installation, and the system's library folders.
-fn library_folders() -> Vec<PathBuf> {
-    let program = std::env::current_exe().ok();
-    let program_folder = program.as_deref().and_then(Path::parent);
-    let near_program = program_folder
+pub(super) fn library_folders() -> Vec<PathBuf> {
+    let near_program = program_folder()
         .into_iter()
         .flat_map(|folder| ["", "../lib", "../lib64"].map(|path| folder.join(path)));
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let system =
         ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from);
     near_program.chain(system).collect()
+}
+
+/// Returns the folder of this program.
+pub(super) fn program_folder() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.parent()?.to_owned())
 }
 
 #[cfg(test)]

@@ -17,3 +17,4 @@ mod programs;
 mod support;
 mod symbols;
 mod tdh;
+mod wide;

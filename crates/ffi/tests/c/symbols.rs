@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use crate::support::library::{declared_functions, exported_functions};
-use crate::support::{ProgramFolder, STRICT_FLAGS, crate_path, expect_success, has_program};
+use crate::support::{
+    ProgramFolder, STRICT_FLAGS, crate_path, expect_success, has_program, wide_library_folder,
+};
 
 #[test]
 fn library_exports_exactly_the_declared_functions() {
@@ -26,29 +28,34 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
     let test_program = std::env::current_exe().unwrap();
+    let _ = wide_library_folder();
     let mut install = Command::new(crate_path("install.sh"));
     expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(test_program.parent().unwrap()));
     assert!(library.is_symlink() && prefix.join("lib/libtraceweir.a").is_file());
-    let description = std::fs::read_to_string(prefix.join("lib/pkgconfig/traceweir.pc")).unwrap();
-    assert!(!description.contains('@'), "{description}");
+    assert!(prefix.join("lib/libtraceweir-wide.a").is_file());
+    for name in ["traceweir", "traceweir-wide"] {
+        let description =
+            std::fs::read_to_string(prefix.join("lib/pkgconfig").join(name).with_extension("pc")).unwrap();
+        assert!(!description.contains('@'), "{description}");
+    }
     if !has_program("pkg-config") {
         return;
     }
-    let query_pkg_config = |option: &str| {
+    let query_pkg_config = |package: &str, option: &str| {
         let mut command = Command::new("pkg-config");
         let answer = expect_success(
-            command.args([option, "traceweir"]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
+            command.args([option, package]).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")),
         );
         answer.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(query_pkg_config("--modversion"), [env!("CARGO_PKG_VERSION")]);
+    assert_eq!(query_pkg_config("traceweir", "--modversion"), [env!("CARGO_PKG_VERSION")]);
     let program = folder.path().join("quiet");
     let mut compile = Command::new("gcc");
     compile
         .args(STRICT_FLAGS)
-        .args(query_pkg_config("--cflags"))
+        .args(query_pkg_config("traceweir", "--cflags"))
         .arg(crate_path("tests/c/status_while_unrecorded.c"))
-        .args(query_pkg_config("--libs"))
+        .args(query_pkg_config("traceweir", "--libs"))
         .arg("-o")
         .arg(&program);
     expect_success(&mut compile);
@@ -56,4 +63,15 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     expect_success(
         run.env("LD_LIBRARY_PATH", prefix.join("lib")).env("TRACEWEIR_RUNTIME_DIR", folder.path()),
     );
+    let wide_program = folder.path().join("formats");
+    let mut compile = Command::new("gcc");
+    compile
+        .args(query_pkg_config("traceweir-wide", "--cflags"))
+        .arg(crate_path("tests/c/wide/formats.c"))
+        .args(query_pkg_config("traceweir-wide", "--libs"))
+        .arg("-o")
+        .arg(&wide_program);
+    expect_success(&mut compile);
+    let mut run = Command::new(&wide_program);
+    expect_success(run.args(["Größe", "😀"]).env("LD_LIBRARY_PATH", prefix.join("lib")));
 }

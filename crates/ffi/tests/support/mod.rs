@@ -175,6 +175,16 @@ fn library_folder() -> PathBuf {
     test_program.parent().expect("the test program is in no folder").to_owned()
 }
 
+/// Returns the folder of `libtraceweir-wide.a`, which is compiled where it is out of date.
+pub(crate) fn wide_library_folder() -> &'static Path {
+    static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        expect_success(Command::new(crate_path("wide/build.sh")).arg(&folder));
+        folder
+    })
+}
+
 /// Runs a command that must succeed.
 #[track_caller]
 pub(crate) fn expect_success(command: &mut Command) -> String {

@@ -1,0 +1,229 @@
+//! `weir cc`: runs a C or C++ compiler with the options that sources for Windows need.
+//!
+//! ```text
+//!   weir cc --wide gcc -c app.c         gcc OPTIONS -c app.c
+//!   weir cc --wide gcc app.o -o app     gcc OPTIONS app.o -o app LIBRARIES
+//!   weir cc --32-bit-long gcc -c app.c  gcc -E app.c ─▶ rewrite `long` ─▶ gcc -c app.i
+//! ```
+//!
+//! Invocations without an input, such as `--version`, pass unchanged.
+
+mod arguments;
+mod rewrite;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::cli::CcArgs;
+use crate::exit::CommandOutcome;
+use arguments::{Argument, Invocation, Language, Stage};
+
+/// Options for sources that are compiled with a `wchar_t` of 16 bits; `traceweir-wide.pc.in` has
+/// the same. The compiler must not apply what it knows of the C library's `printf` to Windows'
+/// formats.
+const WIDE_OPTIONS: [&str; 12] = [
+    "-fshort-wchar",
+    "-include",
+    "traceweir/wide.h",
+    "-Wno-format",
+    "-fno-builtin-printf",
+    "-fno-builtin-fprintf",
+    "-fno-builtin-sprintf",
+    "-fno-builtin-snprintf",
+    "-fno-builtin-vprintf",
+    "-fno-builtin-vfprintf",
+    "-fno-builtin-vsprintf",
+    "-fno-builtin-vsnprintf",
+];
+
+/// What `<limits.h>` and `<stdint.h>` say where `long` has 32 bits.
+const LONG_OPTIONS: [&str; 6] = [
+    "-U__LONG_MAX__",
+    "-D__LONG_MAX__=2147483647",
+    "-U__SIZEOF_LONG__",
+    "-D__SIZEOF_LONG__=4",
+    "-include",
+    "traceweir/long32.h",
+];
+
+pub(super) fn run(options: &CcArgs) -> Result<CommandOutcome> {
+    let (compiler, arguments) = options.command.split_first().context("no compiler is given")?;
+    let invocation = Invocation::parse(arguments);
+    if !invocation.has_inputs() {
+        return run_compiler(Command::new(compiler).args(arguments));
+    }
+    let wrapper = Wrapper { options, compiler };
+    if options.is_long_32_bit && invocation.stage != Stage::Preprocess {
+        wrapper.compile_rewritten(&invocation)
+    } else {
+        let mut command = Command::new(compiler);
+        command.args(wrapper.compile_options()?).args(arguments);
+        wrapper.add_libraries(&invocation, &mut command)?;
+        run_compiler(&mut command)
+    }
+}
+
+struct Wrapper<'a> {
+    options: &'a CcArgs,
+    compiler: &'a OsStr,
+}
+
+impl Wrapper<'_> {
+    /// Returns the options for compiling. The headers count as system headers where `long` is
+    /// rewritten, because theirs stays.
+    fn compile_options(&self) -> Result<Vec<OsString>> {
+        let headers = self.find_headers()?;
+        let kind = if self.options.is_long_32_bit { "-isystem" } else { "-I" };
+        let mut options: Vec<OsString> = Vec::new();
+        if self.options.wide {
+            options.extend(WIDE_OPTIONS.map(OsString::from));
+            options.extend([kind.into(), headers.join("wide").into()]);
+        }
+        options.extend([kind.into(), headers.clone().into()]);
+        options.extend([kind.into(), headers.join("case").into()]);
+        Ok(options)
+    }
+
+    /// Adds the libraries behind all inputs, if the compiler is to link.
+    fn add_libraries(&self, invocation: &Invocation, command: &mut Command) -> Result<()> {
+        if invocation.stage != Stage::Link {
+            return Ok(());
+        }
+        let folder = self.find_libraries()?;
+        command.arg("-L").arg(folder);
+        if self.options.wide {
+            command.arg("-ltraceweir-wide");
+        }
+        command.arg("-ltraceweir");
+        Ok(())
+    }
+
+    /// Preprocesses each source, rewrites `long`, and compiles the result.
+    fn compile_rewritten(&self, invocation: &Invocation) -> Result<CommandOutcome> {
+        let options = self.compile_options()?;
+        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let mut command = Command::new(self.compiler);
+        // An option that concerns only the preprocessor has had its effect.
+        let mut remaining = options.iter();
+        while let Some(option) = remaining.next() {
+            if option == "-include" {
+                remaining.next();
+            } else {
+                command.arg(option);
+            }
+        }
+        for (number, argument) in invocation.arguments.iter().enumerate() {
+            match argument {
+                Argument::Source { path, language, is_explicit } => {
+                    let text = match self.preprocess(invocation, path, *language, &options)? {
+                        Ok(text) => text,
+                        Err(status) => return Ok(outcome_of(status)),
+                    };
+                    // The compiler derives names of outputs from this name.
+                    let stem = Path::new(path).file_stem().unwrap_or(OsStr::new("source"));
+                    let subfolder = folder.path().join(number.to_string());
+                    let file = subfolder.join(stem).with_extension(language.preprocessed_extension());
+                    std::fs::create_dir(&subfolder)
+                        .and_then(|()| std::fs::write(&file, rewrite::shorten_long(&text)))
+                        .with_context(|| format!("cannot write {}", file.display()))?;
+                    let next = if *is_explicit { language.name() } else { "none" };
+                    command.arg("-x").arg(language.preprocessed_name()).arg(file).args(["-x", next]);
+                }
+                Argument::Preprocessor(_) | Argument::Dependency(_) => {}
+                Argument::Other(words) => _ = command.args(words),
+                Argument::Output(path) => _ = command.arg("-o").arg(path),
+                Argument::Input(path) => _ = command.arg(path),
+            }
+        }
+        self.add_libraries(invocation, &mut command)?;
+        run_compiler(&mut command)
+    }
+
+    /// Runs the preprocessor, which also writes the dependency file. Returns its output, or its
+    /// exit status if it failed.
+    fn preprocess(
+        &self,
+        invocation: &Invocation,
+        source: &OsStr,
+        language: Language,
+        options: &[OsString],
+    ) -> Result<std::result::Result<Vec<u8>, ExitStatus>> {
+        let mut command = Command::new(self.compiler);
+        command.arg("-E").args(options);
+        if language == Language::C {
+            command.args(LONG_OPTIONS);
+        }
+        for argument in &invocation.arguments {
+            match argument {
+                Argument::Preprocessor(words) | Argument::Dependency(words) => _ = command.args(words),
+                Argument::Other(words) if !invocation.is_stage_or_linker_option(words) => {
+                    command.args(words);
+                }
+                _ => {}
+            }
+        }
+        command.args(invocation.dependency_options(source));
+        command.arg("-x").arg(language.name()).arg(source);
+        let output = command
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {}", self.compiler.display()))?;
+        Ok(if output.status.success() { Ok(output.stdout) } else { Err(output.status) })
+    }
+
+    fn find_headers(&self) -> Result<PathBuf> {
+        let is_ours = |folder: &PathBuf| folder.join("evntprov.h").is_file();
+        if let Some(folder) = &self.options.include {
+            return is_ours(folder)
+                .then(|| folder.clone())
+                .with_context(|| format!("{} does not contain evntprov.h", folder.display()));
+        }
+        // An installation, a build, and the system.
+        let near_program = super::shims::program_folder().into_iter().flat_map(|folder| {
+            ["../include/traceweir", "../../crates/ffi/include"].map(|path| folder.join(path))
+        });
+        near_program
+            .chain(["/usr/local/include/traceweir", "/usr/include/traceweir"].map(PathBuf::from))
+            .find(is_ours)
+            .context(
+                "the headers are neither beside weir nor in the system's folders; name their folder with --include, or install \
+                 them (crates/ffi/install.sh)",
+            )
+    }
+
+    fn find_libraries(&self) -> Result<PathBuf> {
+        let file = if self.options.wide { "libtraceweir-wide.a" } else { "libtraceweir.so" };
+        let folders = match &self.options.lib {
+            Some(folder) => vec![folder.clone()],
+            None => super::shims::library_folders(),
+        };
+        folders.into_iter().find(|folder| folder.join(file).exists()).with_context(|| match &self.options.lib {
+            Some(folder) => format!("{} does not contain {file}", folder.display()),
+            None => format!(
+                "{file} is neither beside weir nor in the system's library folders; name its folder with --lib, or install it \
+                 (crates/ffi/install.sh)"
+            ),
+        })
+    }
+}
+
+fn run_compiler(command: &mut Command) -> Result<CommandOutcome> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {}", Path::new(command.get_program()).display()))?;
+    Ok(outcome_of(status))
+}
+
+/// Returns the compiler's exit status, as a shell reports it.
+fn outcome_of(status: ExitStatus) -> CommandOutcome {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    match code.and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => CommandOutcome::Fine,
+        Some(code) => CommandOutcome::Status(code),
+        None => CommandOutcome::Status(1),
+    }
+}

@@ -1,0 +1,2 @@
+/* poppack.h: ends what pshpack1.h and its siblings began. */
+#pragma pack(pop)
