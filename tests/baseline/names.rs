@@ -48,6 +48,8 @@ const RENAMED: &[(&str, &str, &str)] = &[
     (RUNTIME, "GarbageCollection/GCSuspendEEEnd", "GC/SuspendEEStop"),
     (RUNTIME, "GarbageCollection/GCTerminateConcurrentThread", "GC/TerminateConcurrentThread"),
     (RUNTIME, "GC/Mark", "GC/MarkWithType"),
+    (RUNTIME, "GC/GCFitBucketInfo", "GC/FitBucketInfo"),
+    (RUNTIME, "GC/GCLOHCompact", "GC/LOHCompact"),
     (RUNTIME, "CLRLoader/AppDomainLoad", "Loader/AppDomainLoad"),
     (RUNTIME, "CLRLoader/AppDomainUnload", "Loader/AppDomainUnload"),
     (RUNTIME, "CLRLoader/AssemblyLoad", "Loader/AssemblyLoad"),
@@ -66,14 +68,8 @@ const RENAMED: &[(&str, &str, &str)] = &[
     (RUNDOWN, "CLRMethodRundown/DCEndComplete", "Method/DCStopComplete"),
     (RUNDOWN, "CLRMethodRundown/DCEndInit", "Method/DCStopInit"),
     (RUNDOWN, "CLRRuntimeInformationRundown/Start", "Runtime/Start"),
+    (RUNDOWN, "GC/GCSettingsRundown", "GC/SettingsRundown"),
     (RUNDOWN, "TieredCompilation/SettingsDCStart", "TieredCompilationRundown/SettingsDCStart"),
-];
-
-/// Events that no available schema names: provider, id, name in TraceEvent.
-const UNNAMED: &[(&str, u64, &str)] = &[
-    (RUNTIME, 208, "GC/LOHCompact"),
-    (RUNTIME, 209, "GC/FitBucketInfo"),
-    (RUNDOWN, 10, "GC/SettingsRundown"),
 ];
 
 pub(super) const KERNEL: &str = "Windows Kernel";
@@ -81,10 +77,8 @@ pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
 /// Returns the name of an event in TraceEvent, including the provider.
-pub(super) fn trace_event_name(provider: &str, event: Option<&str>, id: u64) -> String {
-    let theirs = match event {
-        Some(event) => RENAMED.iter().find(|r| r.0 == provider && r.1 == event).map_or(event, |r| r.2),
-        None => UNNAMED.iter().find(|u| u.0 == provider && u.1 == id).map_or("(no name)", |u| u.2),
-    };
+pub(super) fn trace_event_name(provider: &str, event: Option<&str>) -> String {
+    let event = event.unwrap_or("(no name)");
+    let theirs = RENAMED.iter().find(|r| r.0 == provider && r.1 == event).map_or(event, |r| r.2);
     if theirs.starts_with("MSNT_SystemTrace/") { theirs.to_owned() } else { format!("{provider}/{theirs}") }
 }

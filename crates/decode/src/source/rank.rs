@@ -10,6 +10,8 @@ pub(super) enum SourceRank {
     /// A program that the trace names.
     Tracked,
     External(Precedence),
+    /// A built-in schema, which is used only if no other source describes the event.
+    WellKnown,
 }
 
 /// The precedence of manifests from outside the trace, best first.
