@@ -6,7 +6,8 @@
 //!                                └──time, CPU, length──▶ event ══ EVENT lines, with fields
 //! ```
 //!
-//! The process and thread of each line, and the name of the process, must match too.
+//! No manifest is given: the .NET events decode with the schemas in the trace or with the built-in
+//! ones. The process and thread of each line, and the name of the process, must match too.
 //!
 //! TraceEvent has faults of its own, so a difference is not always a fault of ours. Events that it
 //! renames are in [`names`]. Fields that it renames or computes are in [`fields`]: each value is
@@ -213,9 +214,9 @@ fn find_event<'t>(
 
 /// Loads a sample with its text. Returns `None` where the samples are absent.
 fn load_pair(pair: &SamplePair) -> Option<(Baseline, DecodedTrace)> {
-    let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
+    let (trace, text) = (sample(pair.trace)?, sample(pair.text)?);
     let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text cannot be read"));
-    let trace = DecodedTrace::read(&trace, &schemas, &baseline.events);
+    let trace = DecodedTrace::read(&trace, &baseline.events);
     Some((baseline, trace))
 }
 

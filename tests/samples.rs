@@ -9,6 +9,8 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
+use traceweir_decode::schema::{FieldKind, Schema};
+use traceweir_decode::source::{WellKnownProvider, read_manifest};
 use traceweir_format::etl::Trace;
 use traceweir_format::header::Family;
 
@@ -38,7 +40,6 @@ struct SampleFacts {
 
 const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 const PRIVATE_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimePrivate";
-const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
 const AMSI_TRACE: SampleFacts = SampleFacts {
     file: "AMSITrace.etl",
@@ -128,7 +129,7 @@ const GC_EVENTS: SampleFacts = SampleFacts {
     events_lost: 0,
     session: "PerfViewSession",
     headers: [2, 0, 0, 0, 0, 69, 0],
-    undecoded: &[(RUNTIME_PROVIDER, 208, 0), (RUNTIME_PROVIDER, 209, 0)],
+    undecoded: &[],
     extra_bytes: &[(RUNTIME_PROVIDER, 4, 2), (RUNTIME_PROVIDER, 10, 4), (RUNTIME_PROVIDER, 205, 4)],
 };
 
@@ -143,7 +144,7 @@ const GC_RUNDOWN: SampleFacts = SampleFacts {
     events_lost: 0,
     session: "PerfViewSessionRundown",
     headers: [2, 0, 0, 0, 0, 110, 0],
-    undecoded: &[(RUNDOWN_PROVIDER, 10, 0)],
+    undecoded: &[],
     extra_bytes: &[],
 };
 
@@ -195,6 +196,50 @@ fn gc_events_are_read_completely() {
 #[test]
 fn gc_rundown_events_are_read_completely() {
     check_sample(&GC_RUNDOWN);
+}
+
+#[test]
+fn net_events_decode_completely_without_a_manifest() {
+    for facts in [GC_EVENTS, GC_RUNDOWN] {
+        let Some(path) = sample(facts.file) else { return };
+        let facts = SampleFacts { undecoded: &[], extra_bytes: &[], ..facts };
+        let run = weir(["dump".as_ref(), "--format".as_ref(), "jsonl".as_ref(), path.as_os_str()]).expect(0);
+        assert!(run.stderr.is_empty(), "{}", run.stderr);
+        check_events(&facts, &run.text());
+    }
+}
+
+#[test]
+fn built_in_schemas_match_the_compiled_manifest_of_net() {
+    let Some(path) = sample("clretwrc.dll") else { return };
+    let compiled = read_manifest(&std::fs::read(path).expect("the sample cannot be read"))
+        .expect("the compiled manifest cannot be read");
+    let (mut compared, mut differing) = (0, Vec::new());
+    for provider in &compiled {
+        let Some(built_in) = WellKnownProvider::find(&provider.id) else { continue };
+        let built_in = built_in.parse().expect("the built-in schemas cannot be parsed");
+        for event in &provider.events {
+            let d = &event.descriptor;
+            let ours =
+                built_in.events.iter().find(|e| e.descriptor.id == d.id && e.descriptor.version == d.version);
+            let ours = ours.unwrap_or_else(|| panic!("no event {} version {}", d.id, d.version));
+            // Newer runtimes corrected levels and the spelling of names.
+            assert_eq!((ours.descriptor.task, ours.descriptor.opcode), (d.task, d.opcode), "event {}", d.id);
+            let describe = |schema: &Schema| -> Vec<_> {
+                let kind = |kind: &FieldKind| match kind {
+                    FieldKind::Value { input, .. } => Some(*input),
+                    FieldKind::Struct { .. } => None,
+                };
+                schema.fields().iter().map(|f| (f.name.clone(), kind(&f.kind), f.count, f.length)).collect()
+            };
+            if describe(&ours.schema) != describe(&event.schema) {
+                differing.push((provider.name.clone(), d.id, d.version));
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 300, "{compared} events");
+    assert_eq!(differing, [], "events with other fields");
 }
 
 #[test]
@@ -472,14 +517,14 @@ fn one_stream_for_all_cpus_prints_cpu_0() {
 }
 
 #[test]
-fn events_without_a_manifest_keep_their_bytes() {
+fn events_of_a_well_known_provider_need_no_manifest() {
     let Some(path) = sample(DOTNET_X64.file) else { return };
     let private = "763fd754-7086-4dfe-95eb-c01a46faf4ca";
     let args = ["dump", "--format", "jsonl", "--provider", private].map(std::ffi::OsStr::new);
     let events = weir(args.into_iter().chain([path.as_os_str()])).expect(0).json();
     assert_eq!(events.len(), 1627);
     for event in events {
-        assert!(event["undecoded"].is_string() && event["raw"].is_string(), "{event}");
+        assert!(event["undecoded"].is_null() && event["provider"] == PRIVATE_PROVIDER, "{event}");
     }
 }
 

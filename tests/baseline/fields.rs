@@ -78,8 +78,8 @@ const FIELDS: &[(&str, &str, Origin)] = &[
     // .NET: computed.
     ("*", "ModuleILFileName", Computed(file_name_of_module)),
     ("*/GC/FinalizeObject", "TypeName", Computed(type_name)),
-    ("*/GC/HeapStats", "TotalHeapSize", Computed(|o, _| number_value(sum_of_generations(o, "GenerationSize", 0)))),
-    ("*/GC/HeapStats", "TotalPromoted", Computed(|o, _| number_value(sum_of_generations(o, "TotalPromotedSize", 8)))),
+    ("*/GC/HeapStats", "TotalHeapSize", Computed(|o, _| number_value(sum_of_generations(o, "GenerationSize")))),
+    ("*/GC/HeapStats", "TotalPromoted", Computed(|o, _| number_value(sum_of_generations(o, "TotalPromotedSize")))),
     ("*/GC/HeapStats", "Depth", Computed(promoted_generation)),
     // .NET: not in this version of the event.
     ("*/GC/HeapStats", "GenerationSize4", Absent),
@@ -191,11 +191,6 @@ fn flag_names(bits: i128, names: &[(i128, &str)]) -> Value {
     if text.is_empty() { "None".into() } else { text.into() }
 }
 
-/// Reads a little-endian number of `size` bytes at an offset.
-pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
-    bytes[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | i128::from(*byte))
-}
-
 /// Returns the bias of the time zone, the first member of TIME_ZONE_INFORMATION, which TraceEvent
 /// prints as the offset.
 fn utc_offset(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
@@ -287,12 +282,11 @@ fn type_name(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
     trace.types.get(&(pid, ours.number("TypeID"))).map_or("", |name| name).into()
 }
 
-/// Sums a field over the four generations of the schema, and over a fifth generation that newer
-/// versions of the event have in the undecoded bytes, at `offset`.
-fn sum_of_generations(ours: &DecodedEvent, field: &str, offset: usize) -> i128 {
-    let four: i128 = (0..4).map(|generation| ours.number(&format!("{field}{generation}"))).sum();
-    let undecoded = ours.undecoded_bytes();
-    if undecoded.is_empty() { four } else { four + little_endian(&undecoded, offset, 8) }
+/// Sums four generations, and a fifth that newer versions have.
+fn sum_of_generations(ours: &DecodedEvent, field: &str) -> i128 {
+    let generations = (0..5).map(|generation| format!("{field}{generation}"));
+    let is_present = |name: &String| DecodedEvent::field(&ours.numbers, name).is_some();
+    generations.filter(is_present).map(|name| ours.number(&name)).sum()
 }
 
 /// Returns the oldest generation with promoted objects, or 0.

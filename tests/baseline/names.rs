@@ -48,6 +48,8 @@ const RENAMED: &[(&str, &str, &str)] = &[
     (RUNTIME, "GarbageCollection/GCSuspendEEEnd", "GC/SuspendEEStop"),
     (RUNTIME, "GarbageCollection/GCTerminateConcurrentThread", "GC/TerminateConcurrentThread"),
     (RUNTIME, "GC/Mark", "GC/MarkWithType"),
+    (RUNTIME, "GC/GCFitBucketInfo", "GC/FitBucketInfo"),
+    (RUNTIME, "GC/GCLOHCompact", "GC/LOHCompact"),
     (RUNTIME, "CLRLoader/AppDomainLoad", "Loader/AppDomainLoad"),
     (RUNTIME, "CLRLoader/AppDomainUnload", "Loader/AppDomainUnload"),
     (RUNTIME, "CLRLoader/AssemblyLoad", "Loader/AssemblyLoad"),
@@ -66,14 +68,8 @@ const RENAMED: &[(&str, &str, &str)] = &[
     (RUNDOWN, "CLRMethodRundown/DCEndComplete", "Method/DCStopComplete"),
     (RUNDOWN, "CLRMethodRundown/DCEndInit", "Method/DCStopInit"),
     (RUNDOWN, "CLRRuntimeInformationRundown/Start", "Runtime/Start"),
+    (RUNDOWN, "GC/GCSettingsRundown", "GC/SettingsRundown"),
     (RUNDOWN, "TieredCompilation/SettingsDCStart", "TieredCompilationRundown/SettingsDCStart"),
-];
-
-/// Events that no available schema names: provider, id, name in TraceEvent.
-const UNNAMED: &[(&str, u64, &str)] = &[
-    (RUNTIME, 208, "GC/LOHCompact"),
-    (RUNTIME, 209, "GC/FitBucketInfo"),
-    (RUNDOWN, 10, "GC/SettingsRundown"),
 ];
 
 pub(super) const KERNEL: &str = "Windows Kernel";
@@ -81,16 +77,9 @@ pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
 /// Returns the name of an event in TraceEvent, including the provider.
-pub(super) fn trace_event_name(provider: &str, event: Option<&str>, id: u64) -> String {
-    let theirs = match event {
-        Some(event) => {
-            let row = RENAMED.iter().find(|row| row.0 == provider && row.1 == event);
-            row.map_or(event, |(_, _, renamed)| renamed)
-        }
-        None => {
-            let row = UNNAMED.iter().find(|row| row.0 == provider && row.1 == id);
-            row.map_or("(no name)", |(_, _, name)| name)
-        }
-    };
+pub(super) fn trace_event_name(provider: &str, event: Option<&str>) -> String {
+    let event = event.unwrap_or("(no name)");
+    let row = RENAMED.iter().find(|row| row.0 == provider && row.1 == event);
+    let theirs = row.map_or(event, |(_, _, renamed)| renamed);
     if theirs.starts_with("MSNT_SystemTrace/") { theirs.to_owned() } else { format!("{provider}/{theirs}") }
 }

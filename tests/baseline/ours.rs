@@ -85,13 +85,13 @@ pub(super) struct DecodedTrace {
 
 impl DecodedTrace {
     /// Reads a trace and keeps the events at the times of EVENT lines.
-    pub(super) fn read(path: &Path, schemas: &Path, lines: &[EventLine]) -> Self {
+    pub(super) fn read(path: &Path, lines: &[EventLine]) -> Self {
         let mut times: Vec<f64> = lines.iter().map(|line| line.ms).collect();
         times.sort_by(f64::total_cmp);
         let mut trace = Self { start_ticks: start_ticks(path), ..Self::default() };
-        for_each_line(path, schemas, false, |index, line| trace.add_event(index, line, &times));
+        for_each_line(path, false, |index, line| trace.add_event(index, line, &times));
         let mut next = 0;
-        for_each_line(path, schemas, true, |index, line| {
+        for_each_line(path, true, |index, line| {
             if let Some(ours) = trace.candidates.get_mut(next).filter(|event| event.index == index) {
                 ours.numbers = parse_line(line)["fields"].take();
                 next += 1;
@@ -105,11 +105,7 @@ impl DecodedTrace {
         let event = parse_line(line);
         self.events = index + 1;
         self.record_facts(&event);
-        let name = trace_event_name(
-            event["provider"].as_str().unwrap_or_default(),
-            event["event"].as_str(),
-            event["id"].as_u64().expect("the event has no id"),
-        );
+        let name = trace_event_name(event["provider"].as_str().unwrap_or_default(), event["event"].as_str());
         if let Some(reason) = hidden_reason(&event) {
             *self.hidden.entry(reason).or_default() += 1;
             return;
@@ -190,9 +186,9 @@ fn parse_line(line: &str) -> Value {
 }
 
 /// Calls `each` with the index and the text of every line that `weir dump` prints.
-fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
-    let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
-    command.arg(schemas).arg(path).args(is_numeric.then_some("--numeric"));
+fn for_each_line(path: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
+    let mut command = weir_command(["dump", "--format", "jsonl"]);
+    command.arg(path).args(is_numeric.then_some("--numeric"));
     let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("cannot run weir");
     let stdout: ChildStdout = weir.stdout.take().expect("standard output is not a pipe");
     for (index, line) in BufReader::new(stdout).lines().enumerate() {

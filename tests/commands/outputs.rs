@@ -1,5 +1,6 @@
 //! Tests of standard output, standard error and output files.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
@@ -147,6 +148,13 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
         ] {
             assert!(messages.contains(&reason), "{format}: no {reason} in {messages:?}");
         }
+        let provider_lines: Vec<_> = messages.iter().filter(|line| line.starts_with("no ")).collect();
+        assert!(provider_lines.iter().any(|line| line.starts_with("no schema of provider ")
+            && line.ends_with("--manifest FILE, its manifest or the program that contains it")));
+        assert!(provider_lines.iter().any(|line| line.starts_with("no formats of WPP messages {")
+            && line.ends_with(" (1 message): --tmf FILE or --pdb FILE")));
+        let unique: BTreeSet<_> = provider_lines.iter().collect();
+        assert_eq!(unique.len(), provider_lines.len(), "{format}: a provider comes twice: {messages:?}");
     }
     let run = weir(["dump", arg(&fixture_path("undecodable")), "--event", "Long"]).expect(0);
     assert!(

@@ -14,6 +14,7 @@ mod grep;
 mod images;
 mod input;
 mod live;
+mod missing;
 mod output;
 #[cfg(test)]
 #[path = "../../../tests/support/pdb.rs"]

@@ -11,6 +11,7 @@ use crate::event::{DescribedEvent, ReadFlow};
 use crate::export::{self, EventSink};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
+use crate::missing::MissingSchemas;
 use crate::text::format_number;
 
 /// Writes the events that pass the filters.
@@ -73,6 +74,7 @@ struct DecodeCounts {
     /// Written events that could not be decoded.
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
+    missing: MissingSchemas,
     /// Events without a schema that the filters rejected.
     without_schema: u64,
 }
@@ -83,6 +85,7 @@ impl DecodeCounts {
         if let Some(reason) = event.schema_match.as_ref().err().or(misfit) {
             self.undecoded += 1;
             *self.reasons.entry(describe_reason(reason)).or_default() += 1;
+            self.missing.add(event, reason);
         }
     }
 
@@ -108,6 +111,7 @@ impl DecodeCounts {
         for (reason, count) in &self.reasons {
             eprintln!("  {:>10}  {reason}", format_number(*count));
         }
+        self.missing.report();
     }
 }
 

@@ -34,6 +34,14 @@ pub enum Error {
         /// Describes the mistake.
         reason: &'static str,
     },
+    /// A line of a file with short schemas that cannot be understood.
+    #[error("short schema, line {line}: {reason}")]
+    ShortSchema {
+        /// 1-based line number; 0 means the complete file.
+        line: u64,
+        /// Describes the mistake.
+        reason: String,
+    },
     /// A schema that contradicts itself or exceeds a bound.
     #[error("schema is not usable: {0}")]
     Schema(&'static str),
@@ -47,7 +55,9 @@ impl Error {
             Self::Format(e) => e.status(),
             Self::Xml { .. } => Status::ERROR_XML_PARSE_ERROR,
             Self::NoMetadata(_) => Status::ERROR_RESOURCE_NOT_FOUND,
-            Self::Binary(_) | Self::Tmf { .. } | Self::Schema(_) => Status::ERROR_INVALID_PARAMETER,
+            Self::Binary(_) | Self::Tmf { .. } | Self::ShortSchema { .. } | Self::Schema(_) => {
+                Status::ERROR_INVALID_PARAMETER
+            }
         }
     }
 }

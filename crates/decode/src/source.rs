@@ -5,6 +5,7 @@
 //!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are added
 //!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that a merge embedded
 //!                                       ▸ program that the trace names ▸ manifests from the user
+//!                                       ▸ built-in schema of a well-known provider
 //!   SYSTEM · COMPACT · PERFINFO ──────▶ kernel tables by (class, type, version)
 //!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that a merge embedded
 //!   MESSAGE (guid, number) ───────────▶ wpp
@@ -33,6 +34,7 @@ mod rank;
 mod self_described;
 pub mod tracelogging;
 mod tracked;
+mod well_known;
 pub mod wevt;
 pub mod wpp;
 
@@ -62,6 +64,8 @@ use rank::{SchemaCandidate, SourceRank, choose_schema};
 use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
 use tracked::TrackedFiles;
+use well_known::WellKnownSchemas;
+pub use well_known::{WELL_KNOWN, WellKnownProvider};
 
 /// The most fields in the manifests and embedded schemas of a trace, and the most results of
 /// lookups by one kind of key that a decoder keeps.
@@ -130,6 +134,7 @@ pub struct Decoder {
     in_trace: TraceSchemas,
     tracked: TrackedFiles,
     builtin: builtin::BuiltinSchemas,
+    well_known: WellKnownSchemas,
     derived_bytes: usize,
 }
 
@@ -179,10 +184,12 @@ impl Decoder {
         Ok(added)
     }
 
-    /// Returns the name of a provider, if a schema seen so far gives one.
+    /// Returns the name of a provider, if a schema seen so far gives one or the provider is well
+    /// known.
     #[must_use]
     pub fn provider_name(&self, provider: &Guid) -> Option<&str> {
-        self.names.get(provider).map(|n| &**n)
+        let name = self.names.get(provider).map(|n| &**n);
+        name.or_else(|| WellKnownProvider::find(provider).map(|provider| provider.name))
     }
 
     /// Stores a schema from a file or a trace and returns its index. Fails if the derived values of
@@ -351,6 +358,11 @@ impl Decoder {
         }
         if event.is_string() {
             return located(SchemaSlot::StringOnly);
+        }
+        if let Some(id) = self.find_well_known(event.provider, d) {
+            // Later events of this kind take the short path, until another schema is added.
+            self.resolved.insert((event.provider, d.id, d.version), Some(id));
+            return located(SchemaSlot::Stored(id));
         }
         Err(Undecoded::NoSchema)
     }

@@ -58,7 +58,8 @@ pub(crate) fn lock_library() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks about an event: first the schemas of the process, then those of the event's trace.
+/// Asks about an event: first the schemas of the process, then those of the event's trace, then the
+/// built-in ones.
 #[inline]
 fn ask_about_event<T>(
     event: &LookupEvent<'_>,
@@ -68,15 +69,18 @@ fn ask_about_event<T>(
     or_ask_trace(answer, question)
 }
 
-/// Returns the answer or, if the process has no schema, the answer of the event's trace.
+/// Returns the answer or, if the process has no schema, the answer of the event's trace or of the
+/// built-in schemas.
 #[inline]
-fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
-    match answer {
-        // The refusal of a trace replaces this one: it can report a payload that does not match its
-        // schema.
-        Err(refusal) if refusal.is_missing_schema() => consumer::ask_traces(question).unwrap_or(Err(refusal)),
-        answer => answer,
+fn or_ask_trace<T>(answer: Answer<T>, mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
+    let is_missing = |answer: &Answer<T>| answer.as_ref().is_err_and(Refusal::is_missing_schema);
+    if !is_missing(&answer) {
+        return answer;
     }
+    // The refusal of a trace replaces this one: it can report a payload that does not match its
+    // schema.
+    let answer = consumer::ask_traces(&mut question).unwrap_or(answer);
+    if is_missing(&answer) { question(lock_library().well_known()) } else { answer }
 }
 
 /// The most characters in the name of a property or map.

@@ -10,6 +10,10 @@ pub(crate) mod manifest {
         let reason = "this program is built without the feature `xml`".to_owned();
         Err(Error::Xml { offset: 0, reason })
     }
+
+    pub(crate) fn parse_short(_text: &str, _provider: traceweir_format::Guid) -> Result<ProviderSchemas> {
+        parse(&[]).map(|_| ProviderSchemas::default())
+    }
 }
 
 #[cfg(not(feature = "binaries"))]

@@ -51,6 +51,7 @@ mod raw;
 mod reader;
 mod resolve;
 mod rules;
+mod short;
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -60,6 +61,7 @@ pub use self::definitions::{
     EventDefinition, ManifestMistake, MapDefinition, NameDefinition, ProviderDefinition, read_definitions,
 };
 use self::encoding::{Document, as_offset};
+pub(crate) use self::short::parse_short;
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
 

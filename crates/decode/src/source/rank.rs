@@ -11,6 +11,8 @@ pub(super) enum SourceRank {
     Tracked,
     /// A manifest from outside the trace.
     External(Precedence),
+    /// A built-in schema, which is used only if no other source describes the event.
+    WellKnown,
 }
 
 /// The precedence of manifests from outside the trace, best first.

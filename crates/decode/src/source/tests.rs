@@ -4,6 +4,7 @@ mod embedded;
 mod kernel;
 mod manifests;
 mod self_described;
+mod well_known;
 
 use traceweir_format::header::classic::{ClassicHeader, Instance};
 use traceweir_format::header::event::EventHeader;

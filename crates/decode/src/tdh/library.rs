@@ -4,6 +4,7 @@
 //!   TdhLoadManifest ──────────┐
 //!   installed folders ────────┼──▶ Decoder: TraceLogging metadata first, then these in this order
 //!   TdhLoadManifestFromBinary ┘
+//!   built-in schemas ─────────────▶ a second Decoder, for events that nothing else describes
 //! ```
 //!
 //! Installed manifests are read at the first query about providers, or about an event that does not
@@ -24,9 +25,11 @@ use super::lists::{self, EventFieldType, has_id};
 use super::property::PropertyStep;
 use super::query::{QueryDecoder, check_answer_size, encode_map_by_name};
 use super::{Answer, Refusal};
+use crate::error::Undecoded;
 use crate::plain;
 use crate::source::{
-    EventSchema, LookupEvent, LookupKind, Precedence, ProviderSchemas, binary, manifest, read_manifest,
+    EventSchema, LookupEvent, LookupKind, Precedence, ProviderSchemas, WELL_KNOWN, WellKnownProvider, binary,
+    manifest, read_manifest,
 };
 
 /// The default folders of installed manifests.
@@ -82,14 +85,31 @@ impl ManifestOrigin {
 }
 
 /// The schemas of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Library {
     query_decoder: QueryDecoder,
+    /// The decoder with the built-in schemas of well-known providers.
+    well_known: QueryDecoder,
+    /// The well-known providers that queries have asked for.
+    well_known_schemas: Vec<ProviderSchemas>,
     loaded: Vec<(ManifestOrigin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
     has_read_installed: bool,
     /// The folders of installed manifests, if not the default ones.
     folders: Option<Vec<PathBuf>>,
+}
+
+impl Default for Library {
+    fn default() -> Self {
+        Self {
+            query_decoder: QueryDecoder::without_well_known(),
+            well_known: QueryDecoder::default(),
+            well_known_schemas: Vec::new(),
+            loaded: Vec::new(),
+            has_read_installed: false,
+            folders: None,
+        }
+    }
 }
 
 impl Library {
@@ -165,7 +185,7 @@ impl Library {
     }
 
     fn rebuild_decoder(&mut self) {
-        self.query_decoder = QueryDecoder::default();
+        self.query_decoder = QueryDecoder::without_well_known();
         for (origin, providers) in &self.loaded {
             // Adding cannot fail: the decoder has accepted these manifests together with others.
             let _ = self.query_decoder.decoder.add_providers(providers.clone(), origin.precedence());
@@ -194,6 +214,31 @@ impl Library {
         self.loaded.iter().flat_map(|(_, providers)| providers)
     }
 
+    /// Returns the descriptions of a provider: loaded and installed ones, or else the built-in one.
+    fn describe_provider(&mut self, provider: Guid) -> impl Iterator<Item = &ProviderSchemas> {
+        let is_loaded = self.providers().any(|described| described.id == provider);
+        if !is_loaded && !self.well_known_schemas.iter().any(|described| described.id == provider) {
+            let built_in = WellKnownProvider::find(&provider).and_then(|provider| provider.parse().ok());
+            self.well_known_schemas.extend(built_in);
+        }
+        let built_in = if is_loaded { &[] } else { self.well_known_schemas.as_slice() };
+        self.loaded.iter().flat_map(|(_, providers)| providers).chain(built_in).filter(has_id(provider))
+    }
+
+    /// Returns the decoder with the built-in schemas, for events that neither the manifests of the
+    /// process nor the trace describe.
+    pub const fn well_known(&mut self) -> &mut QueryDecoder {
+        &mut self.well_known
+    }
+
+    /// Like [`Library::decoder_for`], or the decoder with the built-in schemas if nothing else describes
+    /// the event.
+    fn decoder_or_well_known(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
+        let found = self.decoder_for(event).decoder.find_event(event);
+        let is_missing = matches!(found, Err(Undecoded::NoSchema));
+        if is_missing { &mut self.well_known } else { &mut self.query_decoder }
+    }
+
     /// Returns the decoder for an event; reads the installed manifests first unless the event
     /// describes itself.
     pub fn decoder_for(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
@@ -205,7 +250,7 @@ impl Library {
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        self.decoder_for(event).event_info(event, pointer_size)
+        self.decoder_or_well_known(event).event_info(event, pointer_size)
     }
 
     /// Returns the bytes of a property.
@@ -215,7 +260,7 @@ impl Library {
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        self.decoder_for(event).property(event, pointer_size, path)
+        self.decoder_or_well_known(event).property(event, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or else of any event of
@@ -238,24 +283,26 @@ impl Library {
     /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or only of those whose DECODING_SOURCE
     /// is `source`.
     pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
-        lists::encode_providers(self.providers(), source)
+        let well_known = WELL_KNOWN.iter().map(|provider| (provider.id, provider.name));
+        let loaded = self.providers().map(|p| (p.id, p.name.as_deref().unwrap_or_default()));
+        lists::encode_providers(loaded.chain(well_known), source)
     }
 
     /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind (the number of an
     /// EVENT_FIELD_TYPE), or those of `value`, which for keywords is a mask.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
         let kind = EventFieldType::from_code(kind).ok_or(Refusal::NoSuchKind)?;
-        lists::encode_fields(self.providers().filter(has_id(provider)), kind, value)
+        lists::encode_fields(self.describe_provider(provider), kind, value)
     }
 
     /// Returns the PROVIDER_EVENT_INFO of a provider.
     pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
-        lists::encode_events(self.providers().filter(has_id(provider)))
+        lists::encode_events(self.describe_provider(provider))
     }
 
     /// Returns a PROVIDER_FILTER_INFO for each filter that a provider accepts.
     pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
-        lists::encode_filters(self.providers().filter(has_id(provider)))
+        lists::encode_filters(self.describe_provider(provider))
     }
 
     /// Returns the TRACE_EVENT_INFO and the descriptor of an event in a manifest.
@@ -271,9 +318,9 @@ impl Library {
     }
 
     fn find_manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
-        let is_described = self.providers().any(|described| described.id == provider);
-        let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
-        let mut has_events = false;
+        let (mut is_described, mut has_events) = (false, false);
+        let mut events =
+            self.describe_provider(provider).inspect(|_| is_described = true).flat_map(|p| &p.events);
         let event = events.find(|event| {
             has_events = true;
             (event.descriptor.id, event.descriptor.version) == (descriptor.id, descriptor.version)

@@ -69,7 +69,7 @@ const DECODING_SOURCE_COUNT: u32 = 4;
 /// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or only of those whose DECODING_SOURCE is
 /// `source`.
 pub(super) fn encode_providers<'s>(
-    providers: impl Iterator<Item = &'s ProviderSchemas>,
+    providers: impl Iterator<Item = (Guid, &'s str)>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
     if source.is_some_and(|source| source >= DECODING_SOURCE_COUNT) {
@@ -80,10 +80,8 @@ pub(super) fn encode_providers<'s>(
     if is_selected(DECODING_SOURCE_WBEM) {
         entries.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (DECODING_SOURCE_WBEM, KERNEL_PROVIDER_NAME));
     }
-    for provider in providers.filter(|_| is_selected(DECODING_SOURCE_XML_FILE)) {
-        entries
-            .entry(provider.id.to_bytes())
-            .or_insert((DECODING_SOURCE_XML_FILE, provider.name.as_deref().unwrap_or_default()));
+    for (id, name) in providers.filter(|_| is_selected(DECODING_SOURCE_XML_FILE)) {
+        entries.entry(id.to_bytes()).or_insert((DECODING_SOURCE_XML_FILE, name));
     }
     // A header of 8 bytes, and entries of 24 bytes.
     let mut texts = TextTable::new(entries.len().saturating_mul(24).saturating_add(8));

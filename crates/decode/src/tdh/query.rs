@@ -32,6 +32,12 @@ pub struct QueryDecoder {
 }
 
 impl QueryDecoder {
+    /// Creates a decoder without the built-in schemas of well-known providers.
+    #[must_use]
+    pub fn without_well_known() -> Self {
+        Self { decoder: Decoder::without_well_known(), ..Self::default() }
+    }
+
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         let matched = find_published(&mut self.decoder, event)?;

@@ -39,7 +39,7 @@ impl TraceSchemas {
     /// Starts without schemas. The file is not searched if its descriptor cannot be duplicated.
     pub(super) fn new(trace: &Trace) -> Arc<Self> {
         let file = trace.file().and_then(|file| file.try_clone().ok());
-        Arc::new(Self(Mutex::new(LearnedSchemas { queries: QueryDecoder::default(), file })))
+        Arc::new(Self(Mutex::new(LearnedSchemas { queries: QueryDecoder::without_well_known(), file })))
     }
 
     /// Learns from an event before it is delivered to the program.

@@ -248,6 +248,14 @@ fn every_call_of_the_table_returns_its_status() {
 }
 
 #[test]
+fn well_known_events_have_names_without_a_manifest() {
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_well_known.c"), &[], Link::Shared);
+    let output = expect_success(Command::new(&program).env("TRACEWEIR_MANIFESTS", "/nowhere"));
+    assert!(output.contains("rows: "), "{output}");
+}
+
+#[test]
 fn pipe_is_refused_as_a_file_of_message_formats_without_blocking() {
     let programs = ProgramFolder::new();
     let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Shared);
