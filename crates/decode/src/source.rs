@@ -359,9 +359,9 @@ impl Decoder {
         if event.is_string() {
             return located(SchemaSlot::StringOnly);
         }
-        if let Some(id) = self.find_well_known(event.provider, d) {
+        if let Some(id) = self.find_well_known(event.provider, descriptor) {
             // Later events of this kind take the short path, until another schema is added.
-            self.resolved.insert((event.provider, d.id, d.version), Some(id));
+            self.resolved.insert((event.provider, descriptor.id, descriptor.version), Some(id));
             return located(SchemaSlot::Stored(id));
         }
         Err(Undecoded::NoSchema)

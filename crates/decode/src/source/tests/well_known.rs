@@ -14,7 +14,7 @@ fn runtime_event(id: u16, version: u8) -> Vec<u8> {
 }
 
 fn runtime_manifest(events: &[(u16, u8, &str)]) -> String {
-    manifest_xml(events).replace(&PROVIDER.to_string(), &RUNTIME.to_string())
+    build_manifest_xml(events).replace(&PROVIDER.to_string(), &RUNTIME.to_string())
 }
 
 #[test]
