@@ -24,6 +24,7 @@
 //! | `rights` | the users for which files are opened; which daemons are trusted |
 //! | `private` | sessions in this process |
 //! | `traits` | traits that are set after the registration |
+//! | `catch_up` | waiting until the messages that daemons have sent are handled |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
 //! | `eventfds` | the descriptors of that thread |
@@ -45,6 +46,7 @@
 //!    numbers, and the library checks each before it uses or closes it (`control/repair`).
 
 mod callbacks;
+mod catch_up;
 mod control;
 mod eventfds;
 mod link;
@@ -69,6 +71,7 @@ use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
 use crate::registration::{DecodeGuidWords, EnableCallback, Handle, NewRegistration};
 use callbacks::{CallbackThread, CurrentCallback};
+pub(crate) use catch_up::catch_up_with_daemons;
 use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};

@@ -96,15 +96,22 @@ impl CurrentCallback {
         callback();
     }
 
+    /// Returns for how long the callback has run; zero if none runs.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.elapsed_since(self.began_ms_plus_one.load(Ordering::Acquire))
+    }
+
+    fn elapsed_since(&self, began_ms_plus_one: u64) -> Duration {
+        let began_at = began_ms_plus_one.checked_sub(1).map(Duration::from_millis);
+        began_at.map_or(Duration::ZERO, |began_at| self.created.elapsed().saturating_sub(began_at))
+    }
+
     /// Returns whether the control thread has waited for a callback for so long that other threads
     /// should stop waiting: the callback may wait for a lock that one of them holds.
     pub(super) fn is_stuck(&self) -> bool {
         let began_ms_plus_one = self.began_ms_plus_one.load(Ordering::Acquire);
-        let Some(began_at) = began_ms_plus_one.checked_sub(1).map(Duration::from_millis) else {
-            return false;
-        };
         let thread = self.thread.load(Ordering::Relaxed);
-        let elapsed = self.created.elapsed().saturating_sub(began_at);
+        let elapsed = self.elapsed_since(began_ms_plus_one);
         // Another callback may have begun since then.
         is_too_long(elapsed, || is_runnable(thread))
             && self.began_ms_plus_one.load(Ordering::Acquire) == began_ms_plus_one

@@ -36,6 +36,7 @@ use super::link::{ConnectionKind, DaemonFolder, DaemonPeer, PendingRequest};
 use super::shared::{AwaitedAnswer, ControlCommand};
 use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_registrations};
+use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
 use crate::registration::{Handle, ProviderTraits};
 use private::PrivateMember;
@@ -71,6 +72,8 @@ pub(super) struct ControlThread {
     wakers: &'static Wakers,
     /// When to retry folders that could not be opened because no descriptor was free.
     folder_retry_at: Option<Instant>,
+    /// Threads that wait until the messages that daemons have sent are handled.
+    catching_up: Vec<Promise<()>>,
     /// Sessions that missed events of this process. When such a session enables a registration of the
     /// process again, it counts the process among those that lost an unknown number of events.
     missed: MissedSessions,
@@ -95,6 +98,7 @@ pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io
         callbacks,
         wakers,
         folder_retry_at: None,
+        catching_up: Vec::new(),
         missed: MissedSessions::default(),
     };
     control.open_folders();
@@ -105,7 +109,9 @@ pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io
         control.replace_closed_descriptors();
         control.run_commands();
         control.accept_daemons();
-        control.receive_messages();
+        if control.receive_messages() {
+            control.catching_up.drain(..).for_each(|done| done.fulfil(()));
+        }
         control.reconnect_due_folders();
         if control.folder_retry_at.is_some_and(|at| at <= Instant::now()) {
             control.open_untried_folders();
@@ -294,6 +300,7 @@ impl ControlThread {
                         peer.queue(*message);
                     }
                 }
+                ControlCommand::CatchUp(done) => self.catching_up.push(done),
                 ControlCommand::RunCallbacks { changed, source, filter, done } => {
                     self.run_callbacks(changed, source, filter.as_ref());
                     done.fulfil(());
@@ -357,9 +364,17 @@ impl ControlThread {
         }
     }
 
-    fn receive_messages(&mut self) {
+    /// Handles the messages that daemons have sent; `false` if some are left for the next turn.
+    fn receive_messages(&mut self) -> bool {
+        let mut has_read_all = true;
         for index in (0..self.peers.len()).rev() {
-            for _ in 0..MAX_MESSAGES_PER_BATCH {
+            let mut left = MAX_MESSAGES_PER_BATCH;
+            loop {
+                if left == 0 {
+                    has_read_all = false;
+                    break;
+                }
+                left -= 1;
                 match self.peers[index].connection.receive(Duration::ZERO) {
                     Ok(Some(envelope)) => {
                         if self.handle_message(index, envelope).is_err() {
@@ -375,6 +390,7 @@ impl ControlThread {
                 }
             }
         }
+        has_read_all
     }
 
     /// Handles a message; an error ends the connection.

@@ -201,6 +201,8 @@ pub(super) enum ControlCommand {
         peer: u64,
         message: Box<Message>,
     },
+    /// Fulfil the promise once all messages that daemons had sent before are handled.
+    CatchUp(Promise<()>),
     /// Run the callbacks of changed registrations.
     RunCallbacks {
         changed: Vec<Handle>,
