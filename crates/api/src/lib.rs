@@ -65,6 +65,8 @@ pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
 #[doc(hidden)]
+pub mod load;
+#[doc(hidden)]
 pub mod manifest;
 pub mod output;
 #[doc(hidden)]

@@ -11,6 +11,7 @@
 //! restarted welcomes this process, and the connection to its predecessor ends by itself. So
 //! every connection is independent, and a session belongs to the connection over which it came.
 
+mod at_load;
 mod early;
 mod orders;
 mod private;
@@ -79,8 +80,21 @@ pub(super) struct ControlThread {
     missed: MissedSessions,
 }
 
+/// When the control thread was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    AtRegistration,
+    /// When the library was loaded: nothing is registered yet.
+    AtLoad,
+}
+
 /// Runs the control thread. Returns only if the waking thread cannot be started.
-pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io::Result<Infallible> {
+pub(super) fn run(
+    client: &'static Client,
+    callbacks: CallbackThread,
+    start: Start,
+) -> std::io::Result<Infallible> {
+    client.control_watch.watch_this_thread();
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
     let wakers = client.wakers.get_or_init(|| wakers);
@@ -101,6 +115,7 @@ pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io
         catching_up: Vec::new(),
         missed: MissedSessions::default(),
     };
+    control.wait_for_registration(start);
     control.open_folders();
     loop {
         control.drop_parent_sessions();
@@ -123,7 +138,10 @@ impl ControlThread {
     fn open_folders(&mut self) {
         self.folders = RuntimeDir::for_providers().into_iter().map(DaemonFolder::new).collect();
         self.open_untried_folders();
-        self.client.lock().is_starting = false;
+        let mut shared = self.client.lock();
+        shared.is_starting = false;
+        shared.registered_before_load.clear();
+        drop(shared);
         self.client.state_changed.notify_all();
     }
 
@@ -162,6 +180,7 @@ impl ControlThread {
         if self.reconnects.has_failed(folder) {
             self.mark_missed_registrations(index);
         }
+        self.mark_registrations_before_load(index);
         self.send_hello(index);
         // Queue the registrations right after Hello: the daemon reads them even if this process has
         // exited by then.
