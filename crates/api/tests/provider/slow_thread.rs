@@ -75,13 +75,15 @@ fn enable_with_timeout_0_waits_for_a_control_thread_that_does_not_run() {
 }
 
 fn enable_while_thread_is_stopped(folder: &Path) {
-    let provider = Provider::register(OTHER_PROVIDER, None).unwrap();
+    let provider = Provider::register(PROVIDER, None).unwrap();
     let mut controller = Controller::find_at(&folder.join("run")).unwrap().unwrap();
+    let params = EnableParams::default();
+    controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 60_000).unwrap();
+    assert!(!provider.enabled(INFORMATION, 0));
     set_mark(folder, "connected");
     wait_for_mark(folder, "stopped");
     set_mark(folder, "enabling");
-    let params = EnableParams::default();
-    controller.enable(&session(), OTHER_PROVIDER, EnableCode::Enable, &params, 0).unwrap();
+    controller.enable(&session(), PROVIDER, EnableCode::Enable, &params, 0).unwrap();
     assert!(provider.enabled(INFORMATION, 0), "the call returned before the provider was enabled");
     for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();

@@ -64,6 +64,22 @@ fn allocator_of_a_statically_linked_program_registers_below_its_lock() {
 }
 
 #[test]
+fn threads_start_at_load_only_if_malloc_is_replaced() {
+    let programs = ProgramFolder::new();
+    let allocator = build_allocator(&programs);
+    let (source, flags) = (source_path("count_threads.c"), ["-pthread", "-Wl,--no-as-needed"]);
+    let program = programs.build("gcc", &source, &flags, Link::Shared);
+    let runtime = tempfile::tempdir().unwrap();
+    let count_threads = |preloaded: Option<&Path>| {
+        let mut command = Command::new(&program);
+        command.env("TRACEWEIR_RUNTIME_DIR", runtime.path()).envs(preloaded.map(|path| ("LD_PRELOAD", path)));
+        expect_success(&mut command)
+    };
+    assert_eq!(count_threads(None), "1\n");
+    assert_eq!(count_threads(Some(&allocator)), "4\n");
+}
+
+#[test]
 fn shell_runs_and_forks_with_the_preloaded_allocator() {
     let programs = ProgramFolder::new();
     let (allocator, daemon) = (build_allocator(&programs), TestDaemon::new());
