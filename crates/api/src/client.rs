@@ -24,14 +24,18 @@
 //! | `rights` | the users for which files are opened; which daemons are trusted |
 //! | `private` | sessions in this process |
 //! | `traits` | traits that are set after the registration |
+//! | `catch_up` | waiting until the messages that daemons have sent are handled |
+//! | `load` | threads that start with the library, in a program that replaces `malloc` |
+//! | `foreign_lock` | detection of a control thread that waits for a lock of the program |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
 //! | `eventfds` | the descriptors of that thread |
 //!
 //! Invariants
 //!
-//! 1. Nothing starts before the first registration; a process without one pays nothing. The control
-//!    thread sleeps without a timeout unless an attempt or a check is due
+//! 1. Nothing starts before the first registration; a process without one pays nothing, except that
+//!    the C library starts its threads at once in a program that replaces `malloc` (`load`). The
+//!    control thread sleeps without a timeout unless an attempt or a check is due
 //!    (`ControlThread::wait_for_work`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
@@ -39,15 +43,21 @@
 //!    returns the reason. A registration fails only if, before it stops waiting, a daemon forbids
 //!    it and none accepts it, or if all slots are in use.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
-//! 5. No descriptor of the library is in the program's descriptor table: the program may close any
+//! 5. A thread that registers does not wait for a thread that may need a lock which it holds: the
+//!    threads of the C library never call a replaced `malloc` once they wait for registrations, and
+//!    a control thread that waits for any lock of the program is not waited for (`foreign_lock`).
+//! 6. No descriptor of the library is in the program's descriptor table: the program may close any
 //!    descriptor and reuse its number for its own files (`process`). If a sandbox refuses both
 //!    `close_range` and `unshare`, the library's descriptors are in the program's table, under high
 //!    numbers, and the library checks each before it uses or closes it (`control/repair`).
 
 mod callbacks;
+mod catch_up;
 mod control;
 mod eventfds;
+mod foreign_lock;
 mod link;
+mod load;
 pub(crate) mod private;
 mod rights;
 mod shared;
@@ -67,9 +77,13 @@ use crate::enable_notice::EnableCallback;
 use crate::error::{Error, Result};
 use crate::process::outlets::OpenSession;
 use crate::process::promise::Promise;
-use crate::process::{self, fork, outlets};
+use crate::process::{self, fork, load as loading, outlets};
 use crate::registration::{DecodeGuidWords, Handle, NewRegistration};
 use callbacks::{CallbackThread, CurrentCallback};
+pub(crate) use catch_up::catch_up_with_daemons;
+use control::Start;
+use foreign_lock::{ControlThreadWatch, LockChecks};
+pub(crate) use load::start_at_load;
 use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};
@@ -81,8 +95,6 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// reach no session. The control thread also waits for callbacks of the program, which may wait for
 /// the registering thread: see [`CurrentCallback::is_stuck`].
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a registration that is not sent yet checks whether a callback is the reason.
-const CALLBACK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
 /// The delay after which a child whose parent was not traced registers. Most children call `exec`
@@ -98,6 +110,7 @@ pub(crate) struct Client {
     state_changed: Condvar,
     /// The callback that the control thread waits for.
     callback: CurrentCallback,
+    control_watch: ControlThreadWatch,
     /// Distinguishes this process from another one with the same id.
     instance: u64,
     /// Whether this process is not a forked child of a process that used the library.
@@ -230,25 +243,24 @@ pub(crate) fn unregister(handle: Handle) -> bool {
 struct RequestDeadline {
     ends_at: Instant,
     is_sent: bool,
+    lock_checks: LockChecks,
 }
 
 impl RequestDeadline {
     fn new() -> Self {
-        Self { ends_at: Instant::now() + SEND_TIMEOUT, is_sent: false }
+        Self { ends_at: Instant::now() + SEND_TIMEOUT, is_sent: false, lock_checks: LockChecks::new() }
     }
 
     /// Returns how long to wait before the next call; `None` if the wait is over. The reply timeout
     /// starts when `is_sent` becomes true.
-    fn remaining_wait(&mut self, is_sent: bool, callback: &CurrentCallback) -> Option<Duration> {
+    fn remaining_wait(&mut self, is_sent: bool, client: &Client) -> Option<Duration> {
         if is_sent && !self.is_sent {
-            *self = Self { ends_at: Instant::now() + REPLY_TIMEOUT, is_sent };
+            (self.ends_at, self.is_sent) = (Instant::now() + REPLY_TIMEOUT, true);
         }
         let left = self.ends_at.checked_duration_since(Instant::now())?;
-        match is_sent {
-            true => Some(left),
-            false if callback.is_stuck() => None,
-            false => Some(left.min(CALLBACK_CHECK_INTERVAL)),
-        }
+        let is_pointless =
+            self.lock_checks.is_control_thread_blocked(client) || (!is_sent && client.callback.is_stuck());
+        (!is_pointless).then_some(left.min(foreign_lock::CHECK_INTERVAL))
     }
 }
 
@@ -263,8 +275,11 @@ impl Client {
     }
 
     fn new(is_original_process: bool) -> Self {
-        process::install_fork_and_exit_handlers(after_fork, at_exit);
-        process::keep_module_loaded();
+        // These may call `malloc`; while the library is loading, the load handler makes up for it.
+        if !loading::is_loading() {
+            process::install_fork_and_exit_handlers(after_fork, at_exit);
+            process::keep_module_loaded();
+        }
         if !is_original_process {
             process::close_inherited_sockets();
             Handle::iter_current().for_each(|handle| handle.slot().abandon_registering());
@@ -273,6 +288,7 @@ impl Client {
             shared: Mutex::default(),
             state_changed: Condvar::new(),
             callback: CurrentCallback::new(),
+            control_watch: ControlThreadWatch::default(),
             instance: random(),
             is_original_process,
             wakers: OnceLock::new(),
@@ -306,7 +322,10 @@ impl Client {
         self.send_module_to_private(handle);
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
-        if matches!(shared.control_thread, ControlThreadState::Running) {
+        if loading::is_before_loading() {
+            shared.registered_before_load.push(number);
+        }
+        if loading::is_loading() || matches!(shared.control_thread, ControlThreadState::Running) {
             shared.awaited_registrations.push(AwaitedAnswer::unsent(number));
             shared.commands.push(ControlCommand::Register(number));
             self.wake_control_thread();
@@ -326,7 +345,7 @@ impl Client {
         // without waiting for the daemon.
         let mut deadline = RequestDeadline::new();
         while shared.is_unsent(number) || (!shared.has_unresponsive_daemon && shared.is_unanswered(number)) {
-            match deadline.remaining_wait(!shared.is_unsent(number), &self.callback) {
+            match deadline.remaining_wait(!shared.is_unsent(number), self) {
                 Some(left) => shared = self.wait_for_change(shared, left),
                 None => {
                     // A daemon that got no request is not unresponsive.
@@ -373,31 +392,33 @@ impl Client {
     }
 
     fn start_thread(&'static self, shared: &mut SharedState, delay: Duration) {
-        if matches!(shared.control_thread, ControlThreadState::Running) {
+        if loading::is_loading() || matches!(shared.control_thread, ControlThreadState::Running) {
             return;
         }
-        let started = CallbackThread::start().and_then(|callbacks| {
-            process::spawn_without_signals("traceweir", move || {
-                callbacks::forbid_waiting_for_control();
-                std::thread::sleep(delay);
-                let Err(e) = control::run(self, callbacks);
-                let mut shared = self.lock();
-                shared.control_thread = ControlThreadState::Failed(e.to_string());
-                shared.is_starting = false;
-                shared.awaited_registrations.clear();
-                shared.drop_inherited_sessions();
-                drop(shared);
-                self.state_changed.notify_all();
-                self.start_jobs();
-            })
-        });
-        match started {
-            Ok(()) => (shared.control_thread, shared.is_starting) = (ControlThreadState::Running, true),
+        match self.spawn_threads(delay, Start::AtRegistration) {
+            Ok(()) => shared.expect_start(),
             Err(e) => {
                 shared.control_thread = ControlThreadState::Failed(e.to_string());
                 shared.drop_inherited_sessions();
             }
         }
+    }
+
+    fn spawn_threads(&'static self, delay: Duration, start: Start) -> std::io::Result<()> {
+        let callbacks = CallbackThread::start(&self.control_watch)?;
+        process::spawn_without_signals("traceweir", move || {
+            callbacks::forbid_waiting_for_control();
+            std::thread::sleep(delay);
+            let Err(e) = control::run(self, callbacks, start);
+            let mut shared = self.lock();
+            shared.control_thread = ControlThreadState::Failed(e.to_string());
+            shared.is_starting = false;
+            shared.awaited_registrations.clear();
+            shared.drop_inherited_sessions();
+            drop(shared);
+            self.state_changed.notify_all();
+            self.start_jobs();
+        })
     }
 
     fn wake_control_thread(&self) {

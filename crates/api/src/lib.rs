@@ -68,6 +68,8 @@ pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
 #[doc(hidden)]
+pub mod load;
+#[doc(hidden)]
 pub mod manifest;
 #[cfg(not(any(windows, traceweir_win32)))]
 pub mod output;

@@ -3,6 +3,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | `fork` | detection of forked children |
+//! | `load` | programs that replace `malloc`, and the stage of loading |
 //! | `thread` | id and activity of the calling thread |
 //! | `outlets` | the outlets of this process, and which session uses which |
 //! | `promise` | a value that another thread provides |
@@ -27,6 +28,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod fork;
+pub(crate) mod load;
 #[deny(unsafe_code)]
 pub(crate) mod outlets;
 #[deny(unsafe_code)]

@@ -12,7 +12,7 @@ use traceweir::{EventDescriptor, Guid, Status, WriteError};
 use traceweir_format::spec::event::EVENT_ACTIVITY_CTRL_SET_ID;
 
 use crate::types::FilterDescriptor;
-use crate::{boundary, ptr};
+use crate::{boundary, load, ptr};
 
 /// The most UTF-16 units that are counted: a string of this length is too long for any record.
 const MAX_STRING_UNITS: usize = 1 << 15;
@@ -79,6 +79,7 @@ pub unsafe extern "C" fn EventRegister(
         // Afterwards the memory belongs to the program.
         // SAFETY: the caller passes NULL or a writable `handle`.
         let store_handle = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
+        load::expect_handler();
         match Provider::register_with_handle(provider, callback, origin, store_handle) {
             Ok(registered) => {
                 let _kept_by_the_program = registered.into_handle();

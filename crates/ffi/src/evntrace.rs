@@ -28,7 +28,7 @@ use crate::types::{
     EventInstanceHeader, EventInstanceInfo, EventTraceHeader, MessageArgument, MofField,
     TraceGuidRegistration, WnodeHeader,
 };
-use crate::{boundary, last_error, ptr};
+use crate::{boundary, last_error, load, ptr};
 
 const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
 
@@ -145,6 +145,7 @@ unsafe fn register(
         unsafe { ptr::store(handle, registration.raw()) };
     };
     let callback = Box::new(move |notice: &Notice| control_callback.call(notice));
+    load::expect_handler();
     match classic::register_with_handles(control, &guids, callback, store_handles) {
         Ok((registration, status)) => {
             let _kept_by_the_program = registration.into_raw();

@@ -18,6 +18,8 @@
 //! | `format_message` | status codes as text: FormatMessage, LocalFree |
 //! | `types` | structures that only C programs use |
 //! | `held` | memory that programs must free |
+//! | `arena` | memory of this library in a program that replaces `malloc` |
+//! | `load` | what happens when the library is loaded |
 //! | `boundary` | results as status codes, panics contained |
 //! | `ptr` | checks of pointers |
 //! | `evntrace/{controller,enable}` | controllers: sessions and the providers they enable |
@@ -51,6 +53,7 @@
     clippy::arithmetic_side_effects
 )]
 
+mod arena;
 mod boundary;
 pub mod consumer;
 pub mod evntprov;
@@ -59,6 +62,7 @@ pub mod format_message;
 mod held;
 pub mod kernel_trace_control;
 pub mod last_error;
+mod load;
 mod ptr;
 pub mod tdh;
 mod text;

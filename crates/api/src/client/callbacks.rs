@@ -13,8 +13,9 @@ use std::{cell::Cell, fs, io};
 
 use traceweir_format::linux::stat_fields;
 
+use super::foreign_lock::ControlThreadWatch;
 use super::{REPLY_TIMEOUT, SEND_TIMEOUT};
-use crate::process;
+use crate::process::{self, load};
 
 type CallbackJob = Box<dyn FnOnce() + Send>;
 
@@ -23,9 +24,10 @@ thread_local! {
 }
 
 /// Returns whether this thread may wait for the control thread. The control thread itself may not,
-/// nor may the callback thread, which the control thread waits for.
+/// nor may the callback thread, which the control thread waits for, nor any thread before the
+/// control thread can run (`process::load`).
 pub(super) fn may_wait_for_control() -> bool {
-    MAY_WAIT.get()
+    MAY_WAIT.get() && !load::is_loading()
 }
 
 /// Marks the calling thread as one that must not wait for the control thread.
@@ -33,21 +35,35 @@ pub(super) fn forbid_waiting_for_control() {
     MAY_WAIT.set(false);
 }
 
+/// Lets the calling thread wait for channels without calling `malloc` from now on: the first wait of
+/// a thread registers a destructor with the C library, which allocates.
+pub(super) fn allocate_channel_state() {
+    let (sender, receiver) = sync_channel::<()>(0);
+    let _ = receiver.recv_timeout(Duration::from_millis(1));
+    drop(sender);
+}
+
 /// A sender of jobs to the thread that runs callbacks.
 #[derive(Clone, Debug)]
-pub(super) struct CallbackThread(Sender<CallbackJob>);
+pub(super) struct CallbackThread {
+    jobs: Sender<CallbackJob>,
+    watch: &'static ControlThreadWatch,
+}
 
 impl CallbackThread {
     /// Starts the thread. The caller shares the program's descriptors, and so will the thread.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(watch: &'static ControlThreadWatch) -> io::Result<Self> {
         let (jobs, inbox): (Sender<CallbackJob>, Receiver<CallbackJob>) = channel();
         process::spawn_without_signals("traceweir-call", move || {
             forbid_waiting_for_control();
+            if load::is_malloc_replaced() {
+                allocate_channel_state();
+            }
             while let Ok(job) = inbox.recv() {
                 job();
             }
         })?;
-        Ok(Self(jobs))
+        Ok(Self { jobs, watch })
     }
 
     /// Runs `work` on the thread and waits for it. `None` if it panicked.
@@ -58,8 +74,8 @@ impl CallbackThread {
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)).ok());
         };
         // The thread receives as long as this sender exists.
-        self.0.send(Box::new(job)).ok()?;
-        result.recv().ok().flatten()
+        self.jobs.send(Box::new(job)).ok()?;
+        self.watch.await_callback(|| result.recv().ok().flatten())
     }
 }
 
@@ -96,15 +112,22 @@ impl CurrentCallback {
         callback();
     }
 
+    /// Returns for how long the callback has run; zero if none runs.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.elapsed_since(self.began_ms_plus_one.load(Ordering::Acquire))
+    }
+
+    fn elapsed_since(&self, began_ms_plus_one: u64) -> Duration {
+        let began_at = began_ms_plus_one.checked_sub(1).map(Duration::from_millis);
+        began_at.map_or(Duration::ZERO, |began_at| self.created.elapsed().saturating_sub(began_at))
+    }
+
     /// Returns whether the control thread has waited for a callback for so long that other threads
     /// should stop waiting: the callback may wait for a lock that one of them holds.
     pub(super) fn is_stuck(&self) -> bool {
         let began_ms_plus_one = self.began_ms_plus_one.load(Ordering::Acquire);
-        let Some(began_at) = began_ms_plus_one.checked_sub(1).map(Duration::from_millis) else {
-            return false;
-        };
         let thread = self.thread.load(Ordering::Relaxed);
-        let elapsed = self.created.elapsed().saturating_sub(began_at);
+        let elapsed = self.elapsed_since(began_ms_plus_one);
         // Another callback may have begun since then.
         is_too_long(elapsed, || is_runnable(thread))
             && self.began_ms_plus_one.load(Ordering::Acquire) == began_ms_plus_one

@@ -11,6 +11,7 @@
 //! restarted welcomes this process, and the connection to its predecessor ends by itself. So
 //! every connection is independent, and a session belongs to the connection over which it came.
 
+mod at_load;
 mod early;
 mod orders;
 mod private;
@@ -36,6 +37,7 @@ use super::link::{ConnectionKind, DaemonFolder, DaemonPeer, PendingRequest};
 use super::shared::{AwaitedAnswer, ControlCommand};
 use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_registrations};
+use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
 use crate::registration::{Handle, ProviderTraits};
 use private::PrivateMember;
@@ -71,13 +73,28 @@ pub(super) struct ControlThread {
     wakers: &'static Wakers,
     /// When to retry folders that could not be opened because no descriptor was free.
     folder_retry_at: Option<Instant>,
+    /// Threads that wait until the messages that daemons have sent are handled.
+    catching_up: Vec<Promise<()>>,
     /// Sessions that missed events of this process. When such a session enables a registration of the
     /// process again, it counts the process among those that lost an unknown number of events.
     missed: MissedSessions,
 }
 
+/// When the control thread was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    AtRegistration,
+    /// When the library was loaded: nothing is registered yet.
+    AtLoad,
+}
+
 /// Runs the control thread. Returns only if the waking thread cannot be started.
-pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io::Result<Infallible> {
+pub(super) fn run(
+    client: &'static Client,
+    callbacks: CallbackThread,
+    start: Start,
+) -> std::io::Result<Infallible> {
+    client.control_watch.watch_this_thread();
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
     let wakers = client.wakers.get_or_init(|| wakers);
@@ -95,8 +112,10 @@ pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io
         callbacks,
         wakers,
         folder_retry_at: None,
+        catching_up: Vec::new(),
         missed: MissedSessions::default(),
     };
+    control.wait_for_registration(start);
     control.open_folders();
     loop {
         control.drop_parent_sessions();
@@ -105,7 +124,9 @@ pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io
         control.replace_closed_descriptors();
         control.run_commands();
         control.accept_daemons();
-        control.receive_messages();
+        if control.receive_messages() {
+            control.catching_up.drain(..).for_each(|done| done.fulfil(()));
+        }
         control.reconnect_due_folders();
         if control.folder_retry_at.is_some_and(|at| at <= Instant::now()) {
             control.open_untried_folders();
@@ -117,7 +138,10 @@ impl ControlThread {
     fn open_folders(&mut self) {
         self.folders = RuntimeDir::for_providers().into_iter().map(DaemonFolder::new).collect();
         self.open_untried_folders();
-        self.client.lock().is_starting = false;
+        let mut shared = self.client.lock();
+        shared.is_starting = false;
+        shared.registered_before_load.clear();
+        drop(shared);
         self.client.state_changed.notify_all();
     }
 
@@ -156,6 +180,7 @@ impl ControlThread {
         if self.reconnects.has_failed(folder) {
             self.mark_missed_registrations(index);
         }
+        self.mark_registrations_before_load(index);
         self.send_hello(index);
         // Queue the registrations right after Hello: the daemon reads them even if this process has
         // exited by then.
@@ -294,6 +319,7 @@ impl ControlThread {
                         peer.queue(*message);
                     }
                 }
+                ControlCommand::CatchUp(done) => self.catching_up.push(done),
                 ControlCommand::RunCallbacks { changed, source, filter, done } => {
                     self.run_callbacks(changed, source, filter.as_ref());
                     done.fulfil(());
@@ -357,9 +383,17 @@ impl ControlThread {
         }
     }
 
-    fn receive_messages(&mut self) {
+    /// Handles the messages that daemons have sent; `false` if some are left for the next turn.
+    fn receive_messages(&mut self) -> bool {
+        let mut has_read_all = true;
         for index in (0..self.peers.len()).rev() {
-            for _ in 0..MAX_MESSAGES_PER_BATCH {
+            let mut left = MAX_MESSAGES_PER_BATCH;
+            loop {
+                if left == 0 {
+                    has_read_all = false;
+                    break;
+                }
+                left -= 1;
                 match self.peers[index].connection.receive(Duration::ZERO) {
                     Ok(Some(envelope)) => {
                         if self.handle_message(index, envelope).is_err() {
@@ -375,6 +409,7 @@ impl ControlThread {
                 }
             }
         }
+        has_read_all
     }
 
     /// Handles a message; an error ends the connection.

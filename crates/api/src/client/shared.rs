@@ -45,6 +45,10 @@ pub(super) struct SharedState {
     pub(super) control_thread: ControlThreadState,
     /// The control thread has not yet tried all daemons.
     pub(super) is_starting: bool,
+    /// The threads that start with the library are ready for registrations.
+    pub(super) has_started_at_load: bool,
+    /// Registrations that were made before the threads that start with the library.
+    pub(super) registered_before_load: Vec<u32>,
     /// Daemons that this process connected to and that have not sent a Welcome yet.
     pub(super) unanswered_greetings: u32,
     /// Registrations that daemons have not confirmed.
@@ -201,6 +205,8 @@ pub(super) enum ControlCommand {
         peer: u64,
         message: Box<Message>,
     },
+    /// Fulfil the promise once all messages that daemons had sent before are handled.
+    CatchUp(Promise<()>),
     /// Run the callbacks of changed registrations.
     RunCallbacks {
         changed: Vec<Handle>,
@@ -233,6 +239,11 @@ impl SharedState {
         if self.notes.len() < MAX_NOTES && !self.notes.contains(&line) {
             self.notes.push(line);
         }
+    }
+
+    /// Records that the control thread is being started.
+    pub(super) fn expect_start(&mut self) {
+        (self.control_thread, self.is_starting) = (ControlThreadState::Running, true);
     }
 
     /// Records a daemon's answer to a registration. The answer is kept only if a thread waits for it.

@@ -79,7 +79,7 @@ impl Client {
         let mut deadline = RequestDeadline::new();
         while shared.is_awaiting_traits(number) {
             let is_sent = shared.find_pending_traits(number).is_none_or(|pending| pending.is_sent);
-            match deadline.remaining_wait(is_sent, &self.callback) {
+            match deadline.remaining_wait(is_sent, self) {
                 Some(left) => shared = self.wait_for_change(shared, left),
                 None => {
                     shared.has_unresponsive_daemon |= deadline.is_sent;

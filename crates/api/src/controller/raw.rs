@@ -174,9 +174,10 @@ impl Controller {
 
     /// Enables or disables a provider, or requests its state.
     ///
-    /// Waits for all processes for at most `timeout_ms` (`u32::MAX`: forever; 0: for the caller's own
-    /// process only, at most 50 ms). After a timeout the status is `ERROR_TIMEOUT`, and the enable
-    /// stays in effect; with 0 it is a success.
+    /// Waits for all processes for at most `timeout_ms` (`u32::MAX`: forever). After a timeout the
+    /// status is `ERROR_TIMEOUT`, and the enable stays in effect. With 0 it waits only until the
+    /// providers of the caller's own process are enabled, so that the first event after the call is
+    /// recorded, and for no callback longer than 50 ms; it never fails with `ERROR_TIMEOUT`.
     pub fn enable(
         &mut self,
         session: &SessionRef,
@@ -209,7 +210,13 @@ impl Controller {
             ms => REPLY_TIMEOUT + Duration::from_millis(ms.into()),
         };
         match self.ask(&message, &[], timeout)? {
-            Message::Done => Ok(()),
+            Message::Done => {
+                // Otherwise the daemon has waited for all processes, and so for this one.
+                if timeout_ms == 0 {
+                    crate::client::catch_up_with_daemons();
+                }
+                Ok(())
+            }
             other => Err(self.unexpected_answer(&other)),
         }
     }

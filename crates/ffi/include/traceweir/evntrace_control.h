@@ -197,8 +197,9 @@ ULONG WMIAPI QueryAllTracesA(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPE
 #define QueryAllTraces QueryAllTracesA
 #endif
 
-/* Timeout in milliseconds: 0 waits at most 50 ms and only for the calling process, 0xFFFFFFFF waits
- * without limit. After ERROR_TIMEOUT the enable remains in effect. */
+/* Timeout in milliseconds: 0 waits only until the providers of the calling process are enabled, and
+ * for a callback at most 50 ms; 0xFFFFFFFF waits without limit. After ERROR_TIMEOUT the enable
+ * remains in effect. */
 ULONG WMIAPI EnableTraceEx2(_In_ CONTROLTRACE_ID TraceId, _In_ LPCGUID ProviderId, _In_ ULONG ControlCode, _In_ UCHAR Level,
                             _In_ ULONGLONG MatchAnyKeyword, _In_ ULONGLONG MatchAllKeyword, _In_ ULONG Timeout,
                             _In_opt_ PENABLE_TRACE_PARAMETERS EnableParameters);

@@ -90,6 +90,30 @@ fn published_functions_control_a_session_from_start_to_stop() {
     }
 }
 
+/// Runs of `enable_at_once.c`: each enables, writes and stops this number of times.
+const ENABLE_RUNS: u32 = 100;
+
+fn run_enable_at_once(arguments: &[&str]) {
+    let (programs, daemon, logs) = (ProgramFolder::new(), TestDaemon::new(), tempfile::tempdir().unwrap());
+    let program = build_program(&programs, "gcc", "enable_at_once.c", &[]);
+    let mut command = daemon.command(&program);
+    expect_success(command.arg(logs.path()).arg(ENABLE_RUNS.to_string()).args(arguments));
+    for run in 0..ENABLE_RUNS {
+        let file = logs.path().join(format!("run-{run}.etl"));
+        assert_eq!(read_event_ids(&file), [1, 2, 3], "run {run}");
+    }
+}
+
+#[test]
+fn first_event_after_an_enable_without_timeout_is_recorded() {
+    run_enable_at_once(&[]);
+}
+
+#[test]
+fn first_event_after_an_enable_without_timeout_is_recorded_on_a_busy_machine() {
+    run_enable_at_once(&["busy"]);
+}
+
 #[test]
 fn controllers_compile_and_run_as_cpp() {
     let programs = ProgramFolder::new();

@@ -13,6 +13,7 @@ mod layout;
 mod machine;
 mod ported;
 mod programs;
+mod replaced_malloc;
 #[path = "../support/mod.rs"]
 mod support;
 mod symbols;

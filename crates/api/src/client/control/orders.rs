@@ -79,11 +79,13 @@ impl ControlThread {
                 self.finish_registration(index, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
+                let mut changed = Vec::new();
                 for registration in registrations {
                     let early = self.take_early_enable(index, registration, session);
                     self.report_missed_events(index, registration, session, code, early.is_some());
-                    let result =
+                    let (must_run, result) =
                         self.enable_registration(owner, registration, session, code, &params, early.as_ref());
+                    changed.extend(Handle::from_number(registration).filter(|_| must_run));
                     let Err(failure) = result else { continue };
                     let is_session_failure = failure.registration.is_none();
                     // That the session is unusable was reported when its region arrived.
@@ -94,6 +96,8 @@ impl ControlThread {
                         break;
                     }
                 }
+                // Callbacks may take long, and all registrations must be enabled by then.
+                self.run_callbacks(changed, params.source, provider_filter(&params.filters));
                 self.acknowledge(index, order);
             }
             Message::ReportModules { registrations, session } => {
@@ -209,6 +213,7 @@ impl ControlThread {
         })
     }
 
+    /// Carries out an enable for one registration; also returns whether its callback must run.
     fn enable_registration(
         &self,
         owner: SessionOwner,
@@ -217,13 +222,13 @@ impl ControlThread {
         code: EnableCode,
         params: &EnableParams,
         early: Option<&EarlyEnable>,
-    ) -> Result<(), OrderFailure> {
+    ) -> (bool, Result<(), OrderFailure>) {
         let mut shared = self.client.lock();
-        let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
+        let Some(handle) = Handle::from_number(registration) else { return (false, Ok(())) };
         let Some((outlet, ticket)) =
             shared.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
-            return shared.check_session_usable(owner, session);
+            return (false, shared.check_session_usable(owner, session));
         };
         let change = match code {
             EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
@@ -232,7 +237,7 @@ impl ControlThread {
             EnableCode::CaptureState => {
                 drop(shared);
                 self.capture_state(handle, outlet, params);
-                return Ok(());
+                return (false, Ok(()));
             }
         };
         drop(shared);
@@ -241,12 +246,11 @@ impl ControlThread {
         let is_reported = change == EnableChange::Changed
             && code == EnableCode::Enable
             && early.is_some_and(|early| early.is_confirmed_by(params));
-        if change != EnableChange::None && !is_reported && fork::may_write() {
-            self.run_callbacks(vec![handle], params.source, provider_filter(&params.filters));
-        }
-        change.refusal().map_or(Ok(()), |(status, reason)| {
+        let must_run = change != EnableChange::None && !is_reported && fork::may_write();
+        let result = change.refusal().map_or(Ok(()), |(status, reason)| {
             Err(OrderFailure { registration: Some(registration), status, reason: reason.to_owned() })
-        })
+        });
+        (must_run, result)
     }
 
     /// Sends a session the module of a registration, unless the registration sends it to all

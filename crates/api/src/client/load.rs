@@ -1,0 +1,55 @@
+//! Threads that start with the library, in a program that replaces `malloc`.
+//!
+//! ```text
+//!   load handler ──starts──▶ control, callback and waking thread ──▶ wait for the first registration
+//!   EventRegister below the allocator's lock ──commands──▶ control thread, which never calls malloc
+//! ```
+//!
+//! A registration that the allocator makes before these threads wait is sent by them later, and the
+//! load handler waits for the daemons in its place. Events that were written before that are missed:
+//! the registration is reported like one that continued without an answer.
+
+use std::time::{Duration, Instant};
+
+use super::control::Start;
+use super::shared::ControlThreadState;
+use super::{Client, REPLY_TIMEOUT, after_fork, at_exit};
+use crate::process::{self, load};
+use crate::registration::Handle;
+
+/// Starts the threads of the library, if the program replaces `malloc`. Called once, when the
+/// library is loaded.
+pub(crate) fn start_at_load() {
+    if !load::is_malloc_replaced() {
+        return;
+    }
+    load::begin_loading();
+    let client = Client::get();
+    process::install_fork_and_exit_handlers(after_fork, at_exit);
+    process::keep_module_loaded();
+    // Not below the lock: starting a thread takes the allocator's lock, and a thread that holds it
+    // may be registering a provider.
+    client.lock().expect_start();
+    if let Err(e) = client.spawn_threads(Duration::ZERO, Start::AtLoad) {
+        client.lock().control_thread = ControlThreadState::Failed(e.to_string());
+    }
+    client.await_waiting_threads();
+    load::finish_loading();
+    for handle in Handle::iter_current() {
+        drop(client.await_registered(client.lock(), handle.number()));
+    }
+}
+
+impl Client {
+    /// Waits until the control thread waits for a registration, or handles one.
+    fn await_waiting_threads(&self) {
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        let mut shared = self.lock();
+        while !shared.has_started_at_load
+            && matches!(shared.control_thread, ControlThreadState::Running)
+            && let Some(left) = deadline.checked_duration_since(Instant::now())
+        {
+            shared = self.wait_for_change(shared, left);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The load handler of the C library; see `process::load`.
+
+pub use crate::process::load::{expect_load_handler, is_malloc_replaced};
+
+/// Starts the threads of the library, if the program replaces `malloc`.
+pub fn start_at_load() {
+    crate::client::start_at_load();
+}

@@ -1,0 +1,68 @@
+//! Programs that replace `malloc`, and the stage of loading in which no thread can be started.
+//!
+//! ```text
+//!   before    the allocator may run, and register, before this library is initialised
+//!   during    the load handler runs: it starts the threads of the library
+//!   done      registrations wait for those threads, which never call the program's `malloc`
+//! ```
+//!
+//! An allocator that registers a provider may do so below its lock. Starting a thread calls `malloc`
+//! for the thread's memory, so the registering thread cannot do that. The C library has a load
+//! handler for this (`crates/ffi/src/load.rs`); Rust programs have none and stay `NoHandler`: they
+//! choose their allocator with `#[global_allocator]`, and it calls no Rust code that allocates.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::weak;
+
+const NO_HANDLER: u8 = 0;
+const BEFORE: u8 = 1;
+const DURING: u8 = 2;
+const DONE: u8 = 3;
+
+static STAGE: AtomicU8 = AtomicU8::new(NO_HANDLER);
+
+/// Returns whether the program has a `malloc` of its own instead of the C library's. The answer
+/// never changes in a process. Sanitizers, whose `malloc` calls no code of the program, do not
+/// count.
+#[must_use]
+pub fn is_malloc_replaced() -> bool {
+    if !cfg!(target_env = "gnu") {
+        return false;
+    }
+    let used = libc::malloc as unsafe extern "C" fn(usize) -> *mut c_void as usize;
+    used != weak!("__libc_malloc").addr() && weak!("__sanitizer_print_stack_trace").is_null()
+}
+
+/// Announces that the load handler will run. Called before each registration of a program that has
+/// the handler.
+pub fn expect_load_handler() {
+    if is_malloc_replaced() {
+        let _ = STAGE.compare_exchange(NO_HANDLER, BEFORE, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Begins the load handler.
+pub(crate) fn begin_loading() {
+    STAGE.store(DURING, Ordering::Release);
+    // Let the allocator initialise itself, and register, before the library holds any lock.
+    // SAFETY: frees what it allocates. The compiler must not remove the pair.
+    unsafe { libc::free(std::hint::black_box(libc::malloc(1))) };
+}
+
+/// Ends the load handler.
+pub(crate) fn finish_loading() {
+    STAGE.store(DONE, Ordering::Release);
+}
+
+/// Returns whether no thread can be started or waited for yet.
+pub(crate) fn is_loading() -> bool {
+    matches!(STAGE.load(Ordering::Acquire), BEFORE | DURING)
+}
+
+/// Returns whether the program runs before the load handler.
+pub(crate) fn is_before_loading() -> bool {
+    STAGE.load(Ordering::Acquire) == BEFORE
+}
