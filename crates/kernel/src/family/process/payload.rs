@@ -3,6 +3,7 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 use traceweir_format::security::Sid;
+use traceweir_format::wire::Put;
 
 use crate::out::Out;
 use crate::tasks::facts::{self, MemorySizes};
@@ -46,6 +47,7 @@ pub(super) fn write_process(
 ) {
     let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
+    put_details(process, &mut payload, out);
     out.write_system(hook, PROCESS_LAYOUT.version(), header_ids, payload);
 }
 
@@ -59,6 +61,7 @@ pub(super) fn write_process_rundown(
 ) {
     let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
+    put_details(process, &mut payload, out);
     out.write_perfinfo(hook, PROCESS_LAYOUT.version(), payload);
 }
 
@@ -94,6 +97,15 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
             ApplicationId: application.as_str(),
         }
     );
+}
+
+/// Appends the program details, if the capture requests them.
+fn put_details(process: &LiveProcess, payload: &mut Vec<u8>, out: &Out<'_>) {
+    if out.extras.has_program_details {
+        let program = &process.program;
+        let path = if program.path.is_empty() { &program.image } else { &program.path };
+        payload.put_u64(process.start_ticks).put_wide_z(&String::from_utf8_lossy(path));
+    }
 }
 
 /// Writes a start, end or rundown of a thread.
