@@ -22,8 +22,8 @@
 
 mod queue;
 
-pub use self::queue::{QueuedRecord, RecordOrigin};
 pub(crate) use self::queue::RecordQueue;
+pub use self::queue::{QueuedRecord, RecordOrigin};
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};

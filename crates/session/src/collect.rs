@@ -390,11 +390,7 @@ impl Collector {
         &mut self,
         stream_index: usize,
         is_chosen: impl Fn(&SessionSource) -> bool,
-        merge: impl FnOnce(
-            &mut [Option<&mut RegionReader>],
-            &mut [ActiveCapture],
-            &mut BufferFiller<'_, '_>,
-        ),
+        merge: impl FnOnce(&mut [Option<&mut RegionReader>], &mut [ActiveCapture], &mut BufferFiller<'_, '_>),
     ) {
         let (mut readers, mut writers) = split_sources(&mut self.sources, is_chosen);
         let mut filler = BufferFiller {

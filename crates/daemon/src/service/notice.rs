@@ -17,6 +17,7 @@ use crate::ids::ReplyTo;
 use crate::kernel::{CaptureLosses, OpenCapture, RequestedGroups};
 use crate::log::log_warning;
 use crate::logfile::FileClaim;
+use crate::service::kernel::AppliedEnable;
 
 /// A report of another thread that its work has finished.
 pub(crate) enum ThreadNotice {
@@ -44,6 +45,8 @@ pub(crate) enum ThreadNotice {
     },
     /// The settings of kernel captures were changed, or could not be changed.
     KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
+    /// An enable of one of the kernel's manifest providers was applied, or refused.
+    ProvidersApplied { applied: AppliedEnable, outcome: Result<()> },
     /// A session's file is final and its threads have ended.
     Stopped { id: u64, outcome: Result<Properties> },
     /// The queue of a live consumer was created, or could not be created.
