@@ -43,7 +43,6 @@ use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
 use loggers::log_missing_events;
-pub(crate) use providers::AppliedEnable;
 pub(super) use providers::{KernelProviders, find_kernel_provider};
 pub(super) use requests::only_for_system_loggers;
 

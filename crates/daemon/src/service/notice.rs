@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
+use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::CaptureControl;
 use traceweir_session::{Error, OpenedConsumer, Result, Session};
 use traceweir_transport::map::check_headroom;
-use traceweir_transport::message::Properties;
+use traceweir_transport::message::{EnableParams, Properties};
 
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::kernel::{CaptureLosses, OpenCapture, RequestedGroups};
 use crate::log::log_warning;
 use crate::logfile::FileClaim;
-use crate::service::kernel::AppliedEnable;
 
 /// A report of another thread that its work has finished.
 pub(crate) enum ThreadNotice {
@@ -53,6 +53,18 @@ pub(crate) enum ThreadNotice {
     ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
+}
+
+/// An enable or disable of one of the kernel's manifest providers.
+pub(crate) struct AppliedEnable {
+    pub(super) reply_to: ReplyTo,
+    /// The session.
+    pub(super) id: u64,
+    pub(super) provider: Guid,
+    /// The enable before the call.
+    pub(super) before: Option<EnableParams>,
+    /// Bytes of user stack that the session requests with each stack.
+    pub(super) stack_bytes: u32,
 }
 
 pub(crate) struct StartedSession {

@@ -15,15 +15,19 @@ use traceweir_format::kernel::hook;
 use traceweir_format::kernel::providers::{
     KERNEL_DISK, KERNEL_FILE, KERNEL_NETWORK, KERNEL_PROCESS, events_of_provider,
 };
+use traceweir_format::security::Sid;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_PID};
 use traceweir_format::spec::event::EventDescriptor;
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_SYSTEM_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_format::wire::{i64_at, u16_at, u32_at, u64_at};
 use traceweir_transport::message::{
-    Control, EnableCode, EnableParams, Filter, Message, Properties, SessionConfig,
+    Control, EnableCode, EnableParams, Filter, Message, Properties, Role, SessionConfig, SessionRef,
 };
 
+use crate::access::{ANN, client_as_user, grant, is_root};
 use crate::util::*;
 
 /// Statuses with which a daemon that cannot capture kernel events refuses them.
@@ -466,4 +470,29 @@ fn filters_of_processes_are_refused() {
     let params = EnableParams { filters, ..params(0, 0) };
     let request = enable_message_with(session.id, KERNEL_PROCESS, EnableCode::Enable, params, 0);
     assert_eq!(controller.status(request), Status::ERROR_NOT_SUPPORTED);
+}
+
+#[test]
+fn guest_needs_the_right_to_kernel_events() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let ann = Sid::user(ANN);
+    grant(&mut root, DEFAULT_TRACE_SECURITY, ann, Rights::WMIGUID_ALL_ACCESS);
+    let mut guest = client_as_user(&daemon, ANN, Role::Controller);
+    let session = guest.start(real_time_config("guest"));
+    let request = |id| enable_message_with(id, KERNEL_PROCESS, EnableCode::Enable, params(0, 0), 0);
+    assert_eq!(guest.status(request(session.id)), PRIVILEGE_NOT_HELD);
+    // Nor may the guest read kernel events of a session of root.
+    let session = root.start(real_time_config("root"));
+    let open_consumer = || Message::OpenConsumer { session: SessionRef::Id(session.id) };
+    let mut reader = client_as_user(&daemon, ANN, Role::Consumer);
+    if !enable(&mut root, &session, KERNEL_PROCESS, params(0, 0)) {
+        return;
+    }
+    assert_eq!(reader.status(open_consumer()), PRIVILEGE_NOT_HELD);
+    grant(&mut root, SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
+    assert_eq!(reader.status(open_consumer()), SUCCESS);
 }

@@ -192,3 +192,87 @@ fn read_start_ticks(payload: &[u8]) -> Option<u64> {
     (0..3).for_each(|_| _ = cursor.wide_z());
     cursor.u64().ok().filter(|ticks| *ticks != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use traceweir_format::header::perfinfo::PerfInfoHeader;
+    use traceweir_format::header::system::SystemHeader;
+    use traceweir_format::wire::Put;
+    use traceweir_kernel::RecordOrigin;
+
+    const WALL: WallClock =
+        WallClock { now: FileTime(1_000_000), now_ns: 50_000_000, boot: FileTime(400_000) };
+
+    /// Passes a record with a SYSTEM header (with ids) or a PERFINFO header to the table.
+    fn update(table: &mut EventTable, hook: u16, ids: Option<(u32, u32)>, payload: &[u8]) -> StoredFacts {
+        let mut bytes = Vec::new();
+        match ids {
+            Some((process_id, thread_id)) => {
+                let (time, cpu_times) = (0, Some((0, 0)));
+                let header = SystemHeader {
+                    pointer_size: 8,
+                    version: 4,
+                    hook,
+                    thread_id,
+                    process_id,
+                    time,
+                    cpu_times,
+                };
+                header.encode(payload, &mut bytes).unwrap();
+            }
+            None => {
+                let header = PerfInfoHeader { pointer_size: 8, version: 3, hook, time: 0, counters: &[] };
+                header.encode(payload, &mut bytes).unwrap();
+            }
+        }
+        let record = Record::parse(&bytes, 0).unwrap();
+        let origin = RecordOrigin { cpu: 1, process_id: 70, thread_id: 71 };
+        let next = QueuedRecord { length: bytes.len(), raw: 40_000_000, is_stack: false, origin };
+        table.update(hook, &record, &next, &WALL)
+    }
+
+    fn process(key: u64, pid: u32, parent: u32, ticks: u64) -> Vec<u8> {
+        let mut payload = Vec::new();
+        payload.put_u64(key).put_u32(pid).put_u32(parent).put(&[0; 20]).put_u32(0);
+        payload.put(b"x\0").put(&[0; 6]).put_u64(ticks).put_wide_z("/x");
+        payload
+    }
+
+    #[test]
+    fn processes_have_create_times_and_parents() {
+        let mut table = EventTable::default();
+        let listed = update(&mut table, hook::PROCESS_DC_START, None, &process(11, 5, 1, 3));
+        let per_tick = 10_000_000 / i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
+        assert_eq!(listed.create_time, FileTime(400_000 + 3 * per_tick));
+        let started = update(&mut table, hook::PROCESS_START, Some((5, 5)), &process(12, 6, 5, 9));
+        // 10 ms before now.
+        assert_eq!((started.time, started.create_time), (FileTime(900_000), FileTime(900_000)));
+        assert_eq!((started.parent_key, started.process_id, started.thread_id), (11, 5, 5));
+        let ended = update(&mut table, hook::PROCESS_END, Some((6, 6)), &process(12, 6, 5, 9));
+        assert_eq!(ended.create_time, FileTime(900_000));
+        let unknown = update(&mut table, hook::PROCESS_END, Some((6, 6)), &process(12, 6, 5, 9));
+        assert_eq!(unknown.create_time, FileTime(400_000 + 9 * per_tick), "from the details");
+    }
+
+    #[test]
+    fn events_belong_to_the_thread_that_caused_them() {
+        let mut table = EventTable::default();
+        let ids = |facts: StoredFacts| (facts.process_id, facts.thread_id);
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        assert_eq!(ids(update(&mut table, hook::FILE_READ, None, &[0; 44])), (70, 71));
+        // The name of a file is confirmed while another thread runs.
+        assert_eq!(ids(update(&mut table, hook::FILE_NAME_CREATE, None, &words(&[2]))), (NO_ID, NO_ID));
+        update(&mut table, hook::FILE_CREATE, None, &words(&[1, 2]));
+        assert_eq!(ids(update(&mut table, hook::FILE_NAME_CREATE, None, &words(&[2]))), (70, 71));
+        // A request completes while another thread runs.
+        let mut read = words(&[0, 0, 0, 0, 9, 0]);
+        read.put_u32(81);
+        assert_eq!(ids(update(&mut table, hook::DISK_READ, None, &read)), (NO_ID, 81));
+        update(&mut table, hook::DISK_READ_INIT, Some((80, 81)), &words(&[9]));
+        assert_eq!(ids(update(&mut table, hook::DISK_READ, None, &read)), (80, 81));
+        assert_eq!(ids(update(&mut table, hook::TCP_SEND, None, &70_u32.to_le_bytes())), (70, 71));
+        assert_eq!(ids(update(&mut table, hook::TCP_RECEIVE, None, &90_u32.to_le_bytes())), (90, NO_ID));
+        assert_eq!(ids(update(&mut table, hook::TCP_FAIL, None, &90_u32.to_le_bytes())), (70, 71));
+    }
+}

@@ -170,3 +170,61 @@ impl QueueState {
         !self.has_ended && selected.any(|selected| self.takes_rundown || !selected.event.is_rundown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use traceweir_format::kernel::hook;
+    use traceweir_format::kernel::providers::KERNEL_PROCESS;
+    use traceweir_transport::message::EnableParams;
+
+    fn process_queue() -> EventQueue {
+        EventQueue::new(Selection::new(&BTreeMap::from([(KERNEL_PROCESS, EnableParams::default())])))
+    }
+
+    fn event(hook: u16, time_ns: u64, bytes: usize) -> Arc<SharedEvent> {
+        let (payload, frames) = (vec![0; bytes].into(), Vec::new());
+        Arc::new(SharedEvent { time_ns, cpu: 0, hook, facts: StoredFacts::default(), payload, frames })
+    }
+
+    #[test]
+    fn only_selected_events_since_the_begin_are_queued() {
+        let queue = process_queue();
+        queue.begin();
+        let later = now_ns() + 1_000_000;
+        queue.offer(&event(hook::PROCESS_START, 1, 8));
+        queue.offer(&event(hook::FILE_READ, later, 8));
+        queue.offer(&event(hook::PROCESS_DC_START, later, 8));
+        assert!(queue.take_waiting().is_empty());
+        queue.offer(&event(hook::PROCESS_START, later, 8));
+        assert_eq!(queue.take_waiting().len(), 1);
+        queue.request_rundown();
+        queue.offer(&event(hook::PROCESS_DC_START, 1, 8));
+        queue.end_rundown();
+        queue.offer(&event(hook::PROCESS_DC_START, later, 8));
+        let waiting = queue.take_waiting();
+        assert_eq!(waiting.len(), 1, "a rundown comes only on request");
+        assert!(waiting[0].time_ns > 1, "an event is older than the session's interest");
+        queue.offer(&event(hook::PROCESS_END, later, 8));
+        queue.end();
+        queue.offer(&event(hook::PROCESS_END, later, 8));
+        assert!(!queue.is_finished());
+        assert_eq!(queue.take_waiting().len(), 1);
+        assert!(queue.is_finished());
+    }
+
+    #[test]
+    fn queue_is_bounded_and_counts_losses_since_it_joined() {
+        let queue = process_queue();
+        queue.set_lost_before(10, 12);
+        let large = event(hook::PROCESS_START, u64::MAX, 1 << 20);
+        (0..70).for_each(|_| queue.offer(&large));
+        queue.set_lost(11, 15);
+        let waiting = queue.take_waiting().len();
+        assert_eq!(waiting, 63);
+        assert_eq!(queue.losses(), Losses { in_kernel: 1, all: 3 + 7 });
+        queue.offer(&large);
+        assert_eq!(queue.take_waiting().len(), 1, "the taken events count no longer");
+    }
+}

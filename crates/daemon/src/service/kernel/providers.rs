@@ -12,7 +12,7 @@ use traceweir_format::Guid;
 use traceweir_format::kernel::providers::{KERNEL_PROVIDERS, kernel_provider_name};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_kernel::CaptureScope;
-use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig};
+use traceweir_transport::message::{EnableCode, Message, SessionConfig};
 
 use super::SystemLoggers;
 use crate::error::Refusal;
@@ -22,7 +22,7 @@ use crate::kernel::{EventHub, check_filters, groups_of_enables};
 use crate::log::{log_client, log_enable};
 use crate::registry::{EnableTarget, Registry};
 use crate::service::core::Core;
-use crate::service::notice::{ThreadNotice, spawn_file_thread};
+use crate::service::notice::{AppliedEnable, ThreadNotice, spawn_file_thread};
 use crate::service::providers::{EnableCall, log_verb};
 
 /// Returns the manifest provider of the kernel that a call enables or disables, by its GUID or by
@@ -31,16 +31,6 @@ pub(in crate::service) fn find_kernel_provider(call: &EnableCall) -> Option<Guid
     let is_meant = |(name, guid): &&(&str, Guid)| call.provider == *guid || call.provider.is_hash_of(name);
     let provider = KERNEL_PROVIDERS.iter().find(is_meant).map(|(_, guid)| *guid);
     provider.filter(|_| call.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0)
-}
-
-/// An enable or disable that the capture has applied or refused.
-pub(crate) struct AppliedEnable {
-    reply_to: ReplyTo,
-    id: u64,
-    provider: Guid,
-    /// The enable before the call.
-    before: Option<EnableParams>,
-    stack_bytes: u32,
 }
 
 /// The enables of the kernel's manifest providers.
@@ -77,6 +67,7 @@ impl KernelProviders {
                 loggers.check_events(&core.access, reply_to.link, &groups_of_enables(&enables))?;
                 let shown_name = kernel_provider_name(&provider).unwrap_or(&name);
                 registry.enable(target, id, params, scope, shown_name)?;
+                core.sessions.mark_kernel_events(id);
             }
             EnableCode::Disable => {
                 enables.remove(&provider);

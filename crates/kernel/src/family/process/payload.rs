@@ -179,7 +179,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::family::testing::assert_written;
+    use crate::clock::NanosecondClock;
+    use crate::family::testing::{assert_queued, assert_written};
+    use crate::out::RecordQueue;
+    use crate::settings::EventExtras;
     use crate::tasks::facts::{AppIdentity, RunningProgram, ThreadName};
 
     #[test]
@@ -233,5 +236,56 @@ mod tests {
                  5505000000000000 0000000000000000 0000000000000000 5505000000000000",
             ],
         );
+    }
+
+    #[test]
+    fn program_details_follow_the_published_fields() {
+        let program = |path: &[u8]| {
+            let (path, image) = (path.to_vec(), b"x".to_vec());
+            Arc::new(RunningProgram { path, image, command_line: String::new() })
+        };
+        let mut process = LiveProcess {
+            start_ticks: 0x0123,
+            key: 1,
+            parent: 2,
+            session: 3,
+            user: None,
+            inner_pid: None,
+            program: program(b"/x"),
+            app: Arc::default(),
+            threads: Default::default(),
+            seen_in_scan: 0,
+            unconfirmed_poll: None,
+        };
+        let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
+        let extras = EventExtras { has_program_details: true, ..EventExtras::default() };
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+        out.current = Some(TaskIds { pid: 7, tid: 8 });
+        write_process(hook::PROCESS_START, TaskIds { pid: 2, tid: 2 }, 5, &process, STILL_ACTIVE, &mut out);
+        process.program = program(b"");
+        out.set_origin(3, 9);
+        write_process_rundown(hook::PROCESS_DC_START, 5, &process, STILL_ACTIVE, &mut out);
+        let origin = queues[0].peek().expect("no record").origin;
+        assert_eq!((origin.cpu, origin.process_id, origin.thread_id), (0, 7, 8));
+        let front = "0100000000000000 05000000 02000000 03000000 03010000 0000000000000000 00000000 \
+                     00000000 7800 0000 0000 0000";
+        assert_queued(
+            &mut queues[0],
+            &[
+                &format!("0301 04 {front} 2301000000000000 2f0078000000"),
+                &format!("0303 04 {front} 2301000000000000 78000000"),
+            ],
+        );
+    }
+
+    #[test]
+    fn record_without_a_perf_record_has_no_thread() {
+        let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+        out.current = Some(TaskIds { pid: 7, tid: 8 });
+        out.set_origin(3, 9);
+        write_thread_name(TaskIds::default(), TaskIds::default(), b"x", &mut out);
+        let origin = queues[0].peek().expect("no record").origin;
+        assert_eq!((origin.cpu, origin.process_id, origin.thread_id), (3, u32::MAX, u32::MAX));
     }
 }
