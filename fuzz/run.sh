@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the fuzz targets on a stable compiler. FUZZ_SANITIZER=address adds a sanitizer.
 #
-#   fuzz/run.sh [seconds] [target…]       by default 60 seconds for each of all targets
+#   fuzz/run.sh [seconds] [target…]       by default all targets, 60 seconds each
 #
 # Prints a line for each target, and the end of the output of each target that fails. Exits with 1 if a
 # target failed; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz run <target>` works as well.
@@ -20,9 +20,9 @@ fi
 memory=512
 case ${FUZZ_SANITIZER:-} in
     '') ;;
-    # RUSTC_BOOTSTRAP unlocks the option in a stable compiler. With `fuzz_exact`, allocations have
-    # exactly the size that calls get, so the sanitizer sees reads beyond it. It also keeps freed
-    # memory for a while, which takes more memory.
+    # RUSTC_BOOTSTRAP allows the option -Zsanitizer in a stable compiler. With `fuzz_exact`,
+    # allocations have exactly the size that calls get, so the sanitizer detects reads beyond it. The
+    # sanitizer keeps freed memory for a while, so the targets need more memory.
     *) export RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=$FUZZ_SANITIZER --cfg fuzz_exact"
        memory=2048 ;;
 esac

@@ -1,6 +1,6 @@
-//! Checks ARCHITECTURE.md: its folders exist, its edges between crates are those of the
-//! manifests, no files import each other in a circle, and a program that only writes events links
-//! no decoder.
+//! Checks the claims of ARCHITECTURE.md: its folders exist, its edges between crates are those of
+//! the manifests, no files import each other in a circle, and a program that only writes events
+//! links no decoder.
 
 mod cycles;
 mod modules;
@@ -16,10 +16,10 @@ type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the lines of the indented block that follows the line containing `marker`.
 fn indented_block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a str> {
-    let (_, rest) =
+    let (_, after_marker) =
         page.split_once(marker).unwrap_or_else(|| panic!("ARCHITECTURE.md does not contain {marker:?}"));
-    let rest = rest.lines().skip(1).skip_while(|line| line.is_empty());
-    rest.take_while(|line| line.starts_with("    "))
+    let lines = after_marker.lines().skip(1).skip_while(|line| line.is_empty());
+    lines.take_while(|line| line.starts_with("    "))
 }
 
 fn read_page() -> String {
@@ -34,13 +34,13 @@ fn folder_of_package(package: &str) -> Option<&str> {
 
 /// Returns the crates of this workspace that a manifest lists as dependencies, without
 /// dev-dependencies.
-fn dependencies(manifest: &Path) -> BTreeSet<String> {
+fn read_dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
     let is_dependency_table = |table: &str| {
         let table = table.rsplit('.').next().unwrap_or_default();
         table == "dependencies" || table == "build-dependencies"
     };
-    let mut found = BTreeSet::new();
+    let mut dependencies = BTreeSet::new();
     let mut is_in_table = false;
     for line in text.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('[') {
@@ -50,14 +50,14 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
             if let Some((kind, name)) = table.rsplit_once('.')
                 && is_dependency_table(kind)
             {
-                found.extend(folder_of_package(name).map(str::to_owned));
+                dependencies.extend(folder_of_package(name).map(str::to_owned));
             }
         } else if is_in_table {
             let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
-            found.extend(folder_of_package(name).map(str::to_owned));
+            dependencies.extend(folder_of_package(name).map(str::to_owned));
         }
     }
-    found
+    dependencies
 }
 
 /// Returns the edges that the manifests declare. All packages of `compat` are one node, and those
@@ -73,11 +73,11 @@ fn edges_of_manifests() -> Edges {
             }
             let folder_name = path.file_name().unwrap().to_string_lossy().into_owned();
             let name = if parent == "crates" { folder_name } else { parent.to_owned() };
-            edges.entry(name).or_default().extend(dependencies(&manifest));
+            edges.entry(name).or_default().extend(read_dependencies(&manifest));
         }
     }
     for name in ["benches", "fuzz"] {
-        edges.insert(name.to_owned(), dependencies(&root().join(name).join("Cargo.toml")));
+        edges.insert(name.to_owned(), read_dependencies(&root().join(name).join("Cargo.toml")));
     }
     edges
 }
@@ -116,10 +116,10 @@ fn program_that_only_writes_events_links_no_decoder() {
         .current_dir(root())
         .output()
         .expect("cargo did not run");
-    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    assert!(tree.status.success(), "cargo tree failed: {}", String::from_utf8_lossy(&tree.stderr));
     let tree = String::from_utf8(tree.stdout).expect("package names are not UTF-8");
     let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(packages.contains("traceweir-transport"), "{packages:?}");
+    assert!(packages.contains("traceweir-transport"), "the list of packages is incomplete: {packages:?}");
     for parser in ["traceweir-decode", "quick-xml", "object", "pdb2", "gimli"] {
         assert!(!packages.contains(parser), "{parser} is linked: {packages:?}");
     }

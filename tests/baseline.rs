@@ -8,10 +8,10 @@
 //!
 //! The process and thread of each line, and the name of the process, must match too.
 //!
-//! TraceEvent is a second opinion, not the truth. Events that it renames are in [`names`]. Fields
-//! that it renames or computes are in [`fields`]: each value is computed from ours and must be
-//! equal. [`values`] normalises spelling. Every other difference needs one of the reasons in
-//! [`rules`], and those may cover at most 3 % of the fields.
+//! TraceEvent has faults of its own, so a difference is not always a fault of ours. Events that it
+//! renames are in [`names`]. Fields that it renames or computes are in [`fields`]: each value is
+//! computed from ours and must be equal. [`values`] normalises spelling. Every other difference
+//! needs one of the reasons in [`rules`], and the rules may cover at most 3 % of the fields.
 
 mod fields;
 mod lines;
@@ -119,7 +119,7 @@ impl FieldComparison {
         let event = &ours.event;
         let attributed = &event["attributed"];
         let has_id = |key: &str, id: i64| event[key] == id || attributed[key] == id;
-        // Here TraceEvent prints the response time as the thread.
+        // For flushes, TraceEvent prints the response time as the thread.
         let is_misread = line.name.ends_with("/DiskIO/FlushBuffers")
             && i128::from(line.tid) == ours.number("HighResResponseTime");
         if !has_id("pid", line.pid) || !(has_id("tid", line.tid) || is_misread) {
@@ -140,13 +140,13 @@ impl FieldComparison {
         }
     }
 
-    fn record_difference(&mut self, line: &EventLine, what: &str) {
-        let what: String = what.chars().take(600).collect();
-        self.unexplained.push(format!("{:.3} {}: {what}", line.ms, line.name));
+    fn record_difference(&mut self, line: &EventLine, difference: &str) {
+        let shortened: String = difference.chars().take(600).collect();
+        self.unexplained.push(format!("{:.3} {}: {shortened}", line.ms, line.name));
     }
 
     fn print(&self) {
-        let percent = |n: usize| n as f64 * 100.0 / self.fields as f64;
+        let percent = |count: usize| count as f64 * 100.0 / self.fields as f64;
         let Self { lines, fields, agreeing_fields, absent, .. } = self;
         println!(
             "{lines} lines, {fields} fields, {agreeing_fields} agree ({:.2} %)",
@@ -165,7 +165,7 @@ impl FieldComparison {
     }
 }
 
-/// Returns whether the process has the same name, without its extension, where TraceEvent knows a
+/// Returns whether the process has the same name, without its extension, or TraceEvent knows no
 /// name for the same process.
 fn is_same_process(line: &EventLine, event: &Value) -> bool {
     let ours = event["process"].as_str();
@@ -181,30 +181,32 @@ fn is_same_process(line: &EventLine, event: &Value) -> bool {
 
 fn values_match(value: &str, our_values: &OurValues, ours: &DecodedEvent) -> bool {
     match our_values {
-        OurValues::Values(values) => values.iter().any(|v| values_agree(value, v)),
+        OurValues::Values(values) => values.iter().any(|our_value| values_agree(value, our_value)),
         OurValues::Default => is_default(value, ours),
     }
 }
 
-/// Finds the event of a line by time, CPU, length and name, then by the fields. No event matches
-/// two lines.
+/// Finds the event of a line by time, CPU, length and name. If there are several, chooses the one
+/// with the most equal fields. An event that matched an earlier line is not chosen again.
 fn find_event<'t>(
     line: &EventLine,
     trace: &'t DecodedTrace,
     matched_indexes: &mut Vec<usize>,
 ) -> &'t DecodedEvent {
-    let field_matches = |o: &DecodedEvent, field: &str, value: &str| {
-        values_match(value, &find_our_values(&line.name, field, o, trace), o)
+    let field_matches = |event: &DecodedEvent, field: &str, value: &str| {
+        values_match(value, &find_our_values(&line.name, field, event, trace), event)
     };
-    let score = |o: &&DecodedEvent| {
-        line.fields.iter().filter(|(field, value)| field_matches(o, field, value)).count()
+    let score = |event: &&DecodedEvent| {
+        line.fields.iter().filter(|(field, value)| field_matches(event, field, value)).count()
     };
-    let candidates =
-        trace.candidates.iter().filter(|o| o.matches_line(line) && !matched_indexes.contains(&o.index));
-    // The first of several equal events, because both print in the order of the file.
+    let is_candidate =
+        |event: &&DecodedEvent| event.matches_line(line) && !matched_indexes.contains(&event.index);
+    let candidates = trace.candidates.iter().filter(is_candidate);
+    // Of several equal events, the first is chosen, because TraceEvent and `weir` print events in
+    // the order of the file.
     let best = candidates.rev().max_by_key(score);
     let best =
-        best.unwrap_or_else(|| panic!("no event is {:.3} {} of {} bytes", line.ms, line.name, line.len));
+        best.unwrap_or_else(|| panic!("no event matches {:.3} {} of {} bytes", line.ms, line.name, line.len));
     matched_indexes.push(best.index);
     best
 }
@@ -254,16 +256,16 @@ fn events_and_fields_match_traceevent() {
     }
 }
 
-/// Compares every COUNT line by name, and fails on events without one.
+/// Compares every COUNT line by name, and fails on events without a COUNT line.
 fn check_counts(pair: &SamplePair, baseline: &Baseline, trace: &DecodedTrace) {
     let name = pair.trace;
     println!("{name}: {} events; not printed: {:?}", trace.events, trace.hidden);
     assert_eq!(trace.events, pair.events, "{name}");
     let hidden: Vec<_> = trace.hidden.iter().map(|(reason, count)| (*reason, *count)).collect();
     assert_eq!(hidden, pair.hidden, "{name}");
-    let differ = |(event, count): &(&String, &u64)| baseline.counts.get(*event) != Some(count);
-    let ours: Vec<_> = trace.counts.iter().filter(differ).collect();
-    let missing: Vec<_> = baseline.counts.keys().filter(|k| !trace.counts.contains_key(*k)).collect();
+    let differs = |(event, count): &(&String, &u64)| baseline.counts.get(*event) != Some(count);
+    let ours: Vec<_> = trace.counts.iter().filter(differs).collect();
+    let missing: Vec<_> = baseline.counts.keys().filter(|event| !trace.counts.contains_key(*event)).collect();
     assert!(
         ours.is_empty() && missing.is_empty(),
         "{name}: counts differ: ours {ours:?}, missing {missing:?}"

@@ -1,4 +1,4 @@
-//! Behaviour of each command that reads or writes files, one behaviour per test.
+//! Tests of the commands that read or write files, one behaviour per test.
 
 mod error;
 mod filters;
@@ -21,7 +21,6 @@ use traceweir_format::wire::Put;
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Run, root, weir};
 
-/// Makes a temporary folder.
 fn make_folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -89,5 +88,5 @@ fn dump_jsonl<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
 /// Returns the names of the events that a dump with these arguments prints.
 fn dumped_event_names(path: &Path, arguments: &[&str]) -> Vec<String> {
     let events = dump_jsonl(path, arguments).expect(0).json();
-    events.iter().map(|e| e["event"].as_str().unwrap_or("(none)").to_owned()).collect()
+    events.iter().map(|event| event["event"].as_str().unwrap_or("(none)").to_owned()).collect()
 }

@@ -2,7 +2,7 @@
 //! `fixtures/etl/<trace>.etl`.
 //!
 //! `BLESS=1 cargo test -p traceweir-cli --test e2e golden` rewrites traces and outputs; review the
-//! difference before you commit it.
+//! differences before you commit them.
 
 mod make;
 mod tables;
@@ -54,41 +54,42 @@ fn exit_code(trace: &str, view: &str) -> i32 {
 }
 
 fn is_blessing() -> bool {
-    std::env::var_os("BLESS").is_some_and(|v| v == "1")
+    std::env::var_os("BLESS").is_some_and(|value| value == "1")
 }
 
 fn run_view(trace: &str, view: &str) -> Run {
-    let Some((_, arguments)) = VIEWS.iter().find(|v| v.0 == view) else {
+    let Some((_, arguments)) = VIEWS.iter().find(|(name, _)| *name == view) else {
         panic!("`{view}` is not in VIEWS");
     };
     let file = format!("fixtures/etl/{trace}.etl");
-    let mut all: Vec<&str> = arguments.to_vec();
-    all.push(&file);
+    let mut command_line: Vec<&str> = arguments.to_vec();
+    command_line.push(&file);
     if matches!(arguments[0], "dump" | "stats") {
-        all.extend(schema_arguments(trace));
+        command_line.extend(schema_arguments(trace));
     }
     // Relative paths keep machine-specific paths out of the output.
-    finish(weir_command(&all).current_dir(root())).expect(exit_code(trace, view))
+    finish(weir_command(&command_line).current_dir(root())).expect(exit_code(trace, view))
 }
 
 /// Runs a prepared command and waits for its end.
 pub(crate) fn finish(command: &mut Command) -> Run {
-    let output = command.output().expect("cannot run weir");
+    let output = command.output().expect("weir cannot be started");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let code =
         output.status.code().unwrap_or_else(|| panic!("weir was killed ({}): {stderr}", output.status));
     Run { code, stdout: output.stdout, stderr }
 }
 
-/// Returns whether a file differs from `new`. With `BLESS=1`, rewrites the file and returns false.
+/// Returns whether a file differs from `new`, and prints the first difference. With `BLESS=1`,
+/// rewrites the file and returns false.
 pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     let old = std::fs::read(path);
     if old.as_ref().is_ok_and(|old| old == new) {
         return false;
     }
     if is_blessing() {
-        // Other tests read the file at the same time: they see the old file or the new one, never a
-        // part.
+        // Other tests may read the file at the same time. Renaming a complete file into its place
+        // lets them see the old file or the new one, never a part.
         let mut file = tempfile::NamedTempFile::new_in(root().join("fixtures")).unwrap();
         file.write_all(new).unwrap();
         std::fs::set_permissions(file.path(), Permissions::from_mode(0o644)).unwrap();
@@ -100,7 +101,7 @@ pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     let line = old
         .lines()
         .zip(new.lines())
-        .position(|(a, b)| a != b)
+        .position(|(old_line, new_line)| old_line != new_line)
         .unwrap_or(old.lines().count().min(new.lines().count()));
     let show = |text: &str| text.lines().nth(line).unwrap_or("(no such line)").to_owned();
     eprintln!(
@@ -119,7 +120,7 @@ fn fixtures_match_their_generator() {
         .iter()
         .filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes))
         .count();
-    assert_eq!(differing, 0, "fixtures differ; BLESS=1 writes them");
+    assert_eq!(differing, 0, "fixtures differ from their generator; BLESS=1 rewrites them");
 }
 
 #[test]
@@ -127,24 +128,24 @@ fn each_view_of_each_trace_matches_its_golden_output() {
     let expected = root().join("fixtures/expected");
     let mut differing = 0;
     for (trace, bytes) in make::make_fixtures() {
-        // The tests may run in any order, and the views need the rewritten trace.
+        // The tests may run in any order, and the views need the current trace: rewrite it first.
         let _ = is_blessing() && differs(&root().join(format!("fixtures/etl/{trace}.etl")), &bytes);
         for (view, _) in VIEWS {
             let path = expected.join(format!("{trace}.{view}"));
             differing += usize::from(differs(&path, &run_view(trace, view).stdout));
         }
     }
-    assert_eq!(differing, 0, "outputs differ; BLESS=1 writes them");
+    assert_eq!(differing, 0, "outputs differ from the golden outputs; BLESS=1 rewrites them");
 }
 
 #[test]
 fn every_expected_output_belongs_to_a_trace_and_a_view() {
-    let traces: Vec<_> = make::make_fixtures().into_iter().map(|f| f.0).collect();
+    let traces: Vec<_> = make::make_fixtures().into_iter().map(|(name, _)| name).collect();
     for entry in root().join("fixtures/expected").read_dir().unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let (trace, view) = name.rsplit_once('.').unwrap();
         assert!(
-            traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view),
+            traces.contains(&trace) && VIEWS.iter().any(|(name, _)| *name == view),
             "{name} belongs to no trace and view"
         );
     }

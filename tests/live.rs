@@ -1,4 +1,4 @@
-//! Session commands with real daemons and real processes.
+//! Tests of the session commands, with real daemons and real processes.
 
 mod access;
 mod answers;
@@ -52,7 +52,8 @@ fn shop_events_in(file: &Path) -> Vec<Value> {
 /// Fails if a `--json` object has a key that its chapter of `docs/cli-json.md` does not document.
 fn check_documented(object: &Value, chapter: &str) {
     let documented = std::fs::read_to_string(root().join("docs/cli-json.md")).unwrap();
-    let chapter = documented.split_once(chapter).unwrap_or_else(|| panic!("no chapter {chapter}")).1;
+    let chapter =
+        documented.split_once(chapter).unwrap_or_else(|| panic!("the page has no chapter {chapter}")).1;
     let chapter = chapter.split("\n## ").next().unwrap();
     for name in object.as_object().unwrap().keys() {
         assert!(chapter.contains(&format!("| `{name}` |")), "{name} is not documented");
@@ -69,11 +70,11 @@ fn running_sessions(daemon: &Daemon) -> Vec<Value> {
 /// Waits until a session whose name starts with `prefix` has collected events, and returns its
 /// name.
 fn wait_for_session_with_events(daemon: &Daemon, prefix: &str) -> String {
-    eventually("a session with events", || {
+    eventually("a session has events", || {
         let all_sessions = running_sessions(daemon);
-        let session = all_sessions
-            .iter()
-            .find(|s| s["name"].as_str().unwrap().starts_with(prefix) && s["events"].as_u64().unwrap() > 0)?;
+        let session = all_sessions.iter().find(|session| {
+            session["name"].as_str().unwrap().starts_with(prefix) && session["events"].as_u64().unwrap() > 0
+        })?;
         Some(session["name"].as_str().unwrap().to_owned())
     })
 }

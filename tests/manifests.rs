@@ -1,5 +1,5 @@
-//! Manifests end to end: programs write events with the generated code, and the recorded events are
-//! decoded with the schemas inside the program.
+//! Tests of manifests from end to end: programs write events with the generated code, and the
+//! recorded events are decoded with the schemas inside the program.
 //!
 //! ```text
 //!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each event of each manifest is written with typical, smallest and large values. Payloads must
-//! have the bytes that `values` expects, and schemas from the program must equal those of the
-//! manifest.
+//! have the bytes that the module `values` expects, and the schemas in the program must equal those
+//! of the manifest.
 
 mod values;
 
@@ -35,36 +35,39 @@ fn workshop_manifest() -> PathBuf {
     root().join("fixtures/manifests/workshop.man")
 }
 
-/// Returns the available manifests: the one in this repository, and a large one from the samples.
+/// Returns the manifest of the workshop, and a large manifest if the samples are available.
 fn manifests() -> Vec<PathBuf> {
     [Some(workshop_manifest()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
-/// Returns the target folder of cargo. Tests build examples in it, so that nothing is built twice.
+/// Returns the target folder of cargo. Tests build examples in this folder, so that nothing is built
+/// twice.
 pub(crate) fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
 fn run_command(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{command:?}\n{}",
+        "{command:?} failed:\n{}",
         stderr.lines().take(60).collect::<Vec<_>>().join("\n")
     );
 }
 
 /// Returns the symbol of an event in generated code.
 fn event_symbol(event: &EventDefinition) -> String {
-    let d = &event.event.descriptor;
-    event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
+    let descriptor = &event.event.descriptor;
+    let name = event.event.schema.names.event.as_deref();
+    name.map_or(format!("Event{}_V{}", descriptor.id, descriptor.version), str::to_owned)
 }
 
 /// The payloads of each event, by provider, event id and version.
 type PayloadsByEvent = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 
-/// Records the program and compares the payloads of its events with the expected ones.
+/// Records the program. Compares its schemas with those of the manifests, and the payloads of its
+/// events with the expected payloads.
 fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &PayloadsByEvent) {
     let file = daemon.path("events.etl");
     let mut arguments = vec!["record".to_owned(), "-o".to_owned(), arg(&file).to_owned()];
@@ -98,14 +101,15 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
             assert_eq!(Path::new(&tracked.path), program.canonicalize().unwrap());
             assert!(decoder.add_tracked(&tracked, std::fs::File::open(&tracked.path).unwrap()).unwrap() > 0);
         }
-        let d = record.descriptor();
-        let key = (record.provider(), d.id, d.version);
+        let descriptor = record.descriptor();
+        let key = (record.provider(), descriptor.id, descriptor.version);
         if expected.contains_key(&key) {
             let definition = find_definition(manifests, key);
-            let found = decoder.find(&record).unwrap_or_else(|e| panic!("{key:?}: {e}"));
-            assert_eq!(found.prepared.schema.fields(), definition.event.schema.fields());
-            assert_eq!(found.prepared.schema.names.event, definition.event.schema.names.event);
-            assert_eq!(d, definition.event.descriptor);
+            let found = decoder.find(&record).unwrap_or_else(|error| panic!("{key:?}: {error}"));
+            let schema = &found.prepared.schema;
+            assert_eq!(schema.fields(), definition.event.schema.fields());
+            assert_eq!(schema.names.event, definition.event.schema.names.event);
+            assert_eq!(descriptor, definition.event.descriptor);
             recorded_payloads.entry(key).or_default().push(record.payload().to_vec());
         }
     }
@@ -120,9 +124,10 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
 }
 
 fn find_definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) -> &EventDefinition {
-    let providers = manifests.iter().flat_map(Manifest::providers).filter(|p| p.id == provider);
-    let mut events = providers.flat_map(|p| &p.events);
-    events.find(|e| (e.event.descriptor.id, e.event.descriptor.version) == (id, version)).unwrap()
+    let providers =
+        manifests.iter().flat_map(Manifest::providers).filter(|candidate| candidate.id == provider);
+    let mut events = providers.flat_map(|candidate| &candidate.events);
+    events.find(|event| (event.event.descriptor.id, event.event.descriptor.version) == (id, version)).unwrap()
 }
 
 /// Builds a manifest whose names try to break out of comments and literals.
@@ -156,9 +161,10 @@ fn events_written_by_rust_are_decoded_with_schemas_of_their_program() {
         let _ = writeln!(modules, "#[allow(non_snake_case)] mod {name} {{ include!(\"{name}.rs\"); }}");
         for provider in manifest.providers() {
             let module = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
-            let part = generated.split(&format!("pub mod {module} {{")).nth(1).unwrap();
-            let functions =
-                part.lines().filter_map(|l| l.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
+            let module_text = generated.split(&format!("pub mod {module} {{")).nth(1).unwrap();
+            let functions = module_text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
             let _ = writeln!(calls, "{{ use {name}::*; let p = {module}::Provider::register().unwrap();");
             for (event, (function, _)) in provider.events.iter().zip(functions) {
                 for variant in Variant::ALL {
@@ -172,8 +178,9 @@ fn events_written_by_rust_are_decoded_with_schemas_of_their_program() {
                         "assert!(p.{function}_enabled()); p.{function}({}).unwrap();",
                         generated_call.rust.join(", ")
                     );
-                    let d = &event.event.descriptor;
-                    expected.entry((provider.id, d.id, d.version)).or_default().push(generated_call.bytes);
+                    let descriptor = &event.event.descriptor;
+                    let key = (provider.id, descriptor.id, descriptor.version);
+                    expected.entry(key).or_default().push(generated_call.bytes);
                 }
             }
             assert_eq!(module, provider_module(&provider.events[0].event.schema));
@@ -227,8 +234,9 @@ fn events_written_by_c_are_decoded_with_schemas_of_their_program() {
                         "if (EventWrite{symbol}({}) != 0) return 3;",
                         generated_call.c.join(", ")
                     );
-                    let d = &event.event.descriptor;
-                    expected.entry((provider.id, d.id, d.version)).or_default().push(generated_call.bytes);
+                    let descriptor = &event.event.descriptor;
+                    let key = (provider.id, descriptor.id, descriptor.version);
+                    expected.entry(key).or_default().push(generated_call.bytes);
                 }
             }
             let _ = writeln!(calls, "if (EventUnregister{name}() != 0) return 4;");
@@ -257,11 +265,11 @@ fn events_written_by_c_are_decoded_with_schemas_of_their_program() {
 fn all_mistakes_are_listed_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.man");
-    let wrong = std::fs::read_to_string(workshop_manifest())
+    let wrong_manifest = std::fs::read_to_string(workshop_manifest())
         .unwrap()
         .replace("level=\"Chatty\"", "level=\"Loud\"")
         .replace("map=\"Guards\"", "map=\"Nails\"");
-    std::fs::write(&file, wrong).unwrap();
+    std::fs::write(&file, wrong_manifest).unwrap();
     let run = weir(["mc", arg(&file), "--out", arg(folder.path())]).expect(1);
     assert!(
         run.stderr.contains("wrong.man:") && run.stderr.contains("level Loud is not defined"),
@@ -269,7 +277,7 @@ fn all_mistakes_are_listed_and_no_file_is_written() {
         run.stderr
     );
     assert!(run.stderr.contains("map Nails is not defined"), "{}", run.stderr);
-    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1, "a file was written");
     weir(["mc", "/no/such/file.man"]).expect(1);
 }
 
@@ -284,12 +292,16 @@ fn generated_code_matches_its_golden_files() {
             std::fs::create_dir_all(expected.parent().unwrap()).unwrap();
             std::fs::write(&expected, &generated).unwrap();
         }
-        assert_eq!(generated, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
+        assert_eq!(
+            generated,
+            std::fs::read_to_string(&expected).unwrap(),
+            "{name} differs; BLESS=1 rewrites it"
+        );
     }
     assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
 }
 
-/// A manifest with an array of texts of a fixed length, as in the samples of Windows.
+/// A manifest with arrays of texts of a fixed length, as in the samples of Windows.
 const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
  <instrumentation><events><provider name="Example-Arrays" guid="{a7a15000-0000-4000-8000-000000000017}" symbol="ARRAYS" resourceFileName="x" messageFileName="x">
   <templates><template tid="T"><data name="FilesCount" inType="win:UInt16"/>
@@ -360,7 +372,7 @@ fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     assert!(weir(["stats", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
     assert!(weir(["info", arg(&file)]).expect(0).text().contains("Example-Greenhouse"));
 
-    // Without the program, or with another one at its path, the events have no schema.
+    // Without the program, or with another program at its path, the events have no schema.
     let copy = daemon.path("program");
     std::fs::copy(&program, &copy).unwrap();
     daemon.weir(["record", "-p", id, "-o", arg(&file), "--", arg(&copy)]).expect(0);
@@ -382,8 +394,8 @@ fn headers_compile_without_warnings_for_any_names() {
     let folder = tempfile::tempdir().unwrap();
     let hostile = hostile_manifest();
     let manifests = manifests();
-    let all = [hostile].into_iter().chain(manifests.iter().map(|path| Manifest::open(path).unwrap()));
-    for manifest in all {
+    let opened = manifests.iter().map(|path| Manifest::open(path).unwrap());
+    for manifest in [hostile].into_iter().chain(opened) {
         let [header, resource] =
             manifest.write_c(folder.path(), &traceweir_build::COptions::default()).unwrap();
         let main = format!("#include {:?}\nint main(void) {{ return 0; }}\n", header.file_name().unwrap());

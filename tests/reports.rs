@@ -1,8 +1,8 @@
-//! Reports on kernel traces: `weir report`, `weir flame`, and the stacks that `weir dump --stacks`
-//! prints.
+//! Tests of reports on kernel traces: `weir report`, `weir flame`, and the stacks that
+//! `weir dump --stacks` prints.
 //!
-//! The tests build the traces, so that every number is known. They also check traces recorded by
-//! Windows, if these sample files are on the machine.
+//! The tests build the traces, so that every number is known. They also check traces that Windows
+//! recorded, if these sample files are on the machine.
 
 mod attribution;
 mod browser;
@@ -29,8 +29,8 @@ fn rows_by<'r>(report: &'r [Value], by: &str) -> Vec<&'r Value> {
 /// Returns the row with these values of `by` and `name`.
 #[track_caller]
 fn find_row<'r>(report: &'r [Value], by: &str, name: &str) -> &'r Value {
-    let found = rows_by(report, by).into_iter().find(|row| row["name"] == name);
-    found.unwrap_or_else(|| panic!("no row of {by} {name} in {report:#?}"))
+    let row = rows_by(report, by).into_iter().find(|row| row["name"] == name);
+    row.unwrap_or_else(|| panic!("no row of {by} {name} in {report:#?}"))
 }
 
 /// Runs `weir report` and returns its rows as objects.

@@ -1,8 +1,8 @@
-//! Traces that Windows recorded: every event is read in order, and decoded wherever a schema is
-//! available.
+//! Tests that every event of traces that Windows recorded is read in order, and decoded if a schema
+//! is available.
 //!
-//! The counts are those of an independent walk over every byte of the samples; two other public
-//! readers agree with them.
+//! The expected counts come from an independent walk over every byte of the samples; two public
+//! readers find the same counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -31,8 +31,8 @@ struct SampleFacts {
     /// Provider, id and version of events that no schema describes, with the manifest of .NET Core
     /// 3.1 loaded.
     undecoded: &'static [(&'static str, u64, u64)],
-    /// The same for events with bytes after their last field, most of which are newer than their
-    /// schema.
+    /// Provider, id and version of events with bytes after their last field. Most of these events
+    /// are newer than their schema.
     extra_bytes: &'static [(&'static str, u64, u64)],
 }
 
@@ -240,7 +240,9 @@ fn check_info(facts: &SampleFacts, path: &Path) {
     assert_eq!((&info["events_lost"], &info["buffers_lost"]), (&facts.events_lost.into(), &0.into()));
     let by_provider = info["providers"].as_array().expect("the output does not list providers").iter();
     assert_eq!(
-        by_provider.map(|p| p["events"].as_u64().expect("a provider has no count")).sum::<u64>(),
+        by_provider
+            .map(|provider| provider["events"].as_u64().expect("a provider has no count"))
+            .sum::<u64>(),
         facts.events as u64
     );
 }
@@ -258,18 +260,18 @@ fn check_headers(facts: &SampleFacts, path: &Path) {
             (Family::Full, _) => 4,
             (Family::Event, 8) => 5,
             (Family::Event, _) => 6,
-            other => panic!("unexpected header: {other:?}"),
+            unexpected => panic!("unexpected header: {unexpected:?}"),
         };
         headers[index] += 1;
     }
     assert_eq!(headers, facts.headers);
 }
 
-/// Returns the bytes of a trace, unpacked.
+/// Returns the bytes of a trace, which may be in a ZIP archive.
 fn read_trace_bytes(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path).expect("the sample cannot be opened");
-    if path.extension().is_some_and(|e| e == "zip") {
+    if path.extension().is_some_and(|extension| extension == "zip") {
         let mut archive = zip::ZipArchive::new(file).expect("the sample is not a ZIP archive");
         archive
             .by_index(0)
@@ -283,15 +285,15 @@ fn read_trace_bytes(path: &Path) -> Vec<u8> {
 }
 
 fn check_events(facts: &SampleFacts, lines: &str) {
-    let (mut count, mut before) = (0, String::new());
+    let (mut count, mut previous_time) = (0, String::new());
     let (mut undecoded, mut extra_bytes) = (BTreeSet::new(), BTreeSet::new());
     for line in lines.lines() {
-        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         count += 1;
         check_keys_and_values(&event);
         let time = event["time"].as_str().expect("an event has no time").to_owned();
-        assert!(before <= time, "an event at {time} follows one at {before}");
-        before = time;
+        assert!(previous_time <= time, "an event at {time} follows one at {previous_time}");
+        previous_time = time;
         let identity = || {
             let provider = event["provider"].as_str().unwrap_or_default().to_owned();
             (
@@ -311,8 +313,12 @@ fn check_events(facts: &SampleFacts, lines: &str) {
     let to_set = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
         rows.iter().map(|&(provider, id, version)| (provider.to_owned(), id, version)).collect()
     };
-    assert_eq!(undecoded, to_set(facts.undecoded), "events without schema");
-    assert_eq!(extra_bytes, to_set(facts.extra_bytes), "events with bytes after their last field");
+    assert_eq!(undecoded, to_set(facts.undecoded), "other events than expected have no schema");
+    assert_eq!(
+        extra_bytes,
+        to_set(facts.extra_bytes),
+        "other events than expected have bytes after their last field"
+    );
 }
 
 /// Checks the keys of an event and the form of its values.
@@ -338,7 +344,7 @@ fn check_keys_and_values(event: &Value) {
     assert!(byte_count("extra") <= len, "{event}");
 }
 
-/// Returns the events of a sample, or `None` where the samples are absent.
+/// Returns the events of a sample, or `None` if the sample is not on this machine.
 fn dump_sample(facts: &SampleFacts) -> Option<Vec<Value>> {
     let path = sample(facts.file)?;
     Some(weir(["dump".as_ref(), "--format".as_ref(), "jsonl".as_ref(), path.as_os_str()]).json())
@@ -366,7 +372,7 @@ fn primitive_types_have_the_written_values() {
     assert_eq!(*mercury, expected);
     let names: Vec<_> = events[2..]
         .iter()
-        .map(|e| e["fields"]["string_type"].as_str().expect("an event has no name"))
+        .map(|event| event["fields"]["string_type"].as_str().expect("an event has no name"))
         .collect();
     assert_eq!(names, ["Mercury", "Venus", "Earth", "Mars", "Jupiter"]);
     assert_eq!(events[2]["time"], "2021-09-09T14:59:35.8001567Z");
@@ -375,7 +381,7 @@ fn primitive_types_have_the_written_values() {
 #[test]
 fn structure_keeps_its_members() {
     let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
-    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the event is missing");
+    let event = events.iter().find(|event| event["provider"] == "MySource").expect("the event is missing");
     assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
     assert_eq!(event["guid"], "a61ea624-4944-55fc-c2a8-37838829438d");
     assert_eq!(event["fields"], serde_json::json!({ "a": { "b": "Hello", "c": "World!" } }));
@@ -384,7 +390,7 @@ fn structure_keeps_its_members() {
 #[test]
 fn array_of_code_units_is_text() {
     let Some(events) = dump_sample(&AMSI_TRACE) else { return };
-    let scripts: Vec<_> = events.iter().filter(|e| e["provider"] == "AmsiTrace").collect();
+    let scripts: Vec<_> = events.iter().filter(|event| event["provider"] == "AmsiTrace").collect();
     assert_eq!(scripts.len(), 19);
     for event in &scripts {
         let (script, raw) = (
@@ -402,18 +408,19 @@ fn array_of_code_units_is_text() {
 #[test]
 fn packed_xml_is_unpacked() {
     let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
-    let packed = events.iter().filter(|e| e["guid"] == "ed54dff8-c409-4cf6-bf83-05e1e61a09c4");
-    let found: Vec<_> = packed
-        .map(|e| {
-            let xml = e["fields"]["Xml"].as_str().expect("the field is not a string");
+    let packed = events.iter().filter(|event| event["guid"] == "ed54dff8-c409-4cf6-bf83-05e1e61a09c4");
+    let sizes_and_tags: Vec<_> = packed
+        .map(|event| {
+            let xml = event["fields"]["Xml"].as_str().expect("the field is not a string");
             let tag = xml.trim_start_matches('<').split('>').next().unwrap_or_default().to_owned();
             assert!(xml.ends_with(&format!("</{tag}>")), "{xml}");
             // The unpacked bytes end with a terminator.
-            (e["len"].as_u64().expect("an event has no length"), (xml.encode_utf16().count() + 1) * 2, tag)
+            let packed_bytes = event["len"].as_u64().expect("an event has no length");
+            (packed_bytes, (xml.encode_utf16().count() + 1) * 2, tag)
         })
         .collect();
     let expected = [(412, 1052, "WinSPR"), (633, 2348, "Metrics"), (4146, 17_888, "SystemConfig")];
-    assert_eq!(found, expected.map(|(len, unpacked, tag)| (len, unpacked, tag.to_owned())));
+    assert_eq!(sizes_and_tags, expected.map(|(packed, unpacked, tag)| (packed, unpacked, tag.to_owned())));
 }
 
 #[test]
@@ -446,20 +453,22 @@ fn kernel_events_have_their_names_and_counts() {
         ("Thread/Start", 350),
     ];
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
-    let names: Vec<_> = events.iter().filter_map(|e| e["fields"]["ThreadName"].as_str()).collect();
-    assert_eq!((names.len(), names.iter().filter(|n| !n.is_empty()).count()), (3058, 94));
+    let names: Vec<_> = events.iter().filter_map(|event| event["fields"]["ThreadName"].as_str()).collect();
+    assert_eq!((names.len(), names.iter().filter(|name| !name.is_empty()).count()), (3058, 94));
     assert!(names.contains(&"Win32k Raw Input Thread"));
-    let masks =
-        events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("the trace has no group masks");
+    let masks = events
+        .iter()
+        .find(|event| event["event"] == "EventTrace/Extension")
+        .expect("the trace has no group masks");
     assert_eq!(masks["fields"]["KernelEventVersion"], 70);
 }
 
 #[test]
 fn one_stream_for_all_cpus_prints_cpu_0() {
     let Some(events) = dump_sample(&WINDOWS_UPDATE) else { return };
-    assert!(events.iter().all(|e| e["cpu"] == 0));
-    assert_eq!(events.iter().filter(|e| e["provider"] == "WUTraceLogging").count(), 80);
-    assert!(events[2..].iter().all(|e| e["fields"]["Info"].is_string()), "an event has no log line");
+    assert!(events.iter().all(|event| event["cpu"] == 0), "an event has another processor number");
+    assert_eq!(events.iter().filter(|event| event["provider"] == "WUTraceLogging").count(), 80);
+    assert!(events[2..].iter().all(|event| event["fields"]["Info"].is_string()), "an event has no log line");
 }
 
 #[test]
@@ -482,7 +491,8 @@ fn event_prints_the_stack_that_it_carries() {
     assert_eq!(events.len(), 8);
     let stack = events[0]["stack"].as_array().expect("the event has no stack");
     assert!(
-        stack.len() > 10 && stack.iter().all(|f| f.as_str().is_some_and(|f| f.starts_with("0x"))),
+        stack.len() > 10
+            && stack.iter().all(|frame| frame.as_str().is_some_and(|text| text.starts_with("0x"))),
         "{stack:?}"
     );
 }

@@ -1,5 +1,5 @@
-//! Rust programs that use TraceLogging: the example of this repository, and the published packages
-//! of Microsoft's crates built against our replacements.
+//! Tests of Rust programs that use TraceLogging: the examples of this repository, and the published
+//! packages of Microsoft's crates, built against this project's replacements.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,20 +14,21 @@ fn target_folder() -> PathBuf {
     weir.ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// Records a program and decodes its events.
+/// Records a program, and returns the decoded events of these providers.
 fn record_and_decode(providers: &str, program: &Path) -> Vec<Value> {
     let daemon = Daemon::start();
     let trace = daemon.path("trace.etl");
     let file = trace.to_str().unwrap();
     daemon.weir(["record", "-p", providers, "-o", file, "--", program.to_str().unwrap()]).expect(0);
     let events = daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json();
-    // Without the events that the session writes about itself.
-    let is_requested = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
-    events.into_iter().filter(|e| e["provider"].as_str().is_some_and(is_requested)).collect()
+    // Events that the session writes about itself are left out.
+    let is_requested =
+        |name: &str| providers.split(',').any(|provider| provider.trim_start_matches('*') == name);
+    events.into_iter().filter(|event| event["provider"].as_str().is_some_and(is_requested)).collect()
 }
 
 fn events_named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
-    events.iter().filter(|e| e["event"] == name).collect()
+    events.iter().filter(|event| event["event"] == name).collect()
 }
 
 /// Builds an example and returns the path of its program.
@@ -38,7 +39,7 @@ fn build_example(package: &str) -> PathBuf {
         .env("CARGO_TARGET_DIR", target_folder())
         .env("CARGO_INCREMENTAL", "0")
         .status();
-    assert!(built.unwrap().success());
+    assert!(built.unwrap().success(), "{package} does not compile");
     target_folder().join("debug").join(package)
 }
 
@@ -60,9 +61,11 @@ fn rust_example_records_its_orders_and_their_activities() {
     let events = record_and_decode("*Example.Kitchen,*Example.Kitchen.Specials", &program);
     assert_eq!(events.len(), 12, "expected: open, three events for each of three orders, specials, closed");
     let orders = events_named(&events, "Order");
-    let first: Vec<_> = orders.iter().filter(|o| o["activity"] == orders[0]["activity"]).collect();
-    assert_eq!((&first[0]["opcode"], &first[0]["fields"]), (&json!(1), &json!({"number": 1, "dish": "pie"})));
-    assert_eq!((&first[1]["opcode"], &first[1]["fields"]), (&json!(2), &json!({"price": 12.5})));
+    let first_order: Vec<_> =
+        orders.iter().filter(|event| event["activity"] == orders[0]["activity"]).collect();
+    let (start, stop) = (&first_order[0], &first_order[1]);
+    assert_eq!((&start["opcode"], &start["fields"]), (&json!(1), &json!({"number": 1, "dish": "pie"})));
+    assert_eq!((&stop["opcode"], &stop["fields"]), (&json!(2), &json!({"price": 12.5})));
     let cooked = events_named(&events, "Cooked");
     let fields = json!({"temperatures": [20], "plate": {"warm": true, "mark": 1}});
     assert_eq!((&cooked[0]["keywords"], &cooked[0]["fields"]), (&json!("0x2"), &fields));
@@ -71,7 +74,8 @@ fn rust_example_records_its_orders_and_their_activities() {
     assert_eq!(events_named(&events, "Closed")[0]["fields"], json!({"orders": 3}));
 }
 
-/// Runs the tests of the packages with `compat/run.sh`, then records a program that it builds.
+/// Runs the tests of the packages with `compat/run.sh`, and then records a program that the script
+/// builds.
 #[test]
 fn published_packages_compile_unchanged_and_record() {
     let folder = tempfile::tempdir().unwrap();

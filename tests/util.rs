@@ -29,18 +29,18 @@ pub(crate) fn root() -> PathBuf {
 
 /// Returns the path of the static C library, which cargo builds into the folder of the tests.
 pub(crate) fn c_library() -> PathBuf {
-    let test = std::env::current_exe().expect("the test program has no path");
-    test.with_file_name("libtraceweir_c.a")
+    let test_program = std::env::current_exe().expect("the test program has no path");
+    test_program.with_file_name("libtraceweir_c.a")
 }
 
-/// Returns the target folder of packages that tests build with cargo. They share it because they
-/// depend on the same crates, which are then built once.
+/// Returns the target folder of packages that tests build with cargo. The packages share this
+/// folder, so that the crates on which they all depend are built once.
 pub(crate) fn nested_target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested")
 }
 
-/// Returns the cargo settings of packages that tests build. Each is built once, so incremental data
-/// and debug information would be wasted.
+/// Returns the cargo settings of packages that tests build. Each package is built once, so
+/// incremental data would be useless; nothing reads its debug information.
 pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
     [
         ("CARGO_TARGET_DIR", nested_target().into()),
@@ -63,13 +63,15 @@ impl Run {
 
     /// Parses the lines of standard output as JSON objects.
     pub(crate) fn json(&self) -> Vec<Value> {
-        self.text().lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+        let parse_line =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.text().lines().map(parse_line).collect()
     }
 
     /// Fails the test unless the exit code is as expected.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "exit code; standard error:\n{}", self.stderr);
+        assert_eq!(self.code, code, "wrong exit code; standard error:\n{}", self.stderr);
         self
     }
 }
@@ -83,7 +85,7 @@ pub(crate) fn weir_command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<It
 
 /// Runs `weir` and waits for its end.
 pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Run {
-    let Output { status, stdout, stderr } = weir_command(args).output().expect("cannot run weir");
+    let Output { status, stdout, stderr } = weir_command(args).output().expect("weir cannot be started");
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     let code = status.code().unwrap_or_else(|| panic!("weir was killed ({status}): {stderr}"));
     Run { code, stdout, stderr }
@@ -106,7 +108,7 @@ pub(crate) fn sample(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A child process that is killed on drop.
+/// A child process. Dropping this value kills the process.
 pub(crate) struct Process(Child);
 
 impl From<Child> for Process {
@@ -141,16 +143,18 @@ impl Process {
     /// Waits for the end of the process and returns its exit code and its output.
     pub(crate) fn finish(mut self) -> Run {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let out = self.0.stdout.take().map(|mut out| {
+        let stdout_reader = self.0.stdout.take().map(|mut pipe| {
             std::thread::spawn(move || {
-                out.read_to_end(&mut stdout).expect("standard output cannot be read");
+                pipe.read_to_end(&mut stdout).expect("standard output cannot be read");
                 stdout
             })
         });
-        if let Some(mut err) = self.0.stderr.take() {
-            err.read_to_end(&mut stderr).expect("standard error cannot be read");
+        if let Some(mut pipe) = self.0.stderr.take() {
+            pipe.read_to_end(&mut stderr).expect("standard error cannot be read");
         }
-        let stdout = out.map(|out| out.join().expect("the reading thread panicked")).unwrap_or_default();
+        let stdout = stdout_reader
+            .map(|reader| reader.join().expect("the reading thread panicked"))
+            .unwrap_or_default();
         let status = self.0.wait().expect("the process cannot be waited for");
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         let code = status.code().unwrap_or_else(|| panic!("the process was killed ({status}): {stderr}"));
@@ -165,8 +169,8 @@ impl Drop for Process {
     }
 }
 
-/// A temporary folder for a daemon and its providers. Drop stops the daemon, or kills it if the
-/// test panics.
+/// A temporary folder for a daemon and its providers. Dropping this value stops the daemon, or kills
+/// it if the test panics.
 pub(crate) struct Daemon {
     folder: TempDir,
     process: Option<DaemonProcess>,
@@ -185,7 +189,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts another daemon in the same folder. The previous one must have ended.
+    /// Starts a daemon in the folder. An earlier daemon must have ended.
     pub(crate) fn restart(&mut self) {
         self.process = Some(DaemonProcess::start(self.folder(), Stdio::null()));
     }

@@ -134,7 +134,7 @@ impl TextLines {
         self.out.extend_from_slice(&self.second_text);
         // A leading 1 keeps the zeros of the fraction; then a dot replaces the 1.
         let from = self.out.len();
-        format::decimal(units + UNITS_PER_SECOND, &mut self.out);
+        format::push_decimal(units + UNITS_PER_SECOND, &mut self.out);
         self.out[from] = b'.';
         for (name, number) in [
             (&b"Z cpu="[..], u32::from(record.cpu())),
@@ -142,7 +142,7 @@ impl TextLines {
             (b" tid=", record.thread_id()),
         ] {
             self.out.extend_from_slice(name);
-            format::decimal(number, &mut self.out);
+            format::push_decimal(number, &mut self.out);
         }
         self.out.push(b' ');
     }
@@ -169,7 +169,7 @@ impl<'p> Visitor<'p> for FieldPrinter<'_> {
         self.out.push(b' ');
         self.out.extend_from_slice(field.name.as_bytes());
         self.out.push(b'=');
-        format::text(field, &value, Style::default(), self.out);
+        format::push_text(field, &value, Style::default(), self.out);
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
         self.out.extend_from_slice(b" [");

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 use traceweir_format::time::FileTime;
 
 use crate::error::{Error, Result};
@@ -90,9 +90,9 @@ fn machine_line(date: &str, machine: &MeasuredMachine, circumstances: Circumstan
     let mut out = Vec::new();
     for (name, value) in &pairs {
         out.push(if out.is_empty() { b'{' } else { b',' });
-        json_string(name, &mut out);
+        push_json_string(name, &mut out);
         out.push(b':');
-        json_string(value, &mut out);
+        push_json_string(value, &mut out);
     }
     out.push(b'}');
     String::from_utf8_lossy(&out).into_owned()

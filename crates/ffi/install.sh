@@ -3,7 +3,7 @@
 #
 #   crates/ffi/install.sh [--prefix /usr/local] [--libdir PREFIX/lib] [--built target/c] [--destdir ""]
 #
-# Build it first: cargo build -p traceweir-ffi --profile c
+# Build the library first: cargo build -p traceweir-ffi --profile c
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -42,7 +42,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
            event->UserDataLength);
 }
 
-/* Called after each buffer; FALSE would end ProcessTrace. */
+/* Called after each buffer; returning FALSE would end ProcessTrace. */
 static ULONG WINAPI on_buffer(PEVENT_TRACE_LOGFILEW file) {
     Counts *counts = (Counts *)file->Context;
     counts->buffers++;

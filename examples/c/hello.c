@@ -24,7 +24,7 @@ static const EVENT_DESCRIPTOR Greeted = {1, 0, 0, 4, 0, 0, 0x1};
 
 static ULONG greet(REGHANDLE reg, ULONG number, const char *name) {
     EVENT_DATA_DESCRIPTOR data[2];
-    /* Computes the data of an event only if a session wants it. */
+    /* The data is prepared only if a session enables the event. */
     if (!EventEnabled(reg, &Greeted)) {
         return ERROR_SUCCESS;
     }

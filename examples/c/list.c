@@ -92,7 +92,7 @@ static void *enumerate(TRACE_QUERY_INFO_CLASS info_class, void *input, ULONG inp
     return buffer;
 }
 
-/* Prints the registrations of a provider. In the buffer, each is followed by the enables of its sessions. */
+/* Prints the registrations of a provider. In the buffer, each registration is followed by its enables, one per session. */
 static void show_provider(GUID *provider) {
     ULONG size;
     char *buffer = (char *)enumerate(TraceGuidQueryInfo, provider, sizeof *provider, &size);

@@ -20,7 +20,7 @@ typedef struct Event {
     TRACE_EVENT_INFO *info;
     /* The data that is not printed yet, and its size in bytes. */
     BYTE *data;
-    ULONG left;
+    ULONG data_left;
     /* The values of integer fields by index: other fields refer to them as counts or lengths. */
     USHORT *integers;
 } Event;
@@ -28,7 +28,7 @@ typedef struct Event {
 /* The session, and the number of events that are still to be printed. */
 typedef struct Printer {
     TRACEHANDLE session;
-    unsigned long left;
+    unsigned long events_left;
 } Printer;
 
 static const WCHAR *text_at(const void *from, ULONG offset) { return (const WCHAR *)(const void *)((const BYTE *)from + offset); }
@@ -61,7 +61,7 @@ static BOOL print_value(Event *event, const EVENT_PROPERTY_INFO *field, EVENT_MA
     ULONG size = sizeof buffer;
     USHORT used = 0;
     USHORT in = field->nonStructType.InType, out = field->nonStructType.OutType;
-    USHORT available = (USHORT)(event->left > 0xFFFF ? 0xFFFF : event->left);
+    USHORT available = (USHORT)(event->data_left > 0xFFFF ? 0xFFFF : event->data_left);
     ULONG status;
     for (;;) {
         status = TdhFormatProperty(event->info, map, pointer_size(event->record), in, out, length, available, event->data, &size, text, &used);
@@ -79,7 +79,7 @@ static BOOL print_value(Event *event, const EVENT_PROPERTY_INFO *field, EVENT_MA
     if (status == ERROR_SUCCESS) {
         print_wide(text);
         event->data += used;
-        event->left -= used;
+        event->data_left -= used;
     } else {
         printf("(status %u)", (unsigned)status);
     }
@@ -89,12 +89,12 @@ static BOOL print_value(Event *event, const EVENT_PROPERTY_INFO *field, EVENT_MA
     return status == ERROR_SUCCESS;
 }
 
-/* Stores the value of an integer field, which may be the count or length of a later field. */
+/* Stores the low 16 bits of an integer field, which may be the count or length of a later field. */
 static void store_integer(Event *event, ULONG index) {
     USHORT in = event->info->EventPropertyInfoArray[index].nonStructType.InType;
-    if (in >= TDH_INTYPE_INT8 && in <= TDH_INTYPE_UINT64 && event->left > 0) {
+    if (in >= TDH_INTYPE_INT8 && in <= TDH_INTYPE_UINT64 && event->data_left > 0) {
         event->integers[index] = event->data[0];
-        if (in >= TDH_INTYPE_INT16 && event->left > 1) {
+        if (in >= TDH_INTYPE_INT16 && event->data_left > 1) {
             event->integers[index] = (USHORT)(event->integers[index] | event->data[1] << 8);
         }
     }
@@ -192,19 +192,20 @@ static ULONG stop(TRACEHANDLE session, const WCHAR *name) {
 }
 
 static void WINAPI on_event(PEVENT_RECORD record) {
-    static const GUID header = {0x68fdd900, 0x4a3e, 0x11d1, {0x84, 0xf4, 0x00, 0x00, 0xf8, 0x04, 0x64, 0xe3}};
+    static const GUID event_trace_class = {0x68fdd900, 0x4a3e, 0x11d1, {0x84, 0xf4, 0x00, 0x00, 0xf8, 0x04, 0x64, 0xe3}};
     Printer *printer = (Printer *)record->UserContext;
     /* Skips the session's events about itself, and events after the last one to be printed. */
-    if (memcmp(&record->EventHeader.ProviderId, &header, sizeof header) == 0 || printer->left == 0) {
+    if (memcmp(&record->EventHeader.ProviderId, &event_trace_class, sizeof event_trace_class) == 0 || printer->events_left == 0) {
         return;
     }
     print_event(record);
     fflush(stdout);
-    if (--printer->left == 0) {
+    if (--printer->events_left == 0) {
         stop(printer->session, NULL);
     }
 }
 
+/* Starts the session. Stops a session with this name first, if an earlier run left one. */
 static ULONG start(TRACEHANDLE *session, const WCHAR *name) {
     static Properties properties;
     ULONG status = ERROR_ALREADY_EXISTS;
@@ -236,7 +237,7 @@ int main(int count, char **arguments) {
         return 2;
     }
     if (count == 4) {
-        printer.left = strtoul(arguments[3], NULL, 10);
+        printer.events_left = strtoul(arguments[3], NULL, 10);
     }
     widen(arguments[1], name, sizeof name / sizeof name[0]);
     status = start(&printer.session, name);
@@ -261,6 +262,6 @@ int main(int count, char **arguments) {
         status = ProcessTrace(&trace, 1, NULL, NULL);
     }
     CloseTrace(trace);
-    stop(printer.session, NULL); /* Fails if it was stopped already, which is ignored. */
+    stop(printer.session, NULL); /* Fails if the session was already stopped; the error is ignored. */
     return status == ERROR_SUCCESS ? 0 : failed("reading", status);
 }

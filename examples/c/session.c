@@ -22,7 +22,7 @@ static void prepare(Properties *properties) {
     properties->trace.LogFileNameOffset = offsetof(Properties, file);
 }
 
-/* Starts the session. A session with this name, left by an earlier run, is stopped first. */
+/* Starts the session. Stops a session with this name first, if an earlier run left one. */
 static ULONG start(TRACEHANDLE *handle, const WCHAR *name, const char *file, Properties *properties) {
     ULONG status = ERROR_ALREADY_EXISTS;
     for (int attempt = 0; attempt < 2 && status == ERROR_ALREADY_EXISTS; attempt++) {
@@ -68,9 +68,9 @@ int main(int count, char **arguments) {
         EnableTraceEx2(handle, &provider, EVENT_CONTROL_CODE_DISABLE_PROVIDER, 0, 0, 0, 0, NULL);
     }
     prepare(&properties);
-    ULONG stopped = ControlTraceW(handle, NULL, &properties.trace, EVENT_TRACE_CONTROL_STOP);
-    if (stopped != ERROR_SUCCESS) {
-        return failed("the session cannot be stopped", stopped);
+    ULONG stop_status = ControlTraceW(handle, NULL, &properties.trace, EVENT_TRACE_CONTROL_STOP);
+    if (stop_status != ERROR_SUCCESS) {
+        return failed("the session cannot be stopped", stop_status);
     }
     printf("wrote %u buffers to ", (unsigned)properties.trace.BuffersWritten);
     print_wide(properties.file);

@@ -1,4 +1,4 @@
-/* A provider in C whose events describe themselves: no manifest, no registration of names.
+/* A provider in C whose events describe themselves, so it needs no manifest.
  *
  *   cargo build -p traceweir-ffi
  *   cc examples/c/tracelogging.c -Icrates/ffi/include -Ltarget/debug -ltraceweir -Wl,-rpath,$PWD/target/debug -o tracelogging

@@ -1,6 +1,6 @@
 /* Helpers of the examples: literals in UTF-16, text from and for the terminal, and status codes as
- * text. Only the macro W differs between the two systems: WCHAR is wchar_t on Windows, where it has
- * 16 bits, and char16_t on Linux. */
+ * text. Only the macro W differs between Windows and Linux: WCHAR is wchar_t on Windows, where it
+ * has 16 bits, and char16_t on Linux. */
 #ifndef EXAMPLES_WIDE_H
 #define EXAMPLES_WIDE_H
 
@@ -81,8 +81,8 @@ static inline BOOL parse_guid(const char *text, GUID *guid) {
     return TRUE;
 }
 
-/* Prints the system's text for a status, and returns the exit code of the program. */
-static inline int failed(const char *what, ULONG status) {
+/* Prints what failed, with the system's text for the status. Returns the exit code of the program. */
+static inline int failed(const char *operation, ULONG status) {
     LPSTR text = NULL;
     DWORD length = FormatMessageA(FORMAT_MESSAGE_ALLOCATE_BUFFER | FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, status, 0,
                                   (LPSTR)&text, 0, NULL);
@@ -90,7 +90,7 @@ static inline int failed(const char *what, ULONG status) {
     while (length > 0 && (text[length - 1] == '\r' || text[length - 1] == '\n')) {
         text[--length] = 0;
     }
-    fprintf(stderr, "%s: %s (%u)\n", what, length > 0 ? text : "no text", (unsigned)status);
+    fprintf(stderr, "%s: %s (%u)\n", operation, length > 0 ? text : "no text", (unsigned)status);
     LocalFree(text);
     return 1;
 }

@@ -15,13 +15,14 @@ fuzz_target!(|data: &[u8]| {
     let mut records = Records::new(bytes, usize::from(flags & 0xF8), 0, 1, flags & 1 != 0);
     let mut renderer = RecordRenderer::default();
     let mut position = records.position();
-    while let Ok(Some(r)) = records.next() {
+    while let Ok(Some(record)) = records.next() {
         assert!(records.position() >= position + 8, "the walk must go forward");
         position = records.position();
-        assert!(r.bytes().ends_with(r.payload()) && r.bytes().len() <= 0xFFFF);
-        let _ = (r.thread_id(), r.process_id(), r.hook(), r.provider(), r.descriptor(), r.flags());
-        let _ = (r.activity(), r.cpu_times(), r.instance(), r.pmc_counters().len(), r.items_damaged());
-        let _ = (r.items().count(), r.items().stack().map(|s| s.frames().count()));
-        renderer.render_record(&r);
+        assert!(record.bytes().ends_with(record.payload()) && record.bytes().len() <= 0xFFFF);
+        let _ = (record.thread_id(), record.process_id(), record.hook(), record.provider());
+        let _ = (record.descriptor(), record.flags(), record.activity(), record.cpu_times());
+        let _ = (record.instance(), record.pmc_counters().len(), record.has_damaged_items());
+        let _ = (record.items().count(), record.items().stack().map(|stack| stack.frames().count()));
+        renderer.render_record(&record);
     }
 });

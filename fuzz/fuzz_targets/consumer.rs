@@ -1,5 +1,5 @@
-//! Fuzzes consumers with any file and any buffers: every address that a callback gets is readable
-//! for its stated length, and callbacks call the library.
+//! Fuzzes consumers with any file and any buffers. Checks that every address that a callback gets
+//! is readable for its stated length. The callbacks also call the library.
 #![no_main]
 
 use std::cell::Cell;
@@ -21,7 +21,8 @@ const ERROR_SUCCESS: u32 = 0;
 const ERROR_INVALID_HANDLE: u32 = 6;
 const ERROR_CTX_CLOSE_PENDING: u32 = 7007;
 
-/// The state of the callbacks of one trace; they run while the caller of the library waits.
+/// The state of the callbacks of one trace. The callbacks run on the thread that called
+/// `ProcessTrace`.
 #[derive(Default)]
 struct CallbackState {
     handle: Cell<u64>,
@@ -30,7 +31,7 @@ struct CallbackState {
     close_at: u32,
     /// Number of buffers of a stream that the library still holds.
     lent_buffers: Cell<u32>,
-    /// Whether buffers are kept beyond their callback.
+    /// Whether buffers are kept longer than their callback runs.
     keeps_buffers: bool,
     is_closed: Cell<bool>,
     sum: Cell<u64>,
@@ -146,7 +147,7 @@ unsafe extern "C" fn on_completion(_: *const BufferHeader, context: *mut c_void)
     // SAFETY: the context is the `CallbackState` that this target passed when it opened the trace.
     let state = unsafe { &*context.cast::<CallbackState>() };
     state.lent_buffers.set(state.lent_buffers.get() - 1);
-    // Only closing ends a stream.
+    // A stream ends only when it is closed.
     if state.lent_buffers.get() == 0 && state.handle.get() != 0 {
         state.close_trace();
     }
@@ -204,7 +205,7 @@ fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
         let is_wide = kind & 2 != 0;
         let name: *const c_void = if is_wide { wide.as_ptr().cast() } else { narrow.as_ptr().cast() };
         let at = log.address::<EventTraceLogfile>();
-        // Not a live trace: no daemon is reachable.
+        // No daemon is reachable, so the trace is not a live one.
         let mode = mode & !PROCESS_TRACE_MODE_REAL_TIME;
         // SAFETY: the memory has the structure's size, and zeros are a valid structure.
         unsafe {

@@ -15,6 +15,6 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(encoded, data, "a message must have one encoding");
         }
         Err(Error::Message(_) | Error::Unexpected(_)) => {}
-        Err(other) => panic!("the decoder must not return this error: {other}"),
+        Err(error) => panic!("the decoder must not return this error: {error}"),
     }
 });

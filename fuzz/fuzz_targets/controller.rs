@@ -1,5 +1,5 @@
-//! Fuzzes the functions of evntrace.h and evntprov.h that take memory and its length, a few calls
-//! in sequence: no call may access bytes outside of the memory, whatever its content.
+//! Fuzzes the functions of evntrace.h and evntprov.h that take memory and its length. Each input is
+//! a sequence of calls. No call may access bytes outside of the memory, whatever its content.
 //!
 //! One session runs in the process, so that enables, filters and writes take their full path; no
 //! daemon is reachable.
@@ -27,13 +27,13 @@ use traceweir_format::spec::session::{
 };
 use traceweir_fuzz::arguments::{Arguments, FilterArguments, GuardedMemory, work_folder};
 
-/// The most calls of one input.
+/// Largest number of calls of one input.
 const MAX_CALLS: usize = 8;
 const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
 const MODE_OFFSET: usize = 64;
 const FILE_NAME_OFFSET: usize = 112;
 const FLAGS_OFFSET: usize = 44;
-/// Offsets of the count and the address of filters.
+/// Offsets of the count and the address of the filters in the properties.
 const FILTER_OFFSETS: [usize; 2] = [124, 128];
 /// The mode of the session of this target: in this process, and in memory only.
 const TARGET_MODE: u32 =
@@ -82,7 +82,7 @@ static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     target
 });
 
-/// Reads a block of properties. Its size field and its filters are valid.
+/// Reads a block of properties and sets its size field and its filters to valid values.
 fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> GuardedMemory {
     let mut block = arguments.take_memory();
     if block.size() < 4 {
@@ -92,7 +92,8 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.write_at(0, &size.to_le_bytes());
-    // The log files of a session in this process could be anywhere.
+    // A session in this process could write its log file anywhere, so the mode must not have the
+    // flag for such sessions.
     if let Some(mode) =
         block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
     {
@@ -203,8 +204,8 @@ fn call_enable(arguments: &mut Arguments<'_>) {
     }
 }
 
-/// Checks that a request and an answer, as a daemon would exchange them, encode to the same value
-/// again.
+/// Checks that requests and answers of the class that can be parsed from `bytes` parse to the same
+/// value after they were encoded.
 fn check_round_trip(class: u32, bytes: &[u8]) {
     if let Ok(set) = Set::from_bytes(class, Some(bytes), bytes.len()) {
         let encoded = set.to_bytes();
@@ -294,7 +295,7 @@ fn call_provider(arguments: &mut Arguments<'_>) {
 fn call_write(arguments: &mut Arguments<'_>) {
     let blocks: Vec<(Vec<u8>, u32)> =
         (0..arguments.take_u8() % 8).map(|_| (arguments.take_bytes(), arguments.take_u32() & 0xFF)).collect();
-    // Address, then size and type, as published.
+    // The published EVENT_DATA_DESCRIPTOR: address, then size and type.
     let described: Vec<[u64; 2]> = blocks
         .iter()
         .map(|(bytes, kind)| {
@@ -342,8 +343,8 @@ fn call_classic(arguments: &mut Arguments<'_>) {
     let copied = event.content().len().min(48);
     head[..copied].copy_from_slice(&event.content()[..copied]);
     let flags = u32::from_le_bytes([head[EVENT_FLAGS_OFFSET], head[45], head[46], head[47]]) & !USE_GUID_PTR;
-    // As many bytes as the size field states, but at least a header; addresses are those of the
-    // blocks.
+    // The memory has as many bytes as the size field states, but at least a header. Addresses in it
+    // are those of the blocks.
     let mut bytes = event.content().to_vec();
     let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
     bytes.resize(size.max(48), 0);
@@ -368,8 +369,8 @@ fn call_classic(arguments: &mut Arguments<'_>) {
         .collect();
     let class = std::ptr::without_provenance_mut(arguments.take_u64() as usize);
     let instance = EventInstanceInfo { reg_handle: class, instance_id: arguments.take_u32() };
-    // SAFETY: the memory has as many bytes as stated, addresses are valid; an instance's header is
-    // longer, and the size shows whether it is present.
+    // SAFETY: the memory has as many bytes as stated, and addresses in it are valid.
+    // `TraceEventInstance` is called only if the memory has the 56 bytes of its longer header.
     unsafe {
         TraceEvent(logger, event_memory.address());
         if flags & USE_MOF_PTR == 0 && event_memory.size() >= 56 {

@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     }
     assert!(
         count <= data.len() as u64 * 2048 / 8,
-        "a record takes at least eight bytes, and unpacking is bounded"
+        "there are more records than the decompressed file can hold"
     );
     let mut findings = 0_u64;
     let _ = check(&trace, &mut |finding| {

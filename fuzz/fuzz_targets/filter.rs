@@ -1,5 +1,5 @@
-//! Fuzzes untrusted filters: a type, then its bytes. An accepted filter reads back equal after it
-//! was encoded, unless the builder does not accept its values.
+//! Fuzzes untrusted filters: the input is a type, then the bytes of the filter. An accepted filter
+//! reads back equal after it was encoded, unless the builder does not accept its values.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,8 +27,8 @@ fuzz_target!(|data: &[u8]| {
             "a call must refuse two filters of one type"
         );
     }
-    // Regardless of the type, all views of the bytes: a view that accepts them also accepts their
-    // encoding.
+    // All views are tried, regardless of the type: a view that accepts the bytes also accepts the
+    // encoding of the parsed values.
     check_event_ids(data);
     check_event_names(data);
     check_level_keyword(data);
@@ -77,13 +77,13 @@ fn check_gate(gate: Gate) {
 }
 
 fn check_lists(data: &[u8]) {
-    if let Ok(ids) = filter::pids(data) {
+    if let Ok(ids) = filter::parse_pids(data) {
         assert_eq!(encode::pids(&ids), data, "process ids must have one encoding");
     }
-    if let Ok(names) = filter::names_as_given(data) {
-        assert_eq!(filter::names_as_given(&encode::name_list(&names)), Ok(names.clone()));
+    if let Ok(names) = filter::parse_names_as_given(data) {
+        assert_eq!(filter::parse_names_as_given(&encode::name_list(&names)), Ok(names.clone()));
         let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
-        assert_eq!(filter::name_list(data), Ok(lower));
+        assert_eq!(filter::parse_name_list(data), Ok(lower));
     }
 }
 
@@ -93,12 +93,12 @@ fn check_headers(data: &[u8]) {
     let (mut chain, mut last) = (Vec::new(), 0);
     filter::append_to_chain(&mut chain, &mut last, data, 1);
     filter::append_to_chain(&mut chain, &mut last, data, 2);
-    let found: Vec<_> = Header::chain(&chain).collect();
+    let headers: Vec<_> = Header::chain(&chain).collect();
     assert_eq!(
-        found.iter().map(|header| (header.id, header.instance)).collect::<Vec<_>>(),
+        headers.iter().map(|header| (header.id, header.instance)).collect::<Vec<_>>(),
         [(view.id, 1), (view.id, 2)]
     );
-    assert!(found.iter().all(|header| header.data == view.data));
+    assert!(headers.iter().all(|header| header.data == view.data));
 }
 
 fn check_payload_filters(filters: &payload::Filters<'_>, data: &[u8]) {
@@ -126,11 +126,11 @@ fn check_evaluation(filters: &payload::Filters<'_>, data: &[u8]) {
             let payload = data.get(from..).unwrap_or_default();
             let unsplit = filters_pass(&filter_list, &descriptor, &[payload]);
             for cut in [1, 7, payload.len() / 2] {
-                let (one, two) = payload.split_at(cut.min(payload.len()));
+                let (first, second) = payload.split_at(cut.min(payload.len()));
                 assert_eq!(
-                    filters_pass(&filter_list, &descriptor, &[one, &[], two]),
+                    filters_pass(&filter_list, &descriptor, &[first, &[], second]),
                     unsplit,
-                    "cut at {cut}"
+                    "the result changes if the payload is split at {cut}"
                 );
             }
         }
@@ -144,7 +144,7 @@ fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
     for filter in filters.iter() {
         let mut event = payload::Event::new(filter.event_id, filter.event_version, filter.any);
         for field in filter.fields() {
-            event.field(field).ok()?;
+            event.add_field(field).ok()?;
         }
         for predicate in filter.predicates() {
             let is_range =
@@ -155,7 +155,7 @@ fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
                 Value::Guid(guid) => Operand::Guid(guid),
                 Value::Text(text) => Operand::Text(text),
             };
-            event.predicate(predicate.field, predicate.kind, predicate.operator, operand).ok()?;
+            event.add_predicate(predicate.field, predicate.kind, predicate.operator, operand).ok()?;
         }
         builder.add(&event, filter.required).expect("the rebuilt filter is not longer than the original");
     }

@@ -1,5 +1,5 @@
-//! Fuzzes the provider functions of tdh.h after loading any manifest or message format: lists of
-//! exactly the stated size, filters, handles.
+//! Fuzzes the functions of tdh.h for providers, payload filters and decoding handles, after loading
+//! any manifest or message format.
 #![no_main]
 
 use std::ffi::c_void;
@@ -18,7 +18,8 @@ use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_TRACE_MESSAGE};
 use traceweir_fuzz::arguments::{Arguments, GuardedMemory, call_with_sizes, work_folder};
 
-/// The most providers and events that are queried, and filters that are created.
+/// Largest number of providers, of events of a provider, and of fields of an event that are
+/// queried.
 const MAX_QUERIES: usize = 8;
 const ERROR_SUCCESS: u32 = 0;
 const ERROR_INVALID_PARAMETER: u32 = 87;
@@ -65,11 +66,12 @@ fn query_manifest(arguments: &mut Arguments<'_>) {
     }
     // SAFETY: the memory has as many bytes as stated.
     let unloaded = unsafe { TdhUnloadManifestFromMemory(memory.address(), memory.size()) };
-    assert!(loaded != ERROR_SUCCESS || unloaded == ERROR_SUCCESS, "{unloaded}");
+    assert!(loaded != ERROR_SUCCESS || unloaded == ERROR_SUCCESS, "unloading returned {unloaded}");
     memory.check_canaries();
 }
 
-/// Queries one event of a manifest: its schema, an event of it, filters on it.
+/// Queries the schema of one event of a manifest, decodes a record of the event, and creates
+/// payload filters for it.
 fn query_event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicates) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
@@ -193,7 +195,7 @@ fn create_filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Pr
 
 /// Loads message formats from a file, and formats messages with them.
 fn query_messages(arguments: &mut Arguments<'_>) {
-    /// TDH_CONTEXT_WPP_TMFFILE, TMFSEARCHPATH and PDB_PATH; the others are numbers.
+    /// TDH_CONTEXT_WPP_TMFFILE, TMFSEARCHPATH and PDB_PATH; the other contexts are numbers.
     const PATH_CONTEXTS: [u32; 3] = [0, 1, 4];
     let (provider, id, mut payload, name) =
         (arguments.take_guid(), arguments.take_u16(), arguments.take_bytes(), arguments.take_utf16_name());

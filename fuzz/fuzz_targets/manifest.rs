@@ -1,4 +1,5 @@
-//! Fuzzes manifests in XML: loaded from a file, sent in chunks, compiled, and turned into code.
+//! Fuzzes XML manifests: parses them, reads them from chunks in a trace, compiles them, and
+//! generates code from them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,13 +16,13 @@ fn check_compiled(data: &[u8]) {
     let Ok(definitions) = manifest::read_definitions(data, "en-US") else { return };
     let Ok(compiled) = wevt::compile(&definitions) else { return };
     let messages = MessageTable::parse(&compiled.messages).expect("a compiled message table can be parsed");
-    // A manifest may be within its limits while its compiled form exceeds those of a reader.
+    // A manifest may be within its limits while its compiled form exceeds the limits of a reader.
     let Ok(read) = wevt::read_providers(&compiled.template, &messages) else { return };
-    let event_count = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
-    assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == event_count(n)));
+    let event_count = |index: usize| definitions.get(index).map_or(0, |provider| provider.events.len());
+    assert!(read.iter().enumerate().all(|(index, provider)| provider.events.len() == event_count(index)));
 }
 
-/// Checks that a manifest that compiles becomes code in which names and texts stay in their places.
+/// Checks that the code generated from a manifest is well-formed, whatever its names and texts are.
 fn check_generated_code(data: &[u8]) {
     let Ok(manifest) = Manifest::parse("fuzz.man", data, "en-US") else { return };
     check_c(&manifest.c_header(&COptions::default()));
@@ -48,12 +49,14 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut record_renderer = RecordRenderer::default();
-    let descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
+    let chunk_descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
     let chunk = [&[1, 1, 0, 0x5B, 1, 0, 0, 0], &data[..data.len().min(0xFF00 - 80)]].concat();
     let first = providers.first();
-    let id = first.map_or(Guid::NULL, |p| p.id);
-    let event = first.and_then(|p| p.events.first()).map(|e| e.descriptor).unwrap_or_default();
-    for (descriptor, payload) in [(descriptor, &chunk[..]), (event, &data[..data.len().min(64)])] {
+    let id = first.map_or(Guid::NULL, |provider| provider.id);
+    let first_event = first.and_then(|provider| provider.events.first());
+    let event_descriptor = first_event.map(|event| event.descriptor).unwrap_or_default();
+    let short_payload = &data[..data.len().min(64)];
+    for (descriptor, payload) in [(chunk_descriptor, &chunk[..]), (event_descriptor, short_payload)] {
         let mut bytes = Vec::new();
         EventHeader { provider: id, descriptor, ..Default::default() }
             .encode(payload, &mut bytes)

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use traceweir_decode::message::{EventMessage, InsertFormat};
 
-/// The most bytes that one insert may become: its width and precision are at most 255.
+/// Largest number of bytes that one insert may become: its width and precision are at most 255.
 const MAX_BYTES_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,5 @@
-//! Fuzzes any accepted schema with any payload: bounded, and always valid text and JSON.
+//! Fuzzes any accepted schema with any payload: the output is bounded, and always valid text and
+//! JSON.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,8 @@
-//! Fuzzes a region of shared memory: its process fills it with any bytes while the owner drains it.
+//! Fuzzes a region of shared memory that its process fills with any bytes while the owner drains
+//! the rings.
 //!
-//! The first byte chooses the CPUs and the ring size; then steps of eleven bytes follow: operation
-//! and ring (1), number of the word (2), value of the word (8).
+//! The first byte chooses the number of CPUs and the ring size. Steps of eleven bytes follow:
+//! operation and ring (1), number of the word (2), value of the word (8).
 #![no_main]
 
 use std::os::fd::AsFd;
@@ -15,16 +16,16 @@ use traceweir_transport::ring::{RegionReader, RingReader};
 
 const MAX_RECORD_BYTES: u32 = 1000;
 
-/// Drains a ring; the result is never more than a ring holds.
+/// Drains a ring, and checks that the reader returns no more than a ring holds.
 fn drain_ring(ring: &mut RingReader, layout: &Layout) {
     let mut out = [0; MAX_RECORD_BYTES as usize];
     let mut bytes = 0;
     let _ = ring.poll();
-    while let Ok(Some(head)) = ring.peek() {
-        assert!((1..=out.len()).contains(&head.length) && head.cpu < layout.cpus());
-        bytes += abi::size_in_ring(head.length);
+    while let Ok(Some(prefix)) = ring.peek() {
+        assert!((1..=out.len()).contains(&prefix.length) && prefix.cpu < layout.cpus());
+        bytes += abi::size_in_ring(prefix.length);
         assert!(bytes <= layout.ring_bytes() as usize, "the reader must not return more than a ring holds");
-        ring.take(&mut out[..head.length]);
+        ring.take(&mut out[..prefix.length]);
     }
     ring.release();
 }

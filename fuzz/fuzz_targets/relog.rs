@@ -1,5 +1,5 @@
-//! Fuzzes relogging of any file, alone and with itself: an error that leaves no file, or a file
-//! without faults that has the kept events.
+//! Fuzzes relogging of any file, alone and merged with itself. Relogging must return an error and
+//! leave no file, or write a file without faults that has the kept events.
 #![no_main]
 
 use std::path::Path;
@@ -70,11 +70,11 @@ fn check_output(path: &Path, events: u64) {
     let faults = find_faults(&trace);
     assert!(faults.is_empty(), "{faults:?}");
     let mut walk = trace.events();
-    let mut found = 0_u64;
+    let mut readable = 0_u64;
     while let Some(_record) = walk.next().expect("the events of the output can be read") {
-        found += 1;
+        readable += 1;
     }
-    assert!(found >= events, "{found} of {events} events");
+    assert!(readable >= events, "the output has {readable} of {events} events");
 }
 
 fuzz_target!(|data: &[u8]| {

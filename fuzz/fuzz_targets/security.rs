@@ -9,8 +9,8 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(descriptor) = SecurityDescriptor::parse(data) {
         let lists = [&descriptor.sacl, &descriptor.dacl];
         let entries: usize = lists.into_iter().flatten().map(|list| list.entries.len()).sum();
-        // Both lists may share bytes; an entry has at least sixteen.
-        assert!(entries <= data.len() / 8, "each entry takes at least 16 bytes of a list");
+        // An entry has at least sixteen bytes, and the SACL and the DACL may share bytes.
+        assert!(entries <= data.len() / 8, "there are more entries than the bytes can hold");
         if let Ok(bytes) = descriptor.to_bytes() {
             let back = SecurityDescriptor::parse(&bytes).expect("an encoded descriptor can be parsed");
             assert_eq!(back, descriptor, "the encoded descriptor must read back equal");

@@ -5,13 +5,13 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
+use traceweir_decode::symbols::elf::{ElfParts, find_build_id};
 use traceweir_decode::symbols::table::{MAX_SYMBOLS, MAX_TOTAL_NAME_BYTES};
 use traceweir_decode::symbols::{Dwarf, Elf, Pdb, SymbolTable, demangle, listing};
 
 /// The number of queried addresses at the start of the address space.
 const ADDRESS_COUNT: u64 = 64;
-/// The most functions at one address.
+/// Largest number of functions at one address.
 const MAX_SITES: usize = 128;
 /// The longest demangled name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
@@ -30,7 +30,7 @@ fn check_dwarf(dwarf: &mut Dwarf) {
     for address in (0..ADDRESS_COUNT).map(|at| at * 8 + 2).chain([0x1000, 0x40_1000, u64::MAX]) {
         let sites = dwarf.find(address);
         assert!(sites.len() <= MAX_SITES);
-        // All except the outermost were inlined.
+        // All functions except the outermost are inlined.
         assert!(sites.iter().rev().skip(1).all(|site| site.is_inlined));
         assert!(
             sites.iter().all(|site| site.function.as_ref().is_none_or(|name| name.len() <= MAX_NAME_BYTES))
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
         3 => check_table(&listing::read_perf_map(data).expect("reading from memory cannot fail")),
         4 => assert!(demangle(&String::from_utf8_lossy(data)).len() <= MAX_NAME_BYTES),
         _ => {
-            if let Some(id) = build_id_of_notes(data) {
+            if let Some(id) = find_build_id(data) {
                 assert!(id.len() <= data.len());
             }
         }

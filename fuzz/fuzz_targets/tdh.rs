@@ -1,5 +1,5 @@
-//! Fuzzes the functions of tdh.h with any record: buffers that are one byte too small and just
-//! large enough, every property, every value as text.
+//! Fuzzes the functions of tdh.h with any record: with buffers that are one byte too small and just
+//! large enough, for every property, and with every value as text.
 #![no_main]
 
 use std::ptr::{null, null_mut};
@@ -19,7 +19,7 @@ use traceweir_fuzz::arguments::split_event_input;
 
 const ERROR_SUCCESS: u32 = 0;
 const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
-/// The most properties of an event that are queried.
+/// Largest number of properties of an event that are queried.
 const MAX_PROPERTIES: usize = 32;
 
 fn extended_item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
@@ -59,7 +59,8 @@ fn event_record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) 
     }
 }
 
-/// Queries the schema with buffers of three sizes.
+/// Queries the schema without a buffer, with a buffer that is one byte too small, and with a buffer
+/// of the needed size.
 fn query_schema(event: &EventRecord) -> Option<Vec<u64>> {
     let mut size = 0;
     // SAFETY: the record's addresses are valid, and there is no buffer.
@@ -127,7 +128,7 @@ fn format_value(info: &[u64], (input, output, length): (u16, u16, u16), payload:
 
 fuzz_target!(|data: &[u8]| {
     let Some((traits, metadata, payload)) = split_event_input(data) else { return };
-    // Separate allocations, so that an access one byte too far is outside.
+    // The parts are separate allocations, so that a sanitizer detects an access one byte too far.
     let (traits, metadata, mut payload) = (traits.to_vec(), metadata.to_vec(), payload.to_vec());
     payload.truncate(usize::from(u16::MAX));
     let mut items =

@@ -1,4 +1,4 @@
-//! Fuzzes traits and metadata of an event, then its payload: directly, and as a record with and
+//! Fuzzes the traits, the metadata and the payload of an event: directly, and as a record with and
 //! without extended data items.
 #![no_main]
 
@@ -14,13 +14,13 @@ use traceweir_fuzz::{RecordRenderer, Renderer};
 
 fuzz_target!(|data: &[u8]| {
     let Some((traits, metadata, payload)) = split_event_input(data) else { return };
-    if let Ok(t) = Traits::parse(traits) {
-        assert!(t.size() <= traits.len() && t.iter().count() <= traits.len());
-        let _ = (t.group(), t.decode_guid(), Traits::parse_strict(traits).is_ok());
+    if let Ok(parsed) = Traits::parse(traits) {
+        assert!(parsed.size() <= traits.len() && parsed.iter().count() <= traits.len());
+        let _ = (parsed.group(), parsed.decode_guid(), Traits::parse_strict(traits).is_ok());
     }
-    if let Ok(m) = EventMetadata::parse(metadata) {
-        assert!(m.size() <= metadata.len() && m.fields().count() <= metadata.len());
-        assert!(m.tags < 1 << 28);
+    if let Ok(parsed) = EventMetadata::parse(metadata) {
+        assert!(parsed.size() <= metadata.len() && parsed.fields().count() <= metadata.len());
+        assert!(parsed.tags < 1 << 28, "tags have 28 bits");
     }
     if let Ok(schema) = tracelogging::build_schema(Guid::NULL, Some(traits), metadata) {
         Renderer::default().render_payload(&PreparedSchema::new(schema), payload, 8, false);

@@ -1,5 +1,5 @@
-//! Fuzzes compiled manifests, alone and in PE and ELF files; message tables; schemas that merging
-//! embeds.
+//! Fuzzes compiled manifests, alone and in PE and ELF files, message tables, and the schemas and
+//! maps that merged traces contain.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use traceweir_decode::source::{PreparedSchema, ProviderSchemas, binary, embedded
 use traceweir_fuzz::Renderer;
 
 fn render_events(providers: &[ProviderSchemas], payload: &[u8]) {
-    for event in providers.iter().flat_map(|p| &p.events).take(64) {
+    for event in providers.iter().flat_map(|provider| &provider.events).take(64) {
         render_schema(&event.schema, payload);
     }
 }
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         }
         1 => {
             if let Ok(table) = MessageTable::parse(bytes) {
-                assert!(table.len() <= bytes.len() / 4, "an entry takes at least four bytes");
+                assert!(table.len() <= bytes.len() / 4, "there are more entries than the bytes can hold");
             }
         }
         2 => {

@@ -1,4 +1,4 @@
-//! Arguments of C functions, made from a fuzz input: numbers, names, filters, and memory of exactly
+//! Reads arguments of C functions from a fuzz input: numbers, names, filters, and memory of exactly
 //! the size that the function gets.
 //!
 //! ```text
@@ -17,7 +17,7 @@ const CANARY: u8 = 0xC5;
 const GUARD_BYTES: usize = if cfg!(fuzz_exact) { 0 } else { 64 };
 /// The largest size of one buffer in bytes.
 const MAX_BUFFER_BYTES: usize = 4096;
-/// The most filters of one call: more than any call may have.
+/// Largest number of filters of one call: more than any call may have.
 const MAX_FILTERS: u8 = 16;
 
 /// The remaining input. After its end, everything is 0 and empty.
@@ -68,15 +68,15 @@ impl Arguments<'_> {
         bytes.to_vec()
     }
 
-    /// Reads a name in UTF-16, with its NUL. It cannot leave the folder of the test, because `/` is
-    /// replaced.
+    /// Reads a UTF-16 name and appends a NUL. Replaces `/`, so that the name stays in the work
+    /// folder.
     pub fn take_utf16_name(&mut self) -> Vec<u16> {
         let bytes = self.take_bytes();
         let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
         units.map(|unit| if unit == u16::from(b'/') { u16::from(b'_') } else { unit }).chain([0]).collect()
     }
 
-    /// Like [`take_utf16_name`](Self::take_utf16_name), in bytes.
+    /// Reads a name in bytes, like [`take_utf16_name`](Self::take_utf16_name).
     pub fn take_name(&mut self) -> Vec<u8> {
         self.take_bytes().into_iter().map(|byte| if byte == b'/' { b'_' } else { byte }).chain([0]).collect()
     }
@@ -174,16 +174,16 @@ pub fn work_folder() -> &'static PathBuf {
         let folder = base.join(format!("traceweir-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the work folder can be created");
         std::env::set_current_dir(&folder).expect("the work folder can be entered");
-        // SAFETY: this happens before the first call of the library; no other thread of this
-        // process reads the environment.
+        // SAFETY: targets call this function before they first call the library; no other thread of
+        // this process reads the environment.
         unsafe { std::env::set_var("TRACEWEIR_RUNTIME_DIR", "/proc/none") };
         folder
     });
     &FOLDER
 }
 
-/// Calls a function that returns data of unknown size, as published: without a buffer, with one
-/// byte too few, and with enough. Returns `None` if there is no data.
+/// Calls a function that returns data of unknown size: without a buffer, with a buffer that is one
+/// byte too small, and with a large enough buffer. Returns the data, or `None` if there is none.
 pub fn call_with_sizes(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option<Vec<u64>> {
     const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
     let mut needed = 0;

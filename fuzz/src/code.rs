@@ -12,11 +12,12 @@ pub fn check_rust(text: &str, providers: usize) {
         .into_iter()
         .filter_map(|token| if let TokenTree::Ident(word) = token { Some(word.to_string()) } else { None })
         .collect();
-    assert_eq!(words.iter().filter(|word| *word == "mod").count(), providers, "{words:?}");
-    assert_eq!(words.iter().filter(|word| *word == "static").count(), 1, "{words:?}");
+    let count = |item: &str| words.iter().filter(|word| *word == item).count();
+    assert_eq!(count("mod"), providers, "wrong number of modules: {words:?}");
+    assert_eq!(count("static"), 1, "wrong number of statics: {words:?}");
     assert!(
-        ["fn", "impl", "use", "macro_rules"].iter().all(|item| !words.contains(&(*item).to_owned())),
-        "{words:?}"
+        ["fn", "impl", "use", "macro_rules"].iter().all(|item| count(item) == 0),
+        "an item is not allowed here: {words:?}"
     );
 }
 
@@ -26,18 +27,18 @@ pub fn check_c(text: &str) {
     let mut depth = 0_i64;
     for line in text.lines() {
         let code = strip_comments(line);
-        assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{line}");
-        assert!(!code.ends_with('\\') && !code.contains("??"), "{line}");
+        assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "code is not plain ASCII: {line}");
+        assert!(!code.ends_with('\\') && !code.contains("??"), "a continued line or a trigraph: {line}");
         if let Some(directive) = code.trim_start().strip_prefix('#') {
             let directives = ["include", "ifdef", "ifndef", "define", "endif", "if "];
-            assert!(directives.iter().any(|word| directive.starts_with(word)), "{line}");
+            assert!(directives.iter().any(|word| directive.starts_with(word)), "a foreign directive: {line}");
         }
         let count =
             |brace: char| i64::try_from(code.matches(brace).count()).expect("the count of braces fits");
         depth += count('{') - count('}');
-        assert!(depth >= 0, "{line}");
+        assert!(depth >= 0, "a closing brace without an opening brace: {line}");
     }
-    assert_eq!(depth, 0);
+    assert_eq!(depth, 0, "a brace is not closed");
 }
 
 /// Returns the part of a line outside of comments, which must end on the same line.

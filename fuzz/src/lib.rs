@@ -2,11 +2,11 @@
 //! text and JSON and checks its guarantees.
 //!
 //! ```text
-//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Renderer (text, JSON, message) ──▶ asserts
+//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Renderer: text, JSON, message; asserts
 //! ```
 //!
-//! A target finds more than panics: output that is not JSON, more values than a payload can hold, a
-//! walk that goes backwards, a single allocation that no input of this size justifies.
+//! Besides panics, the renderer and the allocator detect output that is not JSON, more values than
+//! a payload can hold, and a single allocation of more than 128 MiB.
 
 pub mod arguments;
 mod code;

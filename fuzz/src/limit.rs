@@ -1,7 +1,8 @@
-//! An allocator that aborts on absurd requests.
+//! An allocator that aborts on requests of more than 128 MiB.
 //!
-//! libFuzzer's own `-malloc_limit_mb` needs a sanitizer runtime; this works without one. The
-//! reader's largest valid buffer has 16 MiB, and growing one doubles it.
+//! libFuzzer's own `-malloc_limit_mb` needs a sanitizer runtime; this allocator works without one.
+//! No valid input needs so much: the largest valid buffer has 16 MiB, and a growing vector at most
+//! doubles its size.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::abort;
@@ -15,7 +16,7 @@ static ALLOCATOR: LimitedAllocator = LimitedAllocator;
 
 fn abort_if_too_large(size: usize) {
     if size > MAX_ALLOCATION_BYTES {
-        // Nothing here may allocate; the stack trace in the report shows the caller.
+        // A panic would allocate. The stack trace in the report shows the caller.
         abort();
     }
 }

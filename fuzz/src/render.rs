@@ -1,6 +1,6 @@
 //! Renders a payload as text, as JSON and as its message, and checks the guarantees of each.
 
-use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::format::{Style, push_json, push_text};
 use traceweir_decode::schema::{Field, MAX_DEPTH};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -14,7 +14,7 @@ pub struct Renderer {
     json: Vec<u8>,
     text: Vec<u8>,
     /// Offset at which the text of each top-level field ends, for message inserts.
-    ends: Vec<usize>,
+    field_ends: Vec<usize>,
     depth: usize,
     /// For each open array and structure, whether it is an array.
     in_array: Vec<bool>,
@@ -61,8 +61,9 @@ impl Renderer {
         let Some(message) = &prepared.message else { return };
         let mut out = Vec::new();
         message.expand(&mut out, &mut |number, spec, out| {
-            let end = number.checked_sub(1).and_then(|n| self.ends.get(n)).copied();
-            let start = number.checked_sub(2).and_then(|n| self.ends.get(n)).copied().unwrap_or(0);
+            let field_end = |index: usize| self.field_ends.get(index).copied();
+            let end = number.checked_sub(1).and_then(field_end);
+            let start = number.checked_sub(2).and_then(field_end).unwrap_or(0);
             let Some(text) = end.and_then(|end| self.text.get(start..end)) else { return false };
             let text = String::from_utf8_lossy(text);
             match spec {
@@ -83,13 +84,13 @@ impl Renderer {
 
     fn end_field(&mut self) {
         if self.depth == 0 && self.in_array.is_empty() {
-            self.ends.push(self.text.len());
+            self.field_ends.push(self.text.len());
         }
     }
 }
 
-/// Returns the most values and structures that the walker may visit: each byte may be a value
-/// inside eight structures, and values of size 0 have an allowance.
+/// Returns the largest number of values and structures that the walker may visit: each byte may be
+/// a value inside [`MAX_DEPTH`] structures, and values of size 0 have an allowance.
 fn max_visited_values(schema: &Schema, payload: usize) -> usize {
     payload * (MAX_DEPTH + 1) + (payload + schema.fields().len()) * 2 + 64 + MAX_DEPTH
 }
@@ -119,8 +120,8 @@ impl<'p> Visitor<'p> for KeyedRenderer<'_> {
         self.push_key(index);
         let renderer = &mut *self.renderer;
         renderer.visited += 1;
-        json(field, &value, renderer.style, &mut renderer.json);
-        text(field, &value, renderer.style, &mut renderer.text);
+        push_json(field, &value, renderer.style, &mut renderer.json);
+        push_text(field, &value, renderer.style, &mut renderer.text);
         renderer.end_field();
     }
 

@@ -1,4 +1,4 @@
-//! Builds schemas from fuzz bytes: the structured half of the `payload` target.
+//! Builds schemas from the bytes of a fuzz input, for the `payload` target.
 //!
 //! ```text
 //!   00 fields 0..31 │ 01 top-level fields │ 02 bit 0: 4-byte pointers │ 03 fields × 8 bytes
@@ -16,23 +16,24 @@ use traceweir_format::spec::types::{InType, OutType};
 /// the schema is rejected.
 #[must_use]
 pub fn schema_from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
-    let ([fields, top, flags], mut remaining) = bytes.split_first_chunk::<3>()?;
-    let mut list = Vec::new();
-    for index in 0..fields % 32 {
+    let ([field_count, top, flags], mut remaining) = bytes.split_first_chunk::<3>()?;
+    let mut fields = Vec::new();
+    for index in 0..field_count % 32 {
         let (row, after) = remaining.split_first_chunk::<8>()?;
-        list.push(field_from_row(index, row));
+        fields.push(field_from_row(index, row));
         remaining = after;
     }
     let mut schema = Schema::default();
     schema.message = Some("%1 of %2!08x!: %3!-20.5s!%n%4!c!%%%5!p!".into());
-    let top = usize::from(*top) % (list.len() + 1);
-    let schema = schema.seal(list, top).ok()?;
+    let top = usize::from(*top) % (fields.len() + 1);
+    let schema = schema.seal(fields, top).ok()?;
     Some((schema, if flags & 1 == 0 { 8 } else { 4 }, remaining))
 }
 
-/// Maps a byte to a type number. Types after the first block begin at 300.
-fn type_number(byte: u8, block: u8) -> u16 {
-    if byte < block { byte.into() } else { 300 + u16::from(byte - block) }
+/// Maps a byte to a type number. The first block has `block_size` types; further types begin at
+/// 300.
+fn type_number(byte: u8, block_size: u8) -> u16 {
+    if byte < block_size { byte.into() } else { 300 + u16::from(byte - block_size) }
 }
 
 fn field_from_row(index: u8, row: &[u8; 8]) -> Field {
@@ -64,5 +65,5 @@ fn field_from_row(index: u8, row: &[u8; 8]) -> Field {
 fn value_map(byte: u8) -> ValueMap {
     let entries =
         [(0, "none"), (1, "one "), (4, "quoted \" four"), (u64::from(byte), "other"), (12, "twelve")];
-    ValueMap::new("map", byte & 2 != 0, entries.map(|(v, t)| (v, t.to_string())))
+    ValueMap::new("map", byte & 2 != 0, entries.map(|(value, text)| (value, text.to_string())))
 }

@@ -1,5 +1,5 @@
-//! The system daemon and clients of other users ("guests"): rights that access lists grant and
-//! deny, state that outlives the daemon, and its log.
+//! Tests of the system's daemon with clients of other users ("guests"): rights that access lists
+//! grant and deny, access lists that outlive the daemon, and the daemon's log.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const SCRIPT: &str = include_str!("access.sh");
 
-/// The outputs of the script's steps, in this folder.
+/// The outputs of the script's steps, below this folder.
 struct Steps<'a>(&'a Path);
 
 impl Steps<'_> {
@@ -29,14 +29,14 @@ impl Steps<'_> {
     /// Parses the access list that the step printed: (kind and user, rights) for each entry.
     fn entries(&self, step: &str) -> Vec<(String, String)> {
         let output = self.output(step);
-        // Text of standard error may come before the JSON: the step stores both streams.
+        // Text of standard error may come before the JSON, because the step stores both streams.
         let output: Value =
             output.find('{').map_or("", |at| &output[at..]).parse().expect("the output has no JSON");
         let text = |entry: &Value, key: &str| entry[key].as_str().expect("no string value").to_owned();
         let entries = output["entries"].as_array().expect("the output has no entries");
         entries
             .iter()
-            .map(|e| (format!("{} {}", text(e, "kind"), text(e, "who")), text(e, "rights")))
+            .map(|entry| (format!("{} {}", text(entry, "kind"), text(entry, "who")), text(entry, "rights")))
             .collect()
     }
 }
@@ -64,7 +64,11 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     let mut script_command = Command::new("unshare");
     script_command.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
     let script_run = script_command.output().expect("unshare did not run");
-    assert!(script_run.status.success(), "{}", String::from_utf8_lossy(&script_run.stderr));
+    assert!(
+        script_run.status.success(),
+        "the script failed: {}",
+        String::from_utf8_lossy(&script_run.stderr)
+    );
     let steps = Steps(work);
 
     steps.expect("list-without-rights", 77, &["may not control"]);
@@ -123,10 +127,10 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     assert_eq!(
         files.lines().count(),
         2 + 2,
-        "not just the default list and the provider's list are stored: {files}"
+        "other files are stored than the default list and the provider's list: {files}"
     );
-    // The right to control all provider sessions does not include the right to record the whole
-    // machine.
+    // The right to control all sessions does not include the right to record kernel events of the
+    // whole machine.
     steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
     assert_eq!(
         std::fs::read(work.join("bert/old.etl")).expect("the old log does not exist"),

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the system daemon and commands of three users in a private mount namespace with its own /run
-# and /etc.
+# Runs the system's daemon, and commands of root and two other users, in a private mount namespace
+# with its own /run and /etc. anna is in the group dev, bert in the group traceweir.
 #
 #   unshare -m sh access.sh WEIR FOLDER
 #

@@ -1,5 +1,5 @@
-//! Exhausted disk space, address space and descriptors: sessions end with valid files, and the
-//! daemon continues.
+//! Tests of exhausted disk space, address space and descriptors: sessions end with valid files, and
+//! the daemon continues.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -51,17 +51,14 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
             _ => false,
         }
     });
-    child.0.kill().expect("the writer has ended");
+    child.0.kill().expect("the writer cannot be killed");
     assert_sound(&file);
     let tally = EventTally::read(&file);
     let numbers = tally.thread_numbers(0, 0);
     assert!(numbers.len() > 500, "the file has only {} events", numbers.len());
     assert_eq!(numbers[0], 0);
     let last = *numbers.last().expect("the file has no events");
-    assert!(
-        last + 1 - numbers.len() as u64 <= tally.events_lost,
-        "missing events that are not counted as lost"
-    );
+    assert!(last + 1 - numbers.len() as u64 <= tally.events_lost, "missing events are not counted as lost");
     assert!(tally.buffers_lost > 0, "buffers that could not be written are not counted");
     // The daemon itself still works, and reports how the session ended.
     let mut control = DaemonConnection::open(runtime, Role::Controller);
@@ -75,7 +72,7 @@ fn fill_until_session_ends(runtime: &Path, file: PathBuf) -> u32 {
     outcome.end_status
 }
 
-/// Starts a daemon after these shell commands, which limit it.
+/// Starts a daemon in a shell that first runs `limits`, such as `ulimit` commands.
 fn start_limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
     let script = format!(r#"{limits}; exec "$0" daemon --runtime-dir "$1""#);
     let mut command = Command::new("sh");
@@ -110,9 +107,14 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
         }
         None
     });
-    assert_eq!(status, Some(Status::ERROR_NOT_ENOUGH_MEMORY.0), "after {} sessions", started.len());
+    assert_eq!(
+        status,
+        Some(Status::ERROR_NOT_ENOUGH_MEMORY.0),
+        "wrong status after {} sessions",
+        started.len()
+    );
     assert!(daemon.0.try_wait().expect("the daemon cannot be waited for").is_none(), "the daemon ended");
-    // A process that registers now may get no region. That must not end the daemon or a session.
+    // A process that registers now may get no region, which must not end the daemon or a session.
     let second_writer = writer_command(&runtime, &Writer::new(1, 1, 1_000)).stdout(Stdio::piped()).spawn();
     collect_reports(vec![first_writer, second_writer.expect("a writer did not start")]);
     for session in started {
@@ -124,7 +126,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     assert_eq!(
         tally.count_missing(0, 1, 20_000),
         tally.events_lost,
-        "missing events that are not counted as lost"
+        "missing events are not counted as lost"
     );
     assert!(last.events >= 20_000 - last.events_lost);
     assert_eq!(last.events_lost, tally.events_lost, "reply and file header count different losses");
@@ -189,7 +191,7 @@ fn full_disk_ends_the_session_cleanly() {
     std::fs::create_dir(&disk).expect("no temporary folder");
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "weir-test"]).arg(&disk).output();
-    if !mounted.is_ok_and(|o| o.status.success()) {
+    if !mounted.is_ok_and(|output| output.status.success()) {
         crate::util::skip("root", "a small file system cannot be mounted without root");
         return;
     }

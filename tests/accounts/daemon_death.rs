@@ -1,4 +1,4 @@
-//! The end of the daemon, clean or killed, and the reaction of providers.
+//! Tests of a daemon that is terminated or killed, and of the reaction of its providers.
 
 use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
@@ -64,13 +64,13 @@ fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let session = control.start(file_session_config("second", &second));
     until("the running provider is enabled", || control.query(session).processes == 1);
     until("events of the provider arrive", || control.flush(session).events > 100);
-    child.kill().expect("the writer has ended");
+    child.kill().expect("the writer cannot be killed");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
     let numbers = EventTally::read(&second).thread_numbers(0, 0);
     assert!(numbers.len() > 100);
     let span = numbers.last().unwrap() - numbers[0] + 1;
-    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
+    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events are not counted as lost");
 }
 
 #[test]
@@ -82,19 +82,20 @@ fn provider_registered_before_the_daemon_starts_is_enabled() {
     (writer.burst_events, writer.pause_ms) = (20, 1);
     let mut child = daemon.spawn_writer(&writer, WritePath::Sequence);
     until("the provider's socket exists", || {
-        std::fs::read_dir(daemon.runtime().join("providers")).is_ok_and(|mut d| d.next().is_some())
+        let providers = std::fs::read_dir(daemon.runtime().join("providers"));
+        providers.is_ok_and(|mut entries| entries.next().is_some())
     });
     daemon.restart();
     let file = daemon.path("late.etl");
     let mut control = daemon.connect();
     let session = control.start(file_session_config("late", &file));
     until("events of the provider arrive", || control.flush(session).events > 100);
-    child.kill().expect("the writer has ended");
+    child.kill().expect("the writer cannot be killed");
     child.wait().expect("the writer cannot be waited for");
     let last = control.stop(session);
     let numbers = EventTally::read(&file).thread_numbers(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
-    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
+    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events are not counted as lost");
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
 }
 
 #[test]
-fn session_tied_to_its_controller_ends_with_it_without_loss() {
+fn tied_session_ends_with_its_controller_without_loss() {
     let daemon = Daemon::start();
     let file = daemon.path("tied.etl");
     let mut control = daemon.connect();
@@ -125,11 +126,13 @@ fn session_tied_to_its_controller_ends_with_it_without_loss() {
     (writer.burst_events, writer.pause_ms) = (250, 1);
     collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     drop(control);
-    let mut other = daemon.connect();
+    let mut second_control = daemon.connect();
     let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
-    until("the session has ended", || matches!(other.ask(&query, &[]).message, Message::Refused { .. }));
+    until("the session has ended", || {
+        matches!(second_control.ask(&query, &[]).message, Message::Refused { .. })
+    });
     assert_sound(&file);
     let tally = EventTally::read(&file);
     assert_eq!(tally.count_missing(0, 1, 3_000), tally.events_lost);
-    assert_eq!(other.control(session, Control::Outcome).end_status, 0);
+    assert_eq!(second_control.control(session, Control::Outcome).end_status, 0);
 }

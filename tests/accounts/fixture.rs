@@ -34,7 +34,7 @@ impl Daemon {
         Self { process, folder }
     }
 
-    /// Starts another daemon in the same folder, after this one ended.
+    /// Starts another daemon in the same folder, after the previous daemon has ended.
     pub(crate) fn restart(&mut self) {
         self.process = DaemonProcess::start(&self.runtime(), Stdio::inherit());
     }
@@ -99,7 +99,7 @@ impl WritePath {
     }
 }
 
-/// A child process that drop kills.
+/// A child process that is killed when this value is dropped.
 pub(crate) struct KillOnDrop(pub(crate) Child);
 
 impl Drop for KillOnDrop {
@@ -137,7 +137,7 @@ impl DaemonConnection {
         let mut connection = Self { socket, last_request: 0 };
         let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };
         let answer = connection.ask(&hello, &[]).message;
-        assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
+        assert!(matches!(answer, Message::Welcome { .. }), "the answer is not Welcome: {answer:?}");
         connection
     }
 
@@ -146,13 +146,13 @@ impl DaemonConnection {
         self.last_request += 1;
         self.socket
             .send(self.last_request, message, descriptors, TEST_TIMEOUT)
-            .expect("the daemon does not accept a request");
+            .expect("the request cannot be sent");
         let answer = self
             .socket
             .receive(TEST_TIMEOUT)
-            .expect("the daemon did not answer")
+            .expect("the answer cannot be received")
             .expect("the answer timed out");
-        assert_eq!(answer.request, self.last_request, "{:?}", answer.message);
+        assert_eq!(answer.request, self.last_request, "not the answer to the request: {:?}", answer.message);
         answer
     }
 
@@ -160,7 +160,7 @@ impl DaemonConnection {
     fn ask_for_properties(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Properties {
         match self.ask(message, descriptors).message {
             Message::Properties(properties) => *properties,
-            other => panic!("unexpected reply: {other:?}"),
+            message => panic!("unexpected reply: {message:?}"),
         }
     }
 
@@ -188,7 +188,7 @@ impl DaemonConnection {
         match self.ask(&Message::Start(Box::new(config)), &descriptors).message {
             Message::Properties(properties) => Ok(properties.id),
             Message::Refused { status, .. } => Err(status),
-            other => panic!("unexpected reply: {other:?}"),
+            message => panic!("unexpected reply: {message:?}"),
         }
     }
 
@@ -233,7 +233,7 @@ pub(crate) fn open_consumer(daemon: &Daemon, session: u64) -> (DaemonConnection,
     let mut connection = DaemonConnection::open(&daemon.runtime(), Role::Consumer);
     let answer = connection.ask(&Message::OpenConsumer { session: SessionRef::Id(session) }, &[]);
     let Message::Consumer { slots, buffer_bytes, .. } = answer.message else {
-        panic!("{:?}", answer.message)
+        panic!("unexpected reply: {:?}", answer.message)
     };
     let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("not three descriptors");
     let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)

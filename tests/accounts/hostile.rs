@@ -1,5 +1,5 @@
-//! Processes that write random words into their regions, and clients that send random bytes: the
-//! event counts of all other processes stay exact.
+//! Tests of processes that write random words into their regions, and of clients that send random
+//! bytes: the event counts of all other processes stay exact.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -27,7 +27,8 @@ pub(crate) fn run_role(words: &[&str]) {
     }
 }
 
-/// Registers without the library and fills its region with random words while the owner reads.
+/// Registers a provider without the library, and fills the region that it gets with random words
+/// while the daemon reads.
 fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::from_path(runtime).control_socket();
     let connection =
@@ -44,7 +45,7 @@ fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) 
     loop {
         let envelope = connection
             .receive(TEST_TIMEOUT)
-            .expect("the daemon does not send a message")
+            .expect("no message can be received")
             .expect("the answer timed out");
         match envelope.message {
             Message::Region { params, .. } => {
@@ -110,19 +111,22 @@ fn write_random_word(
         _ => round,
     };
     if offset + 8 <= layout.region_bytes() {
-        // SAFETY: the word lies inside the mapping; torn and racing words are the purpose.
+        // SAFETY: the word lies inside the mapping, and this process has no reference to it; racing
+        // with the daemon is the purpose.
         unsafe { base.cast::<u8>().add(offset).cast::<u64>().write_volatile(value) };
     }
 }
 
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon has ended");
-    let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("the status has no resident size");
-    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the resident size is not a number")
+    let line = status.lines().find(|line| line.starts_with("VmRSS"));
+    let line = line.expect("the status has no resident size");
+    let size = line.split_whitespace().nth(1).and_then(|size| size.parse().ok());
+    size.expect("the resident size is not a number")
 }
 
 #[test]
-fn process_that_corrupts_its_region_spoils_only_its_own_records() {
+fn process_that_corrupts_its_region_damages_only_its_own_records() {
     let daemon = Daemon::start();
     let file = daemon.path("hostile.etl");
     let mut control = daemon.connect();
@@ -137,9 +141,9 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
     let mut honest = Writer::new(3, 2, 6_000);
     (honest.burst_events, honest.pause_ms) = (200, 10);
     let report = collect_reports(vec![daemon.spawn_writer(&honest, WritePath::Sequence), {
-        let mut other = honest.clone();
-        other.number = 4;
-        daemon.spawn_writer(&other, WritePath::Lock)
+        let mut second_honest = honest.clone();
+        second_honest.number = 4;
+        daemon.spawn_writer(&second_honest, WritePath::Lock)
     }]);
     for corrupter in &mut corrupters {
         assert!(corrupter.wait().expect("a corrupting process cannot be waited for").success());
@@ -149,7 +153,7 @@ fn process_that_corrupts_its_region_spoils_only_its_own_records() {
     let honest_events = tally_honest_events(&file);
     let missing = honest_events.count_missing(3, 2, 6_000) + honest_events.count_missing(4, 2, 6_000);
     assert_eq!(missing, report.refused, "events of the honest writers are missing but not counted");
-    assert!(last.damaged_regions > 0, "{last:?}");
+    assert!(last.damaged_regions > 0, "no damaged region was counted: {last:?}");
     let after_kib = resident_kib(daemon.pid());
     assert!(after_kib < before_kib + 64 * 1024, "the daemon grew from {before_kib} to {after_kib} KiB");
 }

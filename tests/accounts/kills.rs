@@ -1,5 +1,5 @@
-//! Writers killed at any time: every event whose call had returned is in the file or counted as
-//! lost, at most one more event per thread is in the file, and no event is torn.
+//! Tests of writers that are killed at any time: every event whose call had returned is in the file
+//! or counted as lost, at most one more event per thread is in the file, and no event is torn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use crate::tally::{EventTally, assert_sound};
 
 const THREADS: u32 = 2;
 
-/// A small random number generator: the times of the kills must differ, not be unpredictable.
+/// A small random number generator. The times of the kills must differ, but may be predictable.
 struct RandomNumbers(u64);
 
 impl RandomNumbers {
@@ -30,17 +30,17 @@ impl RandomNumbers {
 /// How a writer paces its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// Writes bursts with pauses between them.
+    /// Bursts of many events, with pauses between them.
     Bursts,
-    /// Wakes the owner at the first event of each burst.
+    /// Short bursts, each of which wakes the daemon at its first event.
     Waking,
-    /// Writes faster than any owner reads.
+    /// Large events without pauses, faster than the daemon reads.
     Flooding,
 }
 
-/// Kills `rounds` × `at_once` writers and compares the event counts at the end. With a `point`, a
-/// writer dies when it has passed that point a random number of times, else at a random time.
-/// Returns the number of kills.
+/// Kills `rounds` × `at_once` writers and compares the event counts at the end. With a test point
+/// `point`, a writer dies when it has passed that point a random number of times; otherwise it is
+/// killed at a random time. Returns the number of kills.
 fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: Option<&str>) -> u32 {
     let daemon = Daemon::start();
     let file = daemon.path("kills.etl");
@@ -77,14 +77,14 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
             if point.is_none() {
                 until("the writer writes", || page.counter(0).load(Ordering::Acquire) > 0);
                 std::thread::sleep(Duration::from_micros(random.next_below(3_000)));
-                child.kill().expect("the writer has ended");
+                child.kill().expect("the writer cannot be killed");
             }
             let mut status = None;
             until("the writer is killed", || {
                 status = child.try_wait().expect("the writer cannot be waited for");
                 status.is_some()
             });
-            assert!(status.is_some_and(|s| !s.success()), "the writer was not killed: {status:?}");
+            assert!(status.is_some_and(|status| !status.success()), "the writer was not killed: {status:?}");
         }
     }
     let last = control.stop(session);
@@ -98,9 +98,9 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
             let extra = numbers.iter().filter(|&&n| n >= returned).count() as u64;
             assert!(
                 numbers.last().is_none_or(|&n| n <= returned),
-                "writer {number}, thread {thread}: an event beyond the {returned} calls that returned"
+                "writer {number}, thread {thread}: {returned} calls returned, but the file has a later event"
             );
-            assert!(extra <= 1, "more than one event of a call that did not return");
+            assert!(extra <= 1, "the file has several events of calls that did not return");
             missing += returned - (numbers.len() as u64 - extra);
         }
     }
@@ -115,13 +115,13 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
 }
 
 #[test]
-fn writers_killed_at_random_times_leave_nothing_torn_and_nothing_uncounted() {
+fn writers_killed_at_random_times_leave_no_torn_or_uncounted_event() {
     let kills: u32 =
         WritePath::BOTH.into_iter().map(|path| kill_writers(path, 63, 8, Pace::Bursts, None)).sum();
-    assert!(kills >= 1_000, "{kills}");
+    assert!(kills >= 1_000, "only {kills} writers were killed");
 }
 
-/// Each named point (listed in `crates/transport/src/ring.rs`), the write paths that pass it, and
+/// Each test point (listed in `crates/transport/src/ring.rs`), the write paths that pass it, and
 /// the pace at which a writer passes it often.
 const POINTS: [(&str, &[WritePath], Pace); 10] = [
     ("before_write", &WritePath::BOTH, Pace::Bursts),
@@ -137,7 +137,7 @@ const POINTS: [(&str, &[WritePath], Pace); 10] = [
 ];
 
 #[test]
-fn writers_killed_at_every_named_point_leave_nothing_torn_and_nothing_uncounted() {
+fn writers_killed_at_every_test_point_leave_no_torn_or_uncounted_event() {
     for (point, paths, pace) in POINTS {
         for path in paths {
             kill_writers(*path, 2, 4, pace, Some(point));
@@ -157,7 +157,7 @@ pub(crate) fn run_role(words: &[&str]) {
         |message: &Message| connection.send(1, message, &[], TEST_TIMEOUT).expect("the message was not sent");
     let (role, program) = (Role::Provider, "registering".to_owned());
     send(&Message::Hello { versions: VERSIONS, role, instance: 1, program });
-    connection.receive(TEST_TIMEOUT).expect("the daemon did not answer").expect("the answer timed out");
+    connection.receive(TEST_TIMEOUT).expect("no message can be received").expect("the answer timed out");
     writeln!(std::io::stdout(), "\n{CONNECTED}").expect("standard output is not open");
     std::io::stdin().read_line(&mut String::new()).expect("the parent wrote no line");
     send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
@@ -176,7 +176,7 @@ fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
     // The daemon learns of the registration only after its process has ended.
     daemon.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", daemon.pid());
-    until("the daemon is stopped", || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") T ")));
+    until("the daemon is stopped", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
     child.stdin.take().expect("the stream is not a pipe").write_all(b"\n").expect("the child does not read");
     assert!(child.wait().expect("the child cannot be waited for").success());
     daemon.signal(Signal::CONT);

@@ -1,4 +1,5 @@
-//! Live consumers get each event or count it as lost. No writer waits for a slow consumer.
+//! Tests that live consumers get each event or count it as lost, and that no writer waits for a
+//! slow consumer.
 
 use std::time::Duration;
 
@@ -44,16 +45,16 @@ fn read_available(queue: &mut QueueReader, tally: &mut EventTally) -> bool {
 /// Reads until the session ends.
 fn read_until_end(queue: &mut QueueReader, tally: &mut EventTally) {
     crate::fixture::until("the session ends", || {
-        let ended = read_available(queue, tally);
-        if !ended {
+        let has_ended = read_available(queue, tally);
+        if !has_ended {
             std::thread::sleep(Duration::from_millis(1));
         }
-        ended
+        has_ended
     });
 }
 
 #[test]
-fn live_consumer_gets_every_event_once_or_counts_it() {
+fn live_consumer_gets_every_event_once_or_counts_it_as_lost() {
     for (path, low_latency) in [(WritePath::Sequence, true), (WritePath::Lock, false)] {
         let daemon = Daemon::start();
         let mut control = daemon.connect();
@@ -68,9 +69,13 @@ fn live_consumer_gets_every_event_once_or_counts_it() {
         let report = collect_reports(children);
         let last = control.stop(session);
         let (tally, (_, events_lost)) = reading.join().expect("the consumer panicked");
-        let missing: u64 = (0..4).map(|w| tally.count_missing(w, 2, 10_000)).sum();
+        let missing: u64 = (0..4).map(|writer| tally.count_missing(writer, 2, 10_000)).sum();
         assert_eq!(report.offered, 80_000);
-        assert_eq!(missing, last.events_lost + last.real_time_events_lost, "{last:?}");
+        assert_eq!(
+            missing,
+            last.events_lost + last.real_time_events_lost,
+            "missing events are not counted as lost: {last:?}"
+        );
         assert_eq!(events_lost, last.real_time_events_lost, "the consumer counts different losses");
         assert_eq!(report.refused, last.events_lost);
     }
@@ -105,11 +110,14 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
         "the idle consumer caused losses in the file"
     );
     assert_eq!(tally.count_missing(0, 2, 60_000), last.events_lost + busy_events_lost);
-    let mut late = EventTally::default();
-    assert!(read_available(&mut idle, &mut late), "the queue does not end after the queued buffers");
+    let mut idle_tally = EventTally::default();
+    assert!(read_available(&mut idle, &mut idle_tally), "the queue does not end after the queued buffers");
     let (idle_buffers_lost, idle_events_lost) = idle.lost();
-    assert!(idle_buffers_lost > 0 && idle_events_lost > 0, "{idle_buffers_lost}, {idle_events_lost}");
-    assert_eq!(late.count_missing(0, 2, 60_000), last.events_lost + idle_events_lost);
+    assert!(
+        idle_buffers_lost > 0 && idle_events_lost > 0,
+        "the idle consumer counts {idle_buffers_lost} lost buffers and {idle_events_lost} lost events"
+    );
+    assert_eq!(idle_tally.count_missing(0, 2, 60_000), last.events_lost + idle_events_lost);
     assert_eq!(last.real_time_events_lost, idle_events_lost + busy_events_lost);
 }
 

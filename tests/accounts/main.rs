@@ -1,14 +1,14 @@
-//! Exactly once: every event that a process offers to a session is in the file, received by a
-//! consumer, or counted as lost.
+//! Tests that every event that a process offers to a session is accounted for exactly once: it is
+//! in the file, received by a consumer, or counted as lost.
 //!
 //! ```text
 //!   this test ──raw control protocol──▶ weir daemon (its own process and folder)
 //!       │                                   ▲
 //!       └── starts writers: this binary in a role (roles.rs) ── events (writer, thread, number)
-//!   afterwards: tally.rs reads the events of the file, to be compared with those offered
+//!   afterwards: tally.rs reads the events of the file; the test compares them with those offered
 //! ```
 //!
-//! Nothing is mocked. Tests that need root are skipped without it.
+//! Nothing is mocked. Tests that need root are skipped for other users.
 
 #[path = "../util.rs"]
 #[allow(dead_code)] // Shared with the other end-to-end tests.

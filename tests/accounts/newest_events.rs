@@ -1,4 +1,5 @@
-//! Circular files and flight recorders: on each processor the newest events survive, without gaps.
+//! Tests that circular files and flight recorders keep the newest events of each processor, without
+//! gaps.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -11,7 +12,7 @@ use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config};
 use crate::roles::{Placement, Writer};
 use crate::tally::{EventTally, assert_sound};
 
-/// Fails unless the events of each thread are its newest ones and gaps are counted as lost. Pinned
+/// Fails unless the file has the newest events of each thread, and gaps are counted as lost. Pinned
 /// threads write on one processor each, so the newest events of a processor are the newest events
 /// of a thread.
 fn assert_newest_events(tally: &EventTally, threads: u32, events: u64, lost: u64) {
@@ -43,7 +44,7 @@ fn circular_file_keeps_the_newest_events_within_its_limit() {
         collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         let last = control.stop(session);
         let size = file.metadata().expect("cannot open").len();
-        assert!(size <= 2 << 20, "{size} bytes");
+        assert!(size <= 2 << 20, "the file exceeds its limit: {size} bytes");
         assert_sound(&file);
         let tally = EventTally::read(&file);
         assert!(tally.len() > 1_000 && tally.len() < 80_000, "{} events", tally.len());
@@ -68,9 +69,9 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
         let flushed = control.control(session, Control::Flush { log_file: None });
         let snapshot = EventTally::read(&file);
         assert_newest_events(&snapshot, 2, 40_000, flushed.events_lost);
-        let mut more = Writer::new(1, 1, 10);
-        more.filler_bytes = 100;
-        collect_reports(vec![daemon.spawn_writer(&more, path)]);
+        let mut second_writer = Writer::new(1, 1, 10);
+        second_writer.filler_bytes = 100;
+        collect_reports(vec![daemon.spawn_writer(&second_writer, path)]);
         let last = control.stop(session);
         assert_sound(&file);
         let tally = EventTally::read(&file);
@@ -106,7 +107,7 @@ fn sequential_file_stops_at_its_limit_and_counts_missing_events() {
     let total = numbers.len() as u64 + tally.events_lost;
     assert!(
         numbers.len() > 1_000 && total <= 20_000,
-        "{} in the file, {} lost",
+        "{} events in the file, {} lost",
         numbers.len(),
         tally.events_lost
     );

@@ -1,4 +1,5 @@
-//! Sessions inside one process: complete after exit, valid after a kill.
+//! Tests of sessions inside one process: their files are complete after an exit of the process, and
+//! valid after a kill.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -38,7 +39,7 @@ pub(crate) fn run_role(words: &[&str]) {
             progress.counter(1).store(number + 1, Ordering::Release);
         }
     }
-    // `exit` must finalise the file, without the help of a destructor.
+    // `exit` must finalise the file, even if no destructor stops the session.
     std::mem::forget(session);
 }
 
@@ -48,7 +49,7 @@ fn private_session_command(folder: &std::path::Path, events: u64, path: WritePat
     let (name, value) = role_variable(&words);
     let mut command = Command::new(std::env::current_exe().expect("the test program has no path"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
-    // A folder without a daemon: private sessions need none.
+    // Private sessions need no daemon.
     command.env("TRACEWEIR_RUNTIME_DIR", folder.join("no-daemon")).stdin(Stdio::null()).stdout(Stdio::null());
     path.set_variable(&mut command);
     command
@@ -59,7 +60,7 @@ fn private_session_is_finalised_at_exit_without_loss() {
     for path in WritePath::BOTH {
         let folder = tempfile::tempdir().expect("no temporary folder");
         let status = private_session_command(folder.path(), 20_000, path).status().expect("no child ran");
-        assert!(status.success(), "{status}");
+        assert!(status.success(), "the child failed: {status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
         let tally = EventTally::read(&file);
@@ -75,8 +76,8 @@ fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
         let mut session_process =
             private_session_command(folder.path(), u64::MAX, path).spawn().expect("no child ran");
         let progress = Progress::open(&folder.path().join("progress"));
-        until("two flushes", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
-        session_process.kill().expect("the child has ended");
+        until("the session has been flushed twice", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
+        session_process.kill().expect("the child cannot be killed");
         session_process.wait().expect("the child cannot be waited for");
         let flushed = progress.counter(1).load(Ordering::Acquire);
         let file = folder.path().join("p.etl");
@@ -88,7 +89,11 @@ fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
             .expect("the trace cannot be repaired");
         assert_sound(&repaired);
         let numbers = EventTally::read(&repaired).thread_numbers(0, 0);
-        assert!(numbers.len() as u64 + 500 >= flushed, "{} of {flushed} flushed events", numbers.len());
+        assert!(
+            numbers.len() as u64 + 500 >= flushed,
+            "the file has {} of {flushed} flushed events",
+            numbers.len()
+        );
         assert!(numbers.last().is_some_and(|&n| n <= progress.counter(0).load(Ordering::Acquire)));
     }
 }

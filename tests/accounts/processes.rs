@@ -1,4 +1,5 @@
-//! Process life cycle around writing: fork, clone, exec, signals, sandboxes.
+//! Tests of writers that fork, clone or exec, that write in signal handlers, or that run in
+//! sandboxes.
 
 use std::os::unix::process::CommandExt;
 use std::sync::OnceLock;
@@ -28,7 +29,7 @@ pub(crate) fn run_role(words: &[&str]) {
         "exec" => write_around_exec(),
         "signal" => write_in_signal_handler(),
         "sandbox" => write_in_sandbox(words[1]),
-        other => panic!("no such scenario: {other}"),
+        scenario => panic!("no such scenario: {scenario}"),
     }
 }
 
@@ -42,8 +43,8 @@ fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>)
     numbers.filter(|&n| !write_event(provider, writer, 0, n, &FILLER)).count() as u64
 }
 
-/// Writes as writer 0 in the parent, before and after the fork, and as writer 1 in the child: until
-/// a write succeeds (at most ten thousand attempts), then a hundred more.
+/// Writes events as writer 0 in the parent, before and after the fork. The child writes as writer 1
+/// until a write succeeds (at most ten thousand attempts), and then writes a hundred more events.
 fn write_around_fork(counters: &str, fork_process: impl Fn() -> libc::pid_t) {
     let progress = Progress::open(counters.as_ref());
     let provider = Provider::register(PROVIDER, None).expect("the provider did not register");
@@ -57,13 +58,13 @@ fn write_around_fork(counters: &str, fork_process: impl Fn() -> libc::pid_t) {
         }
         write_events(&provider, 1, number + 1..number + 101);
         progress.counter(0).store(number + 101, Ordering::Release);
-        // SAFETY: ends the child at once; nothing of the harness may run twice.
+        // SAFETY: ends the child without running code of the test harness.
         unsafe { libc::_exit(0) };
     }
     assert!(child > 0);
     refused += write_events(&provider, 0, 100..200);
     let mut status = 0;
-    // SAFETY: waits for the child made above.
+    // SAFETY: `status` outlives the call, and the child was created above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
     print_report(200, refused);
@@ -127,18 +128,18 @@ fn forbid_system_calls(calls: &[libc::c_long]) {
         let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
         let result =
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(result, 0, "seccomp failed: {}", std::io::Error::last_os_error());
     }
 }
 
-/// Registers and writes in a sandbox: both succeed, even if the sandbox prevents the connection to
-/// the daemon.
+/// Registers a provider and writes events in a sandbox. Registering and writing must succeed, even
+/// if the sandbox prevents the connection to the daemon.
 fn write_in_sandbox(forbidden: &str) {
     forbid_system_calls(match forbidden {
         "sockets" => &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind],
         "memory" => &[libc::SYS_memfd_create],
         "threads" => &[libc::SYS_clone, libc::SYS_clone3],
-        other => panic!("no such sandbox: {other}"),
+        sandbox => panic!("no such sandbox: {sandbox}"),
     });
     let provider = Provider::register(PROVIDER, None).expect("registering failed in a sandbox");
     let refused = write_events(&provider, 0, 0..100);
@@ -221,11 +222,11 @@ fn registering_and_writing_succeed_in_sandboxes() {
     for forbidden in ["sockets", "memory", "threads"] {
         let ScenarioOutcome { report, tally, lost, .. } =
             run_scenario(&format!("sandbox {forbidden}"), WritePath::Sequence);
-        assert_eq!(report, Report { offered: 100, refused: 0 }, "{forbidden}");
+        assert_eq!(report, Report { offered: 100, refused: 0 }, "sandbox without {forbidden}");
         match forbidden {
-            // The daemon makes the memory: the process needs no permission for that.
+            // The daemon creates the memory, so the process needs no permission for that.
             "memory" => assert_eq!((tally.count_missing(0, 1, 100), lost), (0, 0)),
-            _ => assert_eq!((tally.len(), lost), (0, 0), "{forbidden}: the daemon recorded events"),
+            _ => assert_eq!((tally.len(), lost), (0, 0), "events were recorded without {forbidden}"),
         }
     }
 }

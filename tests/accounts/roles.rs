@@ -1,4 +1,5 @@
-//! Roles of child processes: this binary again, with the role in an environment variable.
+//! Roles of child processes. A child runs this binary again, with its role in an environment
+//! variable.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -51,7 +52,8 @@ pub(crate) struct Writer {
     pub(crate) burst_events: u64,
     pub(crate) pause_ms: u64,
     pub(crate) placement: Placement,
-    /// A file with one number per thread: how many calls have returned. It survives a kill.
+    /// A file with one number per thread: how many calls have returned. The file outlives a killed
+    /// writer.
     pub(crate) progress: Option<PathBuf>,
 }
 
@@ -109,11 +111,11 @@ pub(crate) struct Report {
 impl Report {
     /// Parses the output of a child.
     pub(crate) fn parse(output: &str) -> Self {
-        let line =
-            output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
-                panic!("the writer printed no report:\n{output}");
-            });
-        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the report has other words"));
+        let line = output.lines().find_map(|line| Some(line.split_once("report ")?.1)).unwrap_or_else(|| {
+            panic!("the writer printed no report:\n{output}");
+        });
+        let mut numbers =
+            line.split(' ').map(|word| word.parse::<u64>().expect("a word of the report is not a number"));
         let mut next = || numbers.next().expect("the report has fewer than two numbers");
         Self { offered: next(), refused: next() }
     }
@@ -129,7 +131,7 @@ impl Report {
 /// Runs the role that the environment names and exits. Returns if there is no role.
 pub(crate) fn run_role() {
     let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
-    let words: Vec<&str> = role.split(' ').filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = role.split(' ').filter(|word| !word.is_empty()).collect();
     match words[0] {
         "writer" => write_events(&Writer::parse(&words[1..])).print(),
         "scenario" => crate::processes::run_role(&words[1..]),
@@ -137,7 +139,7 @@ pub(crate) fn run_role() {
         "providers" => crate::bounds::run_role(&words[1..]),
         "registering" => crate::kills::run_role(&words[1..]),
         "hostile" => crate::hostile::run_role(&words[1..]),
-        other => panic!("no such role: {other}"),
+        role => panic!("no such role: {role}"),
     }
     std::process::exit(0);
 }
@@ -192,7 +194,7 @@ impl Progress {
     }
 }
 
-/// Writes one event, which its writer, thread and number identify. Returns whether the call
+/// Writes one event that is identified by its writer, thread and number. Returns whether the call
 /// succeeded.
 pub(crate) fn write_event(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
     provider

@@ -1,4 +1,5 @@
-//! Sequential files: the events in the file and those counted as lost add up to those offered.
+//! Tests of sequential files: the events in the file and the events counted as lost add up to the
+//! offered events.
 
 use crate::fixture::{Daemon, KillOnDrop, WritePath, collect_reports, file_session_config, until};
 use crate::roles::{Placement, Writer};
@@ -33,7 +34,7 @@ fn check_event_counts(
     let last = control.stop(session);
     let tally = EventTally::read(&file);
     assert_sound(&file);
-    let missing: u64 = (0..writers).map(|w| tally.count_missing(w, threads, events)).sum();
+    let missing: u64 = (0..writers).map(|writer| tally.count_missing(writer, threads, events)).sum();
     assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
     assert_eq!(missing, last.events_lost, "missing events are not counted as lost: {last:?}");
     assert_eq!(report.refused, last.events_lost, "writers got a different number of errors");
@@ -53,14 +54,14 @@ fn one_process_is_recorded_exactly_once() {
 #[test]
 fn two_processes_with_migrating_threads_are_recorded_exactly_once() {
     for path in WritePath::BOTH {
-        check_event_counts(2, 4, 20_000, path, |w| w.placement = Placement::Migrating);
+        check_event_counts(2, 4, 20_000, path, |writer| writer.placement = Placement::Migrating);
     }
 }
 
 #[test]
 fn sixteen_processes_are_recorded_exactly_once() {
     for path in WritePath::BOTH {
-        check_event_counts(16, 2, 4_000, path, |w| w.placement = Placement::Migrating);
+        check_event_counts(16, 2, 4_000, path, |writer| writer.placement = Placement::Migrating);
     }
 }
 
@@ -74,14 +75,15 @@ fn two_hundred_processes_are_recorded_exactly_once() {
 #[test]
 fn flood_faster_than_the_disk_is_recorded_or_counted() {
     for path in WritePath::BOTH {
-        check_event_counts(2, 3, 30_000, path, |w| w.filler_bytes = 2_000);
+        check_event_counts(2, 3, 30_000, path, |writer| writer.filler_bytes = 2_000);
     }
 }
 
 #[test]
 fn slow_writers_lose_nothing() {
     for path in WritePath::BOTH {
-        let counts = check_event_counts(3, 2, 2_000, path, |w| (w.burst_events, w.pause_ms) = (200, 5));
+        let slow_down = |writer: &mut Writer| (writer.burst_events, writer.pause_ms) = (200, 5);
+        let counts = check_event_counts(3, 2, 2_000, path, slow_down);
         assert_eq!(counts, EventCounts { in_file: 12_000, lost: 0 });
     }
 }
@@ -93,7 +95,7 @@ fn events_of_every_size_up_to_the_largest_are_recorded() {
     const NUMBER_BYTES: usize = 16;
     let largest_filler = MAX_EVENT_BYTES - EVENT_HEADER_BYTES - NUMBER_BYTES;
     for path in WritePath::BOTH {
-        // The default buffers of 64 KiB cannot hold an event of 64 KiB: buffers of a megabyte can.
+        // The default buffers of 64 KiB cannot hold an event of 64 KiB, so the buffers have 1 MiB.
         let daemon = Daemon::start();
         let file = daemon.path("sizes.etl");
         let mut control = daemon.connect();
@@ -137,7 +139,7 @@ fn two_hundred_simultaneous_processes_lose_none_of_their_few_events() {
         });
         let last = control.stop(session);
         drop(children);
-        assert_eq!(last.events_lost, 0, "{last:?}");
+        assert_eq!(last.events_lost, 0, "events were lost: {last:?}");
         let tally = EventTally::read(&file);
         assert_sound(&file);
         assert_eq!((tally.writers().len(), tally.len()), (WRITERS as usize, last.events));

@@ -1,4 +1,5 @@
-//! The events that a file holds or a consumer received, to be compared with those offered.
+//! Collects the events that a file holds or a consumer received, so that tests can compare them
+//! with the offered events.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -45,7 +46,7 @@ impl EventTally {
         while let Some(record) = events.next().expect("a record cannot be read") {
             tally.add_event(&record);
         }
-        assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
+        assert_eq!(events.damage().count, 0, "{} is damaged: {:?}", path.display(), events.damage());
         tally
     }
 
@@ -72,7 +73,7 @@ impl EventTally {
 
     /// Returns the number of events.
     pub(crate) fn len(&self) -> u64 {
-        self.numbers.values().map(|n| n.len() as u64).sum()
+        self.numbers.values().map(|numbers| numbers.len() as u64).sum()
     }
 
     /// Returns the event numbers of one thread, sorted. Fails the test if an event occurs twice.
@@ -80,14 +81,14 @@ impl EventTally {
         let mut numbers = self.numbers.get(&(writer, thread)).cloned().unwrap_or_default();
         numbers.sort_unstable();
         assert!(
-            numbers.windows(2).all(|w| w[0] != w[1]),
+            numbers.windows(2).all(|pair| pair[0] != pair[1]),
             "an event of writer {writer}, thread {thread} occurs twice"
         );
         numbers
     }
 
-    /// Returns how many of the first `events` of each of the `threads` of a writer are missing.
-    /// Fails the test if the writer has other events, or one event occurs twice.
+    /// Returns how many events of a writer are missing, if each of its `threads` threads wrote
+    /// `events` events. Fails the test if the writer has other events, or an event occurs twice.
     pub(crate) fn count_missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
         (0..threads)
             .map(|thread| {
@@ -103,7 +104,7 @@ impl EventTally {
 
     /// Returns the numbers of the writers that have an event in this tally.
     pub(crate) fn writers(&self) -> Vec<u32> {
-        let mut writers: Vec<u32> = self.numbers.keys().map(|k| k.0).collect();
+        let mut writers: Vec<u32> = self.numbers.keys().map(|(writer, _)| *writer).collect();
         writers.sort_unstable();
         writers.dedup();
         writers
@@ -114,14 +115,15 @@ impl EventTally {
 pub(crate) fn assert_sound(path: &Path) {
     let trace = open_trace(path);
     let mut findings = Vec::new();
-    // Events that a process wrote before the daemon mapped its memory are in late buffers.
+    // Events that a process wrote before the daemon adopted its memory are in late buffers, which
+    // break this rule.
     let mut keep_faults = |finding: etl::Finding| {
         if finding.rule != etl::Rule::TimeAcrossBuffers {
             findings.push(finding);
         }
     };
     etl::check(&trace, &mut keep_faults).expect("the file cannot be checked");
-    assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+    assert!(findings.is_empty(), "{} breaks rules: {findings:?}", path.display());
 }
 
 fn open_trace(path: &Path) -> Trace<File> {

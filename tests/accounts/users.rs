@@ -1,4 +1,4 @@
-//! Two users on one machine: neither sees nor disturbs the sessions of the other.
+//! Tests that two users of one machine neither see nor disturb each other's sessions.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -34,7 +34,7 @@ impl User<'_> {
 }
 
 fn kill_processes_of_both_users() {
-    // The command fails where these users have no processes.
+    // The command fails if these users have no processes.
     let _ = Command::new("pkill").args(["-KILL", "-U", &format!("{ANNA},{BERT}")]).status();
 }
 
@@ -63,8 +63,8 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let _kill_on_drop = KillUserProcessesOnDrop;
     let shared = folder.path();
     let weir = shared.join("weir");
-    // Copied by another process: a descriptor open for writing in this one might be inherited by a
-    // child of another test, and would keep the copy from being executed.
+    // Another process copies the file: if this process had it open for writing, a child of another
+    // test could inherit the descriptor, and the copy could not be executed.
     let copied = Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cannot run cp");
     assert!(copied.success(), "cp failed: {copied}");
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777))
@@ -79,14 +79,14 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let anna = User { uid: ANNA, weir: &weir, shared };
     let bert = User { uid: BERT, weir: &weir, shared };
     let started = anna.weir(&["start", "secret", "-o", "anna.etl", "-p", "Some.Provider"]);
-    assert!(started.status.success(), "{}", combined_output(&started));
-    let own_list = anna.weir(&["list"]);
-    assert!(combined_output(&own_list).contains("secret"), "{}", combined_output(&own_list));
+    assert!(started.status.success(), "Anna's start failed: {}", combined_output(&started));
+    let own_list = combined_output(&anna.weir(&["list"]));
+    assert!(own_list.contains("secret"), "Anna's session is not listed: {own_list}");
 
-    let bert_list = bert.weir(&["list"]);
-    assert!(!combined_output(&bert_list).contains("secret"), "{}", combined_output(&bert_list));
+    let bert_list = combined_output(&bert.weir(&["list"]));
+    assert!(!bert_list.contains("secret"), "Bert sees Anna's session: {bert_list}");
     let bert_stop = bert.weir(&["stop", "secret"]);
-    assert!(!bert_stop.status.success(), "{}", combined_output(&bert_stop));
+    assert!(!bert_stop.status.success(), "Bert stopped Anna's session: {}", combined_output(&bert_stop));
     // Naming Anna's runtime folder does not give Bert access either.
     let runtime = shared.join(format!("traceweir-{ANNA}"));
     for args in [&["list"][..], &["stop", "secret"], &["watch", "secret"]] {
@@ -101,12 +101,12 @@ fn two_users_neither_see_nor_disturb_each_other() {
     }
     // Bert may use the same session name.
     let bert_start = bert.weir(&["start", "secret", "-o", "bert.etl"]);
-    assert!(bert_start.status.success(), "{}", combined_output(&bert_start));
+    assert!(bert_start.status.success(), "Bert's start failed: {}", combined_output(&bert_start));
     assert!(bert.weir(&["stop", "secret"]).status.success());
     let query = anna.weir(&["query", "secret"]);
-    assert!(query.status.success(), "{}", combined_output(&query));
-    let ended = anna.weir(&["stop", "secret"]);
-    assert!(ended.status.success(), "{}", combined_output(&ended));
+    assert!(query.status.success(), "Anna's session has ended: {}", combined_output(&query));
+    let anna_stop = anna.weir(&["stop", "secret"]);
+    assert!(anna_stop.status.success(), "Anna's stop failed: {}", combined_output(&anna_stop));
     let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("there is no trace");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), ANNA);
 }

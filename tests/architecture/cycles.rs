@@ -1,4 +1,5 @@
-//! Checks that no files of a crate import each other in a circle. A module and its ancestors may.
+//! Checks that no files of a crate import each other in a circle. Imports between a module and its
+//! ancestors are allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +15,7 @@ struct Cycle {
     imports: Vec<Import>,
 }
 
-/// Returns the cycles of a graph of imports.
+/// Finds the cycles in a graph of imports.
 fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
     let mut reachable_files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for import in imports {
@@ -27,10 +28,10 @@ fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
             let next =
                 reachable_files[file].iter().filter_map(|next| reachable_files.get(next)).flatten().copied();
             let next: BTreeSet<&str> = next.collect();
-            let all = reachable_files.entry(file).or_default();
-            let before = all.len();
-            all.extend(next);
-            has_grown |= all.len() > before;
+            let reachable = reachable_files.entry(file).or_default();
+            let count_before = reachable.len();
+            reachable.extend(next);
+            has_grown |= reachable.len() > count_before;
         }
         if !has_grown {
             break;
@@ -56,8 +57,8 @@ fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
     cycles
 }
 
-/// Returns the cycles of the crate whose root is the file `root`.
-fn cycles_of(sources: &Sources, root: &str) -> Vec<Cycle> {
+/// Finds the cycles in the crate whose root is the file `root`.
+fn find_crate_cycles(sources: &Sources, root: &str) -> Vec<Cycle> {
     find_cycles(&Crate::read(sources, root).imports())
 }
 
@@ -111,8 +112,8 @@ fn files_do_not_import_each_other_in_circles() {
         let mut sources = Sources::new();
         add_sources(&folder.join("src"), "", &mut sources);
         let roots = ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root));
-        let found = roots.flat_map(|root| cycles_of(&sources, root));
-        cycles.extend(found.map(|cycle| (name.clone(), cycle)));
+        let crate_cycles = roots.flat_map(|root| find_crate_cycles(&sources, root));
+        cycles.extend(crate_cycles.map(|cycle| (name.clone(), cycle)));
     }
     assert!(cycles.is_empty(), "{}", describe_cycles(&cycles));
 }
@@ -120,7 +121,8 @@ fn files_do_not_import_each_other_in_circles() {
 /// Returns the cycles of a made-up crate, each as the names of its files.
 fn cycles_of_files(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let sources = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-    cycles_of(&sources, "lib.rs").into_iter().map(|cycle| cycle.files.into_iter().collect()).collect()
+    let cycles = find_crate_cycles(&sources, "lib.rs");
+    cycles.into_iter().map(|cycle| cycle.files.into_iter().collect()).collect()
 }
 
 /// Returns the imports of a made-up crate as "from -> to: path".

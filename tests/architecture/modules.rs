@@ -1,5 +1,5 @@
-//! The modules of a crate, read from its source text: the names that each module defines, imports
-//! and uses, and the file that defines the target of a path.
+//! Reads the modules of a crate from its source text: the names that each module defines, imports
+//! and uses. Finds the file that defines the target of a path.
 //!
 //! Macros are not expanded. A path to an item that only a macro defines leads to the file of the
 //! module that the path names.
@@ -14,7 +14,7 @@ pub(super) type Sources = BTreeMap<String, String>;
 /// A path of the source text, segment by segment.
 type Path = Vec<String>;
 
-/// Index of a module in its crate. The root is the first.
+/// Index of a module in its crate. The root has the index 0.
 type ModuleId = usize;
 
 /// All modules of one crate that are not for tests only.
@@ -30,18 +30,18 @@ struct Module {
     /// Folder of the files of its child modules.
     folder: String,
     parent: Option<ModuleId>,
-    /// Alternatives for other targets share a name.
+    /// Child modules by name. A name has several modules if `cfg` selects one of them.
     children: BTreeMap<String, Vec<ModuleId>>,
     items: BTreeSet<String>,
-    /// Paths of the imports by the name that each binds. Alternatives for other targets and other
-    /// namespaces share a name.
+    /// Paths of the imports by the name that each binds. A name has several paths if `cfg` selects
+    /// one of them, or if they are in different namespaces.
     imports: BTreeMap<String, Vec<Path>>,
     /// Imports that bind no name.
     unnamed_imports: Vec<Path>,
     globs: Vec<Path>,
     /// Paths of at least two segments outside of imports.
     paths: BTreeSet<Path>,
-    /// All identifiers of the text, of which some may come from a glob import.
+    /// All identifiers of the text. Some of them may come from a glob import.
     identifiers: BTreeSet<String>,
 }
 
@@ -121,16 +121,16 @@ impl Crate {
         imports
     }
 
-    /// Returns whether the first segment of a path is a module. Otherwise it is an item, whose
-    /// import counts already.
+    /// Returns whether the first segment of a path is a module. Otherwise it is an item, and the
+    /// import of that item already counts.
     fn starts_at_module(&self, from: ModuleId, path: &[String]) -> bool {
         let first = path.get(..1).unwrap_or_default();
         self.resolve(from, first, &mut BTreeSet::new()).iter().any(|target| target.module().is_some())
     }
 
-    /// Returns whether the module of one file is an ancestor of the module of the other.
-    fn are_related(&self, one: &str, other: &str) -> bool {
-        self.has_ancestor(one, other) || self.has_ancestor(other, one)
+    /// Returns whether the module of one file is an ancestor of the module of the other file.
+    fn are_related(&self, first: &str, second: &str) -> bool {
+        self.has_ancestor(first, second) || self.has_ancestor(second, first)
     }
 
     fn has_ancestor(&self, file: &str, ancestor: &str) -> bool {
@@ -144,21 +144,21 @@ impl Crate {
         false
     }
 
-    /// Returns the targets of a path in a module; none for items of other crates.
+    /// Returns the targets of a path in a module; an empty set for items of other crates.
     fn resolve(
         &self,
         from: ModuleId,
         path: &[String],
         visited: &mut BTreeSet<(ModuleId, String)>,
     ) -> BTreeSet<PathTarget> {
-        let Some((first, rest)) = path.split_first() else { return BTreeSet::new() };
+        let Some((first, further)) = path.split_first() else { return BTreeSet::new() };
         let mut targets = match first.as_str() {
             "crate" => BTreeSet::from([PathTarget::Module(0)]),
             "self" => BTreeSet::from([PathTarget::Module(from)]),
             "super" => self.modules[from].parent.map(PathTarget::Module).into_iter().collect(),
             name => self.find_name(from, name, visited),
         };
-        for name in rest {
+        for name in further {
             let modules: Vec<ModuleId> = targets.iter().filter_map(PathTarget::module).collect();
             if modules.is_empty() {
                 // The rest of the path names a variant or an associated item.
@@ -167,13 +167,13 @@ impl Crate {
             targets.clear();
             for id in modules {
                 let module = &self.modules[id];
-                let found = if name == "super" {
+                let next = if name == "super" {
                     module.parent.map(PathTarget::Module).into_iter().collect()
                 } else {
                     self.find_name(id, name, visited)
                 };
-                let unknown = found.is_empty().then(|| PathTarget::Item(module.file.clone()));
-                targets.extend(found.into_iter().chain(unknown));
+                let unknown = next.is_empty().then(|| PathTarget::Item(module.file.clone()));
+                targets.extend(next.into_iter().chain(unknown));
             }
         }
         targets
@@ -189,7 +189,8 @@ impl Crate {
         let module = &self.modules[id];
         let children = module.children.get(name).into_iter().flatten().copied();
         let mut targets: BTreeSet<PathTarget> = children.map(PathTarget::Module).collect();
-        // `use table::table` finds the module `table` while it searches for the function `table`.
+        // Prevents endless recursion: the search for `table` in `use table::table` searches for
+        // `table` again.
         if !visited.insert((id, name.to_owned())) {
             return targets;
         }
@@ -212,7 +213,7 @@ impl Crate {
 
     fn add_file(&mut self, sources: &Sources, module: Module) -> ModuleId {
         let file = &module.file;
-        let text = sources.get(file).unwrap_or_else(|| panic!("{file} is a module and has no file"));
+        let text = sources.get(file).unwrap_or_else(|| panic!("the file {file} of a module is missing"));
         let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
         self.add_module(sources, module, tokens)
     }
@@ -284,7 +285,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Scans from an identifier on and returns the position after what was read.
+    /// Scans the item or path that starts with an identifier. Returns the position after it.
     fn scan_identifier(
         &mut self,
         tokens: &[TokenTree],
@@ -441,14 +442,15 @@ impl Scanner<'_> {
         let Module { file, folder, .. } = &self.krate.modules[self.module];
         let parent_folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (file, folder) = match path {
-            // The files of its child modules are assumed to be in the folder of this file.
+            // The files of the module's children are assumed to be in the folder of this file.
             Some(path) => (join_path(parent_folder, path), parent_folder.to_owned()),
             None => {
                 let files =
                     [join_path(folder, &format!("{name}.rs")), join_path(folder, &format!("{name}/mod.rs"))];
-                let found = files.into_iter().find(|file| self.sources.contains_key(file));
-                let found = found.unwrap_or_else(|| panic!("the module {name} of {file} has no file"));
-                (found, join_path(folder, name))
+                let module_file = files.into_iter().find(|file| self.sources.contains_key(file));
+                let module_file =
+                    module_file.unwrap_or_else(|| panic!("the module {name} of {file} has no file"));
+                (module_file, join_path(folder, name))
             }
         };
         let child = self.new_child_module(name, file, folder);
@@ -474,7 +476,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The attributes of an item that matter here.
+/// The attributes of an item that affect its modules and imports.
 #[derive(Default)]
 struct Attributes {
     /// Whether the item exists in tests only.
@@ -571,8 +573,8 @@ fn is_path_separator(tokens: &[TokenTree], at: usize) -> bool {
 
 /// Returns the position of the first `c` from `start` on, or the end.
 fn find_punct(tokens: &[TokenTree], start: usize, c: char) -> usize {
-    let found = tokens.iter().skip(start).position(|token| is_punct(Some(token), c));
-    found.map_or(tokens.len(), |offset| start + offset)
+    let offset = tokens.iter().skip(start).position(|token| is_punct(Some(token), c));
+    offset.map_or(tokens.len(), |offset| start + offset)
 }
 
 /// Joins a folder and a relative path, which may lead out of the folder.

@@ -19,7 +19,7 @@ enum Origin {
 }
 use Origin::{Absent, Computed, Named, Renamed};
 
-/// Event (`*` stands for any text), field, origin. The first matching row counts.
+/// Event (`*` stands for any text), field, origin. The first matching row applies.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &str, Origin)] = &[
     // Kernel: other names.
@@ -140,9 +140,9 @@ pub(super) fn find_our_values(
 ) -> OurValues {
     let row = FIELDS.iter().find(|row| row.1 == field && matches_pattern(row.0, event));
     let values_of = |name: &str| {
-        let both =
-            [DecodedEvent::field(&ours.event["fields"], name), DecodedEvent::field(&ours.numbers, name)];
-        OurValues::Values(both.into_iter().flatten().cloned().collect())
+        let (named, numeric) =
+            (DecodedEvent::field(&ours.event["fields"], name), DecodedEvent::field(&ours.numbers, name));
+        OurValues::Values(named.into_iter().chain(numeric).cloned().collect())
     };
     match row.map(|row| &row.2) {
         None => values_of(field),
@@ -157,8 +157,8 @@ pub(super) fn find_our_values(
     }
 }
 
-/// Returns whether a value is what TraceEvent prints for a field that an event lacks. A number does
-/// not count where our schema leaves bytes over: it may come from them.
+/// Returns whether TraceEvent prints this value for a field that an event lacks. If our schema does
+/// not cover all bytes of the event, a number does not count: it may come from those bytes.
 pub(super) fn is_default(theirs: &str, ours: &DecodedEvent) -> bool {
     theirs.is_empty() || (matches!(theirs, "0" | "-1" | "Unknown") && ours.undecoded_bytes().is_empty())
 }
@@ -193,7 +193,7 @@ fn flag_names(bits: i128, names: &[(i128, &str)]) -> Value {
 
 /// Reads a little-endian number of `size` bytes at an offset.
 pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
-    bytes[at..at + size].iter().rev().fold(0, |n, b| n << 8 | i128::from(*b))
+    bytes[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | i128::from(*byte))
 }
 
 /// Returns the bias of the time zone, the first member of TIME_ZONE_INFORMATION, which TraceEvent
@@ -207,15 +207,15 @@ fn utc_offset(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
 /// Formats TimeDateStamp, which counts seconds since 1970.
 fn build_time(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let seconds = ours.number("TimeDateStamp") as i64;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil_date(days);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.0000000Z").into()
 }
 
 /// Converts days since 1970-01-01 to year, month and day.
 fn civil_date(mut days: i64) -> (i64, i64, i64) {
-    let is_leap = |y: i64| y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
+    let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let mut year = 1970;
     while days >= 365 + i64::from(is_leap(year)) {
         days -= 365 + i64::from(is_leap(year));
@@ -287,15 +287,16 @@ fn type_name(ours: &DecodedEvent, trace: &DecodedTrace) -> Value {
     trace.types.get(&(pid, ours.number("TypeID"))).map_or("", |name| name).into()
 }
 
-/// Sums four generations, and a fifth that newer versions add after the fields of the schema.
-fn sum_of_generations(ours: &DecodedEvent, field: &str, rest_offset: usize) -> i128 {
+/// Sums a field over the four generations of the schema, and over a fifth generation that newer
+/// versions of the event have in the undecoded bytes, at `offset`.
+fn sum_of_generations(ours: &DecodedEvent, field: &str, offset: usize) -> i128 {
     let four: i128 = (0..4).map(|generation| ours.number(&format!("{field}{generation}"))).sum();
-    let rest = ours.undecoded_bytes();
-    if rest.is_empty() { four } else { four + little_endian(&rest, rest_offset, 8) }
+    let undecoded = ours.undecoded_bytes();
+    if undecoded.is_empty() { four } else { four + little_endian(&undecoded, offset, 8) }
 }
 
-/// Returns the oldest generation of which something was promoted.
+/// Returns the oldest generation with promoted objects, or 0.
 fn promoted_generation(ours: &DecodedEvent, _: &DecodedTrace) -> Value {
     let has_promoted = |generation: i128| ours.number(&format!("TotalPromotedSize{generation}")) != 0;
-    number_value((1..=2).rev().find(|g| has_promoted(*g)).unwrap_or(0))
+    number_value((1..=2).rev().find(|generation| has_promoted(*generation)).unwrap_or(0))
 }

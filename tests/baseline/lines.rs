@@ -31,13 +31,13 @@ pub(super) struct Baseline {
 
 impl Baseline {
     pub(super) fn parse(text: &str) -> Self {
-        let events = text.lines().filter_map(|l| l.strip_prefix("EVENT ")).map(parse_event).collect();
-        let counts = text.lines().filter_map(|l| l.strip_prefix("COUNT ")).map(parse_count).collect();
-        let all = text.lines().count();
+        let events = text.lines().filter_map(|line| line.strip_prefix("EVENT ")).map(parse_event).collect();
+        let counts = text.lines().filter_map(|line| line.strip_prefix("COUNT ")).map(parse_count).collect();
+        let line_count = text.lines().count();
         let baseline = Self { events, counts };
         assert_eq!(
             baseline.events.len() + baseline.counts.len(),
-            all,
+            line_count,
             "a line is neither an EVENT nor a COUNT, or two COUNT lines have the same name"
         );
         baseline
@@ -50,13 +50,13 @@ fn parse_count(line: &str) -> (String, u64) {
 }
 
 fn parse_event(line: &str) -> EventLine {
-    let (ms, rest) = line.split_once(": ").expect("the line has no time");
-    let (name, rest) = rest.split_once(" PID=").expect("the line has no process id");
-    let (pid, rest) = rest.split_once("; TID=").expect("the line has no thread id");
-    let (tid, rest) = rest.split_once("; PName=").expect("the line has no process name");
-    let (process, rest) = rest.split_once("; ProceNum=").expect("the line has no processor number");
-    let (cpu, rest) = rest.split_once("; DataLen=").expect("the line has no length");
-    let (len, rest) = rest.split_once(';').expect("no `;` follows the length");
+    let (ms, remaining) = line.split_once(": ").expect("the line has no time");
+    let (name, remaining) = remaining.split_once(" PID=").expect("the line has no process id");
+    let (pid, remaining) = remaining.split_once("; TID=").expect("the line has no thread id");
+    let (tid, remaining) = remaining.split_once("; PName=").expect("the line has no process name");
+    let (process, remaining) = remaining.split_once("; ProceNum=").expect("the line has no processor number");
+    let (cpu, remaining) = remaining.split_once("; DataLen=").expect("the line has no length");
+    let (len, fields) = remaining.split_once(';').expect("no `;` follows the length");
     EventLine {
         ms: ms.replace(',', "").parse().expect("the text is not a number"),
         name: name.to_owned(),
@@ -65,17 +65,18 @@ fn parse_event(line: &str) -> EventLine {
         process: process.to_owned(),
         cpu: cpu.parse().expect("the text is not a number"),
         len: len.parse().expect("the text is not a number"),
-        fields: parse_fields(rest),
+        fields: parse_fields(fields),
     }
 }
 
 /// Splits `name=value; name=value; `. Text that does not begin with a name belongs to the value
 /// before it.
-fn parse_fields(rest: &str) -> Vec<(String, String)> {
+fn parse_fields(text: &str) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
-    for part in rest.trim_start().split("; ") {
-        let is_name =
-            |n: &str| !n.is_empty() && n.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    for part in text.trim_start().split("; ") {
+        let is_name = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
+        };
         match part.split_once('=').filter(|(name, _)| is_name(name)) {
             Some((name, value)) => fields.push((name.to_owned(), value.to_owned())),
             None if part.is_empty() => {}

@@ -1,7 +1,7 @@
-//! The names of events in TraceEvent, with tables of those that differ from the schemas.
+//! Finds the names of events in TraceEvent, with tables of the names that differ from the schemas.
 
-/// Provider, name in the schema, name in TraceEvent (`provider/event` where TraceEvent renames the
-/// provider too).
+/// Provider, name in the schema, name in TraceEvent. The name in TraceEvent includes the provider
+/// if TraceEvent renames the provider too.
 const RENAMED: &[(&str, &str, &str)] = &[
     (KERNEL, "EventTrace/Header", "EventTrace"),
     (KERNEL, "EventTrace/RDComplete", "EventTrace/RundownComplete"),
@@ -83,8 +83,14 @@ pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 /// Returns the name of an event in TraceEvent, including the provider.
 pub(super) fn trace_event_name(provider: &str, event: Option<&str>, id: u64) -> String {
     let theirs = match event {
-        Some(event) => RENAMED.iter().find(|r| r.0 == provider && r.1 == event).map_or(event, |r| r.2),
-        None => UNNAMED.iter().find(|u| u.0 == provider && u.1 == id).map_or("(no name)", |u| u.2),
+        Some(event) => {
+            let row = RENAMED.iter().find(|row| row.0 == provider && row.1 == event);
+            row.map_or(event, |(_, _, renamed)| renamed)
+        }
+        None => {
+            let row = UNNAMED.iter().find(|row| row.0 == provider && row.1 == id);
+            row.map_or("(no name)", |(_, _, name)| name)
+        }
     };
     if theirs.starts_with("MSNT_SystemTrace/") { theirs.to_owned() } else { format!("{provider}/{theirs}") }
 }

@@ -1,4 +1,4 @@
-//! The events of `weir dump` for the same trace.
+//! Reads the events that `weir dump` prints for the same trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use super::names::{RUNDOWN, RUNTIME, trace_event_name};
 use super::values::number;
 use crate::util::weir_command;
 
-/// TraceEvent rounds to a thousandth of a millisecond.
+/// Largest difference between two equal times: TraceEvent rounds to a thousandth of a millisecond.
 const TOLERANCE_MS: f64 = 0.000_51;
 
 /// One of our events that may match an EVENT line.
@@ -33,7 +33,8 @@ impl DecodedEvent {
         fields.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Returns a field as a number. A missing field is an error in the table that names it.
+    /// Returns a field as a number. Panics if the event lacks the field: then the table that names
+    /// the field is wrong.
     pub(super) fn number(&self, name: &str) -> i128 {
         let value =
             Self::field(&self.numbers, name).unwrap_or_else(|| panic!("{} has no field {name}", self.name));
@@ -47,8 +48,7 @@ impl DecodedEvent {
         value.unwrap_or_else(|| panic!("{} has no text {name}", self.name))
     }
 
-    /// Returns the bytes that no field of the schema covers, or all of them where there is no
-    /// schema.
+    /// Returns the bytes that no field of the schema covers, or all bytes if there is no schema.
     pub(super) fn undecoded_bytes(&self) -> Vec<u8> {
         let hex = self.event["extra"].as_str().or(self.event["raw"].as_str()).unwrap_or_default();
         let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("the text is not hexadecimal");
@@ -86,18 +86,18 @@ pub(super) struct DecodedTrace {
 impl DecodedTrace {
     /// Reads a trace and keeps the events at the times of EVENT lines.
     pub(super) fn read(path: &Path, schemas: &Path, lines: &[EventLine]) -> Self {
-        let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
+        let mut times: Vec<f64> = lines.iter().map(|line| line.ms).collect();
         times.sort_by(f64::total_cmp);
         let mut trace = Self { start_ticks: start_ticks(path), ..Self::default() };
         for_each_line(path, schemas, false, |index, line| trace.add_event(index, line, &times));
         let mut next = 0;
         for_each_line(path, schemas, true, |index, line| {
-            if let Some(ours) = trace.candidates.get_mut(next).filter(|o| o.index == index) {
+            if let Some(ours) = trace.candidates.get_mut(next).filter(|event| event.index == index) {
                 ours.numbers = parse_line(line)["fields"].take();
                 next += 1;
             }
         });
-        assert_eq!(next, trace.candidates.len(), "--numeric prints other events");
+        assert_eq!(next, trace.candidates.len(), "with --numeric, `weir dump` prints other events");
         trace
     }
 
@@ -115,8 +115,8 @@ impl DecodedTrace {
             return;
         }
         let ms = event["ms"].as_f64().expect("the event has no time").max(0.0);
-        let near = times.partition_point(|t| *t < ms - TOLERANCE_MS);
-        if times.get(near).is_some_and(|t| *t <= ms + TOLERANCE_MS) {
+        let nearest = times.partition_point(|time| *time < ms - TOLERANCE_MS);
+        if times.get(nearest).is_some_and(|time| *time <= ms + TOLERANCE_MS) {
             self.candidates.push(DecodedEvent { index, name: name.clone(), event, numbers: Value::Null });
         }
         *self.counts.entry(name).or_default() += 1;
@@ -165,7 +165,7 @@ fn hidden_reason(event: &Value) -> Option<&'static str> {
     match event["provider"].as_str() {
         _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
         _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {
-            let is_busy = fields["Flags"].as_u64().is_some_and(|f| f & 3 != 0);
+            let is_busy = fields["Flags"].as_u64().is_some_and(|flags| flags & 3 != 0);
             (fields["ThreadId"] == 0 && !is_busy).then_some("samples of the idle thread")
         }
         Some(RUNTIME) => match id {
@@ -189,7 +189,7 @@ fn parse_line(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
 }
 
-/// Calls `each` for every line that `weir dump` prints, without storing them all.
+/// Calls `each` with the index and the text of every line that `weir dump` prints.
 fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str)) {
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
     command.arg(schemas).arg(path).args(is_numeric.then_some("--numeric"));
@@ -198,10 +198,11 @@ fn for_each_line(path: &Path, schemas: &Path, is_numeric: bool, mut each: impl F
     for (index, line) in BufReader::new(stdout).lines().enumerate() {
         each(index, &line.expect("the output is not UTF-8"));
     }
-    assert_eq!(weir.wait().expect("weir cannot be waited for").code(), Some(0), "{}", path.display());
+    let status = weir.wait().expect("weir cannot be waited for");
+    assert_eq!(status.code(), Some(0), "weir dump {} failed", path.display());
 }
 
-/// Returns the raw time of the first event: the zero of the trace.
+/// Returns the raw time of the first event, from which the trace counts its times.
 fn start_ticks(path: &Path) -> i64 {
     const FIRST_STAMP_OFFSET: usize = 0x58;
     let mut bytes = [0; FIRST_STAMP_OFFSET + 8];

@@ -27,7 +27,7 @@ impl Rule {
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
-        name: "no schema at hand",
+        name: "no schema available",
         reason: "the manifest of .NET Core 3.1 lacks these events of .NET 8; their bytes are kept",
         event: "Microsoft-Windows-DotNETRuntime*",
         field: "*",
@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
-        name: "newer than the schema at hand",
+        name: "newer than the available schema",
         reason: "the manifest knows an older version, without these fields at the end; their bytes are kept",
         event: "Microsoft-Windows-DotNETRuntime/GC/*",
         field: "*",
@@ -49,8 +49,8 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
-        name: "entry without fields",
-        reason: "the manifest has version 2 of this event, but not one field of it; its bytes are kept",
+        name: "event without fields",
+        reason: "the manifest has version 2 of this event, but none of its fields; its bytes are kept",
         event: "Microsoft-Windows-DotNETRuntimePrivate/GC/PerHeapHistory",
         field: "*",
         explains: |field, value, ours| {

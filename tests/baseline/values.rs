@@ -1,12 +1,12 @@
-//! Compares values printed by TraceEvent with ours: numbers, dates and enumerations in either
-//! spelling.
+//! Compares values printed by TraceEvent with values printed by `weir`: numbers, dates and
+//! enumerations in the spelling of either.
 
 use serde_json::Value;
 
-/// TraceEvent truncates text after this many characters and adds three dots.
+/// Number of characters after which TraceEvent truncates text and adds three dots.
 const TRUNCATED_CHARS: usize = 20;
 
-/// Returns whether both spell the same value.
+/// Returns whether TraceEvent's text and our value spell the same value.
 pub(super) fn values_agree(theirs: &str, ours: &Value) -> bool {
     let text = match ours {
         Value::String(text) => text.clone(),
@@ -43,15 +43,17 @@ pub(super) fn number(text: &str) -> Option<i128> {
     }
 }
 
-/// Compares numbers; TraceEvent does not distinguish signed from unsigned.
+/// Compares numbers. TraceEvent does not distinguish signed from unsigned numbers.
 fn numbers_match(theirs: &str, ours: &str) -> bool {
-    let Some(b) = number(ours) else { return false };
+    let Some(our_number) = number(ours) else { return false };
     if let Some(prefix) = truncated_prefix(theirs) {
-        return with_thousands_separators(b).starts_with(prefix);
+        return with_thousands_separators(our_number).starts_with(prefix);
     }
-    let Some(a) = number(theirs) else { return false };
-    let fit = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
-    a == b || (fit(32) && a as u32 == b as u32) || (fit(64) && !fit(32) && a as u64 == b as u64)
+    let Some(their_number) = number(theirs) else { return false };
+    let fit = |bits: u32| their_number.abs() < 1 << bits && our_number.abs() < 1 << bits;
+    their_number == our_number
+        || (fit(32) && their_number as u32 == our_number as u32)
+        || (fit(64) && !fit(32) && their_number as u64 == our_number as u64)
 }
 
 fn with_thousands_separators(number: i128) -> String {
@@ -73,7 +75,7 @@ pub(super) fn date(ours: &str) -> Option<String> {
     Some(format!("{} {time}", short.replace('-', "/")))
 }
 
-/// Compares flags, which are in any order, with commas in TraceEvent and bars in ours.
+/// Compares flags in any order. TraceEvent separates them by commas, `weir` by bars.
 fn flags_match(theirs: &str, ours: &str) -> bool {
     if !ours.contains('|') {
         return false;
@@ -82,18 +84,18 @@ fn flags_match(theirs: &str, ours: &str) -> bool {
     let prefix = truncated_prefix(theirs);
     let mut names: Vec<_> = prefix.unwrap_or(theirs).split([',', '|']).map(str::trim).collect();
     let last = prefix.and_then(|_| names.pop());
-    names.iter().all(|n| ours.contains(n))
+    names.iter().all(|name| ours.contains(name))
         && match last {
-            Some(prefix) => ours.iter().any(|o| o.starts_with(prefix)) && names.len() < ours.len(),
+            Some(prefix) => ours.iter().any(|name| name.starts_with(prefix)) && names.len() < ours.len(),
             None => names.len() == ours.len(),
         }
 }
 
-/// Compares a character with its code, which TraceEvent prints.
+/// Returns whether TraceEvent's text is the code of our single character.
 fn is_character_code(theirs: &str, ours: &str) -> bool {
     let mut chars = ours.chars();
-    let (first, rest) = (chars.next(), chars.next());
-    rest.is_none() && first.is_some_and(|c| number(theirs) == Some(i128::from(u32::from(c))))
+    let (first, second) = (chars.next(), chars.next());
+    second.is_none() && first.is_some_and(|c| number(theirs) == Some(i128::from(u32::from(c))))
 }
 
 #[test]

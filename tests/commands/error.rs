@@ -1,4 +1,4 @@
-//! `weir error`: explains status codes.
+//! Tests of `weir error`, which explains status codes.
 
 use crate::util::weir;
 
@@ -10,7 +10,7 @@ fn code_is_printed_with_number_name_text_and_advice() {
     assert_eq!(lines.next(), Some("4201 (0x1069) ERROR_WMI_INSTANCE_NOT_FOUND: session is not running"));
     assert!(
         lines.next().is_some_and(|advice| advice.starts_with("  ") && advice.contains("weir list")),
-        "{text}"
+        "the second line is not the advice: {text}"
     );
     assert_eq!(lines.next(), None);
     assert!(run.stderr.is_empty());
@@ -40,24 +40,26 @@ fn every_spelling_of_a_code_gives_the_same_text() {
 #[test]
 fn several_codes_are_printed_as_objects_in_order() {
     let objects = weir(["error", "--json", "5", "0x8007000E", "0xC0000188"]).expect(0).json();
-    let printed: Vec<_> =
-        objects.iter().map(|o| (&o["given"], &o["code"], &o["status"], &o["status_name"])).collect();
-    let want = [
+    let printed: Vec<_> = objects
+        .iter()
+        .map(|code| (&code["given"], &code["code"], &code["status"], &code["status_name"]))
+        .collect();
+    let expected = [
         ("5".into(), 5.into(), 5.into(), "ERROR_ACCESS_DENIED".into()),
         ("0x8007000E".into(), 0x8007_000E_u32.into(), 14.into(), "ERROR_OUTOFMEMORY".into()),
         ("0xC0000188".into(), 0xC000_0188_u32.into(), 0xC000_0188_u32.into(), "STATUS_LOG_FILE_FULL".into()),
     ];
-    let want: Vec<_> = want
+    let expected: Vec<_> = expected
         .iter()
         .map(|(given, code, status, name): &(serde_json::Value, _, _, _)| (given, code, status, name))
         .collect();
-    assert_eq!(printed, want);
+    assert_eq!(printed, expected);
     assert_eq!((&objects[1]["alias"], &objects[1]["hex"]), (&"E_OUTOFMEMORY".into(), &"0x8007000E".into()));
-    assert!(objects.iter().all(|o| o["text"].is_string() && o["advice"].is_string()));
+    assert!(objects.iter().all(|code| code["text"].is_string() && code["advice"].is_string()));
 }
 
 #[test]
-fn unknown_codes_fail_and_the_others_are_printed() {
+fn unknown_codes_fail_and_known_codes_are_printed() {
     let run = weir(["error", "57005", "112", "0x8007DEAD"]).expect(1);
     assert!(run.text().starts_with("112 (0x70) ERROR_DISK_FULL"), "{}", run.text());
     for unknown in ["57005: unknown status 0x0000DEAD", "0x8007DEAD: unknown status 0x8007DEAD"] {

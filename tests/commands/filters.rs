@@ -1,4 +1,5 @@
-//! Filters, each alone and combined. `write_five_events` has the table of the events they select.
+//! Tests of filters, each alone and combined. `write_five_events` has a table of the events that
+//! they select from.
 
 use super::{arg, dumped_event_names, five_events, fixture_path, make_folder, write_file};
 use crate::util::weir;
@@ -64,11 +65,11 @@ fn process_thread_and_processor_filters_take_numbers() {
 #[test]
 fn process_filter_matches_process_ids_in_payloads() {
     let kernel = fixture_path("kernel");
-    let found = dumped_event_names(&kernel, &["--pid", "3000"]);
-    for name in ["Process/Start", "PerfInfo/SampleProf", "DiskIo/Read", "TcpIp/Send"] {
-        assert!(found.iter().any(|n| n == name), "no {name} in {found:?}");
+    let names = dumped_event_names(&kernel, &["--pid", "3000"]);
+    for expected in ["Process/Start", "PerfInfo/SampleProf", "DiskIo/Read", "TcpIp/Send"] {
+        assert!(names.iter().any(|name| name == expected), "no {expected} in {names:?}");
     }
-    assert!(!found.iter().any(|n| n == "SystemConfig/CPU"), "{found:?}");
+    assert!(!names.iter().any(|name| name == "SystemConfig/CPU"), "an event of no process: {names:?}");
     assert!(dumped_event_names(&kernel, &["--tid", "3004"]).contains(&"Thread/ReadyThread".to_owned()));
 }
 
@@ -105,13 +106,13 @@ fn grep_finds_text_in_every_format_in_any_case() {
     let folder = make_folder();
     let path = write_file(&folder, "five.etl", &five_events());
     for format in ["text", "jsonl", "csv", "xml"] {
-        for (wanted, printed_value, other) in
+        for (pattern, matching, not_matching) in
             [("four", "FOUR", "three"), ("CRÈME BRÛLÉE", "crème brûlée", "FOUR"), ("says=TWO", "two", "FOUR")]
         {
-            let printed = weir(["dump", arg(&path), "--format", format, "--grep", wanted]).expect(0).text();
+            let printed = weir(["dump", arg(&path), "--format", format, "--grep", pattern]).expect(0).text();
             assert!(
-                printed.contains(printed_value) && !printed.contains(other),
-                "{format} {wanted}: {printed}"
+                printed.contains(matching) && !printed.contains(not_matching),
+                "{format} {pattern}: {printed}"
             );
         }
         let nothing = weir(["dump", arg(&path), "--format", format, "--grep", "nowhere"]).expect(0).text();
@@ -124,19 +125,20 @@ fn grep_finds_text_in_every_format_in_any_case() {
 fn grep_searches_values_not_their_escaped_output() {
     // Quotes, line ends, angle brackets and control characters: some output formats escape them.
     let path = fixture_path("tracelogging");
-    for wanted in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
+    for pattern in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
         for format in ["text", "jsonl", "csv", "xml"] {
-            let run = weir(["dump", arg(&path), "--format", format, "--grep", wanted]).expect(0);
-            assert!(run.text().contains("HardTexts"), "{format}: {wanted:?}");
+            let run = weir(["dump", arg(&path), "--format", format, "--grep", pattern]).expect(0);
+            assert!(run.text().contains("HardTexts"), "{format}: {pattern:?} is not found");
         }
     }
     // Without the manifest no schema describes these events; their bytes are searched as 8-bit and
     // as 16-bit characters.
-    for wanted in ["Ünïcode", "ver1.2"] {
+    for pattern in ["Ünïcode", "ver1.2"] {
         let run =
-            weir(["dump", arg(&fixture_path("manifest")), "--format", "jsonl", "--grep", wanted]).expect(0);
-        let found = run.json();
-        assert!(!found.is_empty() && found.iter().all(|e| e["undecoded"].is_string()), "{wanted}");
+            weir(["dump", arg(&fixture_path("manifest")), "--format", "jsonl", "--grep", pattern]).expect(0);
+        let events = run.json();
+        assert!(!events.is_empty(), "{pattern} is not found");
+        assert!(events.iter().all(|event| event["undecoded"].is_string()), "{pattern}: an event is decoded");
     }
 }
 
@@ -144,9 +146,9 @@ fn grep_searches_values_not_their_escaped_output() {
 fn events_are_selected_by_alternative_and_partial_names() {
     let kernel = fixture_path("kernel");
     let count = |arguments: &[&str]| {
-        let mut all = vec!["dump", arg(&kernel), "--format", "jsonl"];
-        all.extend(arguments);
-        weir(&all).expect(0).json().len()
+        let mut command = vec!["dump", arg(&kernel), "--format", "jsonl"];
+        command.extend(arguments);
+        weir(&command).expect(0).json().len()
     };
     let processes = count(&["--event", "Process/*"]);
     assert!(processes > 0);
@@ -171,10 +173,10 @@ fn stats_count_only_filtered_events() {
         (&["--head", "3"], 3),
         (&["--cpu", "1", "--from", "300us"], 1),
     ] {
-        let mut all = vec!["stats", "--json", "--by", "provider", arg(&path)];
-        all.extend(arguments);
+        let mut command = vec!["stats", "--json", "--by", "provider", arg(&path)];
+        command.extend(arguments);
         let counted: u64 =
-            weir(&all).expect(0).json().iter().map(|row| row["events"].as_u64().unwrap()).sum();
+            weir(&command).expect(0).json().iter().map(|row| row["events"].as_u64().unwrap()).sum();
         assert_eq!(counted, events, "{arguments:?}");
     }
 }

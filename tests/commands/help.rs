@@ -1,4 +1,4 @@
-//! Help pages and suggestions for typos.
+//! Tests of help pages and of suggestions for typos.
 
 use crate::golden::{differs, finish};
 use crate::util::{root, weir, weir_command};

@@ -1,4 +1,4 @@
-//! Input files that commands accept, and errors for all others.
+//! Tests of the input files that commands accept, and of the errors for all other files.
 
 use std::fs::{File, Permissions};
 use std::io::{Cursor, Write};
@@ -35,16 +35,17 @@ fn zip_archive(members: &[(&str, &[u8])]) -> Vec<u8> {
 fn several_traces_are_merged_by_time_whatever_their_clocks() {
     let folder = make_folder();
     let first = write_file(&folder, "first.etl", &five_events());
-    // Twice the clock rate: events 50 µs apart, from 125 µs after the start of the other trace.
+    // The clock of the second trace is twice as fast, so its events are 50 µs apart. The trace
+    // starts 125 µs after the first trace.
     let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
     let second = write_file(&folder, "second.etl", &five_events_with(options));
     let events = weir(["dump", "--format", "jsonl", arg(&second), arg(&first)]).expect(0).json();
-    let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
+    let times: Vec<_> = events.iter().map(|event| event["ms"].as_f64().unwrap()).collect();
     assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
-    let wall_times: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
-    assert!(wall_times.is_sorted(), "{wall_times:?}");
+    let wall_times: Vec<_> = events.iter().map(|event| event["time"].as_str().unwrap()).collect();
+    assert!(wall_times.is_sorted(), "events are not in time order: {wall_times:?}");
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
     assert_eq!(dumped_event_names(&path, &[]).len(), 12);
     let infos = weir(["info", "--json", arg(&path)]).expect(0).json();
     let files: Vec<_> =
-        infos.iter().map(|i| i["file"].as_str().unwrap().rsplit_once(':').unwrap().1).collect();
+        infos.iter().map(|info| info["file"].as_str().unwrap().rsplit_once(':').unwrap().1).collect();
     assert_eq!(files, ["a.etl", "b.etl"]);
 }
 
@@ -104,8 +105,8 @@ fn five_events_before(zeros: &[u8]) -> Vec<u8> {
 fn truncated_archive_is_read_as_far_as_possible_and_reported() {
     let folder = make_folder();
     let archive = gzip_compress(&five_events());
-    // Without the end of its trailer the archive has all data, but cannot prove that they are
-    // intact.
+    // Without the end of its trailer, the archive has all its data, but `weir` cannot check that
+    // the data is intact.
     let path = write_file(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
     let run = weir(["dump", "--format", "jsonl", arg(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);
@@ -143,11 +144,11 @@ fn file_that_is_not_a_trace_fails_with_a_reason() {
 }
 
 #[test]
-fn one_bad_file_among_several_is_named() {
+fn error_names_the_invalid_file_among_several() {
     let folder = make_folder();
-    let good = write_file(&folder, "good.etl", &five_events());
-    let bad = write_file(&folder, "bad.etl", b"");
-    let run = weir(["dump", arg(&good), arg(&bad)]).expect(1);
+    let valid = write_file(&folder, "good.etl", &five_events());
+    let empty = write_file(&folder, "bad.etl", b"");
+    let run = weir(["dump", arg(&valid), arg(&empty)]).expect(1);
     assert!(run.stderr.contains("bad.etl"), "{}", run.stderr);
 }
 

@@ -1,4 +1,4 @@
-//! Standard output, standard error and output files.
+//! Tests of standard output, standard error and output files.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -104,14 +104,14 @@ fn colours_are_printed_only_to_terminals_without_no_color() {
         script
             .output()
             .ok()
-            .filter(|o| o.status.success())
-            .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+            .filter(|output| output.status.success())
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (Some(coloured), Some(without_colours)) = (run_on_terminal(None), run_on_terminal(Some("1"))) else {
         return skip("script", "there is no `script` to make a terminal with");
     };
-    assert!(coloured.contains(ESCAPE), "{coloured}");
-    assert!(!without_colours.contains(ESCAPE), "{without_colours}");
+    assert!(coloured.contains(ESCAPE), "a terminal gets no colours: {coloured}");
+    assert!(!without_colours.contains(ESCAPE), "NO_COLOR is ignored: {without_colours}");
 }
 
 #[test]
@@ -162,13 +162,13 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
 }
 
 #[test]
-fn numeric_prints_numbers_for_names() {
+fn numeric_option_prints_numbers_instead_of_names() {
     let manifest = crate::util::root().join("fixtures/manifests/everything.man");
     let states = |arguments: &[&str]| {
-        let mut all = vec!["--manifest", arg(&manifest), "--event", "MapsEvent"];
-        all.extend(arguments);
-        let events = dump_jsonl(&fixture_path("manifest"), &all).expect(0).json();
-        events.iter().map(|e| e["fields"]["State"].clone()).collect::<Vec<_>>()
+        let mut options = vec!["--manifest", arg(&manifest), "--event", "MapsEvent"];
+        options.extend(arguments);
+        let events = dump_jsonl(&fixture_path("manifest"), &options).expect(0).json();
+        events.iter().map(|event| event["fields"]["State"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(states(&[]), [serde_json::json!("Open"), "Closed".into(), 3.into(), 7.into()]);
     assert_eq!(states(&["--numeric"]), [serde_json::json!(1), 2.into(), 3.into(), 7.into()]);
@@ -206,13 +206,13 @@ fn requested_stacks_are_printed_below_their_event() {
 }
 
 #[test]
-fn requested_extended_data_items_have_columns() {
+fn csv_has_columns_for_requested_extended_data_items() {
     let folder = make_folder();
     let path = write_file(&folder, "items.etl", &trace_with_one_stack());
     let csv = |options: &[&str]| {
-        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", arg(&path)];
-        all.extend(options);
-        let lines = weir(&all).expect(0).text();
+        let mut command = vec!["dump", "--format", "csv", "--event", "Sold", arg(&path)];
+        command.extend(options);
+        let lines = weir(&command).expect(0).text();
         lines.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let (plain, with_items) = (csv(&[]), csv(&["--items"]));

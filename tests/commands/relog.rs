@@ -1,4 +1,5 @@
-//! `weir relog`: writes one sound file from one or more, cut, filtered or merged.
+//! Tests of `weir relog`, which writes one sound file from one or more files, and cuts, filters or
+//! merges their events.
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
@@ -18,8 +19,9 @@ fn dumped_events(path: &std::path::Path) -> Vec<Value> {
 }
 
 fn folder_entries(folder: &tempfile::TempDir) -> Vec<String> {
+    let entries = folder.path().read_dir().unwrap();
     let mut names: Vec<String> =
-        folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -99,16 +101,16 @@ fn filters_select_the_same_events_as_for_dump() {
         let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--bare"];
         relog.extend(filters);
         weir(&relog).expect(0);
-        // For dump, the header is an event too.
-        let wanted: Vec<_> = match filters {
+        // `weir dump` prints the header as an event too.
+        let expected: Vec<_> = match filters {
             ["--head", _] => dumped_event_names(&input, &["--head", "3"]).into_iter().skip(1).collect(),
             _ => dumped_event_names(&input, filters)
                 .into_iter()
                 .filter(|name| name != "EventTrace/Header")
                 .collect(),
         };
-        let found: Vec<_> = dumped_event_names(&out, &[]).into_iter().skip(1).collect();
-        assert_eq!(found, wanted, "{filters:?}");
+        let relogged: Vec<_> = dumped_event_names(&out, &[]).into_iter().skip(1).collect();
+        assert_eq!(relogged, expected, "{filters:?}");
         weir(["check", arg(&out)]).expect(0);
     }
 }
@@ -118,7 +120,7 @@ fn providers_are_dropped_by_name_and_by_guid() {
     let folder = make_folder();
     let input = write_file(&folder, "five.etl", &five_events());
     let guid = dumped_events(&input)[0]["guid"].as_str().unwrap().to_owned();
-    for (dropped, wanted) in [
+    for (dropped, expected) in [
         (vec!["shop.b"], vec!["Alpha", "Beta", "Delta"]),
         (vec![guid.as_str(), "Shop.C"], vec!["Alpha", "Gamma"]),
         (vec!["*"], vec![]),
@@ -128,7 +130,7 @@ fn providers_are_dropped_by_name_and_by_guid() {
         dropped.iter().for_each(|name| relog.extend(["--drop", name]));
         let run = weir(&relog).expect(0);
         assert!(run.stderr.contains("left out"), "{}", run.stderr);
-        assert_eq!(dumped_event_names(&out, &[])[1..], wanted, "{dropped:?}");
+        assert_eq!(dumped_event_names(&out, &[])[1..], expected, "{dropped:?}");
     }
 }
 
@@ -136,9 +138,9 @@ fn providers_are_dropped_by_name_and_by_guid() {
 fn schema_events_are_kept_unless_bare() {
     let folder = make_folder();
     let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
-    let all = dumped_events(&input);
-    let manifests = all.iter().filter(|e| e["id"] == 0xFFFE).count();
-    assert!(manifests > 0 && manifests < all.len());
+    let events = dumped_events(&input);
+    let manifests = events.iter().filter(|event| event["id"] == 0xFFFE).count();
+    assert!(manifests > 0 && manifests < events.len());
     let count = |arguments: &[&str]| {
         let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--provider", "none.such"];
         relog.extend(arguments);
@@ -167,11 +169,11 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
     let fields = &merged[0]["fields"];
     assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
     let summarise = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
-        let summary = |e: &Value| {
-            let word = |key: &str| e[key].as_str().unwrap().to_owned();
-            (word("time"), word("event"), e["pid"].as_u64().unwrap(), e["cpu"].as_u64().unwrap())
+        let summary = |event: &Value| {
+            let text = |key: &str| event[key].as_str().unwrap().to_owned();
+            (text("time"), text("event"), event["pid"].as_u64().unwrap(), event["cpu"].as_u64().unwrap())
         };
-        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(summary).collect()
+        events.iter().filter(|event| event["event"] != "EventTrace/Header").map(summary).collect()
     };
     let before = weir(["dump", "--format", "jsonl", arg(&first), arg(&second)]).expect(4).json();
     assert_eq!(summarise(&merged), summarise(&before));
@@ -217,7 +219,7 @@ fn failed_relog_leaves_no_files() {
 }
 
 #[test]
-fn cut_trace_has_the_end_time_and_buffer_count_of_the_rest() {
+fn header_of_a_cut_trace_has_the_end_time_and_buffer_count_of_the_kept_events() {
     let folder = make_folder();
     let input = write_file(&folder, "five.etl", &five_events_with(session_options("five")));
     let out = folder.path().join("out.etl");
@@ -241,12 +243,12 @@ fn marks_are_inserted_at_their_time() {
     );
     let marks = dump_jsonl(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
     let printed: Vec<_> =
-        marks.iter().map(|m| (m["time"].as_str().unwrap(), m["fields"]["text"].as_str())).collect();
-    let wanted = [
+        marks.iter().map(|mark| (mark["time"].as_str().unwrap(), mark["fields"]["text"].as_str())).collect();
+    let expected = [
         ("2024-05-01T10:00:00.0002500Z", Some("2=two")),
         ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
     ];
-    assert_eq!(printed, wanted);
+    assert_eq!(printed, expected);
     assert!(weir(["check", arg(&out)]).expect(0).stderr.contains(": sound: "));
     for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
         weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", wrong]).expect(2);
@@ -258,7 +260,7 @@ fn full_disk_is_reported_and_leaves_no_files() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    // A file size limit stands in for a full disk; ignored signals stay ignored in the program.
+    // A file size limit simulates a full disk. `exec` keeps signals ignored.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
@@ -285,8 +287,8 @@ fn ctrl_c_leaves_no_files() {
     assert_eq!(folder_entries(&folder), ["in.etl"]);
 }
 
-/// Returns the start time in the header of a file and the times of its events, of which the
-/// log-file header is the first.
+/// Returns the start time in the header of a file and the times of its events. The first event is
+/// the log-file header.
 fn start_and_event_times(path: &std::path::Path) -> (String, Vec<String>) {
     let events = finish(&mut weir_command(["dump", "--format", "jsonl", arg(path)])).json();
     assert_eq!(
@@ -314,7 +316,7 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
             relog.extend(bare);
             weir(&relog);
             let (start, times) = start_and_event_times(&out);
-            // All times have one text form, so they sort like their texts.
+            // All times have the same text form, so their texts can be compared.
             assert!(
                 times.iter().all(|time| *time >= start),
                 "{name} {bare:?}: {start} and {:?}",
@@ -332,12 +334,12 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
 fn cut_moves_the_start_no_later_than_the_first_kept_event() {
     let folder = make_folder();
     let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
-    let (start, all) = start_and_event_times(&input);
+    let (start, input_times) = start_and_event_times(&input);
     // The manifests of the trace are kept, whenever they were written.
     weir(["relog", arg(&input), "-o", arg(&out), "--from", "1h"]).expect(0);
     assert_eq!(start_and_event_times(&out).0, start);
     weir(["relog", arg(&input), "-o", arg(&out), "--force", "--from", "1h", "--bare"]).expect(0);
-    assert!(start_and_event_times(&out).0 > *all.last().unwrap(), "an event is left");
+    assert!(start_and_event_times(&out).0 > *input_times.last().unwrap(), "an event was kept");
     // A mark before the start moves the start back.
     weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
     let (start_with_mark, times) = start_and_event_times(&out);
@@ -458,7 +460,7 @@ fn kept_and_dropped_events_add_up() {
     assert_eq!(counts(&[arg(&five), arg(&five)], &[]), (11, 0), "the two headers did not become one");
     for name in ["AMSITrace.etl", "gcevents.etl"] {
         let Some(input) = sample(name) else { return };
-        let all = dump_jsonl(&input, &[]).json().len() as u64;
+        let event_count = dump_jsonl(&input, &[]).json().len() as u64;
         for options in [
             &[][..],
             &["--bare"],
@@ -467,7 +469,7 @@ fn kept_and_dropped_events_add_up() {
             &["--cpu", "9999"],
         ] {
             let (kept, dropped) = counts(&[arg(&input)], options);
-            assert_eq!(kept + dropped, all, "{name} {options:?}");
+            assert_eq!(kept + dropped, event_count, "{name} {options:?}");
             assert_eq!(kept, dump_jsonl(&out, &[]).json().len() as u64, "{name} {options:?}");
         }
     }
@@ -484,9 +486,9 @@ fn merged_file_describes_the_machine_of_the_earliest_input() {
     let out = folder.path().join("out.etl");
     weir(["relog", arg(&linux), arg(&windows), "-o", arg(&out)]);
     let info = |path| weir(["info", "--json", arg(path)]).json().remove(0);
-    let (first, second, both) = (info(&windows), info(&linux), info(&out));
-    assert!(first["start"].as_str() < second["start"].as_str(), "the Windows trace does not start first");
+    let (windows, linux, merged) = (info(&windows), info(&linux), info(&out));
+    assert!(windows["start"].as_str() < linux["start"].as_str(), "the Windows trace does not start first");
     for field in ["system", "os", "build", "cpus", "cpu_mhz", "boot", "start", "clock_hz"] {
-        assert_eq!(both[field], first[field], "{field}");
+        assert_eq!(merged[field], windows[field], "{field} is not that of the earliest input");
     }
 }

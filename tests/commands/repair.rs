@@ -1,4 +1,4 @@
-//! `weir repair`: writes a finalised copy and never harms existing files.
+//! Tests of `weir repair`, which writes a finalised copy and never damages existing files.
 
 use traceweir_format::tracelogging::MetadataBuilder;
 
@@ -160,14 +160,14 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
         let run = weir([&[verb, arg(&path), "-o", arg(&link)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
-        // Also a link to a folder.
+        // A path through a link to a folder.
         let folder_link = shared.join(format!("folder-link-{verb}"));
         symlink(folder.path(), &folder_link).unwrap();
         let target = folder_link.join("precious.txt");
         let run = weir([&[verb, arg(&path), "-o", arg(&target)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
-        // A new file by the same path, and the target of a dangling link.
+        // A new file in the linked folder, and the target of a dangling link.
         let new = format!("new-{verb}");
         symlink(folder.path().join(&new), shared.join(&new)).unwrap();
         for target in [folder_link.join(&new), shared.join(&new)] {
@@ -176,7 +176,7 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
             assert!(!folder.path().join(&new).exists(), "{verb}");
         }
     }
-    // A hard link, which another user may have made.
+    // A hard link, which another user may have created.
     let hard = shared.join("hard");
     std::fs::hard_link(&precious, &hard).unwrap();
     for arguments in [&["dump"][..], &["repair", "--force"]] {

@@ -1,4 +1,4 @@
-//! info, stats, check and demo, and exit codes that report loss and damage to scripts.
+//! Tests of `weir info`, `stats`, `check` and `demo`, and of the exit codes for loss and damage.
 
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
@@ -39,7 +39,7 @@ fn damage_exits_with_3_and_costs_only_the_damaged_buffer() {
     let run = dump_jsonl(&path, &[]).expect(3);
     assert!(run.stderr.contains("warning:") && run.stderr.contains("0x1048"), "{}", run.stderr);
     let events = run.json();
-    let remaining: Vec<_> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+    let remaining: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(
         remaining,
         ["EventTrace/Header", "Beta", "Gamma"],
@@ -95,8 +95,9 @@ fn stats_count_events_by_provider_event_and_process() {
     }
     let rows = weir(["stats", "--json", "--top", "0", arg(&path)]).expect(0).json();
     for by in ["provider", "event", "process"] {
-        let sum: u64 = rows.iter().filter(|r| r["by"] == by).map(|r| r["events"].as_u64().unwrap()).sum();
-        assert_eq!(sum, 44, "events are not counted once by {by}");
+        let rows_of_kind = rows.iter().filter(|row| row["by"] == by);
+        let sum: u64 = rows_of_kind.map(|row| row["events"].as_u64().unwrap()).sum();
+        assert_eq!(sum, 44, "each event is not counted once by {by}");
     }
     let top_process = weir(["stats", "--json", "--by", "process", "--top", "1", arg(&path)]).expect(0).json();
     assert_eq!((top_process.len(), &top_process[0]["pid"]), (1, &3000.into()));
@@ -109,9 +110,11 @@ fn check_is_quiet_about_sound_files_and_prints_offsets_of_defects() {
         assert!(run.stdout.is_empty() && run.stderr.contains("sound"), "{name}: {}", run.stderr);
     }
     let findings = weir(["check", "--json", arg(&fixture_path("crashed"))]).expect(3).json();
-    let rules: Vec<_> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
+    let rules: Vec<_> = findings.iter().map(|finding| finding["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["not-finalised", "buffers-written", "buffer-sequence", "record"]);
-    assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string() && f["remark"] == false));
+    assert!(findings.iter().all(|finding| {
+        finding["offset"].is_u64() && finding["detail"].is_string() && finding["remark"] == false
+    }));
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
     assert_eq!(dump_jsonl(&path, &[]).expect(0).json().len(), 6, "the file is not read completely");
 
-    // Together with a fault it stays a remark, and the fault stays a fault.
+    // In a file with a fault, the decreasing stamp is still reported as a remark.
     bytes.truncate(bytes.len() - 100);
     let run = weir(["check", arg(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
     assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
@@ -151,7 +154,8 @@ fn demo_writes_a_sound_trace_and_prints_it() {
     let folder = make_folder();
     let path = folder.path().join("demo.etl");
     let run = weir(["demo", "-o", arg(&path)]).expect(0);
-    assert_eq!(run.text().lines().filter(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew")).count(), 4);
+    let text = run.text();
+    assert_eq!(text.lines().filter(|line| line.contains("Traceweir.Demo.CoffeeShop/Brew")).count(), 4);
     for verb in ["info", "dump", "stats", "check"] {
         assert!(
             run.stderr.contains(&format!("weir {verb}")),
@@ -175,7 +179,7 @@ fn one_file_that_cannot_be_opened_does_not_hide_the_others() {
         let run = weir([verb, &files[0], &files[1], &files[2]]).expect(1);
         let output = run.text() + &run.stderr;
         for name in ["kernel.etl", "no-such.etl", "wpp.etl"] {
-            assert!(output.contains(name), "{verb}: {name} in {output}");
+            assert!(output.contains(name), "{verb}: no {name} in {output}");
         }
     }
 }
@@ -194,9 +198,9 @@ fn file_truncated_between_two_buffers_is_reported_as_incomplete() {
 #[test]
 fn output_of_an_event_does_not_depend_on_the_filter() {
     let path = fixture_path("kernel");
-    let all = dump_jsonl(&path, &[]).expect(0).json();
+    let events = dump_jsonl(&path, &[]).expect(0).json();
     for filter in [["--cpu", "0"], ["--event", "Process/*"], ["--grep", "explorer"], ["--head", "3"]] {
         let filtered = dump_jsonl(&path, &filter).expect(0).json();
-        assert!(filtered.iter().all(|event| all.contains(event)), "{filter:?}");
+        assert!(filtered.iter().all(|event| events.contains(event)), "{filter:?} changed an event");
     }
 }

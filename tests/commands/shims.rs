@@ -1,5 +1,6 @@
-//! `weir shims`: links to the library under the names of Windows DLLs. Checks which links are made,
-//! which files are left alone, and that programs load the library by these names.
+//! Tests of `weir shims`, which creates links to the library under the names of Windows DLLs: which
+//! links it creates, which files it does not change, and that programs load the library by these
+//! names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +9,8 @@ use super::{arg, make_folder};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Links the library that cargo built for this test under its installed name, which shims have
-/// to point to.
+/// Creates a link with the installed name of the library to the library that cargo built for this
+/// test. Shims must point to the installed name.
 fn link_library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");
@@ -33,7 +34,7 @@ fn file_names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn links_are_made_listed_kept_and_removed() {
+fn links_are_created_listed_kept_and_removed() {
     let folder = make_folder();
     let folder_path = folder.path().canonicalize().unwrap();
     let (library, links) = (link_library(&folder_path), folder_path.join("new/shims"));
@@ -85,10 +86,10 @@ fn foreign_files_are_kept_unless_forced() {
 fn file_that_is_not_a_library_is_refused() {
     let folder = make_folder();
     let links = folder.path().join("shims");
-    let other = folder.path().join("libtraceweir.so");
-    std::fs::write(&other, "text").unwrap();
+    let text_file = folder.path().join("libtraceweir.so");
+    std::fs::write(&text_file, "text").unwrap();
     for (lib, reason) in [
-        (other, "not a shared library"),
+        (text_file, "not a shared library"),
         (folder.path().join("libother.so"), "does not begin with"),
         (folder.path().join("libtraceweir.so.7"), "cannot read"),
     ] {
@@ -205,6 +206,6 @@ fn folder_is_printed_as_an_absolute_path() {
     let library = link_library(&folder_path);
     let mut command = weir_command(["shims", "links", "--lib", arg(&library)]);
     let run = finish(command.current_dir(&folder_path)).expect(0);
-    let want = format!("LD_LIBRARY_PATH={}\n", folder_path.join("links").display());
-    assert!(run.stderr.ends_with(&want), "{}", run.stderr);
+    let expected = format!("LD_LIBRARY_PATH={}\n", folder_path.join("links").display());
+    assert!(run.stderr.ends_with(&expected), "{}", run.stderr);
 }

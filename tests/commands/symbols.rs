@@ -1,5 +1,5 @@
-//! Resolves addresses of programs compiled by these tests, with and without symbols and debug
-//! information.
+//! Tests that addresses are resolved to functions, in programs that the tests compile with and
+//! without symbols and debug information.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,8 +64,8 @@ int main(void) {
 }
 "#;
 
-/// A program that prints addresses of its PLT stubs: of a function that it only calls, and of one
-/// whose address it also takes.
+/// A program that prints addresses of its PLT stubs: of a function that it only calls, and of a
+/// function whose address it also takes.
 const STUBS: &str = r#"#include <stdio.h>
 #include <stdlib.h>
 void *volatile both;
@@ -122,9 +122,10 @@ fn parse_output(out: &str, image: &Path) -> ProgramOutput {
         .lines()
         .filter(|line| line.ends_with(image.to_str().unwrap()))
         .map(|line| {
-            let (range, rest) = line.split_once(' ').unwrap();
+            let (range, attributes) = line.split_once(' ').unwrap();
             let (from, to) = range.split_once('-').unwrap();
-            [from, to, rest.split(' ').nth(1).unwrap()].map(parse_hex)
+            let offset = attributes.split(' ').nth(1).unwrap();
+            [from, to, offset].map(parse_hex)
         })
         .collect();
     let base = image_maps[0][0] - image_maps[0][2];
@@ -150,7 +151,7 @@ fn write_image_rundown(
     maker.write_system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
-/// Builds a trace of one event with the stack of a program that ran.
+/// Builds a trace of one event whose stack has the addresses that a program printed.
 fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("symbols"));
     write_image_rundown(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
@@ -173,19 +174,19 @@ fn dump_symbols(trace: &Path, options: &[&str]) -> Run {
     weir(command).expect(0)
 }
 
-/// Returns the frames of the one event.
+/// Returns the frames of the only event.
 fn frames(run: &Run) -> Vec<Value> {
     run.json()[0]["stack"].as_array().unwrap().clone()
 }
 
 /// Returns module and function of each frame.
 fn modules_and_functions(run: &Run) -> Vec<(String, String)> {
-    let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    frames(run).iter().map(|frame| (word(&frame["module"]), word(&frame["symbol"]))).collect()
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    frames(run).iter().map(|frame| (text(&frame["module"]), text(&frame["symbol"]))).collect()
 }
 
-fn owned_pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
-    all.iter().map(|(module, symbol)| ((*module).to_owned(), (*symbol).to_owned())).collect()
+fn owned_pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(module, symbol)| ((*module).to_owned(), (*symbol).to_owned())).collect()
 }
 
 const UNRESOLVED: (&str, &str) = ("-", "-");
@@ -215,8 +216,9 @@ fn inlined_functions_sources_and_lines_are_resolved() {
         }
         assert_eq!(frames[3]["symbol"], "shop::cart::sell");
         assert_eq!(frames[0]["addr"], format!("{:#x}", output.addresses[0]));
-        let nothing = serde_json::json!({"addr": "0x1000", "module": null, "symbol": null, "offset": 0x1000});
-        assert_eq!(frames[4], nothing);
+        let unresolved =
+            serde_json::json!({"addr": "0x1000", "module": null, "symbol": null, "offset": 0x1000});
+        assert_eq!(frames[4], unresolved);
         let plain = dump_symbols(&path, &["--no-lines"]);
         assert_eq!(modules_and_functions(&plain)[0], (name.to_owned(), "sell".to_owned()));
     }
@@ -243,7 +245,7 @@ fn text_has_a_line_for_each_function() {
 #[test]
 fn functions_are_resolved_at_any_link_address() {
     let folder = make_folder();
-    let all =
+    let functions =
         [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), UNRESOLVED];
     for flags in [&[][..], &["-no-pie"], &["-static-pie"], &["-g", "-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let program = compile(&folder, SHOP, "shop", flags);
@@ -252,7 +254,7 @@ fn functions_are_resolved_at_any_link_address() {
             "shop.etl",
             &stack_trace_file(&run_program(&program, &program), &program, Some(&build_id())),
         );
-        let mut expected = owned_pairs(&all);
+        let mut expected = owned_pairs(&functions);
         if flags.contains(&"-g") {
             expected.insert(0, ("shop".into(), "add".into()));
         }
@@ -290,8 +292,8 @@ fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
                 write_file(&folder, "stubs.etl", &stack_trace_file(&output, &program, Some(&build_id())));
             let names = modules_and_functions(&dump_symbols(&path, &[]));
             let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
-            // The first and the last byte of one stub, the stub before it, and a stub in another
-            // section.
+            // The addresses are in the first and the last byte of one stub, in the stub before it,
+            // and in a stub of another section.
             assert_eq!((functions[0], functions[1]), ("atoi@plt", "atoi@plt"), "{flags:?}: {names:?}");
             assert!(functions[2] == "-" || functions[2].ends_with("@plt"), "{flags:?}: {names:?}");
             assert_eq!(functions[3], "abs@plt", "{flags:?}: {names:?}");
@@ -320,7 +322,8 @@ fn stripped_program_gets_names_from_its_debug_file() {
     assert_eq!(resolve_with(&[]), stripped);
     let offset = output.addresses[0] - output.base;
     assert_eq!(frames(&dump_symbols(&path, &[]))[0]["offset"], offset);
-    // By build id, in the layouts of debug packages, of a plain tree and of a cache.
+    // The debug file is found by build id in the layouts of debug packages, of a plain tree and of
+    // a cache.
     for layout in [
         format!("a/.build-id/00/{}.debug", &BUILD_ID[2..]),
         format!("b/00/{}.debug", &BUILD_ID[2..]),
@@ -331,7 +334,7 @@ fn stripped_program_gets_names_from_its_debug_file() {
         std::fs::copy(&debug, &copy).unwrap();
         let root = folder.path().join(&layout[..1]);
         assert_eq!(resolve_with(&["--symbol-path", arg(&root)]), expected, "{layout}");
-        // Even if the program no longer exists.
+        // The debug file is found even if the program no longer exists.
         let gone = write_file(
             &folder,
             "gone.etl",
@@ -343,7 +346,8 @@ fn stripped_program_gets_names_from_its_debug_file() {
             "{layout}"
         );
     }
-    // By the debug link, in the folder of the program and in its folder of debug files.
+    // The debug file is found by the debug link, in the folder of the program and in its subfolder
+    // `.debug`.
     run_command(
         Command::new("objcopy")
             .current_dir(folder.path())
@@ -363,9 +367,9 @@ fn file_with_another_identity_is_not_used() {
     let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
-    let mut other = build_id();
-    other[19] ^= 1;
-    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&other)));
+    let mut wrong_id = build_id();
+    wrong_id[19] ^= 1;
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&wrong_id)));
     let run = dump_symbols(&path, &[]);
     assert_eq!(
         modules_and_functions(&run),
@@ -409,9 +413,8 @@ fn samples_and_separate_stack_events_are_resolved() {
     let path = write_file(&folder, "walk.etl", &maker.finish());
     let events = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
-        let all =
-            value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
-        all.map(Iterator::collect::<Vec<String>>)
+        let frames = value.as_array()?;
+        Some(frames.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()).collect::<Vec<String>>())
     };
     let code: Vec<_> =
         events.iter().filter_map(|event| symbols(&event["code"]["InstructionPointer"])).collect();
@@ -480,8 +483,8 @@ fn stack_of_a_recorded_event_names_its_writer() {
     let flags = ["-g", "-std=gnu11", "-I", arg(&headers), arg(&library), "-lpthread", "-ldl", "-lm"];
     let program = compile(&folder, WRITER, "writer", &flags);
     let file = daemon.path("recorded.etl");
-    let wanted = "{c0ffee07-1111-2222-0102-030405060708}@stack";
-    let recorded = daemon.weir(["record", "-p", wanted, "-o", arg(&file), "--", arg(&program)]).expect(0);
+    let provider = "{c0ffee07-1111-2222-0102-030405060708}@stack";
+    let recorded = daemon.weir(["record", "-p", provider, "-o", arg(&file), "--", arg(&program)]).expect(0);
     let output = parse_output(&recorded.text(), &program);
 
     let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
@@ -501,10 +504,10 @@ fn stack_of_a_recorded_event_names_its_writer() {
     }
     let path = write_file(&folder, "named.etl", &maker.finish());
     let run = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0);
-    let stack: Vec<_> = run.json().iter().filter_map(|event| event["stack"].as_array().cloned()).collect();
-    assert_eq!(stack.len(), 1, "{stack:?}");
+    let stacks: Vec<_> = run.json().iter().filter_map(|event| event["stack"].as_array().cloned()).collect();
+    assert_eq!(stacks.len(), 1, "not exactly one event has a stack: {stacks:?}");
     let frames: Vec<_> =
-        stack[0].iter().take(4).map(|frame| (frame["symbol"].as_str(), frame["line"].as_u64())).collect();
+        stacks[0].iter().take(4).map(|frame| (frame["symbol"].as_str(), frame["line"].as_u64())).collect();
     let expected =
         [("note", 7), ("sell", 10), ("serve", 13), ("main", 20)].map(|(name, line)| (Some(name), Some(line)));
     assert_eq!(frames, expected);

@@ -40,21 +40,21 @@ pub(crate) const INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOU
 pub(crate) const E_FAIL: Status = Status::E_FAIL;
 pub(crate) const LOG_FILE_FULL: Status = Status::STATUS_LOG_FILE_FULL;
 
-/// Level (information) of events in rules that do not depend on it.
+/// Level (information) of events in rules that do not depend on the level.
 pub(crate) const LEVEL: u8 = 4;
-/// Keyword of events in rules that do not depend on it.
+/// Keyword of events in rules that do not depend on the keyword.
 pub(crate) const KEYWORD: u64 = 1;
 
 /// Time that an enable waits for the callbacks of this process.
 const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
-/// The temporary folder of this run. All calls go to the daemon that `TRACEWEIR_RUNTIME_DIR`
-/// selects.
+/// The temporary folder of this run, and methods that call the daemon selected by
+/// `TRACEWEIR_RUNTIME_DIR`.
 pub(crate) struct Fixture {
     folder: PathBuf,
 }
 
-/// A running session; drop stops it.
+/// A running session. Dropping this value stops the session.
 pub(crate) struct Session {
     pub(crate) id: SessionRef,
     pub(crate) properties: Properties,
@@ -127,9 +127,10 @@ impl Fixture {
     /// Enables a provider and waits for the callbacks of this process.
     #[track_caller]
     pub(crate) fn enable(&self, session: &Session, provider: Guid, params: &EnableParams) {
-        self.try_enable(session, provider, params).expect("the provider is not enabled");
+        self.try_enable(session, provider, params).expect("the provider cannot be enabled");
     }
 
+    /// Like [`enable`](Self::enable), but returns errors.
     pub(crate) fn try_enable(
         &self,
         session: &Session,
@@ -167,14 +168,14 @@ impl Fixture {
     /// Disables a provider.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
-        let outcome = self.connect().enable(
+        let result = self.connect().enable(
             &session.id,
             provider,
             EnableCode::Disable,
             &EnableParams::default(),
             ENABLE_TIMEOUT_MS,
         );
-        outcome.expect("the provider is not disabled");
+        result.expect("the provider cannot be disabled");
     }
 
     /// Stops a session and returns the events in its file.
@@ -203,12 +204,12 @@ impl Drop for Session {
     }
 }
 
-/// Returns the events of a file without kernel events and those about the session itself, which
-/// have a hook id. Fails if the file breaks a rule of the format.
+/// Returns the events of a file that have no hook id. So kernel events and events about the session
+/// itself are left out. Fails if the file breaks a rule of the format.
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
-    let trace =
-        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
+    let file = std::fs::File::open(path).expect("the file cannot be opened");
+    let trace = Trace::open(file).expect("the file is not a trace");
     let mut findings = Vec::new();
     traceweir_format::etl::check(&trace, &mut |finding| findings.push(format!("{finding:?}")))
         .expect("the file cannot be checked");
@@ -237,9 +238,8 @@ pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
 /// Returns the header of a file.
 #[track_caller]
 pub(crate) fn header_of(path: &Path) -> LogFileHeader {
-    let trace =
-        Trace::open(std::fs::File::open(path).expect("cannot open")).expect("the file is not a trace");
-    trace.header().clone()
+    let file = std::fs::File::open(path).expect("the file cannot be opened");
+    Trace::open(file).expect("the file is not a trace").header().clone()
 }
 
 /// One call of an enable callback.
@@ -255,13 +255,13 @@ pub(crate) struct CallbackCall {
 }
 
 impl CallbackCall {
-    /// Returns code, level and masks.
+    /// Returns the code, the level, and the masks MatchAny and MatchAll.
     pub(crate) fn code_level_masks(&self) -> (u32, u8, u64, u64) {
         (self.code, self.level, self.any, self.all)
     }
 }
 
-/// The recorded calls of a callback, in order.
+/// The recorded calls of a callback, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallbackLog(Arc<Mutex<Vec<CallbackCall>>>);
 
@@ -309,7 +309,7 @@ pub(crate) fn new_guid() -> Guid {
     Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique_number()))
 }
 
-/// Returns the status of an error, or 0 for success.
+/// Returns the status of the error, or [`SUCCESS`].
 pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
     result.err().map_or(SUCCESS, |e| e.status())
 }

@@ -1,4 +1,4 @@
-//! Limits, tested by reaching them. `rule.rs` explains the rows.
+//! Rules for limits: each test reaches a limit. `rule.rs` explains the rows.
 
 use traceweir::controller::info::{Answer, Query};
 use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
@@ -53,7 +53,7 @@ fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&one_more), NO_SYSTEM_RESOURCES);
     assert!(!one_more.log_file.unwrap().exists(), "the refused session left a file");
     assert_eq!(query_all(), before);
-    assert!(provider.enabled(LEVEL, KEYWORD));
+    assert!(provider.enabled(LEVEL, KEYWORD), "the refused session disabled the provider");
     let mut sessions = sessions;
     fixture.stop(sessions.pop().unwrap());
     fixture.stop(fixture.start(&small_config(fixture)));
@@ -63,31 +63,35 @@ fn full_disk_is_reported_before_session_limit(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
     let huge = SessionConfig { maximum_file_size: u32::MAX, ..small_config(fixture) };
     assert_eq!(fixture.start_status(&huge), DISK_FULL);
-    let old = small_config(fixture);
-    std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
-    assert_eq!(fixture.start_status(&old), NO_SYSTEM_RESOURCES);
-    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "the refused session changed the file");
+    let config = small_config(fixture);
+    let path = config.log_file.clone().unwrap();
+    std::fs::write(&path, "old").unwrap();
+    assert_eq!(fixture.start_status(&config), NO_SYSTEM_RESOURCES);
+    assert_eq!(std::fs::read(path).unwrap(), b"old", "the refused session changed the file");
     drop(sessions);
 }
 
 fn registration_1025_is_refused(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    let mut others = Vec::new();
-    let refused = loop {
+    let mut registrations = Vec::new();
+    let refusal = loop {
         match Provider::register(guid, None) {
-            Ok(provider) => others.push(provider),
+            Ok(provider) => registrations.push(provider),
             Err(e) => break e.status(),
         }
-        assert!(others.len() < 2 * MAX_REGISTRATIONS);
+        assert!(registrations.len() < 2 * MAX_REGISTRATIONS, "no registration was refused");
     };
-    assert_eq!((refused, others.len() + 1), (NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
-    assert!(others.iter().all(|other| other.enabled(LEVEL, KEYWORD)), "a registration is not enabled");
-    others.last().unwrap().write(&event(1), &[]).unwrap();
+    assert_eq!((refusal, registrations.len() + 1), (NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
+    assert!(
+        registrations.iter().all(|provider| provider.enabled(LEVEL, KEYWORD)),
+        "a registration is not enabled"
+    );
+    registrations.last().unwrap().write(&event(1), &[]).unwrap();
     provider.write(&event(2), &[]).unwrap();
-    others.pop();
-    others.push(Provider::register(guid, None).unwrap());
+    registrations.pop();
+    registrations.push(Provider::register(guid, None).unwrap());
     assert_eq!(status(Provider::register(guid, None)), NO_SYSTEM_RESOURCES);
-    drop(others);
+    drop(registrations);
     assert_eq!(fixture.stop_and_read(session).len(), 2);
 }
 
@@ -148,10 +152,11 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
 fn event_of_128_blocks_is_written(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    // 127 blocks of 511 bytes, and one with the rest of 65,535 bytes minus the header.
-    let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
+    // An event has at most 65,535 bytes, of which the header takes 80. 127 blocks have 511 bytes
+    // each; the last block has all other bytes.
+    let (block, last_block) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];
-    blocks.push(&rest);
+    blocks.push(&last_block);
     assert_eq!(provider.write(&event(1), &blocks), Ok(()));
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
@@ -173,7 +178,7 @@ fn session_limit_can_be_configured(fixture: &Fixture) {
         let (folder, _daemon) = start_with_settings(fixture, &format!("max_sessions = {setting}\n"));
         let mut controller = connect_to(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
-        assert_eq!(answer, Answer::MaxLoggers(limit), "{setting}");
+        assert_eq!(answer, Answer::MaxLoggers(limit), "max_sessions = {setting}");
         let mut start = || {
             controller.start(&SessionConfig {
                 log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
@@ -181,7 +186,7 @@ fn session_limit_can_be_configured(fixture: &Fixture) {
                 ..small_config(fixture)
             })
         };
-        assert!((0..limit).all(|_| start().is_ok()), "{setting}");
-        assert_eq!(status(start()), NO_SYSTEM_RESOURCES, "{setting}");
+        assert!((0..limit).all(|_| start().is_ok()), "max_sessions = {setting}: a session was refused");
+        assert_eq!(status(start()), NO_SYSTEM_RESOURCES, "max_sessions = {setting}");
     }
 }

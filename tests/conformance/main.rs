@@ -7,14 +7,14 @@
 //!                    with docs/conformance.md
 //! ```
 //!
-//! | Arguments | |
+//! | Arguments | Effect |
 //! |---|---|
-//! | none | all rules; the table in the docs must match this run |
-//! | `TEXT` | the rules whose test, section or sentence contains TEXT |
+//! | none | tests all rules; fails if docs/conformance.md does not match the results |
+//! | `TEXT` | tests the rules whose test name, section or sentence contains TEXT |
 //! | `--list` | lists the tests |
-//! | `--write-docs` | all rules, and rewrites the table |
+//! | `--write-docs` | tests all rules and rewrites docs/conformance.md |
 //!
-//! Rules that are not tested here, such as those of the C façade, are in the table with the reason.
+//! Rules that are not tested here, such as those of the C façade, are on that page with the reason.
 
 #[path = "../support/control_group.rs"]
 mod control_group;
@@ -48,7 +48,7 @@ fn all_rules() -> Vec<&'static Rule> {
     parts.flat_map(|section| section.iter()).collect()
 }
 
-/// Fails if the table names a test twice, so that a name identifies the broken rule.
+/// Fails if two rules have tests of the same name: a test name must identify the broken rule.
 fn assert_names_are_unique() {
     let mut names: Vec<&str> = all_rules().iter().map(|rule| rule.test).collect();
     names.sort_unstable();
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
     assert_names_are_unique();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|a| a == "--list") {
+    if arguments.iter().any(|argument| argument == "--list") {
         all_rules().iter().for_each(|rule| println!("{}: test", rule.test));
         return ExitCode::SUCCESS;
     }
@@ -74,7 +74,10 @@ fn main() -> ExitCode {
 
 /// Starts the daemon and runs this program again with it.
 fn run_with_daemon(arguments: &[String]) -> ExitCode {
-    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("no temporary folder");
+    let folder = tempfile::Builder::new()
+        .prefix("weir-rules-")
+        .tempdir()
+        .expect("the temporary folder cannot be made");
     let runtime = folder.path().join("run");
     let mut daemon = Daemon::start(&runtime);
     let status = Command::new(std::env::current_exe().expect("this program has no path"))
@@ -86,7 +89,7 @@ fn run_with_daemon(arguments: &[String]) -> ExitCode {
         .expect("this program did not start");
     let (log, exit_status) = (daemon.log(), daemon.exit_status());
     if let Some(exit_status) = exit_status {
-        eprintln!("the daemon ended meanwhile ({exit_status}):\n{log}");
+        eprintln!("the daemon ended during the tests ({exit_status}):\n{log}");
         return ExitCode::FAILURE;
     }
     if log.contains("panicked") {
@@ -98,9 +101,9 @@ fn run_with_daemon(arguments: &[String]) -> ExitCode {
 
 fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     let fixture = Fixture::new(folder);
-    let filter = arguments.iter().find(|a| !a.starts_with('-'));
+    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let selected: Vec<&Rule> =
-        all_rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
+        all_rules().into_iter().filter(|rule| filter.is_none_or(|text| rule.is_about(text))).collect();
     let outcomes: Vec<(&Rule, Outcome)> = selected.iter().map(|rule| (*rule, rule.run(&fixture))).collect();
     let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Fails(_))).count();
     for (rule, outcome) in &outcomes {
@@ -118,9 +121,9 @@ fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     let untested_rules: Vec<_> = controller::UNTESTED_RULES
         .iter()
         .chain(provider::UNTESTED_RULES)
-        .flat_map(|all| all.iter())
+        .flat_map(|section| section.iter())
         .collect();
-    let docs_match =
-        rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
+    let writes_docs = arguments.iter().any(|argument| argument == "--write-docs");
+    let docs_match = rule::check_docs(&outcomes, &untested_rules, writes_docs);
     if failed == 0 && docs_match { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

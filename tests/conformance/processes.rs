@@ -15,22 +15,23 @@ use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use crate::control_group;
 use crate::daemon_process::DaemonProcess;
 
-/// Makes this program a process that registers the provider with this GUID, prints a line, and
-/// runs until its input ends. Each byte of the input is the id of an event, which the process
-/// writes with level 4 and keyword 1; then it prints another line.
+/// Makes this program a provider process: it registers the provider with this GUID, prints a line,
+/// and runs until its input ends. Each byte of the input is an event id. For each byte the process
+/// writes an event with level 4 and keyword 1, and then prints a line.
 pub(crate) const PROVIDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
-/// Makes such a process record its own events into this file, in a private session.
+/// Makes a provider process record its own events into this file, in a private session.
 const RECORD_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
-/// Makes such a process enter the control group of this folder first.
+/// Makes a provider process first enter the control group of this folder.
 const GROUP_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_GROUP";
 
-/// The `main` function of the other process.
+/// Runs this program as a provider process.
 pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
     if let Some(group) = std::env::var_os(GROUP_VARIABLE) {
         control_group::enter(Path::new(&group), std::process::id());
     }
-    let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("the variable has no GUID");
+    let guid: Guid =
+        provider.to_str().and_then(|text| text.parse().ok()).expect("the variable is not a GUID");
     let private_session = std::env::var_os(RECORD_VARIABLE).map(|file| {
         let log_file = Some(file.into());
         let config = SessionConfig {
@@ -48,7 +49,7 @@ pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
     let mut id = [0];
     while matches!(std::io::stdin().read(&mut id), Ok(1)) {
         let descriptor = EventDescriptor { id: id[0].into(), level: 4, keyword: 1, ..Default::default() };
-        provider.write(&descriptor, &[]).expect("the event is not written");
+        provider.write(&descriptor, &[]).expect("the event cannot be written");
         print_line("written");
     }
     drop(private_session);
@@ -60,7 +61,7 @@ fn print_line(line: &str) {
     std::io::stdout().flush().expect("standard output is not open");
 }
 
-/// A process with one provider, and an activity id that it made. Drop kills it.
+/// A provider process, and an activity id that it made. Dropping this value kills the process.
 pub(crate) struct OtherProcess {
     child: Child,
     activity: Guid,
@@ -68,8 +69,8 @@ pub(crate) struct OtherProcess {
 }
 
 impl OtherProcess {
-    /// Starts the process and waits until it has registered. It uses the daemon of `folder`, or of
-    /// this run if `folder` is `None`.
+    /// Starts the process and waits until it has registered its provider. The process uses the
+    /// daemon of `folder`, or of this run if `folder` is `None`.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         if let Some(folder) = folder {
@@ -94,7 +95,7 @@ impl OtherProcess {
         Self::spawn(command, provider)
     }
 
-    /// Starts the process without a daemon; it records its own events into a file.
+    /// Starts the process without a daemon. The process records its own events into `file`.
     pub(crate) fn start_without_daemon(provider: Guid, folder: &Path, file: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has no path"));
         command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD_VARIABLE, file);
@@ -105,11 +106,11 @@ impl OtherProcess {
         command.env(PROVIDER_VARIABLE, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program did not start");
         let output = BufReader::new(child.stdout.take().expect("standard output is not a pipe"));
-        let mut other = Self { child, activity: Guid::NULL, output };
-        let line = other.read_line();
+        let mut process = Self { child, activity: Guid::NULL, output };
+        let line = process.read_line();
         let activity = line.strip_prefix("registered ").expect("the process has not registered");
-        other.activity = activity.trim().parse().expect("the process does not print an activity id");
-        other
+        process.activity = activity.trim().parse().expect("the process does not print an activity id");
+        process
     }
 
     fn read_line(&mut self) -> String {
@@ -118,7 +119,7 @@ impl OtherProcess {
         line
     }
 
-    /// Makes the process write an event, and waits until it has done so.
+    /// Makes the process write an event, and waits until the event is written.
     pub(crate) fn write(&mut self, id: u8) {
         self.child
             .stdin
@@ -129,10 +130,11 @@ impl OtherProcess {
         assert_eq!(self.read_line(), "written\n");
     }
 
-    /// Lets the process end by itself, and waits for it.
+    /// Closes the input of the process, and waits until the process has ended.
     pub(crate) fn exit_and_wait(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().expect("the process cannot be waited for").success());
+        let status = self.child.wait().expect("the process cannot be waited for");
+        assert!(status.success(), "the process failed: {status}");
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -158,7 +160,7 @@ impl Drop for OtherProcess {
     }
 }
 
-/// A daemon in its own folder, with its log. Drop kills it.
+/// A daemon in its own folder, with its log. Dropping this value kills the daemon.
 pub(crate) struct Daemon {
     process: DaemonProcess,
     log: PathBuf,

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
-//!      │                              its model, and its logs must hold the predicted events
+//!      │                              the model, and the logs must hold the predicted events
 //!      └──────────────────────────▶ shared names and providers: each answer must be possible
 //!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
 //! ```
 //!
-//! | Variable | |
+//! | Variable | Meaning |
 //! |---|---|
 //! | `TRACEWEIR_STEPS` | total number of calls; default 100,000 |
 //! | `TRACEWEIR_SEED` | seed of the random numbers |
@@ -45,8 +45,8 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 const THREADS: u64 = 4;
-const STEPS: u64 = 100_000;
-const SEED: u64 = 0x7ace_3e1c;
+const DEFAULT_STEPS: u64 = 100_000;
+const DEFAULT_SEED: u64 = 0x7ace_3e1c;
 
 /// Results of a run.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ fn random_calls_write_valid_logs(fixture: &Fixture) {
     assert!(findings.broken_logs.is_empty(), "{:#?}", findings.broken_logs);
     assert!(
         findings.logs > 0 && findings.events > findings.logs,
-        "{} events due in {} logs",
+        "too few events or logs: {} events due in {} logs",
         findings.events,
         findings.logs
     );
@@ -82,12 +82,13 @@ fn random_calls_leak_nothing(fixture: &Fixture) {
     assert!(findings.leaks.is_empty(), "{:#?}", findings.leaks);
 }
 
+/// Returns the findings of the run. The first call runs it.
 fn run_once(fixture: &Fixture) -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
         let number =
             |name, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-        run(fixture, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
+        run(fixture, number("TRACEWEIR_STEPS", DEFAULT_STEPS), number("TRACEWEIR_SEED", DEFAULT_SEED))
     })
 }
 
@@ -108,7 +109,7 @@ fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     findings
 }
 
-/// Runs the steps of all threads, then stops the sessions that are left.
+/// Runs the steps of all threads, and then stops the remaining sessions, which must be shared ones.
 fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings) -> Times {
     let mut times = Times::new();
     std::thread::scope(|scope| {
@@ -129,11 +130,12 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
     });
     let mut controller = fixture.connect();
     for session in controller.query_all().expect("the sessions cannot be listed") {
-        let stopped = status(controller.stop(&SessionRef::Id(session.id)));
-        if stopped != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
-            findings
-                .divergences
-                .push(format!("session {:?} is still running, its stop: {stopped:?}", session.config.name));
+        let stop_status = status(controller.stop(&SessionRef::Id(session.id)));
+        if stop_status != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
+            findings.divergences.push(format!(
+                "session {:?} is still running; its stop: {stop_status:?}",
+                session.config.name
+            ));
         }
     }
     times

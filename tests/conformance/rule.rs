@@ -1,4 +1,4 @@
-//! Rules, their execution, and the table of all rules.
+//! Rules, their execution, and the page that lists all rules.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,13 +10,15 @@ use crate::helpers::Fixture;
 /// One rule of the contract and the test that checks it.
 pub(crate) struct Rule {
     /// Part, section and item of the written contract, as in `controller 3.2 #11`, or the number of
-    /// a decision of this project. Neither list is part of this repository.
+    /// a decision of this project. This repository has neither the contract nor the decisions.
     pub(crate) section: &'static str,
     /// Source of the rule: D documented, H public headers, O observed, P this project's decision.
     pub(crate) mark: char,
     /// The rule in one sentence. `… → 87` means that the call returns the status 87.
     pub(crate) sentence: &'static str,
+    /// Name of the function `check`.
     pub(crate) test: &'static str,
+    /// Panics if the rule does not hold.
     pub(crate) check: fn(&Fixture),
 }
 
@@ -55,6 +57,7 @@ macro_rules! untested {
 }
 pub(crate) use untested;
 
+/// Returns the mark that an identifier of one letter names.
 pub(crate) const fn mark(name: &str) -> char {
     name.as_bytes()[0] as char
 }
@@ -66,18 +69,20 @@ pub(crate) enum Outcome {
 }
 
 impl Rule {
+    /// Returns whether the test name, the section or the sentence contains `text`.
     pub(crate) fn is_about(&self, text: &str) -> bool {
         [self.test, self.section, self.sentence].iter().any(|part| part.contains(text))
     }
 
+    /// Runs the test. A panic, whose text becomes the reason, means that the rule does not hold.
     pub(crate) fn run(&self, fixture: &Fixture) -> Outcome {
         static PANIC: Mutex<String> = Mutex::new(String::new());
         std::panic::set_hook(Box::new(|info| {
             *PANIC.lock().expect("the panic text is poisoned") = info.to_string()
         }));
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.check)(fixture)));
+        let result = catch_unwind(AssertUnwindSafe(|| (self.check)(fixture)));
         let _ = std::panic::take_hook();
-        match outcome {
+        match result {
             Ok(()) => Outcome::Holds,
             Err(_) => {
                 Outcome::Fails(PANIC.lock().expect("the panic text is poisoned").replace('\n', "\n    "))
@@ -86,7 +91,7 @@ impl Rule {
     }
 }
 
-fn build_table(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -> String {
+fn build_page(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -> String {
     let mut text = String::from(
         "# Conformance\n\nEvery rule for sessions and providers, the test that checks it, and the result. The sections group\n\
          the rules; their numbers, and those of decisions, refer to no other page. `→ 87` means that the call\n\
@@ -118,20 +123,21 @@ fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// Returns whether the docs have the table of this run. With `write`, writes the table instead.
+/// Returns whether docs/conformance.md has the results of this run. With `write`, writes the page
+/// instead, and returns true.
 pub(crate) fn check_docs(
     outcomes: &[(&Rule, Outcome)],
     untested_rules: &[&UntestedRule],
     write: bool,
 ) -> bool {
-    let current = build_table(outcomes, untested_rules);
+    let current = build_page(outcomes, untested_rules);
     if write {
         std::fs::write(docs_path(), current).expect("the docs cannot be written");
         return true;
     }
     let is_same = std::fs::read_to_string(docs_path()).is_ok_and(|stored| stored == current);
     if !is_same {
-        eprintln!("docs/conformance.md is not the table of this run: run with -- --write-docs");
+        eprintln!("docs/conformance.md differs from the results of this run: run with -- --write-docs");
     }
     is_same
 }

@@ -30,7 +30,7 @@ use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtTy
 use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 
-/// A name and the bytes of the trace.
+/// The name and the bytes of a trace.
 pub(crate) type Fixture = (&'static str, Vec<u8>);
 
 /// Generates every fixture.
@@ -52,9 +52,9 @@ pub(crate) fn make_fixtures() -> Vec<Fixture> {
 const LEVEL_INFORMATION: u8 = 4;
 
 pub(crate) const TICKS_PER_MICROSECOND: i64 = 10;
-/// Stamp of the start of the session: an hour after boot.
+/// Time stamp of the start of the session, in ticks: an hour after boot.
 pub(crate) const ANCHOR: i64 = 3600 * 1_000_000 * TICKS_PER_MICROSECOND;
-/// The default process and thread of events.
+/// The default process id and thread id of events.
 pub(crate) const WRITER_IDS: (u32, u32) = (1200, 1204);
 
 /// Returns the start of the session: 2024-05-01 10:00 UTC.
@@ -78,7 +78,7 @@ pub(crate) fn session_options(name: &str) -> Options {
     }
 }
 
-/// Collects records and writes a file of them.
+/// Makes a trace file from records.
 pub(crate) struct TraceMaker {
     writer: Writer<Vec<u8>>,
     time: i64,
@@ -91,13 +91,13 @@ impl TraceMaker {
         Self { writer: Writer::create(Vec::new(), options).unwrap(), time, record: Vec::new() }
     }
 
-    /// Advances the clock and returns the stamp of the next record.
+    /// Advances the clock by 100 µs and returns the time stamp of the next record.
     pub(crate) fn next_time(&mut self) -> i64 {
         self.time += 100 * TICKS_PER_MICROSECOND;
         self.time
     }
 
-    /// Returns the stamp of the last record.
+    /// Returns the time stamp of the last record.
     pub(crate) fn last_time(&self) -> i64 {
         self.time
     }
@@ -107,7 +107,7 @@ impl TraceMaker {
         self.record.clear();
     }
 
-    /// Adds an event. Its time, and its process and thread where they are 0, are filled in.
+    /// Adds an event, and fills in its time. If its process id is 0, [`WRITER_IDS`] are filled in.
     pub(crate) fn write_event(&mut self, cpu: u16, header: EventHeader<'_>, payload: &[u8]) {
         let time = self.next_time();
         let (process_id, thread_id) =
@@ -131,13 +131,13 @@ impl TraceMaker {
         self.write_record(cpu);
     }
 
-    /// Adds a kernel event without ids.
+    /// Adds a kernel event without process and thread ids.
     pub(crate) fn write_perf(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let time = self.next_time();
         self.write_perf_at(cpu, hook, version, time, payload);
     }
 
-    /// Adds a kernel event without ids at this stamp.
+    /// Adds a kernel event without ids at this time.
     pub(crate) fn write_perf_at(&mut self, cpu: u16, hook: u16, version: u8, time: i64, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] };
         header.encode(payload, &mut self.record).unwrap();
@@ -195,12 +195,11 @@ impl TraceMaker {
     pub(crate) fn finish_as_after_crash(mut self) -> Vec<u8> {
         self.writer.flush().unwrap();
         let mut file = self.writer.finish(Summary { end_time: FileTime(1), ..Summary::default() }).unwrap();
-        // Undoes what finalising adds: EndTime, BuffersWritten, the flush marker of the last
-        // buffer.
+        // `finish` sets EndTime, BuffersWritten and the flush marker of the last buffer. Clear them.
         file[0x78..0x80].fill(0);
         file[0x8C..0x90].fill(0);
-        let last = file.len() - 0x1000;
-        file[last + 0x34] &= !1;
+        let last_buffer = file.len() - 0x1000;
+        file[last_buffer + 0x34] &= !1;
         file
     }
 }

@@ -1,4 +1,5 @@
-//! Every kernel table: a payload is written from its description and decoded to the last byte.
+//! Writes a payload by the description of every kernel table, and checks that it is decoded to the
+//! last byte.
 
 use traceweir_format::Guid;
 use traceweir_format::etl::Options;
@@ -9,7 +10,7 @@ use traceweir_format::wire::Put;
 use super::make::{ADDRESS_6, TraceMaker, session_options, start_time};
 use crate::util::weir;
 
-/// The value of every field that counts another one.
+/// The value of every field that counts the elements of another field.
 const COUNT: u8 = 2;
 
 fn put_value(ty: Ty, payload: &mut Vec<u8>) {
@@ -23,10 +24,10 @@ fn put_value(ty: Ty, payload: &mut Vec<u8>) {
         Ty::Lznt1Text => vec![4, 0, 0, 0, 3, 0x30, b'o', 0, b'k', 0],
         Ty::FileTime => start_time().0.to_le_bytes().to_vec(),
         Ty::Ip6 => ADDRESS_6.to_vec(),
-        // Every number is 2, so that each is a valid count.
-        other => {
-            let mut value = vec![0; other.size(8).unwrap()];
-            if let (Some(first), false) = (value.first_mut(), matches!(other, Ty::Pad(_))) {
+        // Every number is COUNT, because any number may be a count.
+        number => {
+            let mut value = vec![0; number.size(8).unwrap()];
+            if let (Some(first), false) = (value.first_mut(), matches!(number, Ty::Pad(_))) {
                 *first = COUNT;
             }
             value
@@ -38,7 +39,7 @@ fn put_value(ty: Ty, payload: &mut Vec<u8>) {
 fn put_field(field: &FieldShape, payload: &mut Vec<u8>) {
     let times = match field.repeat {
         Repeat::One => 1,
-        Repeat::Times(n) => n,
+        Repeat::Times(times) => times,
         Repeat::By(_) | Repeat::ToEnd => u16::from(COUNT),
     };
     for _ in 0..times {
@@ -48,21 +49,22 @@ fn put_field(field: &FieldShape, payload: &mut Vec<u8>) {
 
 fn shape_payload(shape: &Shape) -> Vec<u8> {
     let mut payload = Vec::new();
-    shape.fields.iter().for_each(|f| put_field(f, &mut payload));
+    shape.fields.iter().for_each(|field| put_field(field, &mut payload));
     payload
 }
 
 fn kernel_group(class: &Guid) -> Option<u16> {
-    class::GROUPS.iter().position(|g| g.0 == *class).and_then(|g| u16::try_from(g).ok())
+    class::GROUPS.iter().position(|group| group.0 == *class).and_then(|index| u16::try_from(index).ok())
 }
 
 #[test]
 fn every_kernel_table_is_decoded_to_its_last_byte() {
     let mut maker = TraceMaker::new(Options { buffer_size: 0x10000, ..session_options("tables") });
     let mut expected = Vec::new();
-    // A second log-file header, or half a schema, would not be an ordinary event.
-    let is_ordinary =
-        |s: &&Shape| s.class != class::EVENT_METADATA && (s.class, s.types[0].0) != (class::EVENT_TRACE, 0);
+    // A second log-file header, and metadata, would not be decoded as ordinary events.
+    let is_ordinary = |shape: &&Shape| {
+        shape.class != class::EVENT_METADATA && (shape.class, shape.types[0].0) != (class::EVENT_TRACE, 0)
+    };
     for shape in shapes().filter(is_ordinary) {
         for (opcode, name) in shape.types {
             match kernel_group(&shape.class) {
@@ -88,9 +90,12 @@ fn every_kernel_table_is_decoded_to_its_last_byte() {
     let events = run.json();
     assert_eq!(events.len() - 1, expected.len());
     for (event, (class, name, version)) in events.iter().skip(1).zip(expected) {
-        let full = event["event"].as_str().unwrap();
-        assert!(full == class || full.ends_with(name), "{full} is not {class}/{name}");
-        assert_eq!(event["version"], version, "{full}");
-        assert!(event.get("extra").is_none() && event.get("undecoded").is_none(), "{event}");
+        let full_name = event["event"].as_str().unwrap();
+        assert!(full_name == class || full_name.ends_with(name), "{full_name} is not {class}/{name}");
+        assert_eq!(event["version"], version, "version of {full_name}");
+        assert!(
+            event.get("extra").is_none() && event.get("undecoded").is_none(),
+            "not decoded to the last byte: {event}"
+        );
     }
 }

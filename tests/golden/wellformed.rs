@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{make, run_view};
 
-/// Parses rows and cells by RFC 4180. Fails on anything that violates it.
+/// Parses CSV text into rows of cells. Fails if the text violates RFC 4180.
 pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let mut chars = text.chars().peekable();
@@ -25,16 +25,16 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
                 }
                 assert!(
                     matches!(chars.peek(), Some(',' | '\r')),
-                    "something follows the closing quote of {cell}"
+                    "neither a comma nor a line ending follows the closing quote of {cell}"
                 );
             }
             ',' => row.push(std::mem::take(&mut cell)),
             '\r' => {
-                assert_eq!(chars.next(), Some('\n'), "a bare carriage return");
+                assert_eq!(chars.next(), Some('\n'), "a carriage return without a line feed");
                 row.push(std::mem::take(&mut cell));
                 rows.push(std::mem::take(&mut row));
             }
-            '\n' => panic!("a bare line feed"),
+            '\n' => panic!("a line feed without a carriage return"),
             c => cell.push(c),
         }
     }
@@ -42,21 +42,25 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns the names of all elements of a well-formed document.
+/// Parses an XML document and returns the names of all its elements. Fails if the document is not
+/// well-formed.
 pub(crate) fn parse_xml(text: &str) -> Vec<String> {
     let mut reader = quick_xml::Reader::from_str(text);
     reader.config_mut().check_end_names = true;
     let (mut names, mut depth) = (Vec::new(), 0_usize);
     loop {
-        match reader.read_event().unwrap_or_else(|e| panic!("XML at {}: {e}", reader.error_position())) {
-            Event::Start(e) => {
+        match reader
+            .read_event()
+            .unwrap_or_else(|error| panic!("the XML is invalid at {}: {error}", reader.error_position()))
+        {
+            Event::Start(element) => {
                 depth += 1;
-                check_attributes(&e);
-                names.push(e.name().as_ref().to_owned());
+                check_attributes(&element);
+                names.push(element.name().as_ref().to_owned());
             }
-            Event::Empty(e) => {
-                check_attributes(&e);
-                names.push(e.name().as_ref().to_owned());
+            Event::Empty(element) => {
+                check_attributes(&element);
+                names.push(element.name().as_ref().to_owned());
             }
             Event::End(_) => depth -= 1,
             Event::Eof => break,
@@ -71,7 +75,7 @@ pub(crate) fn parse_xml(text: &str) -> Vec<String> {
 
 fn check_attributes(element: &quick_xml::events::BytesStart<'_>) {
     for attribute in element.attributes() {
-        attribute.unwrap_or_else(|e| panic!("attribute: {e}"));
+        attribute.unwrap_or_else(|error| panic!("an attribute is invalid: {error}"));
     }
 }
 
@@ -83,11 +87,11 @@ fn all_formats_hold_the_same_events() {
         let elements = parse_xml(&run_view(trace, "xml").text());
         let lines = run_view(trace, "text").text().lines().count();
         let events = json.len();
-        assert!(events > 0, "{trace}");
+        assert!(events > 0, "{trace} has no events");
         assert_eq!(rows.len() - 1, events, "{trace}: CSV rows");
-        assert_eq!(elements.iter().filter(|n| *n == "Event").count(), events, "{trace}: XML events");
+        assert_eq!(elements.iter().filter(|name| *name == "Event").count(), events, "{trace}: XML events");
         assert_eq!(lines, events, "{trace}: lines of text");
-        let column = |name: &str| rows[0].iter().position(|c| c == name).unwrap();
+        let column = |name: &str| rows[0].iter().position(|cell| cell == name).unwrap();
         for (object, row) in json.iter().zip(&rows[1..]) {
             assert_eq!(row.len(), rows[0].len(), "{trace}: cells of {row:?}");
             assert_eq!(object["time"], row[column("time")], "{trace}");
@@ -101,14 +105,14 @@ fn all_formats_hold_the_same_events() {
 #[test]
 fn every_undecodable_event_has_a_reason_and_keeps_its_bytes() {
     for object in run_view("undecodable", "jsonl").json() {
-        // The log-file header, and payloads that are merely too long or lack the end of a text, are
+        // The log-file header, payloads that are too long, and texts without a terminator are
         // decoded.
         let name = object["event"].as_str().unwrap_or_default();
         if matches!(name, "Header" | "EventTrace/Header" | "Long" | "NoEnd") {
             assert_eq!(object["undecoded"], Value::Null, "{object}");
             continue;
         }
-        assert!(object["undecoded"].as_str().is_some_and(|r| !r.is_empty()), "{object}");
-        assert!(object["raw"].is_string(), "{object}");
+        assert!(object["undecoded"].as_str().is_some_and(|reason| !reason.is_empty()), "no reason: {object}");
+        assert!(object["raw"].is_string(), "no bytes: {object}");
     }
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Compares files of the writer with the written events, using two independent readers. Fails at the
-# first difference.
+# Reads files that this project wrote with two independent readers, and compares what they read with
+# the written events. Fails at the first difference.
 #
 #   tests/interop/run.sh [EVENTS]
 #
-# Needs python3 with venv, and the package index once. All files that it makes are below the target
-# folder.
+# Needs python3 with venv; the first run also needs the package index. All files that this script
+# makes are below the target folder.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ work=${CARGO_TARGET_DIR:-$root/target}/interop
 python=$work/venv/bin/python
 
 mkdir -p "$work"
-# A venv with other pinned versions is rebuilt.
+# Build the venv, or rebuild it if the pinned versions have changed.
 if ! cmp -s "$here/requirements.txt" "$work/venv/requirements.txt"; then
     rm -rf "$work/venv"
     python3 -m venv "$work/venv"
@@ -29,7 +29,8 @@ cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format 
 built=${CARGO_TARGET_DIR:-$root/target}/debug
 cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
 
-# The same events, relogged: split and merged again, and compressed, with the same result.
+# Relog the same events: split them into two files and merge these, and compress them. The events
+# must stay the same.
 relogged=$work/relogged
 mkdir -p "$relogged"
 cp "$work/expected.jsonl" "$relogged"
@@ -39,19 +40,19 @@ cp "$work/expected.jsonl" "$relogged"
 "$built/weir" relog "$work/plain.etl" -o "$relogged/compressed.etl" --force --compress
 "$python" "$here/interop.py" "$relogged"
 
-# A real session: another process writes, the daemon collects.
+# Record a real session: another process writes events, and the daemon collects them.
 cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir --example ticker
 runtime=$work/run
 TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
     "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
 "$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3
 
-# The same recording, relogged. On a busy machine the session may have lost events: exit
-# status 4 reports them.
+# Relog this recording. On a busy machine the session may have lost events: then the exit status
+# is 4.
 "$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force || [ $? -eq 4 ]
 "$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3
 
-# Kernel events, where this machine provides them.
+# Record kernel events, if this machine provides them.
 if TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir "$built/weir" record --kernel sched,disk,net -o "$work/kernel.etl" -- \
     sh -c 'for i in 1 2 3; do dd if=/dev/zero of="$0" bs=4096 count=10 conv=fsync 2>/dev/null; done' "$work/written"; then
     "$built/weir" check "$work/kernel.etl"

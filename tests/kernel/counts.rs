@@ -1,5 +1,5 @@
-//! Compares event counts of perf and weir over the same period: equal for each kind and each thread
-//! of the workload.
+//! Compares the event counts of perf and weir over the same period. They must be equal for each kind
+//! of event and each thread of the workload.
 //!
 //! ```text
 //!   perf                        counted for    weir                       counted for
@@ -20,11 +20,13 @@
 //!   (4) according to the context switches
 //! ```
 //!
-//! The workload's leader is a child that starts after both recordings began and ends before they
-//! stop, so both record everything about the leader and its descendants. The process that waits for
-//! the leader, and perf itself, are not compared. The kernel occasionally skips an event while it
-//! handles another one, and does so separately for each listener: perf alone shows switches from
-//! threads that were never switched to. A run with such differences is measured again.
+//! The workload's leader is a child that starts after the recordings of perf and weir began, and
+//! ends before they stop. So each recording has all events of the leader and its descendants. The
+//! process that waits for the leader, and perf itself, are not compared.
+//!
+//! The kernel occasionally skips an event while it handles another one, and does so separately for
+//! each listener: even recordings of perf alone have switches from threads that were never switched
+//! to. A run with such differences is measured again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +84,8 @@ fn event_counts_of_each_kind_and_thread_match_perf() {
     });
 }
 
-/// Returns the differences by thread. Fails if weir's totals do not match what the workload does.
+/// Returns the differences by thread. Fails if weir's totals do not match the known behaviour of the
+/// workload.
 #[track_caller]
 fn compare_threads(
     samples: &[Sample],
@@ -105,11 +108,11 @@ fn compare_threads(
     assert_eq!(
         (totals["start"], totals["end"]),
         (starts, starts),
-        "starts and ends of the threads, including those of 10 exec calls"
+        "wrong numbers of thread starts and ends, including those of 10 exec calls"
     );
-    assert!(totals["switch to"] >= 2000 && totals["ready"] >= 1000, "{totals:?}");
+    assert!(totals["switch to"] >= 2000 && totals["ready"] >= 1000, "too few switches: {totals:?}");
     assert_eq!((totals["send"], totals["receive"]), (60, 60));
-    assert!(totals["enter"] >= 8000, "{totals:?}");
+    assert!(totals["enter"] >= 8000, "too few system calls: {totals:?}");
     differences
 }
 
@@ -124,7 +127,8 @@ fn list_differences<K: Ord + std::fmt::Debug>(
         .collect()
 }
 
-/// Returns the kinds and threads that an event of perf stands for.
+/// Returns the kinds and threads for which an event of perf is counted. `issued` has the disk
+/// requests of the workload that are not complete.
 fn perf_keys(
     sample: &Sample,
     workload_threads: &BTreeSet<u64>,
@@ -158,8 +162,8 @@ fn perf_keys(
             kind.map(|kind| (kind, tid)).into_iter().collect()
         }
         "block_rq_complete" => match parse_disk_request(sample, 3).filter(|key| issued.remove(key)) {
-            // The thread that the completion interrupts is arbitrary, so the completion is counted
-            // for the first thread, the leader.
+            // A completion interrupts an arbitrary thread, so the completion is counted for the
+            // first thread of the workload, the leader.
             Some(_) => workload_threads.first().map(|first| ("disk done", *first)).into_iter().collect(),
             None => Vec::new(),
         },
@@ -167,8 +171,8 @@ fn perf_keys(
     }
 }
 
-/// Parses operation and sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The text of a
-/// completion lacks the bytes (`4096`).
+/// Parses the operation and the sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The text
+/// of a completion lacks the size (`4096`).
 fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
     let words: Vec<&str> = sample.payload().split_whitespace().collect();
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))
@@ -183,7 +187,7 @@ fn disk_kind(letters: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the kinds and threads that an event of weir stands for.
+/// Returns the kinds and threads for which an event of weir is counted.
 fn weir_keys(event: &Event) -> Vec<EventKey> {
     let running_key = |kind| event.running_thread.map(|thread| (kind, thread)).into_iter().collect();
     match event.name.as_str() {
@@ -207,31 +211,32 @@ fn weir_keys(event: &Event) -> Vec<EventKey> {
 /// Compares the connections to the port that the workload listened on.
 #[track_caller]
 fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
-    let is_established = |sample: &Sample, from: &str, end: &str| {
+    let is_established = |sample: &Sample, old_state: &str, port_field: &str| {
         sample.name == "inet_sock_set_state"
-            && sample.text("oldstate") == Some(from)
+            && sample.text("oldstate") == Some(old_state)
             && sample.text("newstate") == Some("TCP_ESTABLISHED")
-            && sample.number(end) == port
+            && sample.number(port_field) == port
     };
-    for (name, from, end) in
+    for (name, old_state, port_field) in
         [("TcpIp/Connect", "TCP_SYN_SENT", "dport"), ("TcpIp/Accept", "TCP_SYN_RECV", "sport")]
     {
-        let by_perf = samples.iter().filter(|sample| is_established(sample, from, end)).count();
-        let by_weir = trace.events_named(name).filter(|event| event.number(end) == port).count();
+        let by_perf = samples.iter().filter(|sample| is_established(sample, old_state, port_field)).count();
+        let by_weir = trace.events_named(name).filter(|event| event.number(port_field) == port).count();
         assert_eq!((by_perf, by_weir), (1, 1), "{name}");
     }
 }
 
-/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is
-/// a switch to a thread of the workload.
+/// An event on a processor.
 struct ProcessorEvent<'a> {
     cpu: u64,
+    /// `None` for events that are not compared.
     kind: Option<&'a str>,
+    /// Whether the event is a switch to a thread of the workload.
     is_mark: bool,
 }
 
-/// Compares events that concern no thread, on each processor between the first and the last switch
-/// to the workload there. Returns the differences.
+/// Compares events that concern no thread: on each processor, those between the first and the last
+/// switch to the workload. Returns the differences.
 #[track_caller]
 fn compare_processors(samples: &[Sample], trace: &Trace, workload_threads: &BTreeSet<u64>) -> Vec<String> {
     let by_perf: Vec<ProcessorEvent<'_>> = samples

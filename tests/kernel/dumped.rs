@@ -25,7 +25,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Returns a numeric field, printed as a number or as hexadecimal text.
+    /// Returns the value of a field that is printed as a number or as hexadecimal text.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         parse_number(&self.fields[name])
@@ -50,13 +50,14 @@ impl Trace {
         arguments.extend(options.iter().map(OsStr::new));
         arguments.push(file.as_os_str());
         let run = weir(arguments);
-        assert!(matches!(run.code, 0 | 4), "weir dump: {}", run.stderr);
+        assert!(matches!(run.code, 0 | 4), "weir dump failed: {}", run.stderr);
         let mut events: Vec<Event> = Vec::new();
         // The running thread and the index of the last event, by processor.
         let mut running_threads: BTreeMap<u64, u64> = BTreeMap::new();
         let mut last_indexes: BTreeMap<u64, usize> = BTreeMap::new();
         for line in run.text().lines() {
-            let mut object: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            let mut object: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             let (name, cpu) =
                 (object["event"].as_str().unwrap_or("").to_owned(), object["cpu"].as_u64().unwrap_or(0));
             let mut event = Event {
@@ -89,13 +90,13 @@ impl Trace {
     }
 }
 
-/// Adds the frames of a stack-walk event to the event before it on its processor, which has the
-/// same time.
+/// Adds the frames of a stack-walk event to `event`, the event before it on its processor. Fails if
+/// the two have different times.
 #[track_caller]
 fn append_stack(event: &mut Event, stack: &Event) {
     assert!(
         (event.time_ms - stack.time_ms).abs() < 0.000_01,
-        "{} at {} has the stack of {}",
+        "{} at {} ms is followed by a stack of {} ms",
         event.name,
         event.time_ms,
         stack.time_ms

@@ -1,4 +1,5 @@
-//! Checks that a file of kernel events has what CPU analysis needs, in the required order.
+//! Checks that a file of kernel events has the events that CPU analysis needs, in the required
+//! order.
 
 use std::collections::BTreeSet;
 
@@ -60,12 +61,13 @@ fn file_has_everything_that_analysis_needs_in_order() {
             } else {
                 trace.events.iter().position(has_name)
             };
-            index.unwrap_or_else(|| panic!("no {name}"))
+            index.unwrap_or_else(|| panic!("the file has no {name}"))
         };
         let first: Vec<_> = FIRST_EVENTS.iter().map(|name| (position(name, false), name)).collect();
-        assert!(first.is_sorted(), "{first:?}");
+        assert!(first.is_sorted(), "the first events are not in order: {first:?}");
         let last: Vec<_> = LAST_EVENTS.iter().map(|name| (position(name, true), name)).collect();
-        assert!(last.is_sorted() && last.last().unwrap().0 == trace.events.len() - 1, "{last:?}");
+        assert!(last.is_sorted(), "the last events are not in order: {last:?}");
+        assert_eq!(last.last().unwrap().0, trace.events.len() - 1, "the file does not end with {last:?}");
         REQUIRED_EVENTS.iter().for_each(|name| _ = position(name, false));
         for name in ["EventTrace/Extension", "EventTrace/EndExtension"] {
             assert_eq!(
@@ -82,7 +84,7 @@ fn file_has_everything_that_analysis_needs_in_order() {
     });
 }
 
-/// Fails unless images of the kernel come before those of programs.
+/// Fails unless images of the kernel come before images of programs.
 #[track_caller]
 fn check_kernel_images_come_first(trace: &Trace) {
     let owners: Vec<u64> =
@@ -90,12 +92,11 @@ fn check_kernel_images_come_first(trace: &Trace) {
     let kernel_images = owners.iter().take_while(|owner| matches!(owner, 0 | 4)).count();
     assert!(
         kernel_images > 0 && owners[kernel_images..].iter().all(|owner| !matches!(owner, 0 | 4)),
-        "images of the kernel do not come first; their number at the start is {kernel_images}"
+        "images of the kernel do not come first; the rundown starts with {kernel_images} of them"
     );
 }
 
-/// Fails unless each image of the rundown or loaded later has an id event, or an event that says it
-/// has none.
+/// Fails unless each image has an id event, or an event that says that the image has no id.
 #[track_caller]
 fn check_images_are_identified(trace: &Trace) {
     let key = |event: &Event| (event.number("ProcessId"), event.number("ImageBase"));
@@ -103,12 +104,17 @@ fn check_images_are_identified(trace: &Trace) {
     let identified: BTreeSet<_> = ids.iter().flat_map(|name| trace.events_named(name)).map(key).collect();
     let images = trace.events_named("Image/DCStart").chain(trace.events_named("Image/Load"));
     let missing: Vec<_> = images.filter(|event| !identified.contains(&key(event))).collect();
-    assert!(missing.is_empty(), "{} images without an id, such as {}", missing.len(), missing[0].fields);
+    assert!(
+        missing.is_empty(),
+        "{} images have no id event; the first is {}",
+        missing.len(),
+        missing[0].fields
+    );
 }
 
 /// Fails unless every process, thread and image of the end rundown has a start event or is in the
-/// start rundown. Objects that began after the last events were read have no other event: they were
-/// never switched to, and are ignored.
+/// start rundown. Objects that began after the session read its last events are only in the end
+/// rundown: no switch leads to them, and they are ignored.
 #[track_caller]
 fn check_end_rundown(trace: &Trace) {
     let switched_to: BTreeSet<u64> =
@@ -119,9 +125,9 @@ fn check_end_rundown(trace: &Trace) {
         let (start_event, rundown_event) = (format!("{class}/{start}"), format!("{class}/DCStart"));
         let known: BTreeSet<_> =
             trace.events_named(&start_event).chain(trace.events_named(&rundown_event)).map(key).collect();
-        let at_end = format!("{class}/DCEnd");
+        let end_event = format!("{class}/DCEnd");
         let unexpected: Vec<_> = trace
-            .events_named(&at_end)
+            .events_named(&end_event)
             .map(key)
             .filter(|key| {
                 !known.contains(key) && switched_to.contains(if class == "Thread" { &key.1 } else { &key.0 })

@@ -1,5 +1,5 @@
-//! Kernel events that do not fit into a ring are counted and reported for each processor, and the
-//! file stays sound.
+//! Tests that kernel events that do not fit into a ring are counted and reported for each processor,
+//! and that the file stays sound.
 //!
 //! A stopped daemon reads nothing: the rings of its session overflow while the workload switches
 //! back and forth.
@@ -16,14 +16,15 @@ use crate::util::{Process, Run, eventually, weir, weir_command};
 
 /// Options of a session with the smallest possible memory, of which the rings get a share.
 const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
-/// Many more switches than a ring of such a session holds.
+/// Rounds of the workload, each with two switches: many more than a ring of a small session holds.
 const ROUNDS: u64 = 40_000;
 
 /// Runs `weir` with the daemon of this folder.
 fn weir_in(folder: &Path, args: &[&str]) -> Run {
-    let out = weir_command(args).env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("cannot run weir");
-    let (stdout, stderr) = (out.stdout, String::from_utf8_lossy(&out.stderr).into_owned());
-    Run { code: out.status.code().unwrap_or(-1), stdout, stderr }
+    let mut command = weir_command(args);
+    let output = command.env("TRACEWEIR_RUNTIME_DIR", folder).output().expect("weir cannot be started");
+    let (stdout, stderr) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+    Run { code: output.status.code().unwrap_or(-1), stdout, stderr }
 }
 
 #[test]
@@ -56,8 +57,8 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
     });
 }
 
-/// Fails unless the header counts at least the losses reported while the session ran, and the file
-/// has or counts as lost every switch of the workload.
+/// Fails unless the header counts at least `min_lost` lost events, and each switch of the workload
+/// is either in the file or counted as lost.
 #[track_caller]
 fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
@@ -65,9 +66,9 @@ fn check_file_and_losses(file: &Path, min_lost: u64) {
     let trace = Trace::read(file, &[]);
     let header = trace.events_named("EventTrace/Header").next().expect("the file has no header event");
     let lost = header.number("EventsLost");
-    assert!(lost >= min_lost.max(1), "the file counts {lost} losses, {min_lost} were reported");
+    assert!(lost >= min_lost.max(1), "the file counts {lost} lost events, but {min_lost} were reported");
     let recorded = trace.events_named("Thread/CSwitch").count() as u64;
-    assert!(recorded + lost >= 2 * ROUNDS, "{recorded} switches and {lost} lost, of {}", 2 * ROUNDS);
+    assert!(recorded + lost >= 2 * ROUNDS, "{recorded} switches recorded and {lost} lost, of {}", 2 * ROUNDS);
     let times: Vec<f64> = trace.events.iter().map(|event| event.time_ms).collect();
     assert!(times.is_sorted(), "events are not in time order");
 }
@@ -105,5 +106,5 @@ fn overflow_rings(measurement: &Measurement, daemon: &DaemonProcess) {
     let workload = measurement.workload(["switches".to_owned(), ROUNDS.to_string()]);
     let output = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
     daemon.signal(Signal::CONT);
-    assert!(output.unwrap().status.success());
+    assert!(output.unwrap().status.success(), "the workload failed");
 }

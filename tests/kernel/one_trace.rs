@@ -1,4 +1,4 @@
-//! Events of a program and of the kernel in one session use one clock.
+//! Tests that events of a program and of the kernel in one session use one clock.
 
 use std::collections::BTreeMap;
 
@@ -28,22 +28,22 @@ fn event_lies_between_the_switches_to_and_from_its_thread() {
                 "events are out of order, or older than the session"
             );
             between = events_between_switches(&trace);
-            // The kernel occasionally skips switches from idle for all listeners: then the test
-            // tries again.
+            // The kernel occasionally skips switches from the idle thread for all listeners: then
+            // the test records again.
             if between * 2 >= EVENT_COUNT {
                 return;
             }
         }
-        panic!("{between} of {EVENT_COUNT} events have a switch to their thread");
+        panic!("only {between} of {EVENT_COUNT} events have a switch to their thread");
     });
 }
 
-/// Returns how many events of the program lie between a switch to their thread and one away from
-/// it. Fails if an event comes before the switch to its thread.
+/// Returns how many events of the program lie between a switch to their thread and the next switch
+/// from it. Fails if an event comes before the switch to its thread.
 #[track_caller]
 fn events_between_switches(trace: &Trace) -> usize {
-    // The processor that each thread runs on, or `None`; and events without a preceding switch to
-    // their thread, until the next switch of the thread.
+    // By thread: the processor that the thread runs on, or `None`; and the time of its last event
+    // without a preceding switch to the thread, until the next switch to or from the thread.
     let (mut processors, mut without_switch) = (BTreeMap::new(), BTreeMap::new());
     let (mut count, mut between) = (0, 0);
     for event in &trace.events {
@@ -68,6 +68,6 @@ fn events_between_switches(trace: &Trace) -> usize {
             }
         }
     }
-    assert_eq!(count, EVENT_COUNT, "events of 20 coffee orders");
+    assert_eq!(count, EVENT_COUNT, "wrong number of events of 20 coffee orders");
     between
 }

@@ -1,5 +1,5 @@
-//! An ordinary user unwinds stacks without losing events, although the rings of an unprivileged
-//! daemon are small.
+//! Tests that an ordinary user can record unwound stacks without losing events, although the rings
+//! of an unprivileged daemon are small.
 
 use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt;
@@ -38,12 +38,13 @@ pub(crate) struct User {
 
 impl User {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("no temporary folder");
+        let folder = tempfile::tempdir().expect("the temporary folder cannot be made");
         let weir = folder.path().join("weir");
-        // Copied by another process: a descriptor open for writing in this one might be inherited
-        // by a child of another test, and would keep the copy from being executed.
-        let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp failed");
-        assert!(copied.success());
+        // Another process makes the copy. If this process did, a child of another test might
+        // inherit the descriptor that is open for writing, and the copy could not be executed.
+        let copied =
+            Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp cannot be started");
+        assert!(copied.success(), "cp failed");
         if geteuid().is_root() {
             std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).expect("chown failed");
             std::fs::set_permissions(&weir, std::fs::Permissions::from_mode(0o755)).expect("chmod failed");
@@ -55,7 +56,8 @@ impl User {
         self.folder.path().join(name)
     }
 
-    /// Builds a command that runs as this user: root switches to another user id for it.
+    /// Builds a command that runs as this user. If this process is root, the command switches to
+    /// [`USER_ID`].
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
@@ -78,14 +80,14 @@ impl User {
         Process::start(&mut command).finish()
     }
 
-    /// Returns a shell script that counts on each of these processors once a file `go` exists,
-    /// makes a file `counted`, and ends once a file `end` exists.
+    /// Returns a shell script that waits for a file `go`, counts to `count` on each of these
+    /// processors, makes a file `counted`, and waits for a file `end`.
     fn counting_script(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
-        let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
-        let all: Vec<String> = cpus.iter().map(start).collect();
+        let start_on = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
+        let start_all: Vec<String> = cpus.iter().map(start_on).collect();
         let wait_for = |file: &str| format!("while [ ! -e {file} ]; do sleep 0.05; done");
-        format!("{}; {} wait; touch counted; {}", wait_for("go"), all.join(" "), wait_for("end"))
+        format!("{}; {} wait; touch counted; {}", wait_for("go"), start_all.join(" "), wait_for("end"))
     }
 }
 
@@ -95,8 +97,9 @@ fn allowed_processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is
-/// dropped or, without the right to do so, pins it to one shared processor and lowers its priority.
+/// Keeps a thread from reading the rings, as a busy machine does: stops the thread until the result
+/// is dropped. Without the right to stop the thread, pins it to this processor and lowers its
+/// priority.
 fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
     let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("the thread id is not valid");
     let stopped = StoppedThread::stop(thread.as_raw_pid()).ok();
@@ -107,14 +110,14 @@ fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
 }
 
 fn slow_down_thread(thread: Pid, cpu: usize) {
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(Some(thread), &only).expect("the thread cannot be pinned");
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(Some(thread), &cpus).expect("the thread cannot be pinned");
     setpriority_process(Some(thread), 19).expect("the priority cannot be lowered");
 }
 
-/// Runs `work`, and measures the longest time that a thread of this process waits for a processor
-/// meanwhile.
+/// Runs `work`, and measures the longest time that another thread of this process waits for a
+/// processor during `work`.
 fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     const PAUSE: Duration = Duration::from_millis(2);
     let is_done = AtomicBool::new(false);
@@ -122,9 +125,9 @@ fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
         let probe = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             while !is_done.load(Relaxed) {
-                let began = Instant::now();
+                let start = Instant::now();
                 std::thread::sleep(PAUSE);
-                longest = longest.max(began.elapsed().saturating_sub(PAUSE));
+                longest = longest.max(start.elapsed().saturating_sub(PAUSE));
             }
             longest
         });
@@ -138,7 +141,7 @@ fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 #[test]
 fn ordinary_user_unwinds_without_losing_kernel_events() {
     if Command::new("taskset").arg("--version").output().is_err() {
-        return skip("taskset", "no taskset");
+        return skip("taskset", "taskset is not installed");
     }
     let _lock = crate::recordings::lock_measurements();
     let attempts = Cell::new(0);
@@ -149,8 +152,8 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let cpus = allowed_processors();
         let busy_cpus = &cpus[..cpus.len().min(2)];
         let script = User::counting_script(busy_cpus, 200_000);
-        // Each buffer of 64 KiB gives memory for one sample. The script causes a quarter of that;
-        // other processes of the user are sampled, too.
+        // Each buffer of 64 KiB has space for one sample. The script causes a quarter as many
+        // samples as there are buffers; other processes of the user are sampled, too.
         let sample_capacity = 1024 * cpus.len().min(16) as u64;
         let buffers = sample_capacity.to_string();
         // Requesting the interval that is already in force requires no privilege.
@@ -174,7 +177,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let stopped = stop_or_slow_down(collector, cpus[0]);
         std::fs::write(user.path("go"), "").expect("a file cannot be written");
         let counting_ended = || user.path("counted").exists().then_some(());
-        let ((), delay) = with_longest_delay(|| eventually("the end of the counting", counting_ended));
+        let ((), delay) = with_longest_delay(|| eventually("the counting has ended", counting_ended));
         drop(stopped);
         std::fs::write(user.path("end"), "").expect("a file cannot be written");
         let recorded = recording.finish().expect(0);
@@ -186,16 +189,19 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let reason = format!(
             "{sample_count} samples, memory for {sample_capacity}, a thread waited {delay:?} for a processor"
         );
-        // Two causes of losses say nothing about the rings: more samples than the memory holds,
-        // and a machine so busy that no thread can empty a ring in time.
+        // Losses for two causes say nothing about the rings: there are more samples than the
+        // buffers hold, or the machine is so busy that no thread can empty a ring in time.
         if has_losses && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
-            assert_eq!(attempts.get(), MAX_ATTEMPTS, "{reason}");
+            assert_eq!(attempts.get(), MAX_ATTEMPTS, "this attempt says nothing: {reason}");
             return skip::record("a machine and an account that are not busy", &reason);
         }
         assert!(!recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
         report.expect(0);
         assert_eq!(summary["events_lost"], 0);
-        assert!(summary["samples"].as_u64().is_some_and(|samples| samples > 100), "{summary}");
+        assert!(
+            summary["samples"].as_u64().is_some_and(|samples| samples > 100),
+            "too few samples: {summary}"
+        );
         let stats = user.weir(&["stats", "--top", "0", "a.etl"]).expect(0).text();
         assert!(stats.contains("StackWalk/Stack"), "{stats}");
     });
@@ -218,9 +224,9 @@ fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
     user.weir(&["stop", "own"]);
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
     let lockable_kib: u64 = setting.trim().parse().unwrap_or(516);
-    // Ring sizes are powers of two, plus a page each: 32 copies of 64 KiB take 2 MiB.
+    // The size of a ring is a power of two, plus a page: 32 copies of 64 KiB take 2 MiB.
     let needed_kib = 2048 + (rustix::param::page_size() as u64 >> 10);
-    // Where perf_event_paranoid is -1, the kernel enforces no limit.
+    // If perf_event_paranoid is -1, the kernel enforces no limit.
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if paranoid.trim() != "-1" {
         assert_eq!(is_limited, lockable_kib < needed_kib, "{}", started.stderr);

@@ -31,7 +31,7 @@ impl Sample {
         value.split([' ', ',']).next()
     }
 
-    /// Returns a decimal number after its name.
+    /// Returns the decimal number after `name=` or `name = `.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         let text = self.text(name);
@@ -45,8 +45,9 @@ impl Sample {
     }
 }
 
-/// Builds a `perf record` of the whole machine around a command. It collects no build ids, because
-/// some versions of perf crash on that. Returns `None` with a skip where perf cannot be used.
+/// Builds a `perf record` command that records the whole machine while `command` runs. It collects
+/// no build ids, because some versions of perf crash when they do. If perf cannot be used, skips the
+/// test and returns `None`.
 pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");
@@ -63,11 +64,11 @@ pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString])
     Some(arguments)
 }
 
-/// Returns the events that perf recorded, those of each processor in order, or `None` where perf
-/// lost events.
+/// Returns the events that perf recorded, in order for each processor, or `None` if perf lost
+/// events.
 ///
-/// Frames come from the raw dump of each sample, which precedes its line: the lines themselves show
-/// symbols instead of addresses.
+/// Frames come from the raw dump of each sample, which precedes the line of the sample: the line
+/// itself shows symbols instead of addresses.
 #[track_caller]
 pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     let mut command = Command::new("perf");
@@ -75,9 +76,9 @@ pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>>
     if has_stacks {
         command.arg("-D");
     }
-    let out = command.arg("-i").arg(data).output().expect("perf script did not start");
-    let stderr = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "perf script: {stderr}");
+    let output = command.arg("-i").arg(data).output().expect("perf script did not start");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "perf script failed: {stderr}");
     if stderr.contains("lost") {
         return None;
     }
@@ -86,7 +87,7 @@ pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>>
     // nanosecond are one event.
     let mut seen = BTreeSet::new();
     let mut frames = Vec::new();
-    for line in String::from_utf8_lossy(&out.stdout).lines() {
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
         if let Some(frame) = line.strip_prefix("..... ") {
             frames.extend(parse_frame_address(frame));
         } else if let Some(sample) = parse_sample_line(line) {
@@ -108,10 +109,11 @@ fn parse_frame_address(frame: &str) -> Option<u64> {
 
 /// Parses the first line of an event.
 fn parse_sample_line(line: &str) -> Option<Sample> {
-    let (tid, rest) = line.trim_start().split_once(' ')?;
-    let (cpu, rest) = rest.trim_start().strip_prefix('[')?.split_once(']')?;
-    let (_time, rest) = rest.split_once(": ")?;
-    let (event, text) = rest.trim_start().split_once(": ").unwrap_or((rest.trim().trim_end_matches(':'), ""));
+    let (tid, after_tid) = line.trim_start().split_once(' ')?;
+    let (cpu, after_cpu) = after_tid.trim_start().strip_prefix('[')?.split_once(']')?;
+    let (_time, event_text) = after_cpu.split_once(": ")?;
+    let (event, text) =
+        event_text.trim_start().split_once(": ").unwrap_or((event_text.trim().trim_end_matches(':'), ""));
     let name = event.rsplit(':').next()?.to_owned();
     Some(Sample {
         tid: u64::from(tid.parse::<i32>().ok()?.cast_unsigned()),
@@ -134,7 +136,7 @@ pub(crate) fn count_by_key<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMa
 pub(crate) fn innermost_functions(data: &Path, tid: u64) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--no-inline", "-G", "-F", "tid,ip,sym", "--tid", &tid.to_string(), "-i"]);
-    let out = command.arg(data).output().expect("perf script did not start");
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let output = command.arg(data).output().expect("perf script did not start");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned)).collect()
 }

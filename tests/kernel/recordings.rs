@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::dumped::Trace;
 use crate::util::{Daemon, Run, skip, weir};
 
-/// Number of measurements that other load may spoil before the test fails.
+/// Number of measurements after which a test fails, if other load spoils each of them.
 pub(crate) const MAX_ATTEMPTS: usize = 5;
 
 static MEASUREMENT_LOCK: Mutex<()> = Mutex::new(());
@@ -29,12 +29,13 @@ pub(crate) fn lock_measurements() -> MutexGuard<'static, ()> {
 }
 
 impl Measurement {
-    /// Starts a daemon. Returns `None` with a skip where kernel events or a C compiler are missing.
+    /// Starts a daemon. If kernel events or a C compiler are missing, skips the test and returns
+    /// `None`.
     pub(crate) fn start() -> Option<Self> {
         let lock = lock_measurements();
         let daemon = Daemon::start();
-        // Interrupts of the whole machine: without privilege, only context switches of the user's
-        // own processes are available.
+        // The trial requests interrupts of the whole machine: without privilege, only context
+        // switches of the user's own processes are available.
         let trial = daemon.weir(["start", "trial", "--kernel", "interrupt", "--real-time"]);
         if trial.code != 0 {
             skip("kernel events", &trial.stderr);
@@ -42,7 +43,7 @@ impl Measurement {
         }
         daemon.weir(["stop", "trial"]).expect(0);
         let Some(workload) = compiled_workload() else {
-            skip("cc", "no C compiler");
+            skip("cc", "no C compiler is installed");
             return None;
         };
         Some(Self { daemon, workload, _lock: lock })
@@ -63,20 +64,20 @@ impl Measurement {
     /// Records a command; `options` select the kernel events.
     pub(crate) fn record(&self, options: &[&str], command: &[OsString]) -> Recording {
         let file = self.path("a.etl");
-        let mut all: Vec<OsString> = vec!["record".into(), "-o".into(), file.clone().into()];
-        all.extend(options.iter().map(OsString::from));
-        all.push("--".into());
-        all.extend_from_slice(command);
-        let run = self.daemon.weir(all);
+        let mut arguments: Vec<OsString> = vec!["record".into(), "-o".into(), file.clone().into()];
+        arguments.extend(options.iter().map(OsString::from));
+        arguments.push("--".into());
+        arguments.extend_from_slice(command);
+        let run = self.daemon.weir(arguments);
         Recording { file, output: WorkloadOutput::parse(&run.text()), run }
     }
 
-    /// Records a command, again if events were lost on a busy machine.
+    /// Records a command, and repeats the recording if events were lost on a busy machine.
     #[track_caller]
     pub(crate) fn record_complete(&self, options: &[&str], command: &[OsString]) -> Recording {
         for _ in 0..MAX_ATTEMPTS {
             let recording = self.record(options, command);
-            // The exit status is that of the command.
+            // The exit status is that of the recorded command.
             assert_eq!(recording.run.code, 0, "{}", recording.run.stderr);
             if !recording.run.stderr.contains("warning: lost") {
                 return recording;
@@ -103,16 +104,16 @@ impl Recording {
 
     /// Returns the rows of a report.
     #[track_caller]
-    pub(crate) fn report(&self, about: &str, options: &[&str]) -> Vec<serde_json::Value> {
-        let mut all: Vec<&OsStr> = vec!["report".as_ref(), about.as_ref(), "--json".as_ref()];
-        all.extend(["--top", "0"].map(OsStr::new));
-        all.extend(options.iter().map(OsStr::new));
-        all.push(self.file.as_os_str());
-        weir(all).expect(0).json()
+    pub(crate) fn report(&self, report: &str, options: &[&str]) -> Vec<serde_json::Value> {
+        let mut arguments: Vec<&OsStr> = vec!["report".as_ref(), report.as_ref(), "--json".as_ref()];
+        arguments.extend(["--top", "0"].map(OsStr::new));
+        arguments.extend(options.iter().map(OsStr::new));
+        arguments.push(self.file.as_os_str());
+        weir(arguments).expect(0).json()
     }
 }
 
-/// Lines that the workload printed: a name and numbers each.
+/// The lines that the workload printed. Each line has a name and numbers.
 #[derive(Debug)]
 pub(crate) struct WorkloadOutput(BTreeMap<String, Vec<u64>>);
 
@@ -137,12 +138,12 @@ impl WorkloadOutput {
     }
 }
 
-/// Returns the compiled workload, which is compiled once for all tests, or `None` without a
-/// compiler.
+/// Returns the path of the workload, or `None` without a compiler. The first call compiles the
+/// workload.
 fn compiled_workload() -> Option<PathBuf> {
-    static BUILT: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("no temporary folder");
+    static WORKLOAD: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
+    let workload = WORKLOAD.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("the temporary folder cannot be made");
         let program = folder.path().join("workload");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kernel/workload.c");
         let mut compiler = Command::new("cc");
@@ -151,5 +152,5 @@ fn compiled_workload() -> Option<PathBuf> {
         assert!(status.success(), "the workload does not compile");
         Some((folder, program))
     });
-    built.as_ref().map(|(_, program)| program.clone())
+    workload.as_ref().map(|(_, program)| program.clone())
 }

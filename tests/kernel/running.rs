@@ -1,5 +1,5 @@
-//! A session that starts while a program runs records the threads, processes and images that exist
-//! already.
+//! Tests that a session that starts while programs run records the threads, processes and images
+//! that exist already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,7 @@ fn running_programs_are_resolved() {
 fn switches_to_a_thread_have_distinct_times() {
     retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
-        // Sleeps and wakes continuously, from before the session to its end.
+        // The program sleeps and wakes continuously, from before the session starts until it ends.
         let program = measurement.workload(["naps", "100000000", "0"]);
         let child = Process::start(Command::new(&program[0]).args(&program[1..]).stdout(Stdio::null()));
         let recording =
@@ -57,7 +57,7 @@ fn switches_to_a_thread_have_distinct_times() {
         let trace = recording.trace();
         let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
         let switches: Vec<&Event> = trace.events_named("Thread/CSwitch").filter(is_of_child).collect();
-        assert!(switches.len() > 100, "{} switches", switches.len());
+        assert!(switches.len() > 100, "only {} switches were recorded", switches.len());
         let repeated_times: Vec<f64> = switches
             .windows(2)
             .filter(|pair| pair[0].time_ms >= pair[1].time_ms)
@@ -65,7 +65,7 @@ fn switches_to_a_thread_have_distinct_times() {
             .collect();
         assert!(
             repeated_times.is_empty(),
-            "{} of {} switches have the time of the next one, at {repeated_times:?}",
+            "{} of {} switches have the time of the next switch or a later one: {repeated_times:?}",
             repeated_times.len(),
             switches.len()
         );
@@ -114,7 +114,7 @@ impl Inventory {
         for event in &trace.events {
             match event.name.as_str() {
                 "PerfInfo/SampleProf" => _ = seen.insert(event.number("ThreadId")),
-                // This may be the only event of a thread that ended just before the session.
+                // The old thread may have ended just before the session, and have no thread event.
                 "Thread/CSwitch" if event.number("OldThreadState") == THREAD_TERMINATED => {
                     _ = seen.insert(event.number("NewThreadId"))
                 }
@@ -137,9 +137,9 @@ impl Inventory {
     }
 
     /// Fails if more than one in a thousand addresses lies outside every known image. Checks the
-    /// innermost user frame and the kernel frames of all processes, and all frames of
-    /// `workload_pid`, which has frame pointers. Without frame pointers the outer frames are
-    /// arbitrary stack contents, for perf too.
+    /// innermost user frame and the kernel frames of all processes, and all frames of the process
+    /// `workload_pid`, which has frame pointers. The outer frames of programs without frame pointers
+    /// are arbitrary stack contents; perf shows such frames, too.
     #[track_caller]
     fn check_addresses(&self, trace: &Trace, workload_pid: u64) {
         let (mut address_count, mut unknown_addresses) = (0_usize, Vec::new());
@@ -164,7 +164,7 @@ impl Inventory {
                 }
             }
         }
-        assert!(address_count >= 1000, "{address_count} addresses");
+        assert!(address_count >= 1000, "only {address_count} addresses were recorded");
         assert!(
             unknown_addresses.len() * 1000 <= address_count,
             "{} of {address_count} addresses are in no image: {:x?}",
@@ -174,7 +174,7 @@ impl Inventory {
     }
 
     fn contains(&self, process: u64, address: u64) -> bool {
-        let before = self.images.get(&process).and_then(|images| images.range(..=address).next_back());
-        before.is_some_and(|(_, end)| address < *end)
+        let nearest = self.images.get(&process).and_then(|images| images.range(..=address).next_back());
+        nearest.is_some_and(|(_, end)| address < *end)
     }
 }

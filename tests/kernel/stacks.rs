@@ -1,8 +1,10 @@
-//! Compares stacks of perf and weir in the same run, both by frame pointers and of the same depth.
+//! Compares the stacks that perf and weir record in the same run, by frame pointers and with the
+//! same depth.
 //!
-//! The k-th event of a thread on a processor is the same event on both sides, because both record
-//! all of them. For a switch the stack is that of the thread that is switched away from. perf
-//! prints it as one chain; weir has a kernel part and a user part, joined here.
+//! Perf and weir record all events, so the k-th event of a thread on a processor is the same event
+//! for perf and for weir. The stack of a switch is that of the thread that is switched away from.
+//! perf prints a stack as one chain; weir has a kernel part and a user part, which `dumped.rs`
+//! joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,17 +66,19 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     by_weir.entry(key).or_default().push(event.stack.clone());
                 }
             }
-            // Where the kernel skipped a switch, the thread that woke others is unknown to weir,
-            // and the k-th event is not the same on both sides: such a thread is left out on that
-            // processor. Most threads must remain.
-            let all: usize = by_perf.values().map(Vec::len).sum();
+            // If the kernel skipped a switch, weir does not know which thread woke others, and the
+            // k-th events of perf and weir differ: the thread is left out on that processor. Nine
+            // of ten stacks must remain.
+            let stack_count: usize = by_perf.values().map(Vec::len).sum();
             differences = count_stacks(&by_perf)
                 .into_iter()
                 .filter(|(key, count)| by_weir.get(key).map_or(0, Vec::len) != *count)
                 .collect();
-            by_perf.retain(|key, stacks| by_weir.get(key).is_some_and(|others| others.len() == stacks.len()));
+            by_perf.retain(|key, stacks| {
+                by_weir.get(key).is_some_and(|weir_stacks| weir_stacks.len() == stacks.len())
+            });
             by_weir.retain(|key, _| by_perf.contains_key(key));
-            if by_perf.values().map(Vec::len).sum::<usize>() * 10 >= all * 9 {
+            if by_perf.values().map(Vec::len).sum::<usize>() * 10 >= stack_count * 9 {
                 return compare_stacks(&by_perf, &by_weir);
             }
         }
@@ -97,14 +101,14 @@ fn perf_key(sample: &Sample, workload_threads: &BTreeSet<u64>) -> Option<EventKe
         }
         _ => return None,
     };
-    // A thread that has exited has no id any more, except in the payload of the switch.
+    // After a thread has exited, only the payload of the switch has its id.
     let thread = if kind == "switch" { sample.number("prev_pid") } else { sample.tid };
     workload_threads.contains(&thread).then_some((sample.cpu, thread, kind))
 }
 
 #[track_caller]
-fn count_stacks(all: &Stacks) -> Vec<(EventKey, usize)> {
-    all.iter().map(|(key, stacks)| (*key, stacks.len())).collect()
+fn count_stacks(stacks_by_key: &Stacks) -> Vec<(EventKey, usize)> {
+    stacks_by_key.iter().map(|(key, stacks)| (*key, stacks.len())).collect()
 }
 
 fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
@@ -117,8 +121,8 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     let mut first_difference = None;
     for (key, stacks) in by_perf {
         for (index, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
-            let (all, same) = kinds.entry(key.2).or_default();
-            *all += 1;
+            let (total, same) = kinds.entry(key.2).or_default();
+            *total += 1;
             if perf == weir {
                 *same += 1;
             } else {
@@ -127,20 +131,22 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
             }
         }
     }
-    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "{kinds:?}");
-    for (kind, (all, same)) in &kinds {
+    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "too few stacks: {kinds:?}");
+    for (kind, (total, same)) in &kinds {
         assert!(
-            same * 100 >= all * 99,
-            "{kind}: {same} of {all} are the same; {}",
+            same * 100 >= total * 99,
+            "{kind}: only {same} of {total} stacks are the same; {}",
             first_difference.unwrap_or_default()
         );
     }
-    // Most stacks of switches have user frames, too.
     let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
     let switches =
         by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
     let user_stacks = switches.filter(|stack| has_user_frame(stack)).count();
-    assert!(user_stacks * 100 >= kinds["switch"].0 * 90, "{user_stacks} have user frames: {kinds:?}");
+    assert!(
+        user_stacks * 100 >= kinds["switch"].0 * 90,
+        "only {user_stacks} stacks of switches have user frames: {kinds:?}"
+    );
 }
 
 #[test]
@@ -149,7 +155,7 @@ fn function_shares_match_perf_within_three_standard_errors() {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let workload = measurement.workload(["ratio", "3000"]);
-        // The same rate at which weir samples.
+        // perf samples at the same rate as weir: every 1,000,000 ns.
         let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
         let Some(command) = perf::record_around(&data, &options, &workload) else { return };
         let (recording, samples) = (0..MAX_ATTEMPTS)
@@ -166,13 +172,14 @@ fn function_shares_match_perf_within_three_standard_errors() {
         let by_perf: Vec<_> = samples.iter().filter(|sample| sample.tid == pid).collect();
         assert!(
             weir_samples >= 500.0 && by_perf.len() >= 500,
-            "{weir_samples} and {} samples",
+            "too few samples: {weir_samples} of weir and {} of perf",
             by_perf.len()
         );
         let symbols = perf::innermost_functions(&data, pid);
         for function in ["three_parts", "one_part"] {
             let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
-            let share = as_f64(&row.unwrap_or_else(|| panic!("no {function}"))["own"]) / weir_samples;
+            let row = row.unwrap_or_else(|| panic!("the report has no row of {function}"));
+            let share = as_f64(&row["own"]) / weir_samples;
             let count = symbols.iter().filter(|symbol| *symbol == function).count();
             let perf_share = count as f64 / symbols.len() as f64;
             let error = (share * (1.0 - share) / weir_samples
@@ -187,5 +194,5 @@ fn function_shares_match_perf_within_three_standard_errors() {
 }
 
 fn as_f64(value: &serde_json::Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }

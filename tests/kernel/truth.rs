@@ -1,5 +1,5 @@
-//! Reports on programs of known behaviour are exact, or correct within the error that the report
-//! states.
+//! Tests that reports on programs of known behaviour are exact, or correct within the error that the
+//! report states.
 
 use serde_json::Value;
 
@@ -30,21 +30,25 @@ fn hot_function_is_reported_with_its_share_and_callers() {
             &measurement.workload(["hot", "1500"]),
         );
         let rows = cpu_report(&recording);
-        // The rest is the start of the program and its interruptions; a sample in the first
-        // instructions of a function misses one frame.
+        // Some samples are from the start of the program or from interrupts. A sample in the first
+        // instructions of a function lacks one frame.
         let spin = find_function_row(&rows, "spin");
         let (share, error) = (float_field(spin, "own_share"), float_field(spin, "own_error"));
-        assert!(share + 3.0 * error >= 0.95, "{share} ± {error}");
+        assert!(share + 3.0 * error >= 0.95, "the share of spin is {share} ± {error}");
         for caller in ["hot_leaf", "depth_3", "depth_2", "depth_1"] {
             let row = find_function_row(&rows, caller);
-            let (all, own) = (float_field(row, "all_share"), float_field(row, "own_share"));
-            assert!(all + 3.0 * float_field(row, "all_error") >= 0.95 && own < 0.05, "{row}");
+            let (all_share, own_share) = (float_field(row, "all_share"), float_field(row, "own_share"));
+            let error = float_field(row, "all_error");
+            assert!(all_share + 3.0 * error >= 0.95 && own_share < 0.05, "wrong shares: {row}");
         }
         // The number of samples matches the time that the program worked.
         let summary = rows.iter().find(|row| row["by"] == "summary").unwrap();
-        let worked = recording.output.number("worked") as f64 / float_field(summary, "interval_ns");
+        let expected = recording.output.number("worked") as f64 / float_field(summary, "interval_ns");
         let counted = float_field(spin, "own") / share;
-        assert!((counted - worked).abs() <= worked * 0.1 + 10.0, "{counted} samples, {worked} expected");
+        assert!(
+            (counted - expected).abs() <= expected * 0.1 + 10.0,
+            "{counted} samples, {expected} expected"
+        );
         check_known_depth(&recording);
     });
 }
@@ -66,11 +70,14 @@ fn check_known_depth(recording: &Recording) {
         .windows(chain.len())
         .filter(|window| window.iter().zip(chain).all(|(line, name)| shows_function(line, name)))
         .count();
-    let begun = lines
+    let stack_count = lines
         .iter()
         .filter(|line| shows_function(line, "spin") && !line.contains("InstructionPointer"))
         .count();
-    assert!(complete > 100 && complete * 10 >= begun * 9, "{complete} of {begun} stacks are complete");
+    assert!(
+        complete > 100 && complete * 10 >= stack_count * 9,
+        "only {complete} of {stack_count} stacks are complete"
+    );
 }
 
 #[test]
@@ -85,8 +92,8 @@ fn functions_with_a_three_to_one_share_are_reported_with_it() {
         let (three, one) = (recording.output.number("three") as f64, recording.output.number("one") as f64);
         for (name, time) in [("three_parts", three), ("one_part", one)] {
             let row = find_function_row(&rows, name);
-            // The program reads its clock between them: that time is in both measured times, and in
-            // neither function.
+            // The program reads its clock between the two functions. The measured time of each
+            // function includes such a reading; the function itself does not.
             let (share, error, measured) =
                 (float_field(row, "own_share"), float_field(row, "own_error"), time / (three + one));
             assert!(
@@ -106,21 +113,24 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
             measurement.record_complete(&["--kernel", "process,thread,cswitch,dispatcher"], &command);
         let pid = recording.output.number("pid");
         let rows = recording.report("sched", &["--thread", &pid.to_string()]);
-        // Before it executed the program, the thread was a copy of its parent, and has a row for
-        // that.
+        // Before the thread executed the program, it was a copy of its parent, which has a row of
+        // its own.
         let thread_rows = rows.iter().filter(|row| row["by"] == "thread" && row["tid"] == pid);
-        let row = thread_rows
-            .max_by(|one, other| float_field(one, "waiting_ns").total_cmp(&float_field(other, "waiting_ns")));
+        let row =
+            thread_rows.max_by(|a, b| float_field(a, "waiting_ns").total_cmp(&float_field(b, "waiting_ns")));
         let row = row.unwrap_or_else(|| panic!("the thread is not reported: {rows:?}"));
-        let (waiting, ready) = (float_field(row, "waiting_ns"), float_field(row, "ready_ns"));
+        let (waiting_ns, ready_ns) = (float_field(row, "waiting_ns"), float_field(row, "ready_ns"));
         let (slept_ns, min_wait_ns) = (recording.output.number("slept") as f64, 20.0 * 10e6);
-        // The program measures from before it sleeps until it runs again. It may also wait to be
-        // scheduled and for its file to be read, when it does not sleep.
-        assert!(waiting >= min_wait_ns, "{waiting} ns, of {slept_ns}");
-        assert!(waiting + ready >= slept_ns * 0.98, "{waiting} and {ready} ns, of {slept_ns}");
+        // The program measures from before it sleeps until it runs again. At other times it may
+        // also wait for a processor, or for its file to be read.
+        assert!(waiting_ns >= min_wait_ns, "waiting {waiting_ns} ns, of {slept_ns}");
+        assert!(
+            waiting_ns + ready_ns >= slept_ns * 0.98,
+            "waiting {waiting_ns} ns and ready {ready_ns} ns, of {slept_ns}"
+        );
         let naps = row["waits"]
             .as_array()
-            .and_then(|all| all.iter().find(|wait| wait["reason"] == "UserRequest"))
+            .and_then(|waits| waits.iter().find(|wait| wait["reason"] == "UserRequest"))
             .expect("the thread has no waits of a user request");
         assert!(
             float_field(naps, "times") >= 20.0
@@ -138,15 +148,15 @@ fn forks_and_bytes_are_counted_exactly() {
         let on_disk = measurement.path("written");
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);
         let options = ["--kernel", "process,thread,disk_io,disk_io_init,network_tcpip"];
-        // On a busy disk, a kernel worker passes requests on and is recorded as their issuer: then
-        // the test measures again.
+        // On a busy disk, a kernel worker issues the requests of others, and is recorded as the
+        // issuer: then the test measures again.
         let is_complete = (0..MAX_ATTEMPTS).any(|_| {
             let recording = measurement.record_complete(&options, &command);
             check_forks_and_traffic(&recording);
             let (leader, trace) = (recording.output.number("leader"), recording.trace());
             let written: u64 = sum_field(&trace, "DiskIo/Write", ("IssuingThreadId", leader), "TransferSize");
-            // Nothing is written to a disk if the folder is on none; the file system may add its
-            // journal.
+            // If the folder is not on a disk, nothing is written to a disk. A file system may also
+            // write its journal.
             written == 0 || written >= recording.output.number("written")
         });
         assert!(is_complete, "the trace lacks some of the written bytes");
@@ -161,8 +171,8 @@ fn sum_field(trace: &Trace, name: &str, (key, value): (&str, u64), field: &str) 
 #[track_caller]
 fn check_forks_and_traffic(recording: &Recording) {
     let (trace, leader) = (recording.trace(), recording.output.number("leader"));
-    // 10 that end, 10 that run another program (recorded as an end and a start), and the partner
-    // of the ping-pong.
+    // 10 children that only end, 10 children that execute another program (which is recorded as an
+    // end and a start), and the partner of the ping-pong.
     let children = |name| {
         let is_child = move |event: &&Event| event.number("ParentId") == leader;
         trace.events_named(name).filter(is_child).collect::<Vec<_>>()
@@ -171,11 +181,11 @@ fn check_forks_and_traffic(recording: &Recording) {
     let mut codes: Vec<u64> =
         children("Process/End").iter().map(|event| event.number("ExitStatus")).collect();
     codes.sort_unstable();
-    // The first ten exit with their number, those that ran another program with 3; an exec and the
-    // partner have 0.
-    let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
-    wanted.sort_unstable();
-    assert_eq!(codes, wanted);
+    // The first ten children exit with their number; those that execute another program exit with
+    // 3. The end that an exec is recorded as has 0, like the end of the partner.
+    let mut expected: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
+    expected.sort_unstable();
+    assert_eq!(codes, expected);
     let transferred_bytes = |name| sum_field(&trace, name, ("PID", leader), "size");
     assert_eq!((transferred_bytes("TcpIp/Send"), transferred_bytes("TcpIp/Recv")), (40_000, 40_000));
     assert_eq!((transferred_bytes("UdpIp/Send"), transferred_bytes("UdpIp/Recv")), (10_000, 10_000));

@@ -1,11 +1,12 @@
-/* Programs of known behaviour. Each counts what it does and prints it, one "name value…" per line.
+/* Programs of known behaviour. Each counts its actions and prints the counts, one "name value…" per
+ * line.
  *
  *   mixed FILE N     a tree of processes and threads, N rounds of ping-pong on one processor, writes,
  *                    loopback traffic
  *   switches N       N rounds of ping-pong on one processor
  *   hot MS           a hot function at a known depth
- *   ratio MS         two functions that work three to one
- *   naps COUNT MS    sleeps, measured
+ *   ratio MS         two functions, the first of which works three times as long as the second
+ *   naps COUNT MS    COUNT sleeps of MS milliseconds, and their measured time
  *   wait             prints its process id, and works and naps until its input ends
  */
 #define _GNU_SOURCE
@@ -28,15 +29,15 @@
 #define MAX_THREADS 4096
 #define SECTOR 4096
 
-/* Limit of the processes that one run makes, so that a mistake cannot exhaust the machine. */
+/* Maximum number of processes that one run makes: a mistake must not exhaust the machine. */
 #define MAX_FORKS 64
 
 /* Ids of all threads of the workload, in memory that its processes share. */
 static struct { int count; int forks; int tid[MAX_THREADS]; } *participants;
 
 /* Returns the result of a call, or exits if it is negative. */
-static long must(long result, const char *what) {
-    if (result < 0) perror(what), _exit(9);
+static long must(long result, const char *call) {
+    if (result < 0) perror(call), _exit(9);
     return result;
 }
 #define MUST(call) must((call), #call)
@@ -70,7 +71,8 @@ static void run_on(int cpu) {
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Runs on every processor once: these switches bound the comparison on each processor. */
+/* Runs on every processor once. The test compares the events of a processor between the first and
+ * the last such switch. */
 static void mark_processors(const cpu_set_t *all) {
     struct timespec nap = {0, 1000000};
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
@@ -129,7 +131,9 @@ static void make_children_and_threads(const char *self, int children, int execs,
     }
 }
 
-static long direct_writes(const char *path, int count) {
+/* Writes blocks to a file without the page cache, if the file system allows that. Returns the bytes
+ * written. */
+static long write_directly(const char *path, int count) {
     int file = open(path, O_CREAT | O_WRONLY | O_DIRECT, 0600);
     if (file < 0) file = MUST(open(path, O_CREAT | O_WRONLY, 0600));
     void *block;
@@ -187,13 +191,14 @@ static void mixed(const char *self, const char *path, long rounds) {
     pingpong(rounds, first);
     sched_setaffinity(0, sizeof all, &all);
     spin(20000000);
-    printf("written %ld\n", direct_writes(path, 50));
+    printf("written %ld\n", write_directly(path, 50));
     loopback(40, 20);
     mark_processors(&all);
     fflush(stdout);
 }
 
-/* Works in a child, so that all its events lie between the start and the end of this process. */
+/* Works in a child process: all events of the child lie between the start and the end of this
+ * process. */
 static void run_in_child(const char *self, int argc, char **argv) {
     pid_t child = fork_child();
     if (child == 0) {

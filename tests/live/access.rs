@@ -1,4 +1,4 @@
-//! `weir access`: shows, changes, stores and removes access lists.
+//! `weir access` shows, changes, stores and removes access lists.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn access_list(daemon: &Daemon, object: &str) -> Value {
     list
 }
 
-/// Returns kind, trustee and rights of the entries that the default list does not have.
+/// Returns the kind, the trustee and the rights of each entry that the default list does not have.
 fn entries_beyond_default(daemon: &Daemon, object: &str) -> Vec<String> {
     let default = access_list(daemon, "default");
     let entry_text = |entry: &Value| {
@@ -22,7 +22,8 @@ fn entries_beyond_default(daemon: &Daemon, object: &str) -> Vec<String> {
         format!("{} {} {}", field("kind"), field("who"), field("rights"))
     };
     let entries = access_list(daemon, object)["entries"].as_array().unwrap().clone();
-    entries.iter().filter(|e| !default["entries"].as_array().unwrap().contains(e)).map(entry_text).collect()
+    let default_entries = default["entries"].as_array().unwrap();
+    entries.iter().filter(|entry| !default_entries.contains(entry)).map(entry_text).collect()
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn errors_with_a_status_print_its_number_and_name() {
 #[test]
 fn each_changing_command_prints_one_json_object() {
     let daemon = Daemon::start();
-    let (file, next) = (daemon.path("a.etl"), daemon.path("b.etl"));
+    let (file, next_file) = (daemon.path("a.etl"), daemon.path("b.etl"));
     let started = json_result(&daemon, &["start", "App", "-o", arg(&file), "-p", SHOP], 0);
     assert_eq!((&started["ok"], &started["status"]), (&true.into(), &0.into()));
     assert_eq!(
@@ -49,12 +49,12 @@ fn each_changing_command_prints_one_json_object() {
     );
     assert_eq!(started["providers"][0]["name"], SHOP);
     run_shop(&daemon, 1);
-    let other = json_result(&daemon, &["enable", "App", "Other"], 0);
-    assert_eq!(other["providers"][0]["name"], "Other");
+    let enabled = json_result(&daemon, &["enable", "App", "Other"], 0);
+    assert_eq!(enabled["providers"][0]["name"], "Other");
     assert_eq!(json_result(&daemon, &["disable", "App", "Other"], 0)["ok"], true);
     assert_eq!(json_result(&daemon, &["flush", "App"], 0)["session"]["events"], 3);
-    let updated = json_result(&daemon, &["update", "App", "-o", arg(&next)], 0);
-    assert_eq!(updated["session"]["file"], arg(&next));
+    let updated = json_result(&daemon, &["update", "App", "-o", arg(&next_file)], 0);
+    assert_eq!(updated["session"]["file"], arg(&next_file));
     assert_eq!(json_result(&daemon, &["increment", "App"], 1)["status"], 1);
     let stopped = json_result(&daemon, &["stop", "App"], 0);
     assert_eq!(
@@ -87,8 +87,8 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     );
     daemon.weir(["enable", "App", &format!("{{{EVERYTHING_GUID}}}")]).expect(0);
     assert_eq!(providers()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
-    // `*NAME` means the GUID hashed from the name, which is another provider; then the name alone
-    // is ambiguous.
+    // `*NAME` means the GUID hashed from the name, which is another provider. When both are enabled,
+    // the name alone is ambiguous.
     daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
     assert_eq!(providers().len(), 2);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);
@@ -139,8 +139,8 @@ fn private_session_needs_one_provider_and_reports_no_unwritten_file() {
     assert!(run.stderr.contains("no process took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "an old file");
 
-    let several = ["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", "A,B"];
-    let run = daemon.weir(several).expect(2);
+    let two_providers = ["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", "A,B"];
+    let run = daemon.weir(two_providers).expect(2);
     assert!(run.stderr.contains("--guid") && run.stderr.contains("Usage: weir start"), "{}", run.stderr);
 }
 
@@ -150,8 +150,8 @@ fn query_shows_the_providers_of_a_private_session() {
     let file = daemon.path("own.etl");
     let _shop = start_shop(&daemon);
     eventually("the shop is registered", || {
-        let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
-        all.iter().any(|p| p["pids"] != Value::Array(Vec::new())).then_some(())
+        let providers = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
+        providers.iter().any(|provider| provider["pids"] != Value::Array(Vec::new())).then_some(())
     });
     let provider = format!("{SHOP}:0x3:4");
     daemon.weir(["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", &provider]).expect(0);
@@ -183,8 +183,8 @@ fn filters_are_shown_with_their_arguments_and_excluded_processes_are_not_traced(
     let other = start_shop(&daemon);
     let provider = format!("{SHOP}@ids=1,2-4@pid={}", shop.id());
     eventually("both shops are registered", || {
-        let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
-        all.first().filter(|p| p["pids"].as_array().unwrap().len() == 2).map(drop)
+        let providers = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
+        providers.first().filter(|provider| provider["pids"].as_array().unwrap().len() == 2).map(drop)
     });
     daemon.weir(["start", "App", "-p", &provider]).expect(0);
     let page = daemon.weir(["query", "App"]).expect(0).text();
@@ -220,8 +220,9 @@ fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     let lines = format!("{{{EVERYTHING_GUID}}} 0x10 0x5 \"My Provider\"\nName With Space:1:4\n");
     std::fs::write(&list, lines).unwrap();
     daemon.weir(["start", "App", "-pf", arg(&list)]).expect(0);
-    let all = &running_sessions(&daemon)[0]["providers"];
-    let provider = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
+    let session = &running_sessions(&daemon)[0];
+    let providers = session["providers"].as_array().unwrap();
+    let provider = |name: &str| providers.iter().find(|provider| provider["name"] == name).cloned().unwrap();
     let (labelled, spaced) = (provider("My Provider"), provider("Name With Space"));
     assert_eq!((&labelled["guid"], &labelled["level"]), (&EVERYTHING_GUID.into(), &5.into()));
     assert_eq!((&spaced["any"], &spaced["level"]), (&"0x1".into(), &4.into()));

@@ -1,4 +1,4 @@
-//! Answers of the information classes, without a daemon and with one.
+//! `weir ask` answers the information classes, with and without a daemon.
 
 use serde_json::Value;
 
@@ -22,10 +22,10 @@ fn answers_without_a_daemon_describe_no_sessions() {
     for words in
         ["19  TraceMaxLoggersQuery", "64 sessions", "0 Timer, every", "processor 0: ", "20 providers"]
     {
-        assert!(page.contains(words), "{words}: {page}");
+        assert!(page.contains(words), "no {words} in {page}");
     }
-    let all = ask(&["--json"]).expect(0).json();
-    let (classes, answers): (Vec<_>, Vec<_>) = classes_and_answers(&all).into_iter().unzip();
+    let objects = ask(&["--json"]).expect(0).json();
+    let (classes, answers): (Vec<_>, Vec<_>) = classes_and_answers(&objects).into_iter().unzip();
     assert_eq!(classes, [5, 7, 11, 12, 17, 19, 22, 25, 27]);
     assert_eq!(answers[0][0]["name"], "Timer");
     assert_eq!((answers[3], answers[5]), (&Value::Array(Vec::new()), &64.into()));
@@ -43,9 +43,9 @@ fn running_session_is_described() {
     let group = "5b6a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6b";
     daemon.weir(["start", "App", "--no-per-processor", "-p", &format!("{{{group}}}@group")]).expect(0);
     assert_eq!(running_sessions(&daemon).len(), 1);
-    let all = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
-    // The classes about kernel events are for system loggers.
-    assert_eq!(classes_and_answers(&all), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
+    let objects = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
+    // The classes about kernel events are missing: they are for system loggers.
+    assert_eq!(classes_and_answers(&objects), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
     assert!(daemon.weir(["ask", "-s", "App"]).expect(0).text().contains("1 stream\n"));
     let groups = daemon.weir(["ask", "12", "--json"]).expect(0).json();
     assert_eq!(groups[0]["answer"], Value::Array(vec![group.into()]));

@@ -1,4 +1,5 @@
-//! Autologgers: defined on the command line, started by the daemon. Also the daemon's settings.
+//! Tests of autologgers, which the command line defines and the daemon starts, and of the daemon's
+//! settings.
 
 use super::{EVENTS_PER_ORDER, SHOP, arg, check_documented, run_shop, running_sessions, shop_events_in};
 use crate::util::Daemon;
@@ -50,9 +51,9 @@ fn filters_that_a_definition_cannot_store_are_named() {
 fn autologger_pages_match_their_golden_text() {
     let daemon = Daemon::not_started();
     let folder = arg(daemon.folder()).to_owned();
-    let none = daemon.weir(["autologger", "list"]).expect(0);
-    assert_eq!(none.text(), "");
-    assert!(none.stderr.contains("no autologger"), "{}", none.stderr);
+    let empty_list = daemon.weir(["autologger", "list"]).expect(0);
+    assert_eq!(empty_list.text(), "");
+    assert!(empty_list.stderr.contains("no autologger"), "{}", empty_list.stderr);
     daemon
         .weir(["autologger", "add", "Boot", "-p", "My.App:0x10:warning", "-p", "Other", "--flush-timer", "1"])
         .expect(0);
@@ -65,7 +66,7 @@ fn autologger_pages_match_their_golden_text() {
          Enabled = 1\nEnableLevel = 3\nMatchAnyKeyword = 0x10\n\n[Other]\nEnabled = 1\n"
     );
     let listed = daemon.weir(["autologger", "list"]).expect(0).text().replace(&folder, "DIR");
-    let words: Vec<_> =
+    let lines: Vec<_> =
         listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let expected = [
         "AUTOLOGGER START LAST START MODE NEXT LOG PROVIDERS",
@@ -73,7 +74,7 @@ fn autologger_pages_match_their_golden_text() {
         "Boot yes never SEQUENTIAL DIR/log/Boot.etl My.App Other",
         "Live no never REAL_TIME - My.App",
     ];
-    assert_eq!(words, expected);
+    assert_eq!(lines, expected);
 }
 
 #[test]
@@ -93,8 +94,8 @@ fn definition_that_the_daemon_would_refuse_cannot_be_added() {
         "{}",
         corrected.stderr
     );
-    let second = add(&[]).expect(1);
-    assert!(second.stderr.contains("--force"), "{}", second.stderr);
+    let repeated = add(&[]).expect(1);
+    assert!(repeated.stderr.contains("--force"), "{}", repeated.stderr);
     add(&["--force", "--circular", "--max-size", "7"]).expect(0);
     add(&["--generations", "17"]).expect(2);
     daemon.weir(["autologger", "add", "a/b", "-p", SHOP]).expect(1);
@@ -129,8 +130,8 @@ fn stored_settings_and_environment_apply_to_the_daemon() {
     let mut daemon = Daemon::not_started();
     std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
     daemon.restart();
-    for n in 0..32 {
-        daemon.weir(["start", &format!("s{n}"), "--min-buffers", "2", "--max-buffers", "4"]).expect(0);
+    for number in 0..32 {
+        daemon.weir(["start", &format!("s{number}"), "--min-buffers", "2", "--max-buffers", "4"]).expect(0);
     }
     let over_limit = daemon.weir(["start", "over-limit", "--min-buffers", "2"]).expect(1);
     assert!(over_limit.stderr.contains("32 sessions"), "{}", over_limit.stderr);

@@ -1,4 +1,5 @@
-//! Providers enabled by name whose GUID is not the hash of the name, as in C programs.
+//! Tests of providers that are enabled by name although their GUID is not the hash of the name. C
+//! programs may choose such GUIDs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,14 +13,14 @@ use crate::util::{Daemon, Process, eventually, root, weir};
 const NAME: &str = "Traceweir.Test.OwnGuid";
 const FIRST_GUID: &str = "5d3f1c01-1111-4222-8333-444455556601";
 const SECOND_GUID: &str = "5d3f1c02-1111-4222-8333-444455556602";
-/// More events than a test waits for.
+/// A number of events that keeps the program running until it is killed.
 const UNTIL_KILLED: &str = "100000000";
 
 /// Compiles `own_guid.c` with the C library that cargo built for this test.
 fn build_own_guid_program(daemon: &Daemon) -> PathBuf {
     let program = daemon.path("own_guid");
-    let test = std::env::current_exe().unwrap();
-    let library = test.parent().unwrap().join("libtraceweir_c.a");
+    let test_program = std::env::current_exe().unwrap();
+    let library = test_program.parent().unwrap().join("libtraceweir_c.a");
     let mut compiler = Command::new("gcc");
     compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(root().join("tests/live/own_guid.c"));
     compiler.arg("-o").arg(&program).arg(library).args(["-lpthread", "-ldl", "-lm"]);
@@ -34,16 +35,16 @@ fn start_program(daemon: &Daemon, program: &Path, arguments: &[&str]) -> Process
     Process::start(&mut command)
 }
 
-/// Returns the entries that `weir providers` lists for the name, in any spelling.
+/// Returns the entries that `weir providers` lists for [`NAME`], in any case.
 fn provider_entries(daemon: &Daemon) -> Vec<Value> {
     daemon.weir(["providers", NAME, "--json"]).expect(0).json()
 }
 
-/// Waits until the only entry has `FIRST_GUID`, one process, and these sessions.
+/// Waits until the name has one entry, with `FIRST_GUID`, one process, and these sessions.
 fn wait_for_only_entry(daemon: &Daemon, running_sessions: &[&str]) {
     eventually("the provider is listed", || {
-        let all = provider_entries(daemon);
-        let [entry] = &all[..] else { return None };
+        let entries = provider_entries(daemon);
+        let [entry] = &entries[..] else { return None };
         let names: Vec<_> = entry["sessions"]
             .as_array()
             .unwrap()
@@ -62,7 +63,7 @@ fn provider_guids_in(file: &Path) -> BTreeSet<String> {
         .iter()
         .filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
     events_of_provider
-        .map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("{event}")).to_owned())
+        .map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("no GUID: {event}")).to_owned())
         .collect()
 }
 
@@ -89,7 +90,9 @@ fn running_program_is_enabled_listed_once_and_disabled_by_name() {
     assert!(!start.stderr.contains("no process with provider"), "{}", start.stderr);
     wait_for_only_entry(&daemon, &["Named"]);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
-    let [provider] = &session["providers"].as_array().unwrap()[..] else { panic!("{session}") };
+    let [provider] = &session["providers"].as_array().unwrap()[..] else {
+        panic!("not one provider: {session}")
+    };
     assert_eq!(
         (&provider["guid"], &provider["level"], &provider["traced"]),
         (&FIRST_GUID.into(), &4.into(), &1.into())
@@ -112,15 +115,15 @@ fn running_program_is_enabled_listed_once_and_disabled_by_name() {
 fn two_guids_under_one_name_are_both_recorded_with_a_note() {
     let daemon = Daemon::start();
     let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
-    let both = BTreeSet::from([FIRST_GUID.to_owned(), SECOND_GUID.to_owned()]);
+    let guids = BTreeSet::from([FIRST_GUID.to_owned(), SECOND_GUID.to_owned()]);
     daemon.weir(["record", "-p", NAME, "-o", arg(&file), "--", arg(&program), "5", "two"]).expect(0);
-    assert_eq!(provider_guids_in(&file), both);
+    assert_eq!(provider_guids_in(&file), guids);
 
     let _running = start_program(&daemon, &program, &[UNTIL_KILLED, "two"]);
     eventually("both providers are listed", || (provider_entries(&daemon).len() == 2).then_some(()));
     let start = daemon.weir(["start", "Both", "-o", arg(&file), "-p", NAME]).expect(0);
     for words in ["note: 2 providers are registered as", FIRST_GUID, SECOND_GUID] {
-        assert!(start.stderr.contains(words), "{words}: {}", start.stderr);
+        assert!(start.stderr.contains(words), "no {words} in {}", start.stderr);
     }
     assert_eq!(provider_entries(&daemon).len(), 2);
     daemon.weir(["stop", "Both"]).expect(0);

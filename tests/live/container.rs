@@ -1,4 +1,4 @@
-//! Programs in a control group whose path contains a container id.
+//! Tests of programs in a control group whose path contains a container id.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use super::{SHOP, arg};
 use crate::control_group::{self, CONTAINER, ControlGroup};
 use crate::util::{Daemon, Process, eventually, skip, weir_command};
 
-/// Starts the sample program in the group. It serves orders until it is killed.
+/// Starts the sample program in the group. The program serves orders until it is killed.
 fn start_shop_in_group(daemon: &Daemon, group: &ControlGroup) -> Process {
     let shop = weir_command(["demo-shop", "--pause", "1", "--orders", "1000000"]);
     let mut command = Command::new("sh");
@@ -30,18 +30,19 @@ fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     let shop = start_shop_in_group(&daemon, &group);
     let pid = shop.id().to_string();
     eventually("the provider is listed", || {
-        let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
-        all.iter().any(|p| p["pids"].as_array().is_some_and(|pids| !pids.is_empty())).then_some(())
+        let providers = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
+        let has_process = |provider: &Value| provider["pids"].as_array().is_some_and(|pids| !pids.is_empty());
+        providers.iter().any(has_process).then_some(())
     });
 
     let find_container_check = || -> Value {
-        let all = daemon.weir(["doctor", "--pid", &pid, "--json"]).json();
+        let checks = daemon.weir(["doctor", "--pid", &pid, "--json"]).json();
         let is_container_check = |check: &&Value| check["check"] == "process_container";
-        all.iter().find(is_container_check).unwrap_or_else(|| panic!("{all:?}")).clone()
+        checks.iter().find(is_container_check).unwrap_or_else(|| panic!("no such check: {checks:?}")).clone()
     };
-    let found = find_container_check();
-    assert_eq!(found["state"], "missing", "{found}");
-    assert!(found.to_string().contains(CONTAINER) && found.to_string().contains("@silos"), "{found}");
+    let check = find_container_check();
+    assert_eq!(check["state"], "missing", "{check}");
+    assert!(check.to_string().contains(CONTAINER) && check.to_string().contains("@silos"), "{check}");
 
     for arguments in [["start", "Left", "-o", arg(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]] {
         let run = daemon.weir(arguments.iter().filter(|argument| !argument.is_empty())).expect(0);
@@ -72,8 +73,8 @@ fn record_reports_at_its_end_a_command_that_was_not_traced() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = weir_command(["demo-shop", "--pause", "0", "--orders", "1"]);
-    let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-    let mut command = daemon.command(["record", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter]);
+    let enter_group = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
+    let mut command = daemon.command(["record", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter_group]);
     command.arg(group.folder()).arg(shop.get_program()).args(shop.get_args());
     let run = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish().expect(0);
     assert!(

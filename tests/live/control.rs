@@ -1,4 +1,4 @@
-//! start, stop, query, list and flush, and enable and disable while a session runs.
+//! Tests of `weir start`, `stop`, `query`, `list`, `flush`, `enable` and `disable`.
 
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ fn level_excludes_less_severe_events() {
     run_shop(&daemon, 4);
     daemon.weir(["stop", "Warnings"]).expect(0);
     let events = shop_events_in(&file);
-    assert_eq!(events.len(), 1, "warnings other than that about the cold ristretto");
+    assert_eq!(events.len(), 1, "not only the warning about the cold ristretto was recorded");
     assert_eq!(events[0]["level"], LEVEL_WARNING);
 }
 
@@ -106,18 +106,24 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     let daemon = Daemon::start();
     let circular = ["--circular", "--max-size", "1"];
     let recorder = ["--mode", "buffering", "--buffer-size", "4", "--max-buffers", "16"];
-    // One after the other: an event without space in one session is lost in both.
+    // The sessions do not run at the same time: an event without space in one session is lost in
+    // both.
     for (session, options) in [("Ring", &circular[..]), ("Recorder", &recorder)] {
         let file = daemon.path("kept.etl");
         daemon.weir([&["start", session, "-o", arg(&file), "-p", SHOP], options].concat()).expect(0);
-        // The memory of each process holds all its events, however late the collector runs.
+        // Each process writes so few events that its memory holds them all, however late the
+        // collector runs.
         for _ in 0..10 {
             run_shop(&daemon, 1_000);
         }
         let run = daemon.weir(["stop", session]);
-        let kept = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).json().len();
-        assert!(kept < 30_000, "the file has all events, although not all fit");
-        assert!(run.stderr.replace(',', "").contains(&format!("{kept} events in")), "{kept}: {}", run.stderr);
+        let kept_events = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).json().len();
+        assert!(kept_events < 30_000, "the file has all events, although not all fit");
+        assert!(
+            run.stderr.replace(',', "").contains(&format!("{kept_events} events in")),
+            "{kept_events}: {}",
+            run.stderr
+        );
         assert!(run.stderr.contains("the newest of"), "{}", run.stderr);
     }
 }
@@ -128,7 +134,7 @@ fn query_of_an_ended_session_shows_its_end_and_last_state() {
     let file = daemon.path("a.etl");
     daemon.weir(["start", "Full", "--max-size", "1", "-o", arg(&file), "-p", SHOP]).expect(0);
     run_shop(&daemon, 20_000);
-    eventually("the end of the session", || running_sessions(&daemon).is_empty().then_some(()));
+    eventually("the session has ended", || running_sessions(&daemon).is_empty().then_some(()));
     let run = daemon.weir(["query", "full"]).expect(1);
     assert!(
         run.stderr.contains("session Full ended at 20"),
@@ -151,7 +157,7 @@ fn query_of_an_ended_session_shows_its_end_and_last_state() {
     assert_eq!(daemon.weir(["list", "--json"]).expect(0).json()[0]["status"], "ended");
     let run = daemon.weir(["stop", "Full"]).expect(1);
     assert!(run.stderr.contains("limit of 1 MiB") && run.stderr.contains("a.etl: "), "{}", run.stderr);
-    // A session of the same name replaces the ended one, and a stopped session is not listed.
+    // A new session replaces an ended session of the same name; `weir list` shows only the new one.
     daemon.weir(["start", "FULL", "-p", SHOP]).expect(0);
     let listed = daemon.weir(["list", "--json"]).expect(0).json();
     assert_eq!((listed.len(), &listed[0]["status"]), (1, &"running".into()));
@@ -175,7 +181,7 @@ fn flush_writes_buffered_events() {
     daemon.weir(["stop", "Flushed"]).expect(0);
 }
 
-/// Every command about a session, for the session X, which does not exist.
+/// Every command about a session, with the name X of a session that does not exist.
 const COMMANDS_ON_MISSING_SESSION: &[&[&str]] = &[
     &["stop", "X"],
     &["query", "X"],
@@ -218,8 +224,8 @@ fn refused_request_keeps_an_existing_trace() {
     daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
     let run = daemon.weir(["flush", "Plain", "-o", arg(&keep)]).expect(1);
     assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
-    for n in 2..=8 {
-        daemon.weir(["start", &format!("Live{n}"), "-p", SHOP]).expect(0);
+    for number in 2..=8 {
+        daemon.weir(["start", &format!("Live{number}"), "-p", SHOP]).expect(0);
     }
     let run = daemon.weir(["start", "Ninth", "-o", arg(&keep), "-p", SHOP]).expect(1);
     assert!(
@@ -304,7 +310,7 @@ pub(super) fn damage_warning(file: &std::path::Path) -> String {
     format!("warning: another process truncated or overwrote {} while it was recorded\n", arg(file))
 }
 
-/// Stops a session whose log file is damaged, and returns the session as the answer describes it.
+/// Stops a session whose log file is damaged, and returns the session's object in the answer.
 fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
     let run = daemon.weir(["stop", name, "--json"]).expect(3);
     assert!(run.stderr.contains(&damage_warning(&daemon.path(&format!("{name}.etl")))), "{}", run.stderr);
@@ -339,7 +345,7 @@ fn log_file_overwritten_by_another_process_is_reported() {
     let modification_time = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
     let (before, size) = (modification_time(&file), file.metadata().unwrap().len() as usize);
     let other_writer = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
-    // Modification times of files are coarse.
+    // Modification times of files are coarse, so one write may leave the time unchanged.
     eventually("the modification time changes", || {
         other_writer.write_all_at(&vec![b'x'; size], 0).unwrap();
         (modification_time(&file) != before).then_some(())
@@ -351,9 +357,9 @@ fn log_file_overwritten_by_another_process_is_reported() {
 #[test]
 fn counts_do_not_depend_on_the_location_of_the_log_file() {
     let daemon = Daemon::start();
-    for (name, remove) in [("Renamed", false), ("Removed", true)] {
+    for (name, is_removed) in [("Renamed", false), ("Removed", true)] {
         let file = start_session_with_file(&daemon, name);
-        if remove {
+        if is_removed {
             std::fs::remove_file(&file).unwrap();
         } else {
             std::fs::rename(&file, daemon.path("elsewhere.etl")).unwrap();

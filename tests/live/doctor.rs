@@ -15,7 +15,10 @@ use crate::util::{Daemon, eventually, skip, weir_command};
 const ORDINARY_USER: u32 = 65_534;
 
 fn find_object<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
-    objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("no {key} {name}"))
+    objects
+        .iter()
+        .find(|object| object[key] == name)
+        .unwrap_or_else(|| panic!("the output has no {key} {name}"))
 }
 
 #[test]
@@ -29,7 +32,7 @@ fn machine_is_described_as_text_and_as_json() {
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
     assert_eq!(find_object(&objects, "need", "events")["asked"], true);
     assert_eq!(find_object(&objects, "check", "named_daemon")["state"], "ok");
-    // The exit status depends on the needs.
+    // The exit status tells whether the requested need is met.
     for need in ["samples", "kernel", "stacks", "symbols"] {
         let is_met = find_object(&objects, "need", need)["met"] == true;
         absent.weir(["doctor", "--need", need]).expect(if is_met { 0 } else { 77 });
@@ -86,7 +89,7 @@ fn perf_record_succeeds(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> 
     if let Some(uid) = uid {
         command.uid(uid).gid(uid).env_clear().env("PATH", "/usr/bin:/bin:/usr/local/bin");
     }
-    command.status().expect("perf did not run").success()
+    command.status().expect("perf cannot be started").success()
 }
 
 #[test]
@@ -104,10 +107,10 @@ fn needs_are_met_exactly_where_perf_succeeds() {
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("weir");
-    // Copied by another process: a descriptor open for writing in this one might be inherited by a
-    // child, and would keep the program from being executed.
+    // Another process makes the copy. If this process did, a child of another test might inherit
+    // the descriptor that is open for writing, and the copy could not be executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
-    assert!(copied.expect("cp failed").success());
+    assert!(copied.expect("cp cannot be started").success(), "cp failed");
     for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),

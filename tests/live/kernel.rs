@@ -1,5 +1,5 @@
-//! Kernel events from the command line: selection, notes and errors, and one file with the events
-//! of programs.
+//! Tests of kernel events that the command line records: their selection, notes and errors, and
+//! files that also have events of programs.
 
 use std::process::Command;
 
@@ -9,8 +9,8 @@ use crate::util::{Daemon, Run, skip, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Returns whether a run recorded kernel events. Where the machine refuses them, the error must
-/// give the reason and the remedy, and the test is skipped.
+/// Returns whether a run succeeded. If the machine refused kernel events, skips the test. Fails if
+/// the error does not name the status and what was refused.
 fn has_kernel_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;
@@ -77,7 +77,7 @@ fn kernel_and_program_events_share_one_file() {
         }
         weir(["check", arg(&file)]).expect(0);
         let stats = weir(["stats", arg(&file)]).expect(0).text();
-        // An unprivileged daemon delivers context switches, without stacks, and no wakeups.
+        // An unprivileged daemon delivers context switches without stacks, and no wakeups.
         let is_unprivileged = run.stderr.contains("without DISPATCHER");
         for (name, is_expected) in [
             (SHOP, true),
@@ -149,8 +149,8 @@ fn stacks_and_interval_apply_from_the_first_sample() {
 /// Set for the child process of `daemon_that_may_mount_needs_no_mounted_tracefs`, which runs in its
 /// own mount namespace.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
-/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted, which the
-/// script tries at the folder in the first argument.
+/// Unmounts tracefs and runs a command. First tries to mount tracefs at the folder in `$0`, and
+/// exits with 99 if that fails.
 const UNMOUNT_TRACEFS: &str = r#"
     for at in /sys/kernel/tracing /sys/kernel/debug; do
         while umount -l $at 2>/dev/null; do :; done
@@ -163,7 +163,7 @@ fn daemon_that_may_mount_needs_no_mounted_tracefs() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return record_without_tracefs();
     }
-    // In its own mount namespace, so that no other process loses the mount.
+    // The child runs in its own mount namespace, so that no other process loses the mount.
     let can_unshare = Command::new("unshare").args(["--mount", "true"]).output();
     if !can_unshare.is_ok_and(|run| run.status.success()) {
         skip("root", "a mount namespace requires root and unshare");
@@ -175,10 +175,10 @@ fn daemon_that_may_mount_needs_no_mounted_tracefs() {
     command.arg(folder.path()).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "live::kernel::daemon_that_may_mount_needs_no_mounted_tracefs", "--nocapture"]);
     let run = command.env(WITHOUT_TRACEFS, "1").output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     match run.status.code() {
         Some(99) => skip("kernel events", "tracefs cannot be mounted here"),
-        code => assert!(code == Some(0) && out.contains("1 passed"), "{code:?}: {out}\n{err}"),
+        code => assert!(code == Some(0) && stdout.contains("1 passed"), "{code:?}: {stdout}\n{stderr}"),
     }
 }
 
@@ -188,7 +188,7 @@ fn record_without_tracefs() {
     assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // Wakeups are tracepoints, which need a readable tracefs.
+    // Wakeups come from tracepoints, which need a readable tracefs.
     let record = ["record", "--kernel", "dispatcher", "-o", arg(&file), "--", "sleep", "0.1"];
     let run = daemon.weir(record);
     assert!(!run.stderr.contains("tracefs"), "{}", run.stderr);

@@ -1,4 +1,4 @@
-//! Modes of log files and sessions, selected by flags.
+//! Tests of the modes of log files and sessions, which flags select.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,6 @@ fn query_session(daemon: &Daemon, name: &str) -> Value {
     daemon.weir(["query", name, "--json"]).expect(0).json().remove(0)
 }
 
-/// Starts each kind of session by its flag and checks the names of its mode.
 #[test]
 fn flags_become_modes() {
     let daemon = Daemon::start();
@@ -57,7 +56,8 @@ fn flags_become_modes() {
 #[test]
 fn increment_starts_the_next_file_of_a_sequence() {
     let daemon = Daemon::start();
-    let (pattern, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
+    let pattern = daemon.path("row-%d.etl");
+    let file = |number: u32| daemon.path(&format!("row-{number}.etl"));
     daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
@@ -152,7 +152,7 @@ fn preallocated_files_are_truncated_to_their_content() {
         (query_session(&daemon, "Reserved")["events"] == 2 * EVENTS_PER_ORDER).then_some(())
     });
     daemon.weir(["stop", "Reserved"]).expect(0);
-    assert!(file.metadata().unwrap().len() < 8 << 20);
+    assert!(file.metadata().unwrap().len() < 8 << 20, "the file was not truncated");
     assert_eq!(weir(["info", arg(&file), "--json"]).expect(0).json().len(), 1);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }

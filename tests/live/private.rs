@@ -1,5 +1,5 @@
-//! Private sessions that a controller starts: each process of the provider runs one, with its own
-//! file.
+//! Tests of private sessions that a controller starts. Such a session runs in each process of the
+//! provider, and each process has its own file.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::util::{Daemon, Process, eventually};
 const PRIVATE_SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
 fn connect_controller(daemon: &Daemon) -> Controller {
-    Controller::find_at(daemon.folder()).unwrap().expect("the daemon did not run")
+    Controller::find_at(daemon.folder()).unwrap().expect("the daemon does not answer")
 }
 
 fn private_config(name: &str, file: &Path) -> SessionConfig {
@@ -49,8 +49,8 @@ fn enable_shop(controller: &mut Controller, session: &SessionRef) {
     controller.enable(session, provider, EnableCode::Enable, &EnableParams::default(), 5000).unwrap();
 }
 
-fn status_of(outcome: traceweir::Result<impl std::fmt::Debug>) -> Status {
-    outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
+fn status_of(result: traceweir::Result<impl std::fmt::Debug>) -> Status {
+    result.err().map_or(Status::ERROR_SUCCESS, |error| error.status())
 }
 
 /// Starts the sample program and waits until the daemon knows its provider.
@@ -63,7 +63,7 @@ fn start_registered_shop(daemon: &Daemon) -> Process {
     shop
 }
 
-/// Returns the file of a process that was not the first to join.
+/// Returns the file of a process that was not the first to join the session: NAME_PID.
 fn process_file(file: &Path, process: &Process) -> PathBuf {
     PathBuf::from(format!("{}_{}", arg(file), process.id()))
 }
@@ -76,9 +76,9 @@ fn each_process_writes_its_own_file_and_later_ones_join() {
     let (session, started) = start_and_enable(&mut controller, &private_config("App", &file));
     assert_eq!((started.processes, started.config.log_file_mode), (2, PRIVATE_SEQUENTIAL));
     let third = start_registered_shop(&daemon);
-    eventually("events of three processes", || {
-        let now = controller.query(&SessionRef::Name("APP".into())).unwrap();
-        (now.processes == 3 && now.events > 300).then_some(())
+    eventually("three processes take part and have written events", || {
+        let properties = controller.query(&SessionRef::Name("APP".into())).unwrap();
+        (properties.processes == 3 && properties.events > 300).then_some(())
     });
     assert_eq!(controller.query_all().unwrap(), [], "a private session is listed");
     assert_eq!(running_sessions(&daemon).len(), 0);
@@ -88,7 +88,7 @@ fn each_process_writes_its_own_file_and_later_ones_join() {
     let end = controller.stop(&session).unwrap();
     let files = [file.clone(), process_file(&file, &second), process_file(&file, &third)];
     let counts: Vec<usize> = files.iter().map(|file| shop_events_in(file).len()).collect();
-    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > 0), "a file has no events: {counts:?}");
     assert_eq!(end.events_lost, 0);
     assert_eq!(end.events, counts.iter().sum::<usize>() as u64, "the count is not the sum of all files");
     let pids: Vec<_> = files.iter().map(|file| shop_events_in(file)[0]["pid"].as_u64().unwrap()).collect();
@@ -119,10 +119,12 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
         4 * EVENTS_PER_ORDER,
         "the second process wrote to the file of the first"
     );
-    let others = std::fs::read_dir(daemon.folder()).unwrap().flatten();
-    let others = others.filter(|entry| entry.file_name().to_string_lossy().starts_with("app.etl_"));
-    let other = others.map(|entry| entry.path()).next().expect("the second process has no separate file");
-    assert_eq!(shop_events_in(&other).len(), 2 * EVENTS_PER_ORDER);
+    let second_file = std::fs::read_dir(daemon.folder())
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("app.etl_"))
+        .expect("the second process has no separate file");
+    assert_eq!(shop_events_in(&second_file.path()).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(controller.stop(&session).unwrap().processes, 0);
 }
 
@@ -164,9 +166,10 @@ fn session_filters_limit_the_participating_processes() {
 fn ninth_private_session_of_a_process_is_refused() {
     let daemon = Daemon::start();
     let (mut controller, _shop) = (connect_controller(&daemon), start_registered_shop(&daemon));
-    let numbered_config = |n: u32| private_config(&format!("s{n}"), &daemon.path(&format!("{n}.etl")));
-    for n in 1..=8 {
-        assert_eq!(controller.start(&numbered_config(n)).unwrap().processes, 1);
+    let numbered_config =
+        |number: u32| private_config(&format!("s{number}"), &daemon.path(&format!("{number}.etl")));
+    for number in 1..=8 {
+        assert_eq!(controller.start(&numbered_config(number)).unwrap().processes, 1);
     }
     assert_eq!(status_of(controller.start(&numbered_config(9))), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert_eq!(
@@ -182,16 +185,16 @@ fn ninth_private_session_of_a_process_is_refused() {
 fn only_file_and_flush_timer_can_be_updated() {
     let daemon = Daemon::start();
     let (mut controller, _shop) = (connect_controller(&daemon), start_registered_shop(&daemon));
-    let (old, new) = (daemon.path("old.etl"), daemon.path("new.etl"));
-    let (session, _) = start_and_enable(&mut controller, &private_config("App", &old));
-    let update = Update { log_file: Some(new.clone()), flush_timer: Some(2), ..Update::default() };
+    let (old_file, new_file) = (daemon.path("old.etl"), daemon.path("new.etl"));
+    let (session, _) = start_and_enable(&mut controller, &private_config("App", &old_file));
+    let update = Update { log_file: Some(new_file.clone()), flush_timer: Some(2), ..Update::default() };
     let updated = controller.update(&session, &update).unwrap();
-    assert_eq!((updated.config.flush_timer, updated.config.log_file), (2, Some(new.clone())));
-    for wrong in [
+    assert_eq!((updated.config.flush_timer, updated.config.log_file), (2, Some(new_file.clone())));
+    for refused_update in [
         Update { maximum_buffers: Some(99), ..Update::default() },
         Update { real_time: Some(true), ..Update::default() },
     ] {
-        assert_eq!(status_of(controller.update(&session, &wrong)), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status_of(controller.update(&session, &refused_update)), Status::ERROR_INVALID_PARAMETER);
     }
     let missing_folder = Update { log_file: Some(daemon.path("none/x.etl")), ..Update::default() };
     assert_eq!(
@@ -199,10 +202,12 @@ fn only_file_and_flush_timer_can_be_updated() {
         Status::ERROR_PATH_NOT_FOUND,
         "the status is not that of the traced process"
     );
-    eventually("events in the new file", || (controller.query(&session).unwrap().events > 20).then_some(()));
+    eventually("the session has more events", || {
+        (controller.query(&session).unwrap().events > 20).then_some(())
+    });
     controller.stop(&session).unwrap();
-    shop_events_in(&old);
-    assert!(!shop_events_in(&new).is_empty());
+    shop_events_in(&old_file);
+    assert!(!shop_events_in(&new_file).is_empty(), "the new file has no events");
 }
 
 #[test]
@@ -223,10 +228,11 @@ fn private_session_refuses_other_modes_a_null_guid_and_groups() {
     let without_guid = SessionConfig { guid: Guid::NULL, ..private_config("App", &file) };
     assert_eq!(status_of(controller.start(&without_guid)), Status::ERROR_INVALID_PARAMETER);
     let (session, _) = start_and_enable(&mut controller, &private_config("App", &daemon.path("a.etl")));
-    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
+    let group_params =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     let provider = Guid::from_provider_name(SHOP);
     assert_eq!(
-        status_of(controller.enable(&session, provider, EnableCode::Enable, &group, 0)),
+        status_of(controller.enable(&session, provider, EnableCode::Enable, &group_params, 0)),
         Status::ERROR_INVALID_PARAMETER
     );
 }

@@ -1,4 +1,4 @@
-//! Providers on the command line: names, enables, filters, state capture and lists.
+//! Tests of providers on the command line: names, enables, filters, state capture and lists.
 
 use serde_json::Value;
 
@@ -8,13 +8,14 @@ use crate::util::{Daemon, Process, eventually, root, weir};
 /// The provider of `fixtures/manifests/everything.man`.
 const EVERYTHING_GUID: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
 
-/// Waits until this process has the provider, and returns the entry of the provider.
+/// Waits until a provider listed by this command has the process, and returns the provider's entry.
 fn wait_for_provider_of(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
     eventually("the provider is listed", || {
-        let all = daemon.weir(arguments).expect(0).json();
-        let has_process =
-            |p: &Value| p["pids"].as_array().is_some_and(|pids| pids.iter().any(|pid| pid == process.id()));
-        all.into_iter().find(has_process)
+        let entries = daemon.weir(arguments).expect(0).json();
+        let has_process = |entry: &Value| {
+            entry["pids"].as_array().is_some_and(|pids| pids.iter().any(|pid| pid == process.id()))
+        };
+        entries.into_iter().find(has_process)
     })
 }
 
@@ -61,28 +62,31 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
     std::fs::write(&list, list_text).unwrap();
     daemon.weir(["start", "Many", "-pf", arg(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
     let enabled_settings = |name: &str| {
-        let all = daemon.weir(["query", name, "--json"]).expect(0).json();
-        let parse = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
-        let mut found: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(parse).collect();
-        found.sort();
-        found
+        let sessions = daemon.weir(["query", name, "--json"]).expect(0).json();
+        let settings_of = |provider: &Value| {
+            (provider["level"].as_u64().unwrap(), provider["any"].to_string(), provider["all"].to_string())
+        };
+        let providers = sessions[0]["providers"].as_array().unwrap();
+        let mut settings: Vec<_> = providers.iter().map(settings_of).collect();
+        settings.sort();
+        settings
     };
     let settings = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
-    let all = [
+    let all_settings = [
         settings(0, "0x0", "0x0"),
         settings(0, "0x0", "0x3"),
         settings(3, "0x1", "0x0"),
         settings(4, "0x0", "0x0"),
         settings(5, "0x3", "0x0"),
     ];
-    assert_eq!(enabled_settings("Many"), all);
+    assert_eq!(enabled_settings("Many"), all_settings);
     daemon.weir(["disable", "Many", "-pf", arg(&list), "-p", "Two;Three"]).expect(0);
     assert_eq!(enabled_settings("Many"), [settings(0, "0x0", "0x3")]);
     daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
     assert_eq!(
         enabled_settings("Many"),
         [settings(2, "0x0", "0x0"), settings(2, "0x0", "0x0")],
-        "an enable does not replace the earlier one"
+        "an enable does not replace the earlier enable"
     );
 }
 
@@ -135,14 +139,18 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
     let provider = format!("{provider}@schematized=7:00ff");
     daemon.weir(["enable", "Deep", &provider, "--manifest", arg(&manifest)]).expect(0);
     let session = daemon.weir(["query", "Deep", "--json"]).expect(0).json().remove(0);
-    let mut filters: Vec<_> =
-        session["providers"][0]["filters"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    let mut filters: Vec<_> = session["providers"][0]["filters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|filter| filter.as_str().unwrap())
+        .collect();
     filters.sort_unstable();
     assert_eq!(filters, ["0x80000000", "0x80000100"]);
 }
 
-/// The program that [`only_events_with_matching_fields_are_recorded`] runs: writes one event of a
-/// manifest for each pair of state and version.
+/// The program that [`only_events_with_matching_fields_are_recorded`] runs. It writes one event of
+/// the manifest for each pair of state and version.
 #[test]
 #[ignore = "another test runs this one as a separate program"]
 fn writes_events_of_a_manifest() {
@@ -189,7 +197,8 @@ fn only_events_with_matching_fields_are_recorded() {
             manifest_options[1],
         ];
         let events = weir(dump).expect(0).json();
-        let versions: Vec<_> = events.iter().map(|e| e["fields"]["Version"].as_str().unwrap()).collect();
+        let versions: Vec<_> =
+            events.iter().map(|event| event["fields"]["Version"].as_str().unwrap()).collect();
         assert_eq!(versions, expected, "{condition}");
     }
 }
@@ -205,7 +214,7 @@ fn filters_without_a_match_are_reported() {
         "no program called traceweir-nobody-runs-this",
         "weir stop 'Idle Hands'",
     ] {
-        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+        assert!(run.stderr.contains(words), "no {words} in {}", run.stderr);
     }
     let run = daemon.weir(["enable", "Idle Hands", "*Traceweir.Test.Idle@names=A"]).expect(0);
     assert!(!run.stderr.contains("note:"), "{}", run.stderr);
@@ -239,12 +248,12 @@ fn only_listed_processes_are_enabled() {
     });
     daemon.weir(["stop", "Some"]).expect(0);
     let pids: std::collections::BTreeSet<_> =
-        shop_events_in(&file).iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+        shop_events_in(&file).iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     assert_eq!(pids, [u64::from(chosen.id())].into());
 }
 
-/// Checks which of the six events of two orders (start, brewing, end) are recorded for each filter
-/// after the provider.
+/// Checks how many of the six events of two orders (start, brewing, end) are recorded with each
+/// filter after the provider's name.
 #[test]
 fn events_are_filtered_by_name_and_processes_by_program() {
     let daemon = Daemon::start();
@@ -258,7 +267,7 @@ fn events_are_filtered_by_name_and_processes_by_program() {
         ("@exe=\"other;WEIR\"", 6),
         ("@exe=other", 0),
         ("@exe=weir@names=Order", 4),
-        // Event ids are ignored where events have only names.
+        // Events of this provider have names and no ids, so a filter by id is ignored.
         ("@ids=77", 6),
         ("@all=0x1", 6),
         ("@all=0x2", 0),
@@ -315,8 +324,8 @@ fn provider_that_is_not_enabled_is_reported() {
     std::fs::write(&empty, "# nothing\n").unwrap();
     let run = daemon.weir(["enable", "Some", "-pf", arg(&empty)]).expect(2);
     assert!(run.stderr.contains("contains no provider"), "{}", run.stderr);
-    for wrong in ["12", "0x10", "f=list.txt"] {
-        daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
+    for invalid_provider in ["12", "0x10", "f=list.txt"] {
+        daemon.weir(["enable", "Some", "-p", invalid_provider]).expect(2);
     }
 }
 
@@ -381,6 +390,6 @@ fn invalid_providers_are_refused_without_effect() {
     for verb in ["enable", "disable", "capture-state"] {
         assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }
-    assert!(!absent.is_answering());
+    assert!(!absent.is_answering(), "a daemon was started");
     run_shop(&absent, 1);
 }

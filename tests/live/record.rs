@@ -1,4 +1,4 @@
-//! record: commands, running processes, durations and Ctrl-C.
+//! Tests of `weir record` with commands, running processes, durations and Ctrl-C.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -54,7 +54,7 @@ fn children_of_the_command_are_recorded_too() {
     run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
     let events = shop_events_in(&file);
     assert_eq!(events.len(), 5 * EVENTS_PER_ORDER);
-    let mut pids: Vec<_> = events.iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+    let mut pids: Vec<_> = events.iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     pids.sort_unstable();
     pids.dedup();
     assert_eq!(pids.len(), 2);
@@ -63,7 +63,7 @@ fn children_of_the_command_are_recorded_too() {
 #[test]
 fn daemon_starts_on_demand_and_exits_when_idle() {
     let absent = Daemon::not_started();
-    // Replaces the usual on-demand daemon with one that has a short idle timeout.
+    // This script replaces the usual on-demand daemon with one that has a short idle timeout.
     let script = absent.path("weir-with-short-idle-timeout");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -72,7 +72,7 @@ fn daemon_starts_on_demand_and_exits_when_idle() {
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    eventually("the end of the daemon", || (!absent.path("control.sock").exists()).then_some(()));
+    eventually("the daemon has ended", || (!absent.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
@@ -86,7 +86,8 @@ fn running_processes_are_recorded_until_ctrl_c() {
     let run = recording.finish().expect(0);
     assert!(run.stderr.contains("events in"), "{}", run.stderr);
     let events = shop_events_in(&file);
-    assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == shop.id()));
+    assert!(!events.is_empty(), "no event was recorded");
+    assert!(events.iter().all(|event| event["pid"] == shop.id()), "an event is from another process");
     assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
@@ -94,8 +95,8 @@ fn running_processes_are_recorded_until_ctrl_c() {
 fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // The stop waits a second for a process that does not answer. On a machine that takes longer
-    // than that to deliver two signals, the stop completes first; then the test tries again.
+    // The stop waits a second for a process that does not answer. If the machine takes longer than a
+    // second to deliver two signals, the stop completes first; then the test tries again.
     let exited_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
         let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
@@ -108,7 +109,7 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
         let run = recording.finish();
         assert!(matches!(run.code, 0 | 130), "{}: {}", run.code, run.stderr);
         assert_eq!(run.code == 130, run.stderr.contains("the daemon finalises the file"), "{}", run.stderr);
-        eventually("the end of the session", || running_sessions(&daemon).is_empty().then_some(()));
+        eventually("the session has ended", || running_sessions(&daemon).is_empty().then_some(()));
         assert!(!shop_events_in(&file).is_empty());
         run.code == 130
     });
@@ -119,7 +120,7 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
 fn ctrl_c_waits_for_the_last_events_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // As with a terminal, both processes get SIGINT; the command then writes one more order.
+    // As with a terminal, weir and the command get SIGINT. The command then writes one more order.
     let script = format!(
         "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
     );
@@ -134,7 +135,7 @@ fn duration_ends_the_recording() {
     let file = daemon.path("a.etl");
     run_record(&daemon, &file, &["--duration", "50ms"]).expect(0);
     assert!(shop_events_in(&file).is_empty());
-    // The command runs on, and its exit status still counts.
+    // The command runs on, and weir exits with its status.
     let shop = [WEIR, "demo-shop", "--orders", "1", "--linger", "300", "--exit", "9"];
     run_record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
     shop_events_in(&file);
@@ -153,7 +154,8 @@ fn recording_of_a_process_ends_with_it() {
     drop(selected);
     recording.finish().expect(0);
     let events = shop_events_in(&file);
-    assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == id));
+    assert!(!events.is_empty(), "no event was recorded");
+    assert!(events.iter().all(|event| event["pid"] == id), "an event is from another process");
 }
 
 #[test]
@@ -221,9 +223,9 @@ fn premature_end_of_a_recording_names_its_cause() {
     assert!(!shop_events_in(&file).is_empty());
 
     let file = daemon.path("b.etl");
-    // Events older than a second are in the file, even when the daemon is killed.
+    // Events older than a second are in the file, even if the daemon is killed.
     let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file)]);
-    eventually("events in the file", || {
+    eventually("the file has events", || {
         let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]);
         (!dump.json().is_empty()).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Root records programs of other users on a machine without a system daemon.
+//! Tests that root records programs of other users on a machine without a system daemon.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -36,10 +36,12 @@ fn root_records_running_and_later_programs_of_other_users() {
     let folder = tempfile::tempdir().unwrap();
     let work = folder.path();
     std::fs::set_permissions(work, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A copy that every user can run. Another process makes it: a descriptor open for writing in
-    // this process might be inherited by a child of another test.
+    // Every user can run this copy. Another process makes it: if this process did, a child of
+    // another test might inherit the descriptor that is open for writing, and the copy could not be
+    // executed.
     let weir = work.join("weir");
-    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status().unwrap().success());
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status();
+    assert!(copied.unwrap().success(), "cp failed");
     let mut command = Command::new("unshare");
     command.args(["-m", "-n", "sh"]).arg(root().join("tests/live/root.sh")).arg(&weir).arg(work);
     let script_run = command.env_remove("TRACEWEIR_RUNTIME_DIR").output().unwrap();
@@ -57,13 +59,13 @@ fn root_records_running_and_later_programs_of_other_users() {
     assert_eq!(
         writers,
         BTreeSet::from([pid("running"), pid("other")]),
-        "the events are not those of both users: {output}"
+        "the events are not those of the two users' programs: {output}"
     );
 
     let output = step_output(work, "start", "0");
     assert!(!output.contains("no process with provider"), "{output}");
     let entries = parse_json_lines(&step_output(work, "providers", "0"));
-    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    let [entry] = &entries[..] else { panic!("not one provider: {entries:?}") };
     let pids: BTreeSet<u64> =
         entry["pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
     assert_eq!(pids, BTreeSet::from([pid("running"), pid("other"), pid("later")]));
@@ -79,13 +81,13 @@ fn root_records_running_and_later_programs_of_other_users() {
     // The users gained no rights, and nothing in their folders was changed.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
-        assert_ne!(code.trim(), "0", "{name}");
+        assert_ne!(code.trim(), "0", "{name} succeeded");
     }
     let folder_listing = |name: &str| std::fs::read_to_string(work.join("out").join(name)).unwrap();
-    let stale = format!("{}-", pid("killed"));
-    assert_eq!(folder_listing("before"), folder_listing("after"));
+    let stale_prefix = format!("{}-", pid("killed"));
+    assert_eq!(folder_listing("before"), folder_listing("after"), "the folder of a user was changed");
     assert!(
-        folder_listing("after").lines().any(|line| line.starts_with(&stale)),
+        folder_listing("after").lines().any(|line| line.starts_with(&stale_prefix)),
         "{}",
         folder_listing("after")
     );

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs commands as root and two users on a machine without a system daemon, in private mount and
-# network namespaces.
+# Runs commands as root and as two other users, without a system daemon, in private mount and network
+# namespaces.
 #
 #   unshare -m -n sh root.sh WEIR FOLDER
 #
-# FOLDER/out/STEP has the output of each step, FOLDER/out/STEP.code its exit status.
+# For each step, FOLDER/out/STEP has its output, and FOLDER/out/STEP.code its exit status.
 set -eu
 weir=$1
 work=$2
@@ -31,7 +31,7 @@ step() { # NAME COMMAND…
     "$@" >"$work/out/$name" 2>&1 || code=$?
     echo "$code" >"$work/out/$name.code"
 }
-as() { # UID COMMAND…: runs a command as a user with a runtime folder in the temporary folder
+as() { # UID COMMAND…: runs a command as a user whose runtime folder is below FOLDER/tmp
     uid=$1
     shift
     (cd / && exec setpriv "--reuid=$uid" "--regid=$uid" --clear-groups env "TMPDIR=$work/tmp" "$@")
@@ -51,8 +51,8 @@ start_shop() { # UID NAME: starts a shop; its process id is in FOLDER/out/NAME.p
     exit 1
 }
 
-# Two programs that run before the daemon, and a killed one that left its socket. Also a link to a
-# file that must not be changed.
+# Start two programs before the daemon, and kill a third program, which leaves its socket. Also make
+# a link to a file that must not be changed.
 start_shop 65534 running
 start_shop 65533 other
 start_shop 65533 killed
@@ -64,7 +64,7 @@ providers="$work/tmp/traceweir-65533/providers"
 ln -s "$work/precious" "$providers/5-0123456789abcdef.sock"
 ls "$providers" | sort >"$work/out/before"
 
-# On a busy machine a second may be too short for both programs to write.
+# On a busy machine, a second may be too short for the two programs to write: then record again.
 for _ in $(seq 30); do
     step record "$weir" record -p "$shop" -o "$work/record.etl" --duration 1s
     step dump "$weir" dump --format jsonl --provider "$shop" "$work/record.etl"
@@ -86,7 +86,7 @@ ls "$providers" | sort >"$work/out/after"
 daemon=$(cat /run/traceweir/daemon.lock)
 tr '\0' ' ' <"/proc/$daemon/cmdline" >"$work/out/daemon"
 
-# Where the system's folder cannot be made, root gets its own daemon.
+# If the system's folder cannot be made, root gets a daemon of its own.
 kill "$daemon"
 while [ -e "/proc/$daemon" ]; do sleep 0.05; done
 mount -t tmpfs -o ro,mode=755 tmpfs /run

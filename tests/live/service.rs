@@ -1,4 +1,4 @@
-//! `weir daemon` as a service and on demand.
+//! Tests of `weir daemon` as a service and on demand.
 
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -36,7 +36,7 @@ fn daemon_pid(daemon: &Daemon) -> Pid {
 fn hangup_does_not_end_a_daemon_without_terminal() {
     let daemon = Daemon::not_started();
     let file = daemon.path("kept.etl");
-    // This starts a daemon in its own (POSIX) session.
+    // This command starts a daemon in its own POSIX session.
     daemon.weir(["start", "Kept", "-o", arg(&file), "-p", SHOP]).expect(0);
     let pid = daemon_pid(&daemon);
     kill_process(pid, Signal::HUP).unwrap();
@@ -50,12 +50,12 @@ fn hangup_does_not_end_a_daemon_without_terminal() {
 #[test]
 fn daemon_finalises_files_when_its_terminal_closes() {
     let daemon = Daemon::not_started();
-    // The terminal belongs to `script` and ends with it.
+    // The program `script` makes a terminal, which closes when `script` ends.
     let mut command = Command::new("script");
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
     command.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Tests that run under `nohup` inherit an ignored SIGHUP, and a daemon respects that.
+    // Under `nohup`, the tests would inherit an ignored SIGHUP, and the daemon would ignore it, too.
     // SAFETY: between fork and exec, `signal` is safe to call and touches no memory of this
     // program.
     unsafe {
@@ -115,7 +115,8 @@ fn daemon_starts_on_demand_from_the_leader_of_a_process_group() {
     let daemon = Daemon::not_started();
     // The idle timeout only ends the daemon of a failed test.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);
-    // The leader of a group cannot leave it: it starts another process as the daemon and returns.
+    // The leader of a process group cannot start a POSIX session: it starts another process as the
+    // daemon and returns.
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     eventually("the daemon answers", || daemon.is_answering().then_some(()));
@@ -130,14 +131,14 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     let lock_exclusively = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     let locked = std::fs::File::create(&lock).unwrap();
     rustix::fs::flock(&locked, lock_exclusively).unwrap();
-    // Every program inherits the descriptors that the shell has open, directly or indirectly,
-    // including the locked file.
+    // Every program that the shell starts, directly or indirectly, inherits the shell's open
+    // descriptors, including that of the locked file.
     let script = "exec 7<&0 </dev/null; mkfifo pipe; exec 8<>pipe 9>pipe; \"$1\" start Held --mode buffering";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir")]).current_dir(daemon.folder());
     command.stdin(Stdio::from(locked));
     command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // The output ends with the command: the daemon holds none of the pipes.
+    // `finish` returns only if the daemon does not hold the pipes of the command's output.
     Process::start(&mut command).finish().expect(0);
     drop(command);
     assert!(daemon.is_answering());

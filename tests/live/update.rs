@@ -1,4 +1,4 @@
-//! update, increment and convert-to-realtime: sessions change while they run.
+//! Tests of `weir update`, `increment` and `convert-to-realtime`, which change running sessions.
 
 use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::Daemon;
@@ -45,7 +45,11 @@ fn update_switches_to_another_file() {
     assert!(run.stderr.contains("2.etl"), "{}", run.stderr);
     run_shop(&daemon, 3);
     let run = daemon.weir(["update", "Moving", "-o", arg(&second_file)]).expect(1);
-    assert!(run.stderr.contains("cannot update session Moving"), "the same file name again: {}", run.stderr);
+    assert!(
+        run.stderr.contains("cannot update session Moving"),
+        "the current file was not refused: {}",
+        run.stderr
+    );
     daemon.weir(["stop", "Moving"]).expect(0);
     assert_eq!(shop_events_in(&first_file).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(shop_events_in(&second_file).len(), 3 * EVENTS_PER_ORDER);
@@ -58,7 +62,7 @@ fn file_sequence_needs_a_name_with_a_number() {
     daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1"]).expect(0);
     let run = daemon.weir(["update", "Row", "-o", arg(&daemon.path("other.etl"))]).expect(1);
     assert!(run.stderr.contains("one %d"), "{}", run.stderr);
-    assert!(!daemon.path("other.etl").exists());
+    assert!(!daemon.path("other.etl").exists(), "the refused update made a file");
 }
 
 #[test]

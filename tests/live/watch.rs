@@ -1,4 +1,4 @@
-//! watch: prints live events, decoded.
+//! Tests of `weir watch`, which decodes and prints live events.
 
 use std::io::{BufRead, BufReader};
 
@@ -40,7 +40,7 @@ fn session_continues_after_watch_ends() {
     let run = daemon.weir(["watch", "live", "--head", "3", "--event", "Brew"]).expect(0);
     let text = run.text();
     assert_eq!(text.lines().count(), 3, "{text}");
-    assert!(text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
+    assert!(text.lines().all(|line| line.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
 
     let mut watch = daemon.spawn_weir(["watch", "Live", "--format", "csv"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
@@ -53,9 +53,11 @@ fn session_continues_after_watch_ends() {
     eventually("the consumer disconnects", || (running_sessions(&daemon)[0]["consumers"] == 0).then_some(()));
 
     // Events that arrive while no consumer watches are counted, and are not lost events.
-    let event_count = |s: &Value| s["events"].as_u64().unwrap();
-    let seen = event_count(&running_sessions(&daemon)[0]);
-    eventually("more events", || (event_count(&running_sessions(&daemon)[0]) > seen).then_some(()));
+    let event_count = |session: &Value| session["events"].as_u64().unwrap();
+    let before = event_count(&running_sessions(&daemon)[0]);
+    eventually("the session has more events", || {
+        (event_count(&running_sessions(&daemon)[0]) > before).then_some(())
+    });
     let run = daemon.weir(["stop", "Live"]).expect(0);
     assert!(run.stderr.contains("no consumer was connected"), "{}", run.stderr);
 }
@@ -92,7 +94,7 @@ fn watch_can_show_one_provider_of_a_session() {
     let _shop = start_shop(&daemon);
     let warnings = format!("{SHOP}::warning");
     let run = daemon.weir(["watch", "Both", "-p", &warnings, "--format", "jsonl", "--head", "2"]).expect(0);
-    assert!(run.json().iter().all(|event| event["level"] == LEVEL_WARNING));
+    assert!(run.json().iter().all(|event| event["level"] == LEVEL_WARNING), "{}", run.text());
     assert_eq!(daemon.weir(["watch", "Both", "-p", "Another", "--duration", "300ms"]).expect(0).text(), "");
 }
 

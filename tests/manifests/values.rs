@@ -1,5 +1,5 @@
-//! Values for every field of an event: as Rust arguments, as C arguments, and as the bytes they
-//! must become.
+//! Values for every field of an event: as Rust arguments, as C arguments, and as the bytes that the
+//! arguments must become.
 //!
 //! The bytes are built from the schema alone, independently of the code under test.
 
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_format::spec::types::InType;
 
-/// Typical values, the smallest, and large ones.
+/// The size of the values: typical, smallest or large values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Typical,
@@ -81,19 +81,19 @@ fn utf16_bytes(text: &str) -> Vec<u8> {
 }
 
 fn c_utf16_literal(text: &str) -> String {
-    let escaped: String = text.encode_utf16().fold(String::new(), |mut out, unit| {
+    let escaped: String = text.encode_utf16().fold(String::new(), |mut literal, unit| {
         match u8::try_from(unit) {
-            Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => out.push(byte.into()),
-            _ => _ = write!(out, "\\x{unit:04x}\" u\""),
+            Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => literal.push(byte.into()),
+            _ => _ = write!(literal, "\\x{unit:04x}\" u\""),
         }
-        out
+        literal
     });
     format!("u\"{escaped}\"")
 }
 
 impl ValueBuilder<'_> {
-    /// Returns whether the event has structures. Their sizes multiply, so values are shorter: an
-    /// event has at most 64 KiB.
+    /// Returns whether the event has structures. Nested sizes multiply, so values of such events are
+    /// shorter: an event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
@@ -113,8 +113,9 @@ impl ValueBuilder<'_> {
         self.variant.choose(2, 0, largest)
     }
 
-    /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
-    /// size field, which only C functions take), the C value and the bytes.
+    /// Builds the values of consecutive fields, the first of which has the index `first`. `add` gets
+    /// the index, the Rust value (`None` for a size field, which only C functions take), the C value
+    /// and the bytes.
     fn add_fields(
         &self,
         fields: &[Field],
@@ -122,18 +123,18 @@ impl ValueBuilder<'_> {
         add: &mut dyn FnMut(usize, Option<String>, String, Vec<u8>),
     ) {
         for (index, field) in (first..).zip(fields) {
-            if field.referenced {
-                let n = self.referenced_size(index as u16);
+            if field.is_referenced {
+                let size = self.referenced_size(index as u16);
                 let FieldKind::Value { input, .. } = field.kind else {
                     panic!("a size field is not a number")
                 };
-                let bytes = (n as u64).to_le_bytes()[..byte_width(input)].to_vec();
-                add(index, None, n.to_string(), bytes);
+                let bytes = (size as u64).to_le_bytes()[..byte_width(input)].to_vec();
+                add(index, None, size.to_string(), bytes);
                 continue;
             }
             let count = match field.count {
                 Count::One => None,
-                Count::Fixed(n) => Some(usize::from(n)),
+                Count::Fixed(count) => Some(usize::from(count)),
                 Count::Field(index) => Some(self.referenced_size(index)),
                 _ => panic!("manifests have no such count"),
             };
@@ -153,17 +154,18 @@ impl ValueBuilder<'_> {
         let members = self.schema.members(first, members);
         let (mut values, mut bytes) = (Vec::new(), Vec::new());
         for _ in 0..count.unwrap_or(1) {
-            let mut named = String::new();
-            self.add_fields(members, first.into(), &mut |at, rust, _, more| {
+            let mut named_values = String::new();
+            self.add_fields(members, first.into(), &mut |index, rust, _, member_bytes| {
                 if let Some(rust) = rust {
-                    let name = members[at - usize::from(first)].name.to_lowercase();
+                    let name = members[index - usize::from(first)].name.to_lowercase();
                     let name = if name == "type" { "type_" } else { &name };
-                    let _ = write!(named, "{name}: {rust}, ");
+                    let _ = write!(named_values, "{name}: {rust}, ");
                 }
-                bytes.extend(more);
+                bytes.extend(member_bytes);
             });
-            let (first, rest) = self.template.split_at(1);
-            values.push(format!("{}{}{rest}{} {{ {named} }}", self.prefix, first.to_uppercase(), field.name));
+            let (initial, tail) = self.template.split_at(1);
+            let type_name = format!("{}{}{tail}{}", self.prefix, initial.to_uppercase(), field.name);
+            values.push(format!("{type_name} {{ {named_values} }}"));
         }
         let rust = match count {
             None => format!("&{}", values[0]),
@@ -180,11 +182,11 @@ impl ValueBuilder<'_> {
         count: usize,
     ) -> (String, String, Vec<u8>) {
         let (mut rust, mut c, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        for at in 0..count {
-            let (one_rust, one_c, one) = self.single_value(input, length, index + at);
-            rust.push(one_rust);
-            c.push(one_c);
-            bytes.extend(one);
+        for element in 0..count {
+            let (element_rust, element_c, element_bytes) = self.single_value(input, length, index + element);
+            rust.push(element_rust);
+            c.push(element_c);
+            bytes.extend(element_bytes);
         }
         let c = match input {
             InType::UNICODESTRING => format!("{}, {}", bytes.len(), c_bytes(&bytes)),
@@ -198,10 +200,10 @@ impl ValueBuilder<'_> {
 
     /// Builds one value: the Rust argument, the C argument and the bytes.
     fn single_value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
-        let v = self.variant;
+        let variant = self.variant;
         // -1 has all bits set, so it is the largest value of an unsigned field.
-        let number = v.choose(index as i64 + 1, 0, -1);
-        let text = v.choose(
+        let number = variant.choose(index as i64 + 1, 0, -1);
+        let text = variant.choose(
             format!("text é {index}"),
             String::new(),
             "\u{1d11e}x".repeat(if self.is_nested() { 5 } else { 300 }),
@@ -228,8 +230,9 @@ impl ValueBuilder<'_> {
                 }
             },
             InType::BINARY => {
-                let bytes: Vec<u8> =
-                    (0..self.declared_length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
+                let bytes: Vec<u8> = (0..self.declared_length(length).unwrap())
+                    .map(|offset| (offset * 7 + index) as u8)
+                    .collect();
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
             }
             InType::COUNTEDSTRING => {
@@ -237,40 +240,44 @@ impl ValueBuilder<'_> {
                 (
                     format!("{text:?}"),
                     format!("{}, {}", bytes.len(), c_utf16_literal(&text)),
-                    length_prefixed(&bytes),
+                    prefix_with_length(&bytes),
                 )
             }
             InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => (
                 rust_bytes(text.as_bytes()),
                 format!("{}, {}", text.len(), c_bytes(text.as_bytes())),
-                length_prefixed(text.as_bytes()),
+                prefix_with_length(text.as_bytes()),
             ),
             InType::FLOAT => {
-                let value = v.choose(1.5_f32, f32::MIN, f32::MAX);
+                let value = variant.choose(1.5_f32, f32::MIN, f32::MAX);
                 (format!("{value:?}_f32"), format!("{value:e}f"), value.to_le_bytes().to_vec())
             }
             InType::DOUBLE => {
-                let value = v.choose(-2.25_f64, f64::MIN, f64::MAX);
+                let value = variant.choose(-2.25_f64, f64::MIN, f64::MAX);
                 (format!("{value:?}_f64"), format!("{value:e}"), value.to_le_bytes().to_vec())
             }
             InType::BOOLEAN => {
-                let value = v.choose(true, false, true);
+                let value = variant.choose(true, false, true);
                 (value.to_string(), i32::from(value).to_string(), i32::from(value).to_le_bytes().to_vec())
             }
             InType::GUID | InType::SYSTEMTIME => {
-                let bytes: Vec<u8> = (0..16).map(|i| v.choose(i + index as u8, 0, 255)).collect();
+                let bytes: Vec<u8> =
+                    (0..16).map(|offset| variant.choose(offset + index as u8, 0, 255)).collect();
                 let rust = match input {
                     InType::GUID => format!("traceweir::Guid::from_bytes({})", rust_bytes(&bytes)),
                     _ => format!(
                         "{:?}",
-                        bytes.chunks(2).map(|p| u16::from_le_bytes([p[0], p[1]])).collect::<Vec<_>>()
+                        bytes
+                            .chunks(2)
+                            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+                            .collect::<Vec<_>>()
                     ),
                 };
                 let ty = if input == InType::GUID { "GUID" } else { "SYSTEMTIME" };
                 (rust, format!("(const {ty} *)(const void *){}", c_bytes(&bytes)), bytes)
             }
             InType::SID => {
-                let authorities = v.choose(2, 0, 15);
+                let authorities = variant.choose(2, 0, 15);
                 let mut bytes = vec![1, authorities, 0, 0, 0, 0, 0, 5];
                 bytes.resize(8 + 4 * usize::from(authorities), 9);
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
@@ -290,13 +297,13 @@ impl ValueBuilder<'_> {
     fn declared_length(&self, length: Length) -> Option<usize> {
         match length {
             Length::Natural => None,
-            Length::Fixed(n) => Some(n.into()),
+            Length::Fixed(units) => Some(units.into()),
             Length::Field(index) => Some(self.referenced_size(index)),
         }
     }
 }
 
-fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
+fn prefix_with_length(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
 }
 
@@ -315,7 +322,7 @@ fn c_type(input: InType) -> &'static str {
         InType::INT64 => "LONGLONG",
         InType::DOUBLE => "double",
         InType::BOOLEAN => "BOOL",
-        other => panic!("no array of {other:?} in our manifests"),
+        unexpected => panic!("the manifests have an array of {unexpected:?}"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Attribution of events without ids: they belong to the thread that runs on their processor.
+//! Tests of the attribution of events without ids: they belong to the thread that runs on their
+//! processor.
 
 use std::path::Path;
 use traceweir_format::kernel::hook;
@@ -12,10 +13,10 @@ const ENTER: u16 = hook::SYSCALL_ENTER;
 const EXIT: u16 = hook::SYSCALL_EXIT;
 const SHOP: u32 = 100;
 const TILL: u32 = 200;
-/// Stands for an id that the output does not have.
+/// Stands for an id that is missing in the output.
 const NOT_ATTRIBUTED: i64 = -9;
 
-/// Builds a trace of two processes with a thread each on two processors, and system calls of both.
+/// Builds a trace of two processes with one thread each, which make system calls on two processors.
 fn build_trace() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     for (pid, tid, name) in [(SHOP, 101, "shop"), (TILL, 201, "till")] {
@@ -54,7 +55,7 @@ fn attributed_ids(events: &[Value]) -> Vec<(i64, i64)> {
 fn event_without_ids_belongs_to_the_thread_running_on_its_processor() {
     let mut trace = build_trace();
     let file = trace.write();
-    let all = dump_system_calls(&file, &[]);
+    let calls = dump_system_calls(&file, &[]);
     let expected = [
         (100, 101),
         (200, 201),
@@ -65,13 +66,16 @@ fn event_without_ids_belongs_to_the_thread_running_on_its_processor() {
         (-1, 999),
         (NOT_ATTRIBUTED, NOT_ATTRIBUTED),
     ];
-    assert_eq!(attributed_ids(&all), expected);
-    assert!(all.iter().all(|event| event["pid"] == -1 && event["tid"] == -1), "an id of the header changed");
-    assert_eq!(all[0]["process"], "shop");
+    assert_eq!(attributed_ids(&calls), expected);
+    assert!(
+        calls.iter().all(|event| event["pid"] == -1 && event["tid"] == -1),
+        "an id of the header changed"
+    );
+    assert_eq!(calls[0]["process"], "shop");
     for (options, count) in [(["--pid", "100"], 3), (["--pid", "200"], 1), (["--tid", "999"], 1)] {
         assert_eq!(dump_system_calls(&file, &options).len(), count, "{options:?}");
     }
-    // Switches that a filter drops count too.
+    // Switches that a filter drops are used for attribution, too.
     assert_eq!(attributed_ids(&dump_system_calls(&file, &["--from", "0.05ms"])), expected[3..]);
 }
 

@@ -1,12 +1,12 @@
-//! The page of `weir flame` in a real browser: its nodes, and its reactions to clicks, keys and
-//! searches.
+//! Tests the page of `weir flame` in a real browser: its nodes, and its reactions to clicks, keys
+//! and searches.
 //!
 //! ```text
 //!   test ──JSON, NUL──▶ pipe 3 ──▶ Chromium (headless) ──▶ pipe 4 ──▶ test     DevTools over pipes
 //! ```
 //!
-//! Optional: Chromium is searched for under the names of its packages (Debian: chromium,
-//! chromium-headless-shell).
+//! The test is skipped without Chromium, which it searches under the names of its packages (Debian:
+//! chromium, chromium-headless-shell).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -29,10 +29,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn find_browser() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    let all = PROGRAM_NAMES
+    let mut candidates = PROGRAM_NAMES
         .iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)));
-    all.into_iter().find(|path| path.is_file())
+    candidates.find(|path| path.is_file())
 }
 
 /// A browser with one page.
@@ -43,7 +43,7 @@ struct Browser {
     /// Bytes of answers that are not parsed yet.
     received: Vec<u8>,
     last_id: u64,
-    /// DevTools session of the page; empty before it is attached.
+    /// Id of the DevTools session of the page; empty before the session is attached.
     session_id: String,
 }
 
@@ -53,8 +53,8 @@ impl Browser {
         for pipe in [&to, &from] {
             mkfifoat(CWD, pipe, Mode::RWXU).unwrap();
         }
-        // Each FIFO is opened for reading and writing, so that neither side waits for the other.
-        // The browser has one end of each, and exits when ours are closed.
+        // The test opens each FIFO for reading and writing, so that opening does not wait for the
+        // browser. The browser exits when the test has closed the FIFOs.
         let open_both_ways = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
         let (to_browser, from_browser) = (open_both_ways(&to), open_both_ways(&from));
         // A shell assigns the pipes their descriptor numbers.
@@ -64,8 +64,8 @@ impl Browser {
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--remote-debugging-pipe", "--window-size=1200,900"]);
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
-        // Packages start the browser by a script, and it starts further processes: all of them form
-        // one process group.
+        // Packages start the browser by a script, and the browser starts further processes. All of
+        // these processes form one process group, which drop kills.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (received, session_id) = (Vec::new(), String::new());
@@ -91,7 +91,7 @@ impl Browser {
         loop {
             let message = self.read_message(deadline);
             if message["id"] == self.last_id {
-                assert!(message["error"].is_null(), "{method}: {message}");
+                assert!(message["error"].is_null(), "{method} failed: {message}");
                 return message["result"].clone();
             }
         }
@@ -108,9 +108,9 @@ impl Browser {
             let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
             let mut ready = [rustix::event::PollFd::new(&self.answers, rustix::event::PollFlags::IN)];
             if rustix::event::poll(&mut ready, Some(&wait)).unwrap() > 0 {
-                let mut piece = [0; 1 << 16];
-                let length = self.answers.read(&mut piece).unwrap();
-                self.received.extend_from_slice(&piece[..length]);
+                let mut buffer = [0; 1 << 16];
+                let length = self.answers.read(&mut buffer).unwrap();
+                self.received.extend_from_slice(&buffer[..length]);
             }
         }
     }
@@ -119,7 +119,7 @@ impl Browser {
     fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", parameters);
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        assert!(answer["exceptionDetails"].is_null(), "{expression} failed: {answer}");
         answer["result"]["value"].clone()
     }
 
@@ -157,7 +157,7 @@ impl Browser {
     }
 
     fn type_text(&mut self, text: &str) {
-        text.chars().for_each(|c| self.press_key(&c.to_string(), Some(&c.to_string())));
+        text.chars().for_each(|key| self.press_key(&key.to_string(), Some(&key.to_string())));
     }
 }
 
@@ -170,7 +170,8 @@ impl Drop for Browser {
     }
 }
 
-/// Returns the sample sums that the page shows: of the zoomed node, and of the search matches.
+/// Returns the two sums of samples that the page shows: for the zoomed node, and for the search
+/// matches.
 fn shown_samples(browser: &mut Browser) -> (u64, u64) {
     let parse = |value: Value| value.as_str().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     let total = browser.evaluate("document.getElementById('graph').dataset.total");
@@ -185,10 +186,10 @@ fn browser_draws_zooms_and_searches() {
     };
     let mut trace = build_trace();
     let path = trace.write();
-    let out = trace.folder().join("flame.html");
-    weir(["flame", path.to_str().unwrap(), "-o", out.to_str().unwrap()]).expect(0);
+    let page = trace.folder().join("flame.html");
+    weir(["flame", path.to_str().unwrap(), "-o", page.to_str().unwrap()]).expect(0);
     let mut browser = Browser::start(&program, trace.folder());
-    let url = format!("file://{}", out.display());
+    let url = format!("file://{}", page.display());
     browser.open(&url);
     assert_eq!(shown_samples(&mut browser), (85, 0));
     assert_eq!(browser.evaluate("document.getElementById('title').textContent"), "Processor time by samples");
@@ -229,7 +230,7 @@ fn check_clicks_zoom(browser: &mut Browser) {
     let tip = browser.evaluate("document.activeElement.title");
     assert_eq!(tip, "lib.so+0x0: 30 samples, own 20 samples, 35.29 % of all");
     browser.click("app (100)");
-    assert_eq!(shown_samples(browser), (60, 0), "a click on a node above the zoomed one did not zoom out");
+    assert_eq!(shown_samples(browser), (60, 0), "a click on a node above the zoomed node did not zoom out");
     browser.press_key("Escape", None);
     assert_eq!(shown_samples(browser), (85, 0));
 }

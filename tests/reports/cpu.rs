@@ -1,4 +1,4 @@
-//! `weir report cpu`: counts and shares match the samples of the trace.
+//! Tests that the counts and shares of `weir report cpu` match the samples of the trace.
 
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
@@ -10,8 +10,9 @@ use crate::util::{sample, weir};
 const APP_BASE: u64 = 0x40_0000;
 const LIB_BASE: u64 = 0x7F00_0000_0000;
 
-/// Builds a trace of two programs and their library: 30 samples in `app` called by `lib`, 10 in
-/// `lib` called by `app`, 6 in the kernel called by `app`, 4 of `other` without a stack, 50 idle.
+/// Builds a trace of two programs and their library: 30 samples in `app` called by `lib.so`, 10 in
+/// `lib.so` called by `app`, 6 in the kernel called by `app`, 4 of `other` without a stack, and 50
+/// of idle processors.
 fn build_trace() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {
@@ -58,7 +59,7 @@ fn build_trace() -> TraceBuilder {
     trace
 }
 
-/// Returns own and all samples of a row.
+/// Returns the numbers of own samples and of all samples of a row.
 #[track_caller]
 fn own_and_all_samples(report: &[serde_json::Value], by: &str, name: &str) -> (u64, u64) {
     let row = find_row(report, by, name);
@@ -70,10 +71,10 @@ fn samples_are_counted_by_function_module_process_and_thread() {
     let mut trace = build_trace();
     let objects = run_report("cpu", &trace.write(), &[]);
     let summary = &objects[0];
-    for (key, wanted) in
+    for (key, expected) in
         [("samples", 50), ("idle", 50), ("without_stack", 4), ("interval_ns", 1_000_000), ("processors", 2)]
     {
-        assert_eq!(number(summary, key), wanted, "{key}");
+        assert_eq!(number(summary, key), expected, "{key}");
     }
     assert_eq!(own_and_all_samples(&objects, "function", "app+0x0"), (30, 46));
     assert_eq!(own_and_all_samples(&objects, "function", "lib.so+0x0"), (10, 40));
@@ -87,7 +88,7 @@ fn samples_are_counted_by_function_module_process_and_thread() {
     assert_eq!(threads, [(101, 36), (102, 10), (201, 4)]);
     let app_row = find_row(&objects, "function", "app+0x0");
     assert!((app_row["own_share"].as_f64().unwrap() - 0.6).abs() < 1e-6, "{app_row}");
-    // √(0.6 × 0.4 / 50)
+    // The standard error is √(0.6 × 0.4 / 50).
     assert!((app_row["own_error"].as_f64().unwrap() - 0.069_282).abs() < 1e-6, "{app_row}");
 }
 
@@ -101,7 +102,7 @@ fn report_covers_only_the_requested_processes_threads_and_times() {
     assert_eq!(sample_count(&["--process", "o*"]), 4);
     assert_eq!(sample_count(&["--thread", "102"]), 10);
     assert_eq!(sample_count(&["--idle"]), 100);
-    // Samples are at 2 ms, 3 ms, …, and both ends of the range are included.
+    // Samples are at 2 ms, 3 ms, …, and the range includes its start and its end.
     assert_eq!(sample_count(&["--from", "2ms", "--to", "11ms"]), 10);
     assert_eq!(sample_count(&["--from", "51ms"]), 1);
 }
@@ -111,7 +112,7 @@ fn report_without_samples_fails() {
     let mut trace = build_trace();
     let path = trace.write();
     let path = path.to_str().unwrap();
-    for (arguments, wanted) in [
+    for (arguments, message) in [
         (
             &["--process", "nosuch"][..],
             "no samples of process nosuch; others have them: app (100), other (200)",
@@ -122,7 +123,7 @@ fn report_without_samples_fails() {
         (&["--to", "1ms"], "no samples: the trace has none in this time"),
     ] {
         let run = weir(["report", "cpu", path].iter().chain(arguments)).expect(1);
-        assert!(run.stderr.contains(wanted) && run.stdout.is_empty(), "no {wanted} in {}", run.stderr);
+        assert!(run.stderr.contains(message) && run.stdout.is_empty(), "no {message} in {}", run.stderr);
     }
     let run = weir(["flame", path, "--collapsed", "--process", "ap"]).expect(1);
     assert!(run.stderr.contains("no samples of process ap; there is app (100)"), "{}", run.stderr);
@@ -175,7 +176,7 @@ fn hot_code_without_symbols_is_separated_from_cold() {
     let objects = run_report("cpu", &path, &[]);
     assert_eq!(own_and_all_samples(&objects, "function", "app+0x1200"), (9, 9));
     assert_eq!(own_and_all_samples(&objects, "function", "app+0x200"), (1, 1));
-    // Missing files are named once, and only those of reported processes.
+    // Each missing file is named once, and only if a reported process has it.
     let run = weir(["report", "cpu", path.to_str().unwrap()]).expect(0);
     assert!(run.stderr.contains("/nowhere/app and /nowhere/other cannot be opened"), "{}", run.stderr);
     let run = weir(["report", "cpu", path.to_str().unwrap(), "--process", "other"]).expect(0);

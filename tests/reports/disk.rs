@@ -1,4 +1,4 @@
-//! `weir report disk`: operations, bytes and latencies match the trace.
+//! Tests that the operations, bytes and latencies of `weir report disk` match the trace.
 
 use super::trace_builder::TraceBuilder;
 use super::{find_row, number, rows_by, run_report};
@@ -24,7 +24,8 @@ fn build_trace() -> TraceBuilder {
     trace
 }
 
-/// Fails unless a latency is within one part in 32, the resolution of the report.
+/// Fails unless a latency is exact, or too large by at most one part in 32, the resolution of the
+/// report.
 #[track_caller]
 fn assert_latency(row: &serde_json::Value, key: &str, exact: u64) {
     let reported = number(row, key);
@@ -35,20 +36,20 @@ fn assert_latency(row: &serde_json::Value, key: &str, exact: u64) {
 fn operations_are_counted_by_disk_process_and_file() {
     let mut trace = build_trace();
     let objects = run_report("disk", &trace.write(), &[]);
-    let first = find_row(&objects, "disk", "disk 0");
-    assert_eq!((number(first, "reads"), number(first, "read_bytes")), (100, 409_600));
-    assert_latency(first, "latency_p50_ns", 500_000);
-    assert_latency(first, "latency_p99_ns", 990_000);
-    assert_eq!(number(first, "latency_max_ns"), 1_000_000);
-    assert_eq!(number(first, "latency_sum_ns"), 50_500_000);
-    let second = find_row(&objects, "disk", "disk 1");
+    let disk_0 = find_row(&objects, "disk", "disk 0");
+    assert_eq!((number(disk_0, "reads"), number(disk_0, "read_bytes")), (100, 409_600));
+    assert_latency(disk_0, "latency_p50_ns", 500_000);
+    assert_latency(disk_0, "latency_p99_ns", 990_000);
+    assert_eq!(number(disk_0, "latency_max_ns"), 1_000_000);
+    assert_eq!(number(disk_0, "latency_sum_ns"), 50_500_000);
+    let disk_1 = find_row(&objects, "disk", "disk 1");
     assert_eq!(
-        (number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")),
+        (number(disk_1, "writes"), number(disk_1, "written_bytes"), number(disk_1, "flushes")),
         (2, 1024, 1)
     );
-    assert_eq!(number(second, "latency_max_ns"), 5_000_000);
-    let other = find_row(&objects, "process", "other (200)");
-    assert_eq!((number(other, "writes"), number(other, "flushes"), number(other, "reads")), (1, 1, 0));
+    assert_eq!(number(disk_1, "latency_max_ns"), 5_000_000);
+    let process = find_row(&objects, "process", "other (200)");
+    assert_eq!((number(process, "writes"), number(process, "flushes"), number(process, "reads")), (1, 1, 0));
     assert_eq!(
         number(find_row(&objects, "file", "/data/a"), "reads"),
         100,

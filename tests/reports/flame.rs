@@ -1,4 +1,4 @@
-//! `weir flame`: stacks and weights in each output format, and hostile names.
+//! Tests the stacks and weights in each output format of `weir flame`, also with hostile names.
 
 use std::path::Path;
 
@@ -18,8 +18,9 @@ pub(super) const HOSTILE: [&str; 3] = [
     "a;b\\u003c 7",
 ];
 
-/// Builds a trace with 60 samples of `app`: 30 in `app` itself, 20 in `lib.so` called by `app`, 10
-/// in the kernel called by `lib.so`; 25 samples of processes and images with hostile names; 5 idle.
+/// Builds a trace with 60 samples of `app`: 30 in `app` itself, 20 in `lib.so` called by `app`, and
+/// 10 in the kernel called by `lib.so`. It also has 25 samples of processes and images with hostile
+/// names, and 5 samples of an idle processor.
 pub(super) fn build_trace() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     trace.add_process(100, "app");
@@ -57,21 +58,21 @@ pub(super) fn build_trace() -> TraceBuilder {
 }
 
 fn run_flame(path: &Path, arguments: &[&str]) -> Run {
-    let mut all = vec!["flame", path.to_str().unwrap()];
-    all.extend(arguments);
-    weir(&all)
+    let mut command = vec!["flame", path.to_str().unwrap()];
+    command.extend(arguments);
+    weir(&command)
 }
 
-/// Returns the stacks of the collapsed form with their weights.
+/// Runs `weir flame --collapsed` and returns the stacks with their weights.
 fn run_collapsed(path: &Path, arguments: &[&str]) -> Vec<(String, u64)> {
-    let mut all = vec!["--collapsed"];
-    all.extend(arguments);
-    let page = run_flame(path, &all).expect(0).text();
+    let mut options = vec!["--collapsed"];
+    options.extend(arguments);
+    let text = run_flame(path, &options).expect(0).text();
     let parse_line = |line: &str| {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         (stack.to_owned(), weight.parse().unwrap())
     };
-    page.lines().map(parse_line).collect()
+    text.lines().map(parse_line).collect()
 }
 
 #[test]
@@ -79,15 +80,18 @@ fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     let mut trace = build_trace();
     let path = trace.write();
     let stacks = run_collapsed(&path, &["--process", "app"]);
-    let wanted = [
+    let expected = [
         ("app (100);app+0x0;app+0x0", 30),
         ("app (100);app+0x0;lib.so+0x0", 20),
         ("app (100);app+0x0;lib.so+0x0;kernel+0x0", 10),
     ];
-    assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
-    let all = run_collapsed(&path, &[]);
-    assert_eq!(all.iter().map(|(_, weight)| weight).sum::<u64>(), 85);
-    assert!(all.iter().all(|(stack, _)| stack.split(';').count() <= 4), "a name adds frames: {all:?}");
+    assert_eq!(stacks, expected.map(|(stack, weight)| (stack.to_owned(), weight)));
+    let all_stacks = run_collapsed(&path, &[]);
+    assert_eq!(all_stacks.iter().map(|(_, weight)| weight).sum::<u64>(), 85);
+    assert!(
+        all_stacks.iter().all(|(stack, _)| stack.split(';').count() <= 4),
+        "a name adds frames: {all_stacks:?}"
+    );
     assert_eq!(run_collapsed(&path, &["--idle"]).iter().map(|(_, weight)| weight).sum::<u64>(), 90);
     let threads = run_collapsed(&path, &["--by-thread", "--thread", "102"]);
     assert_eq!(threads.iter().map(|(_, weight)| weight).sum::<u64>(), 30);
@@ -139,15 +143,15 @@ fn off_cpu_time_is_drawn_by_waiting_stack() {
     trace.add_switch(7000, 1, (101, 0), READY, EXECUTIVE);
     trace.add_switch(9000, 1, (0, 101), RUNNING, EXECUTIVE);
     let stacks = run_collapsed(&trace.write(), &["--kind", "off-cpu"]);
-    let wanted = [("app (100);(no stack)", 500), ("app (100);app+0x0;kernel+0x0", 3000)];
-    assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
+    let expected = [("app (100);(no stack)", 500), ("app (100);app+0x0;kernel+0x0", 3000)];
+    assert_eq!(stacks, expected.map(|(stack, weight)| (stack.to_owned(), weight)));
 }
 
 #[test]
 fn event_stacks_are_drawn_by_event_name() {
     let mut trace = build_trace();
     trace.add_ready_thread(20_000, 0, 101);
-    // The stack is that of the waking thread.
+    // The stack of the event is that of the waking thread.
     trace.add_process(900, "waker");
     trace.add_stack(20_000, 0, (900, 901), &[KERNEL + 0x10, KERNEL + 0x20]);
     let path = trace.write();
@@ -229,8 +233,8 @@ fn hostile_names_stay_text_on_the_page() {
         "the page has more than its two scripts"
     );
     assert_eq!(page.matches("<img").count(), 0);
-    for outside in ["http://", "https://", "src=\"", "href=", "url(", "@import"] {
-        assert!(!page.contains(outside), "the page refers to other files with {outside}");
+    for reference in ["http://", "https://", "src=\"", "href=", "url(", "@import"] {
+        assert!(!page.contains(reference), "the page refers to other files with {reference}");
     }
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
@@ -254,7 +258,7 @@ fn page_is_limited_to_the_requested_nodes_and_reports_it() {
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
     let nodes = data["nodes"].as_array().unwrap();
-    assert!(nodes.len() <= 2 * 3 + 2, "{nodes:?}");
+    assert!(nodes.len() <= 2 * 3 + 2, "too many nodes: {nodes:?}");
     let below_root: u64 =
         nodes.iter().skip(1).filter(|node| node[1] == 0).map(|node| node[3].as_u64().unwrap()).sum();
     assert_eq!((below_root, &nodes[0][3]), (85, &85.into()), "merged nodes lost samples");

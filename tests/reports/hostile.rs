@@ -1,4 +1,4 @@
-//! Malformed traces: reports end with a documented exit status, whatever the bytes are.
+//! Tests that reports on malformed traces end with a documented exit status, whatever the bytes are.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -18,12 +18,13 @@ const REPORT_COMMANDS: [&[&str]; 6] = [
     &["dump", "--stacks"],
 ];
 
-/// Runs each report and graph on a file. A panic would exit with 101, a signal without a status.
+/// Runs each report and graph on a file. Fails unless each exits with a documented status: a panic
+/// would exit with 101.
 fn run_all_reports(path: &str) {
     for arguments in REPORT_COMMANDS {
-        let mut all = arguments.to_vec();
-        all.push(path);
-        let run = weir(&all);
+        let mut command = arguments.to_vec();
+        command.push(path);
+        let run = weir(&command);
         assert!([0, 1, 3, 4].contains(&run.code), "{arguments:?} ended with {}: {}", run.code, run.stderr);
     }
 }
@@ -46,14 +47,14 @@ fn random_bytes_do_not_crash_reports() {
     let original = std::fs::read(&path).unwrap();
     let overwrites = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
-    let outcome = runner.run(&overwrites, |overwrites| {
+    let result = runner.run(&overwrites, |overwrites| {
         let mut bytes = original.clone();
         overwrites.iter().for_each(|(offset, byte)| bytes[*offset] = *byte);
         std::fs::write(&path, &bytes).unwrap();
         run_all_reports(path.to_str().unwrap());
         Ok(())
     });
-    outcome.unwrap();
+    result.unwrap();
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `weir report sched`: times match those of a machine that this test simulates, microsecond by
-//! microsecond.
+//! Tests that the times of `weir report sched` match those of a machine that the test simulates,
+//! microsecond by microsecond.
 
 use std::collections::BTreeMap;
 use traceweir_format::kernel::hook;
@@ -17,7 +17,7 @@ use crate::util::weir;
 
 const APP_BASE: u64 = 0x40_0000;
 const PID: u32 = 100;
-/// The wait reason of all waiting threads.
+/// The wait reason of all waiting threads of the simulated machine.
 const REASON: u8 = DELAY_EXECUTION;
 
 /// Accumulated times of a simulated machine with two processors and the threads 1 to 5.
@@ -27,7 +27,8 @@ struct SimulatedTimes {
     times: BTreeMap<u32, [u64; 3]>,
     /// Microseconds from ready to running after waits, by thread.
     latencies: BTreeMap<u32, Vec<u64>>,
-    /// Microseconds of waiting and of being ready afterwards, by the program's frame in the stack.
+    /// Microseconds of waiting and then being ready, by the offset of the program's frame in the
+    /// stack.
     blocked: BTreeMap<u64, u64>,
     /// Busy and idle microseconds by processor.
     processors: BTreeMap<u16, [u64; 2]>,
@@ -46,8 +47,8 @@ enum ThreadState {
     },
 }
 
-/// A thread: its microseconds in each state since the last switch to or from it, and the stack at
-/// which it left its processor.
+/// A thread: its microseconds in each state since the last switch to or from the thread, and its
+/// stack at that switch.
 #[derive(Clone, Copy)]
 struct SimulatedThread {
     state: ThreadState,
@@ -58,17 +59,18 @@ struct SimulatedThread {
     stack: u64,
 }
 
-/// What happens at a tick: thread `tid` is woken, or a processor switches to it (0: goes idle).
+/// The action of a tick: either the thread `tid` is woken, or a processor switches to it (0: the
+/// idle thread).
 #[derive(Clone, Copy, Debug)]
 struct TickAction {
     is_wake: bool,
     cpu: u16,
     tid: u32,
-    /// After a switch, the old thread waits; otherwise it is preempted.
+    /// Whether the old thread of a switch then waits; otherwise it is preempted.
     old_waits: bool,
 }
 
-/// `None` means that nothing happens.
+/// A microsecond of the simulation. `None` means that nothing happens.
 type Tick = Option<TickAction>;
 
 fn random_ticks() -> impl Strategy<Value = Vec<Tick>> {
@@ -77,8 +79,8 @@ fn random_ticks() -> impl Strategy<Value = Vec<Tick>> {
     proptest::collection::vec(proptest::option::weighted(0.4, action), 0..300)
 }
 
-/// Simulates the ticks, writes the events of a kernel, and counts the time between `from` and `to`;
-/// events at both ends are inside.
+/// Simulates the ticks, writes the events that a kernel would write, and sums the times between
+/// `from` and `to`. Events at `from` and at `to` are counted.
 #[allow(clippy::too_many_lines)] // The steps of one tick in their order.
 fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) -> SimulatedTimes {
     let mut simulated = SimulatedTimes::default();
@@ -117,7 +119,7 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
         if !can_run || old == Some(tid) {
             continue;
         }
-        // The first switch of a processor is from its idle thread, which was never seen to start.
+        // The first switch of a processor is from its idle thread, to which no switch leads.
         let old_tid = old.unwrap_or(0);
         if old_tid == tid {
             continue;
@@ -171,7 +173,8 @@ fn build_trace() -> TraceBuilder {
     trace
 }
 
-/// Compares a report with the simulation. Complete traces have latencies too; windows may cut them.
+/// Compares a report with the simulation. Latencies are compared only for complete traces: a time
+/// range may cut them.
 fn compare(objects: &[Value], simulated: &SimulatedTimes, is_complete: bool) {
     assert_eq!(number(&objects[0], "switches"), simulated.switches);
     assert_eq!(number(&objects[0], "gaps"), 0);
@@ -216,7 +219,7 @@ fn compare(objects: &[Value], simulated: &SimulatedTimes, is_complete: bool) {
 fn times_match_the_simulated_machine() {
     // Each case runs the program twice.
     let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
-    let outcome = runner.run(&(random_ticks(), 0_i64..300, 0_i64..300), |(ticks, from, length)| {
+    let result = runner.run(&(random_ticks(), 0_i64..300, 0_i64..300), |(ticks, from, length)| {
         let mut complete = build_trace();
         let simulated = simulate(&ticks, (i64::MIN, i64::MAX), &mut complete);
         if simulated.switches == 0 {
@@ -227,15 +230,15 @@ fn times_match_the_simulated_machine() {
         let mut part = build_trace();
         let (from, to) = (10 + from, 10 + from + length);
         let simulated = simulate(&ticks, (from, to), &mut part);
-        let span = ["--from", &format!("{from}us"), "--to", &format!("{to}us")];
-        compare(&run_report("sched", &part.write(), &span), &simulated, false);
+        let range = ["--from", &format!("{from}us"), "--to", &format!("{to}us")];
+        compare(&run_report("sched", &part.write(), &range), &simulated, false);
         Ok(())
     });
-    outcome.unwrap();
+    result.unwrap();
 }
 
-/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page, is then
-/// scheduled 200 µs and 100 µs late, and runs for the rest of 10 ms.
+/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page. It runs 200 µs
+/// and 100 µs after these waits end, and for all other time of 10 ms.
 fn sleeping_thread_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_process(300, "busy");
@@ -281,8 +284,8 @@ fn waits_are_reported_by_reason_and_stack() {
     let path = trace.write();
     for command in [["report", "sched"].as_slice(), &["flame", "--collapsed", "--kind", "off-cpu"]] {
         let path = path.to_str().unwrap();
-        let all = weir(command.iter().chain(&[path])).expect(0);
-        assert!(all.stderr.contains("/nowhere/app "), "{}", all.stderr);
+        let unfiltered = weir(command.iter().chain(&[path])).expect(0);
+        assert!(unfiltered.stderr.contains("/nowhere/app "), "{}", unfiltered.stderr);
         let filtered = weir(command.iter().chain(&[path, "--process", "busy"]));
         assert!(!filtered.stderr.contains("/nowhere/"), "{}", filtered.stderr);
     }
@@ -333,8 +336,8 @@ fn missing_data_is_reported() {
     assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
 }
 
-/// Builds a trace of a user who sees only their own thread: it runs for 2 ms and for 1 ms, and
-/// waits in between.
+/// Builds a trace as an ordinary user records it, with switches of their own thread only. The thread
+/// runs for 2 ms, waits, and runs for 1 ms.
 fn one_user_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_switch(1000, 0, (u32::MAX, 1), INITIALIZED, EXECUTIVE);

@@ -11,8 +11,8 @@ pub(super) enum SchemaRule {
     /// An integer, at least 0.
     Index,
     List(&'static SchemaRule),
-    /// An object with these members: name, whether it is required, schema. Other members are
-    /// errors.
+    /// An object with these members. Each has a name, whether the member is required, and a schema.
+    /// Other members are errors.
     Object(&'static [(&'static str, bool, SchemaRule)]),
 }
 
@@ -47,8 +47,8 @@ pub(super) const FILE: SchemaRule = SchemaRule::Object(&[
 
 /// Validates a value. The error names the path and the violated rule.
 pub(super) fn validate(value: &Value, rule: &SchemaRule, path: &str) -> Result<(), String> {
-    let check = |is_valid: bool, what: &str| {
-        if is_valid { Ok(()) } else { Err(format!("{path} is not {what}: {value}")) }
+    let check = |is_valid: bool, expected: &str| {
+        if is_valid { Ok(()) } else { Err(format!("{path} is not {expected}: {value}")) }
     };
     match rule {
         SchemaRule::Text => check(value.is_string(), "a text"),
@@ -65,8 +65,8 @@ pub(super) fn validate(value: &Value, rule: &SchemaRule, path: &str) -> Result<(
         }
         SchemaRule::Object(members) => {
             let object = value.as_object().ok_or_else(|| format!("{path} is not an object"))?;
-            if let Some(other) = object.keys().find(|key| !members.iter().any(|(name, ..)| name == key)) {
-                return Err(format!("{path} has an unknown member {other}"));
+            if let Some(unknown) = object.keys().find(|key| !members.iter().any(|(name, ..)| name == key)) {
+                return Err(format!("{path} has an unknown member {unknown}"));
             }
             members.iter().try_for_each(|(name, is_required, rule)| match object.get(*name) {
                 Some(member) => validate(member, rule, &format!("{path}.{name}")),
@@ -85,14 +85,14 @@ fn validator_accepts_valid_and_rejects_invalid_files() {
         "profiles": [{"type": "sampled", "name": "p", "unit": "none", "startValue": 0, "endValue": 1, "samples": [[0]], "weights": [1]}],
     });
     assert_eq!(validate(&good, &FILE, "file"), Ok(()));
-    for (pointer, wrong) in [
+    for (pointer, wrong_value) in [
         ("/shared/frames/0/name", serde_json::json!(1)),
         ("/profiles/0/unit", serde_json::json!("hours")),
         ("/profiles/0/samples/0/0", serde_json::json!(-1)),
         ("/profiles/0/weights", serde_json::json!({})),
     ] {
         let mut bad = good.clone();
-        *bad.pointer_mut(pointer).unwrap() = wrong;
-        assert!(validate(&bad, &FILE, "file").is_err(), "{pointer}");
+        *bad.pointer_mut(pointer).unwrap() = wrong_value;
+        assert!(validate(&bad, &FILE, "file").is_err(), "a wrong {pointer} was accepted");
     }
 }

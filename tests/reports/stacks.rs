@@ -1,4 +1,4 @@
-//! `weir dump --stacks`: stacks of kernel events are printed below the events they belong to.
+//! Tests that `weir dump --stacks` prints stacks of kernel events below their events.
 
 use super::trace_builder::{EXECUTIVE, KERNEL, RUNNING, TraceBuilder, USER_REQUEST, WAITING};
 use crate::util::{sample, weir};
@@ -14,7 +14,7 @@ fn build_trace() -> TraceBuilder {
     trace.add_sample(1000, 1, 0, KERNEL + 0x90);
     trace.add_stack_at(1500, 1000, 1, (100, 101), &[APP_BASE + 0x20, APP_BASE + 0x30]);
     trace.add_stack(1000, 0, (100, 101), &[KERNEL + 0x10]);
-    // The stack of a switch is that of the outgoing thread or of the incoming one.
+    // The stack of a switch is that of the outgoing thread or of the incoming thread.
     trace.add_switch(2000, 0, (101, 0), WAITING, USER_REQUEST);
     trace.add_stack(2000, 0, (100, 101), &[KERNEL + 0x40, APP_BASE + 0x50]);
     trace.add_switch(3000, 0, (0, 101), RUNNING, EXECUTIVE);
@@ -26,9 +26,9 @@ fn build_trace() -> TraceBuilder {
 
 /// Returns the lines of a dump without their times: the name of the event, or a frame.
 fn dump_lines(arguments: &[&str]) -> Vec<String> {
-    let mut all = vec!["dump"];
-    all.extend(arguments);
-    let page = weir(&all).expect(0).text();
+    let mut command = vec!["dump"];
+    command.extend(arguments);
+    let text = weir(&command).expect(0).text();
     let shorten_line = |line: &str| match line.strip_prefix("    ") {
         Some(frame) => frame.to_owned(),
         None => {
@@ -36,7 +36,7 @@ fn dump_lines(arguments: &[&str]) -> Vec<String> {
             name.split(' ').next().unwrap_or_default().to_owned()
         }
     };
-    page.lines().map(shorten_line).collect()
+    text.lines().map(shorten_line).collect()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn stack_is_printed_below_its_event_kernel_first() {
     let path = trace.write();
     let path = path.to_str().unwrap();
     let printed = dump_lines(&[path, "--stacks", "--from", "1ms"]);
-    let wanted = [
+    let expected = [
         "PerfInfo/SampleProf",
         "kernel+0x10",
         "app+0x20",
@@ -58,7 +58,7 @@ fn stack_is_printed_below_its_event_kernel_first() {
         "kernel+0x60",
         "StackWalk/Stack",
     ];
-    assert_eq!(printed, wanted);
+    assert_eq!(printed, expected);
 }
 
 #[test]
@@ -79,13 +79,13 @@ fn selected_events_keep_their_stacks_regardless_of_filters() {
 
 #[test]
 fn two_traces_are_merged_with_their_stacks() {
-    let (mut one, mut other) = (build_trace(), build_trace());
-    let (one, other) = (one.write(), other.write());
+    let (mut trace_a, mut trace_b) = (build_trace(), build_trace());
+    let (path_a, path_b) = (trace_a.write(), trace_b.write());
     let printed =
-        dump_lines(&[one.to_str().unwrap(), other.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
-    let first = ["Thread/CSwitch", "kernel+0x40", "app+0x50"];
-    let second = ["Thread/CSwitch", "kernel+0x60"];
-    assert_eq!(printed, [&first[..], &first, &second, &second].concat());
+        dump_lines(&[path_a.to_str().unwrap(), path_b.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
+    let first_switch = ["Thread/CSwitch", "kernel+0x40", "app+0x50"];
+    let second_switch = ["Thread/CSwitch", "kernel+0x60"];
+    assert_eq!(printed, [&first_switch[..], &first_switch, &second_switch, &second_switch].concat());
 }
 
 #[test]
@@ -102,6 +102,6 @@ fn every_stack_of_a_windows_trace_finds_its_event() {
     assert_eq!(without_stacks.lines().filter(is_stack_event).count(), 252 + 2061 + 7046);
     assert_eq!(with_stacks.lines().filter(is_stack_event).count(), 0);
     let events: Vec<&str> = with_stacks.lines().filter(|line| !line.starts_with("    ")).collect();
-    let plain: Vec<&str> = without_stacks.lines().filter(|line| !is_stack_event(line)).collect();
-    assert!(events == plain, "--stacks changes the events or their order");
+    let expected: Vec<&str> = without_stacks.lines().filter(|line| !is_stack_event(line)).collect();
+    assert!(events == expected, "--stacks changes the events or their order");
 }

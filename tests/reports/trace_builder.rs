@@ -1,4 +1,5 @@
-//! Builds kernel traces of known content: events in any order, each with its own time.
+//! Builds kernel traces of known content. Events have their own times, and can be added in any
+//! order.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +32,7 @@ pub(super) const PAGE_IN: u8 = 2;
 pub(super) const DELAY_EXECUTION: u8 = 4;
 pub(super) const USER_REQUEST: u8 = 6;
 
-/// A trace under construction. Times are in microseconds since its start.
+/// A trace under construction. Times are in microseconds since the start of the trace.
 pub(super) struct TraceBuilder {
     folder: TempDir,
     /// Time, processor and bytes of each record.
@@ -70,7 +71,7 @@ impl TraceBuilder {
         self.push_record(time, 0, record);
     }
 
-    /// Adds an event whose header has no process and thread id.
+    /// Adds an event whose header has neither a process id nor a thread id.
     pub(super) fn add_perfinfo_event(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
         let mut record = Vec::new();
@@ -84,7 +85,7 @@ impl TraceBuilder {
         self.add_system_event(hook::PROCESS_DC_START, 4, &payload);
     }
 
-    /// Adds the start or end of a process; the event's header has the ids of another process.
+    /// Adds the start or end of a process. The header of the event has the ids of another process.
     pub(super) fn add_process_event(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
         self.add_system_event_at(time, hook, 4, &kernel::process_payload((pid, pid), 1, 0, name, ""));
     }
@@ -192,7 +193,7 @@ impl TraceBuilder {
         self.add_perfinfo_event(time, cpu, hook::READY_THREAD, 2, &payload);
     }
 
-    /// Adds a read or write of the file `key`.
+    /// Adds a read or write of the file `key`. `hook` selects a read or a write.
     pub(super) fn add_transfer(
         &mut self,
         time: i64,
@@ -222,10 +223,10 @@ impl TraceBuilder {
     pub(super) fn add_disk_name(&mut self, number: u32, name: &str) {
         let mut payload = Vec::new();
         payload.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
-        let mut wide = Vec::new();
-        wide.put_wide_z(name);
-        wide.resize(512, 0);
-        payload.put(&wide).put_u32(0).put(&[0; 12]);
+        let mut wide_name = Vec::new();
+        wide_name.put_wide_z(name);
+        wide_name.resize(512, 0);
+        payload.put(&wide_name).put_u32(0).put(&[0; 12]);
         self.add_system_event(hook::CONFIG_PHYSICAL_DISK, 0, &payload);
     }
 
@@ -260,7 +261,7 @@ impl TraceBuilder {
     }
 }
 
-/// Converts a time to a stamp.
+/// Converts a time to a time stamp of the trace's clock.
 fn stamp(microseconds: i64) -> i64 {
     ANCHOR + microseconds * TICKS_PER_MICROSECOND
 }

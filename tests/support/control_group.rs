@@ -1,7 +1,7 @@
-//! A control group for a test, named like those of containers and applications.
+//! A control group for a test, named like the control groups of containers and applications.
 //!
 //! ```text
-//!   /sys/fs/cgroup/…where this process is…/weir-test-PID-N/4f1d…/snap.traced.world-4711.scope
+//!   /sys/fs/cgroup/…group of this process…/weir-test-PID-N/4f1d…/snap.traced.world-4711.scope
 //!                                                          └ container      └ PACKAGE, APPLICATION
 //! ```
 //!
@@ -12,14 +12,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Package name that the path of the group implies for a process in it.
+/// Package name that the path of the group implies for a process in the group.
 pub(crate) const PACKAGE: &str = "snap.traced.world";
 /// Application name that the path implies.
 pub(crate) const APPLICATION: &str = "world";
 /// Container id that the path implies.
 pub(crate) const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
-/// Arguments of a skip where no group can be made: requirement and reason.
+/// Requirement and reason of the skip if no group can be made.
 pub(crate) const SKIP_ARGUMENTS: (&str, &str) = ("cgroups", "control groups cannot be made here");
 
 /// A control group that drop removes.
@@ -30,7 +30,7 @@ pub(crate) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group. Returns `None` where this process may not make one that processes can enter.
+    /// Makes a group. Returns `None` if this process may not make a group that processes can enter.
     pub(crate) fn make() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -42,7 +42,7 @@ impl ControlGroup {
         for (mount, own_group) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
             let base = Path::new(mount).join(own_group.trim_start_matches('/'));
             let top = base.join(&name);
-            // Creating a folder outside the hierarchy would succeed too, but it takes no processes.
+            // Outside the hierarchy, a folder could also be made, but processes cannot enter it.
             if !base.join("cgroup.procs").exists() || std::fs::create_dir(&top).is_err() {
                 continue;
             }
@@ -59,7 +59,7 @@ impl ControlGroup {
         &self.folder
     }
 
-    /// Returns whether a process can enter the group, tried with a process that only sleeps.
+    /// Returns whether a process can enter the group. Tries it with a process that only sleeps.
     fn accepts_processes(&self) -> bool {
         let Ok(mut child) = std::process::Command::new("sleep").arg("60").spawn() else { return false };
         let entered = std::fs::write(self.folder.join("cgroup.procs"), child.id().to_string()).is_ok();
@@ -78,7 +78,7 @@ pub(crate) fn enter(folder: &Path, pid: u32) {
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         let mut folder = self.folder.as_path();
-        // Innermost first, and only the folders that this test made.
+        // Remove the innermost folder first, and only folders that this test made.
         while folder.starts_with(&self.top) {
             let is_removed = (0..100).any(|_| {
                 let is_removed = std::fs::remove_dir(folder).is_ok() || !folder.exists();

@@ -15,7 +15,7 @@ pub(crate) fn weir() -> PathBuf {
     env!("CARGO_BIN_EXE_weir").into()
 }
 
-/// A daemon process that accepts connections. Drop kills it.
+/// A daemon process that accepts connections. Dropping this value kills the daemon.
 pub(crate) struct DaemonProcess(Child);
 
 impl DaemonProcess {
@@ -25,8 +25,8 @@ impl DaemonProcess {
         Self::start_by(Command::new(weir()), runtime, log)
     }
 
-    /// Like [`start`](Self::start), with a command that runs `weir` as another user or with other
-    /// limits.
+    /// Like [`start`](Self::start), but with a command that runs `weir` as another user or with
+    /// other limits.
     #[track_caller]
     pub(crate) fn start_by(mut command: Command, runtime: &Path, log: impl Into<Stdio>) -> Self {
         command.args(["daemon", "--runtime-dir"]).arg(runtime);

@@ -8,8 +8,8 @@ use traceweir_transport::socket::Connection;
 
 use super::wait::{TEST_TIMEOUT, until};
 
-/// A daemon thread that accepts connections. Drop stops it and fails the test if it panicked or
-/// returned an error.
+/// A daemon thread that accepts connections. Dropping this value stops the daemon, and fails the
+/// test if the daemon panicked or returned an error.
 pub(crate) struct DaemonThread {
     stopper: Stopper,
     thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,
@@ -39,7 +39,8 @@ impl DaemonThread {
         self.stopper.stop();
     }
 
-    /// Waits until the daemon has stopped by itself, and fails if it returned an error.
+    /// Waits until the daemon has stopped by itself. Fails if the daemon panicked or returned an
+    /// error.
     #[track_caller]
     pub(crate) fn wait(mut self) {
         until("the daemon ends", || self.has_ended());
@@ -53,8 +54,8 @@ impl Drop for DaemonThread {
     fn drop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
-            let ended = thread.join().is_ok_and(|end| end.is_ok());
-            assert!(ended || std::thread::panicking(), "the daemon panicked or returned an error");
+            let has_succeeded = thread.join().is_ok_and(|result| result.is_ok());
+            assert!(has_succeeded || std::thread::panicking(), "the daemon panicked or returned an error");
         }
     }
 }

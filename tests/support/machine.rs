@@ -1,10 +1,11 @@
-//! Hardware and privileges of this machine, read without the library, because tests compare the
-//! library's answers with them.
+//! Hardware of this machine and privileges of this process. They are read without the library,
+//! because tests compare the library's answers with them.
 #![allow(dead_code)] // Each test program uses its part.
 
-/// Hardware that the processor offers to perf events.
+/// The processor's hardware for perf events.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
+    /// Whether the processor has performance counters.
     pub(crate) has_counters: bool,
     /// Whether the processor records its last branches.
     pub(crate) has_branches: bool,

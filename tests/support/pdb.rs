@@ -30,14 +30,15 @@ pub(crate) fn module(stream: u16, symbols_bytes: u32) -> Vec<u8> {
     entry
 }
 
-/// Builds a multi-stream file: header, two pages of free map, the page that lists the pages of the
-/// directory, directory, streams.
+/// Builds a multi-stream file: a header page, two pages of the free page map, the page that lists
+/// the pages of the directory, the directory, and the streams.
 pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     let mut directory = Vec::new();
     directory.put_u32(u32::try_from(streams.len()).unwrap());
     for stream in streams {
         directory.put_u32(u32::try_from(stream.len()).unwrap());
     }
+    // The first five pages are the header, the free page map, the list and the directory.
     let mut pages = Vec::new();
     for stream in streams {
         for chunk in stream.chunks(PAGE) {
@@ -46,12 +47,12 @@ pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
             pages.resize(pages.len().next_multiple_of(PAGE), 0);
         }
     }
-    assert!(directory.len() <= PAGE);
+    assert!(directory.len() <= PAGE, "the directory takes more than one page");
     let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
-    let count = u32::try_from(5 + pages.len() / PAGE).unwrap();
+    let page_count = u32::try_from(5 + pages.len() / PAGE).unwrap();
     file.put_u32(4096)
         .put_u32(1)
-        .put_u32(count)
+        .put_u32(page_count)
         .put_u32(u32::try_from(directory.len()).unwrap())
         .put_u32(0)
         .put_u32(3);
@@ -115,7 +116,7 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     debug.resize(debug.len() + 10, 0xFF);
     let mut sections = vec![0; 80];
     sections[12..16].copy_from_slice(&0x1000_u32.to_le_bytes());
-    let second = 40 + 12;
-    sections[second..second + 4].copy_from_slice(&0x5000_u32.to_le_bytes());
+    let second_address = 40 + 12;
+    sections[second_address..second_address + 4].copy_from_slice(&0x5000_u32.to_le_bytes());
     container(&[vec![], identity, vec![], debug, vec![], symbols, globals, sections])
 }

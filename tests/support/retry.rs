@@ -15,11 +15,11 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
     check();
 }
 
-/// Like [`retry`], for checks that fail where the kernel skips perf events of idle processors.
+/// Like [`retry`], for checks that fail if the kernel skips perf events of idle processors.
 ///
-/// Every second attempt except the last keeps all processors busy: some kernels (seen with Linux
-/// 6.18) report no perf events from the idle task of a processor, so that switches from the idle
-/// task to a thread are missing. `perf record` misses the same switches.
+/// Some kernels (seen with Linux 6.18) report no perf events from the idle task of a processor: then
+/// switches from the idle task to a thread are missing, also in `perf record`. So every second
+/// attempt except the last keeps all processors busy.
 #[allow(dead_code)] // Each test program uses its part.
 pub(crate) fn retry_with_busy_processors(times: u32, check: impl Fn()) {
     for attempt in 1..times {
@@ -56,7 +56,8 @@ fn run_without_idle_processors(check: impl Fn()) {
 }
 
 fn allowed_processors() -> Vec<usize> {
-    // SAFETY: the call fills in a set of processors of the given size, and each index is within it.
+    // SAFETY: all zero bytes are a valid `cpu_set_t`. The call writes at most the size of `set`,
+    // and each index is below CPU_SETSIZE, the number of processors in `set`.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
@@ -65,8 +66,8 @@ fn allowed_processors() -> Vec<usize> {
 }
 
 fn spin_at_lowest_priority(processor: usize, stop: &AtomicBool) {
-    // SAFETY: the calls read a parameter and a set of processors that outlive them, and change
-    // only the calling thread.
+    // SAFETY: all zero bytes are valid values of `set` and `parameter`. The calls only read these
+    // values, which outlive them, and `processor` is below CPU_SETSIZE.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor, &mut set);

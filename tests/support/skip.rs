@@ -1,8 +1,9 @@
-//! Skips for checks that need more than every machine offers (root, samples, a browser, …).
+//! Skips checks that need more than every machine offers (root, samples, a browser, …).
 //!
-//! A skipped check is listed in `target/skipped/`, in a file named after the test program, and the
-//! program prints one line that names the file. `TRACEWEIR_REQUIRE` is a comma-separated list of
-//! requirements that must be met, such as `root`, or `all`. A skip for one of these fails the test.
+//! A file in `target/skipped/`, named after the test program, lists the skipped checks. The program
+//! prints one line that names this file. `TRACEWEIR_REQUIRE` is a comma-separated list of
+//! requirements that must be met, such as `root`, or `all`. A skip for such a requirement fails the
+//! test.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::fs::OpenOptions;
@@ -13,11 +14,12 @@ use std::sync::{Mutex, PoisonError};
 /// Serializes writes to the list: tests run on several threads.
 static LIST: Mutex<()> = Mutex::new(());
 
-/// Records a skipped check. Fails the test where `TRACEWEIR_REQUIRE` requires the check.
+/// Records a skipped check. Fails the test if `TRACEWEIR_REQUIRE` names the requirement.
 #[track_caller]
 pub(crate) fn skip(requirement: &str, reason: &str) {
     let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|r| r == "all" || r == requirement), "required: {reason}");
+    let is_required = required.split(',').any(|name| name == "all" || name == requirement);
+    assert!(!is_required, "TRACEWEIR_REQUIRE requires {requirement}: {reason}");
     record(requirement, reason);
 }
 
@@ -28,18 +30,18 @@ pub(crate) fn record(requirement: &str, reason: &str) {
 
     let _lock = LIST.lock().unwrap_or_else(PoisonError::into_inner);
     let list = skip_list_path();
-    // The harness captures `eprintln!` but not the stream itself.
+    // The test harness captures the output of `eprintln!`, but not writes to the stream itself.
     let mut terminal = std::io::stderr();
     let _ = match append(&list, &line) {
         Ok(false) => Ok(()),
         Ok(true) => {
             writeln!(terminal, "some checks need more than this machine offers: see {}", list.display())
         }
-        Err(e) => write!(terminal, "skipped (cannot write {}: {e}) {line}", list.display()),
+        Err(error) => write!(terminal, "skipped (cannot write {}: {error}) {line}", list.display()),
     };
 }
 
-/// Returns `is_possible`, and records a skip where it is false.
+/// Returns `is_possible`, and records a skip if it is false.
 #[track_caller]
 pub(crate) fn holds_or_skip(is_possible: bool, requirement: &str, reason: &str) -> bool {
     if !is_possible {
@@ -71,13 +73,13 @@ fn skip_list_path() -> PathBuf {
         Some(target) => target.join("skipped"),
         None => std::env::temp_dir(),
     };
-    // If this fails, writing the list fails too, and that is reported.
+    // If the folder cannot be made, writing the list fails too, and `record` reports that.
     let _ = std::fs::create_dir_all(&folder);
     folder.join(format!("{name}.txt"))
 }
 
-/// Returns the id of the process that runs the tests: this one, or its parent where a test runs in
-/// its own process.
+/// Returns the id of the process that runs the tests: this process, or its parent if the test runs
+/// in a process of its own.
 fn test_run_process() -> u32 {
     let parent = std::os::unix::process::parent_id();
     let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();

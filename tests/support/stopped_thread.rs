@@ -6,7 +6,7 @@ use std::io;
 pub(crate) struct StoppedThread(libc::pid_t);
 
 impl StoppedThread {
-    /// Stops the thread. Fails where this process may not use `ptrace`.
+    /// Stops the thread. Returns an error if this process may not use `ptrace`.
     pub(crate) fn stop(thread: libc::pid_t) -> io::Result<Self> {
         ptrace_request(libc::PTRACE_SEIZE, thread)?;
         let seized = Self(thread);
@@ -20,7 +20,8 @@ impl StoppedThread {
 impl Drop for StoppedThread {
     fn drop(&mut self) {
         if ptrace_request(libc::PTRACE_DETACH, self.0).is_err() {
-            // The thread has ended. Its process ends only after this process has waited for it.
+            // The thread has ended. Its process ends only after this process has waited for the
+            // thread.
             let _ = wait_for_thread(self.0);
         }
     }

@@ -9,21 +9,22 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `holds` returns true.
+/// Waits until `holds` returns true. `condition` describes the awaited condition.
 #[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    eventually(what, || holds().then_some(()));
+pub(crate) fn until(condition: &str, mut holds: impl FnMut() -> bool) {
+    eventually(condition, || holds().then_some(()));
 }
 
-/// Polls until `poll` returns a value, and returns the value.
+/// Polls until `poll` returns a value, and returns the value. `condition` describes the awaited
+/// condition.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(condition: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = poll() {
             return value;
         }
-        assert!(start.elapsed() < TEST_TIMEOUT, "timed out while waiting for: {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "timed out while waiting until: {condition}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -63,11 +63,12 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::runtime::random;
 
+use crate::enable_notice::EnableCallback;
 use crate::error::{Error, Result};
 use crate::process::outlets::OpenSession;
 use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
-use crate::registration::{DecodeGuidWords, EnableCallback, Handle, NewRegistration};
+use crate::registration::{DecodeGuidWords, Handle, NewRegistration};
 use callbacks::{CallbackThread, CurrentCallback};
 use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState};
 pub(crate) use traits::set_traits;

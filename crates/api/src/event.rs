@@ -2,9 +2,10 @@
 //! blocks of the TraceLogging macros all become a [`CallerEvent`] before anything reads them.
 
 use traceweir_format::Guid;
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
-use traceweir_transport::ring::Block;
+pub use traceweir_transport::ring::Block;
+pub(crate) use traceweir_transport::ring::Blocks;
 
 /// Maximum number of blocks of one event.
 pub const MAX_BLOCKS: usize = 128;
@@ -68,7 +69,7 @@ impl<'a> Iterator for PayloadBlocks<'a> {
 #[inline(always)]
 pub(crate) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> u64 {
     // Not `next_multiple_of`, which checks for overflow.
-    let item_bytes = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
+    let item_bytes = (ITEM_HEAD_BYTES + 7).wrapping_add(length) as u16 & !7;
     u64::from(item_bytes)
         | u64::from(kind.0) << 16
         | u64::from(another_follows) << 32

@@ -56,47 +56,72 @@
 //! `unsafe` is denied except in files that allow it with `#![allow(unsafe_code)]`.
 #![deny(unsafe_code)]
 
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod classic;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod consumer;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod controller;
-#[cfg(feature = "decode")]
+#[cfg(all(feature = "decode", not(any(windows, traceweir_win32))))]
 pub mod decoded;
 pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
 #[doc(hidden)]
 pub mod manifest;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod output;
+#[cfg(not(any(windows, traceweir_win32)))]
 #[doc(hidden)]
 pub mod private;
 pub mod provider;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod relog;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub mod session;
 pub mod tracelogging;
 
+#[cfg(not(any(windows, traceweir_win32)))]
 mod client;
+mod enable_notice;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod event;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod filter;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod logfile;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod process;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod registration;
+#[cfg(any(windows, traceweir_win32))]
+mod windows;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod write;
+
+#[cfg(any(windows, traceweir_win32))]
+use windows::{client, event, process, registration, write};
 
 #[doc(hidden)]
 pub use tracelogging::__tlg;
 
+#[cfg(not(any(windows, traceweir_win32)))]
 pub use consumer::Trace;
-#[cfg(feature = "decode")]
+#[cfg(all(feature = "decode", not(any(windows, traceweir_win32))))]
 pub use decoded::DecodedEvent;
 pub use error::{Error, Result};
+#[cfg(not(any(windows, traceweir_win32)))]
 #[doc(hidden)]
 pub use private::PrivateSession;
 pub use provider::{Provider, WriteError};
+#[cfg(not(any(windows, traceweir_win32)))]
 pub use session::Session;
 pub use tracelogging::{Level, Opcode};
 pub use traceweir_format::Guid;
 pub use traceweir_format::spec::enable::{ControlCode, EnableProperties};
 pub use traceweir_format::spec::event::{EventDescriptor, Keywords};
+#[cfg(not(any(windows, traceweir_win32)))]
 pub use traceweir_format::spec::session::{LogFileMode, SessionId};
 pub use traceweir_format::spec::status::Status;
+#[cfg(not(any(windows, traceweir_win32)))]
 pub use traceweir_format::time::{ClockKind, FileTime};

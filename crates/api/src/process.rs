@@ -25,6 +25,7 @@
 //! them, and cannot be unloaded either; a plain reference would link the dynamic loader into it.
 #![allow(unsafe_code)]
 
+pub(crate) mod activity;
 pub(crate) mod fork;
 #[deny(unsafe_code)]
 pub(crate) mod outlets;

@@ -25,6 +25,7 @@
 //! ```
 
 pub mod activity;
+#[cfg(not(any(windows, traceweir_win32)))]
 mod descriptors;
 mod information;
 
@@ -38,15 +39,23 @@ use traceweir_format::tracelogging;
 use crate::client;
 use crate::error::{Error, Result};
 use crate::event::CallerEvent;
-use crate::registration::RegistrationSlot;
+use crate::registration::SlotRef;
 use crate::write::{self, Options};
 
+#[cfg(not(any(windows, traceweir_win32)))]
 pub use crate::client::link_state;
+pub use crate::enable_notice::{EnableCallback, EnableNotice};
+pub use crate::error::WriteError;
 pub use crate::event::MAX_BLOCKS;
+#[cfg(not(any(windows, traceweir_win32)))]
 #[doc(hidden)]
 pub use crate::filter::filters_pass;
-pub use crate::registration::{EnableCallback, EnableNotice, Handle, MAX_REGISTRATIONS};
-pub use crate::write::{DataDescriptor, WriteError};
+pub use crate::registration::Handle;
+#[cfg(not(any(windows, traceweir_win32)))]
+pub use crate::registration::MAX_REGISTRATIONS;
+#[cfg(not(any(windows, traceweir_win32)))]
+pub use crate::write::DataDescriptor;
+#[cfg(not(any(windows, traceweir_win32)))]
 #[doc(hidden)]
 pub use crate::write::{try_straight, try_straight_described};
 pub use information::set_information;
@@ -177,7 +186,7 @@ impl ProviderRef {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &'static RegistrationSlot {
+    fn slot(&self) -> SlotRef {
         self.handle.slot()
     }
 
@@ -269,6 +278,7 @@ impl ProviderRef {
     /// Like [`write_string`](Self::write_string), for UTF-16 bytes that end in a terminator.
     ///
     /// This is for the C interface, like [`write_descriptors`](Self::write_descriptors).
+    #[cfg(not(any(windows, traceweir_win32)))]
     #[doc(hidden)]
     #[inline(always)]
     pub fn write_wide_string(&self, level: u8, keyword: u64, text: &[u8]) -> Result<(), WriteError> {

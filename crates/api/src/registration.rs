@@ -47,14 +47,17 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
+use crate::enable_notice::EnableCallback;
 use crate::error::{Error, Result};
 use callback::CallbackTurn;
 pub(crate) use callback::provider_filter;
-pub use callback::{EnableCallback, EnableNotice};
 use enable::{AtomicSessionEnable, EnableChange, MAX_ENABLE_ENTRIES};
 pub(crate) use module::{ProviderModule, find_mapped_path};
 pub(crate) use parts::{Classes, DecodeGuidWords, NewRegistration, ProviderTraits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
+
+/// A reference to the slot of a registration.
+pub(crate) type SlotRef = &'static RegistrationSlot;
 
 /// A registration, or a free slot for one.
 #[repr(C, align(64))]
@@ -431,7 +434,7 @@ impl Handle {
     }
 
     #[inline(always)]
-    pub(crate) fn slot(self) -> &'static RegistrationSlot {
+    pub(crate) fn slot(self) -> SlotRef {
         self.slot
     }
 

@@ -43,7 +43,7 @@ pub use enable::{Enable, ProviderId};
 pub use filter::Filter;
 pub use providers::{ProviderEnable, ProviderInfo};
 pub use summary::{LostEvents, SessionSummary};
-pub use traceweir_transport::message::MAX_PROVIDER_NAME;
+pub use traceweir_transport::message::MAX_PROVIDER_NAME_UNITS;
 pub use traceweir_transport::runtime::Scope;
 
 use std::path::Path;

@@ -64,10 +64,14 @@ pub mod __tlg {
     pub use crate::provider_enabled;
     pub use traceweir_format::Guid;
     pub use traceweir_format::spec::event::EventDescriptor;
-    pub use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
+    pub use traceweir_format::tracelogging::{FieldMetadata, encode_metadata, metadata_size};
     pub use traceweir_macros::{define_provider, write_event};
+    #[cfg(not(any(windows, traceweir_win32)))]
     pub use traceweir_session::config::new_guid;
-    pub use traceweir_transport::ring::Block;
+
+    pub use crate::event::Block;
+    #[cfg(any(windows, traceweir_win32))]
+    pub use crate::windows::new_guid;
 
     pub use super::context::{Context, EnableFunction};
     pub use super::dynamic::{

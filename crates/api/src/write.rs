@@ -49,57 +49,15 @@ mod tests;
 use traceweir_format::spec::event::{
     EVENT_WRITE_FLAG_INPRIVATE, EVENT_WRITE_FLAG_NO_FAULTING, EventDescriptor,
 };
-use traceweir_format::spec::status::Status;
 use traceweir_transport::ring::{Block, Blocks};
 
+use crate::error::WriteError;
 use crate::event::{CallerEvent, MAX_BLOCKS};
 use crate::registration::RegistrationSlot;
 
 pub(crate) use descriptor::write_descriptors;
 pub use descriptor::{DataDescriptor, try_straight, try_straight_described};
 pub(crate) use string::{write_string, write_wide_string};
-
-/// The reason why a write did not reach every session that wants the event.
-///
-/// The session counts the last three as lost events.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
-    /// The provider is no longer registered.
-    #[error("the provider is not registered any more")]
-    InvalidHandle,
-    /// More than 128 blocks, or another invalid parameter.
-    #[error("a parameter is invalid")]
-    InvalidParameter,
-    /// The event is larger than 64 KiB.
-    #[error("the event is larger than 64 KiB")]
-    TooLarge,
-    /// The event is lost because it does not fit into a session's buffer, or because it is larger
-    /// than 64 KiB together with the stack and key that the session requests.
-    #[error("the event does not fit into a session's buffer")]
-    MoreData,
-    /// The event is lost because a session has no free buffer space.
-    #[error("a session has no free buffer space")]
-    NoRoom,
-    /// The event is lost because the backlog of a live session without a consumer is full.
-    #[error("the backlog of a live session without a consumer is full: consume or stop it")]
-    LogFileFull,
-}
-
-impl WriteError {
-    /// Returns the Win32 status that the documented functions return for this error.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::InvalidHandle => Status::ERROR_INVALID_HANDLE,
-            Self::InvalidParameter => Status::ERROR_INVALID_PARAMETER,
-            Self::TooLarge => Status::ERROR_ARITHMETIC_OVERFLOW,
-            Self::MoreData => Status::ERROR_MORE_DATA,
-            Self::NoRoom => Status::ERROR_NOT_ENOUGH_MEMORY,
-            Self::LogFileFull => Status::STATUS_LOG_FILE_FULL,
-        }
-    }
-}
 
 /// Values that only some callers pass with an event.
 ///
@@ -172,11 +130,13 @@ pub(crate) fn write_described(
     payload: Blocks<'_>,
 ) -> Result<(), WriteError> {
     if slot.only_filter_cell().is_some() {
-        let event =
-            CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, payload.all()) };
+        let event = CallerEvent {
+            metadata: Some(metadata),
+            ..CallerEvent::from_blocks(descriptor, payload.as_slice())
+        };
         return write(slot, &event);
     }
-    deliver_described(slot, descriptor, metadata, payload.all(), payload.bytes())
+    deliver_described(slot, descriptor, metadata, payload.as_slice(), payload.bytes())
 }
 
 #[inline(never)]

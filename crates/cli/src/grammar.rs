@@ -47,7 +47,7 @@ mod tests;
 
 use std::path::Path;
 
-use traceweir::session::{Enable, Filter, MAX_PROVIDER_NAME, ProviderId};
+use traceweir::session::{Enable, Filter, MAX_PROVIDER_NAME_UNITS, ProviderId};
 use traceweir::{EnableProperties, Guid, Keywords, Level, Session};
 use traceweir_format::header::Record;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
@@ -135,7 +135,7 @@ impl EnableRequest {
     /// empty text.
     pub(crate) fn storable_name(&self) -> &str {
         let is_name = self.name.parse::<Guid>().is_err()
-            && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME
+            && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME_UNITS
             && !self.name.contains(char::is_control);
         if is_name { &self.name } else { "" }
     }

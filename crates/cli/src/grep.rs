@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 use traceweir_decode::expand::MessageExpander;
-use traceweir_decode::format::{Style, text, text_of_utf16};
+use traceweir_decode::format::{Style, push_text, push_utf16_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -77,7 +77,7 @@ impl SearchText {
         self.text.extend_from_slice(payload);
         for start in [0, 1] {
             self.text.push(b'\n');
-            text_of_utf16(payload.get(start..).unwrap_or_default(), &mut self.text);
+            push_utf16_text(payload.get(start..).unwrap_or_default(), &mut self.text);
         }
         self.text.push(b'\n');
     }
@@ -91,7 +91,7 @@ impl SearchText {
 impl<'p> Visitor<'p> for SearchText {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         self.add_field_name(field);
-        text(field, &value, self.style, &mut self.text);
+        push_text(field, &value, self.style, &mut self.text);
         self.text.push(b'\n');
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}

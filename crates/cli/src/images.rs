@@ -20,7 +20,7 @@ mod lifetimes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
@@ -153,7 +153,7 @@ impl<'p> Visitor<'p> for ImageFields {
             ("ProcessId", _) => self.pid = u32::try_from(to_number()).unwrap_or(0),
             ("Age", _) => self.age = u32::try_from(to_number()).unwrap_or(0),
             ("GuidSig", Value::Guid(guid)) => self.signature = guid,
-            ("FileName" | "PdbFileName", _) => text(field, &value, Style::default(), &mut self.name),
+            ("FileName" | "PdbFileName", _) => push_text(field, &value, Style::default(), &mut self.name),
             _ => {}
         }
     }

@@ -81,10 +81,10 @@ impl Conditions {
 
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
-        let parse_names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
+        let parse_names = || filter::parse_name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
             EVENT_FILTER_TYPE_PID => {
-                let pids = filter::pids(data).map_err(|e| invalid_parameter(&e))?;
+                let pids = filter::parse_pids(data).map_err(|e| invalid_parameter(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = parse_names()?,

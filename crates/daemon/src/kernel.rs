@@ -105,19 +105,19 @@ pub(crate) fn capture_settings(
     machine: &Machine,
 ) -> CaptureSettings {
     let to_counter = |id: &u32| {
-        let source = machine.source(*id)?;
+        let source = machine.find_source(*id)?;
         let (id, name) = (source.source, source.description.clone());
         Some(Counter { id, name, interval: system.interval_of(source) })
     };
-    let (counters, counted) = settings.counting();
+    let (counters, counted) = settings.counters_and_hooks();
     CaptureSettings {
         groups: Groups(requested.combined()),
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
-        interval: machine.source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
+        interval: machine.find_source(TIMER).map_or(base.interval, |timer| system.interval_of(timer)),
         profile_sources: system.configured().iter().filter_map(to_counter).collect(),
         counters: counters.iter().filter_map(to_counter).collect(),
-        counted,
+        counter_hooks: counted,
         ..base.clone()
     }
 }
@@ -188,7 +188,7 @@ pub(crate) fn open_capture(settings: &CaptureSettings, config: &SessionConfig) -
     let (capture, control) =
         Capture::open(settings, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
     let losses = Arc::new(CaptureLosses::new(cpus));
-    let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(settings.stack_bytes);
+    let stack_bytes = capture.stack_limit_bytes().unwrap_or(u32::MAX).min(settings.stack_bytes);
     let source = Box::new(KernelCapture::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(OpenCapture { source, control, losses, stack_bytes })
 }

@@ -171,7 +171,7 @@ impl DescriptorLimit {
 
 /// Returns how many bytes the buffers of all sessions may use: half of the memory.
 pub(crate) fn max_pool_bytes() -> u64 {
-    traceweir_session::config::memory() / 2
+    traceweir_session::config::memory_bytes() / 2
 }
 
 /// Returns how many of `budget` bytes the buffers of guests' sessions may use.

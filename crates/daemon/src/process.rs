@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use traceweir_format::linux::stat_fields;
-use traceweir_session::identity::{start_ticks, start_ticks_in};
+use traceweir_session::identity::{read_start_ticks, start_ticks_in};
 use traceweir_session::{ThreadIdMapping, cgroup};
 
 /// The thread id recorded for a thread that was not found.
@@ -45,7 +45,7 @@ impl ProcessKey {
 
     /// Returns the key of the process that has this id now, if such a process exists.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
-        start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
+        read_start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
 }
 

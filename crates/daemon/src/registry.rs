@@ -271,7 +271,7 @@ impl Registry {
         Some(registration)
     }
 
-    pub(crate) fn remove(&mut self, link: LinkId) -> Option<ProviderProcess> {
+    pub(crate) fn remove_process(&mut self, link: LinkId) -> Option<ProviderProcess> {
         let process = self.processes.remove(&link)?;
         for (number, registration) in &process.registrations {
             self.remove_from_indexes(registration, link, *number);

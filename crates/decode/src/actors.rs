@@ -23,7 +23,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::OutType;
 
 use self::processors::Processors;
-use crate::format::{Style, text};
+use crate::format::{Style, push_text};
 use crate::schema::{Field, FieldKind};
 use crate::source::SchemaMatch;
 use crate::value::Value;
@@ -160,7 +160,7 @@ impl<'p> Visitor<'p> for PayloadIds {
             OutType::TID if self.tid.is_none() => self.tid = id(),
             _ if &*field.name == "ImageFileName" => {
                 let mut name = Vec::new();
-                text(field, &value, Style::default(), &mut name);
+                push_text(field, &value, Style::default(), &mut name);
                 name.truncate(MAX_IMAGE_NAME_BYTES);
                 self.image = Some(String::from_utf8_lossy(&name).into());
             }

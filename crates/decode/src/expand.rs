@@ -1,7 +1,7 @@
 //! Expands the message of an event with its fields as inserts.
 
 use crate::error::Undecoded;
-use crate::format::{Style, text};
+use crate::format::{Style, push_text};
 use crate::message::InsertFormat;
 use crate::schema::Field;
 use crate::source::SchemaMatch;
@@ -98,7 +98,7 @@ impl Inserts {
 impl<'p> Visitor<'p> for Inserts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         self.push_separator();
-        text(field, &value, self.style, &mut self.text);
+        push_text(field, &value, self.style, &mut self.text);
         self.end_insert(integer_and_size(&value));
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {

@@ -18,9 +18,9 @@ mod number;
 mod text;
 mod word;
 
-pub use json::{json, json_string};
-pub use number::{decimal, hex_lower, hex_upper, push_float};
-pub use text::{text, text_of_utf16};
+pub use json::{push_json, push_json_string};
+pub use number::{hex_lower, hex_upper, push_decimal, push_float};
+pub use text::{push_text, push_utf16_text};
 pub use word::{is_plain_word, push_escaped_text, push_word};
 
 use traceweir_format::spec::types::{InType, OutType};
@@ -82,7 +82,7 @@ const MAX_NAMES_BYTES: usize = 4096;
 /// long.
 fn push_map_names(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
     let Some(bits) = value.bits() else { return false };
-    if !map.bits {
+    if !map.is_bit_map {
         let Some(name) = map.value(bits) else { return false };
         out.extend_from_slice(name.as_bytes());
         return true;

@@ -100,7 +100,7 @@ pub struct Field {
     /// Whether TDH lists the 16-bit length before the bytes as a separate property.
     pub has_listed_length: bool,
     /// Whether another field takes its count or length from this one. Set by [`Schema::seal`].
-    pub referenced: bool,
+    pub is_referenced: bool,
     /// The fast path for the most common kinds. Set by [`Schema::seal`].
     pub(crate) fast_path: FastPath,
 }
@@ -108,7 +108,7 @@ pub struct Field {
 impl PartialEq for Field {
     /// Compares the descriptions, without `fast_path` and `has_listed_length`.
     fn eq(&self, other: &Self) -> bool {
-        let sizes_and_tags = |f: &Self| (f.count, f.length, f.tags, f.referenced);
+        let sizes_and_tags = |f: &Self| (f.count, f.length, f.tags, f.is_referenced);
         self.name == other.name && self.kind == other.kind && sizes_and_tags(self) == sizes_and_tags(other)
     }
 }
@@ -131,7 +131,7 @@ pub(crate) enum FastPath {
 
 impl FastPath {
     fn for_field(field: &Field) -> Self {
-        let is_plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
+        let is_plain = field.count == Count::One && field.length == Length::Natural && !field.is_referenced;
         match field.kind {
             FieldKind::Value { input, .. } if is_plain => match input {
                 InType::UINT8 => Self::U8,
@@ -203,7 +203,7 @@ pub struct ValueMap {
     /// Name of the map itself.
     pub name: Arc<str>,
     /// Whether each entry names bits instead of a value.
-    pub bits: bool,
+    pub is_bit_map: bool,
     entries: Vec<(u64, Arc<str>)>,
 }
 
@@ -215,7 +215,7 @@ impl ValueMap {
         if !bits {
             entries.sort_by_key(|e| e.0);
         }
-        Self { name: name.into(), bits, entries }
+        Self { name: name.into(), is_bit_map: bits, entries }
     }
 
     /// Returns the entries: values in ascending order, bits in the order of the manifest.
@@ -250,7 +250,7 @@ impl Field {
             length,
             tags: 0,
             has_listed_length: false,
-            referenced: false,
+            is_referenced: false,
             fast_path: FastPath::No,
         }
     }
@@ -323,11 +323,11 @@ impl Schema {
         }
         for index in references {
             match fields.get_mut(usize::from(index)) {
-                Some(field) if matches!(field.kind, FieldKind::Value { .. }) => field.referenced = true,
+                Some(field) if matches!(field.kind, FieldKind::Value { .. }) => field.is_referenced = true,
                 _ => return Err(Error::Schema("count or length refers to no value")),
             }
         }
-        self.has_references = fields.iter().any(|f| f.referenced);
+        self.has_references = fields.iter().any(|f| f.is_referenced);
         fields.iter_mut().for_each(|f| f.fast_path = FastPath::for_field(f));
         self.fields = fields;
         self.top = top;
@@ -438,7 +438,7 @@ mod tests {
     fn references_must_name_an_existing_field() {
         let counted_by = |i| int_field("a").with_count(Count::Field(i));
         let sealed = Schema::default().seal(vec![int_field("n"), counted_by(0)], 2).unwrap();
-        assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);
+        assert!(sealed.fields()[0].is_referenced && !sealed.fields()[1].is_referenced);
         assert!(Schema::default().seal(vec![int_field("n"), counted_by(2)], 2).is_err());
     }
 }

@@ -283,7 +283,7 @@ impl Decoder {
     /// recent event. Most events take this path, so all of it is inlined.
     #[inline(always)]
     fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
-        let has_sound_items = record.family() == Family::Event && !record.items_damaged();
+        let has_sound_items = record.family() == Family::Event && !record.has_damaged_items();
         if has_sound_items {
             self.self_described.find_repeated(record.bytes(), record.items().bytes())
         } else {
@@ -311,7 +311,7 @@ impl Decoder {
     }
 
     fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
-        if record.items_damaged() {
+        if record.has_damaged_items() {
             let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
         }

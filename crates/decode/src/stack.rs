@@ -10,7 +10,7 @@
 //!
 //! A stack-walk event follows its event and has the event's time stamp and thread. The user part of
 //! the stack may come later and from another processor, once the thread has returned to user mode.
-//! Nothing marks the last part, so an event waits for [`WINDOW`] before it is released.
+//! Nothing marks the last part, so an event waits for [`WINDOW_100NS`] before it is released.
 //!
 //! J1  Events are released in the order in which they were added, each exactly once, with or
 //! without a stack.
@@ -38,7 +38,7 @@ use traceweir_format::wire::u32_at;
 
 /// The time that an event waits for its stack, in units of 100 ns. In the traces examined, no stack
 /// came later than a tenth of this time.
-pub const WINDOW: i64 = 2 * UNITS_PER_SECOND;
+pub const WINDOW_100NS: i64 = 2 * UNITS_PER_SECOND;
 /// The most events that wait for their stacks.
 const MAX_WAITING_EVENTS: usize = 1 << 17;
 /// The most bytes that waiting events hold.
@@ -79,7 +79,7 @@ impl StackThreads {
     const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
-            Self::One(one) => one == thread,
+            Self::One(id) => id == thread,
             Self::Either(new, old) => new == thread || old == thread,
         }
     }
@@ -196,8 +196,8 @@ impl<T> Default for Joiner<T> {
 
 impl<T> Joiner<T> {
     /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
-    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that `event`
-    /// holds outside of its own struct.
+    /// carries; an event with such frames accepts no other stack. `bytes` is the memory that
+    /// `event` holds outside of its own struct.
     pub fn expect(
         &mut self,
         claim: StackClaim,
@@ -218,7 +218,7 @@ impl<T> Joiner<T> {
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
-    pub fn pass(&mut self, claim: StackClaim, event: T, bytes: usize) {
+    pub fn add_without_stack(&mut self, claim: StackClaim, event: T, bytes: usize) {
         self.push_event(claim, Joined { event, stack: Stack::default() }, bytes, true);
     }
 
@@ -288,7 +288,7 @@ impl<T> Joiner<T> {
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
         let is_due = self.has_ended
-            || self.now.saturating_sub(oldest.claim.wall) > WINDOW
+            || self.now.saturating_sub(oldest.claim.wall) > WINDOW_100NS
             || self.waiting.len() > MAX_WAITING_EVENTS
             || self.bytes > MAX_WAITING_BYTES;
         if !is_due {

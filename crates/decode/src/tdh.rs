@@ -89,10 +89,10 @@ pub enum Refusal {
     NotPermitted,
     /// The filter is larger than an enable request accepts.
     #[error("the filter is larger than an enable accepts")]
-    TooLong,
+    FilterTooLarge,
     /// The answer would be larger than [`MAX_ANSWER_BYTES`].
     #[error("the answer is too large")]
-    TooLarge,
+    AnswerTooLarge,
 }
 
 impl Refusal {
@@ -116,8 +116,8 @@ impl Refusal {
             Self::Invalid(_) => Status::ERROR_INVALID_PARAMETER,
             Self::NoSuchKind => Status::ERROR_NOT_SUPPORTED,
             Self::Data(_) => Status::ERROR_EVT_INVALID_EVENT_DATA,
-            Self::TooLong => Status::ERROR_INSUFFICIENT_BUFFER,
-            Self::TooLarge => Status::ERROR_NOT_ENOUGH_MEMORY,
+            Self::FilterTooLarge => Status::ERROR_INSUFFICIENT_BUFFER,
+            Self::AnswerTooLarge => Status::ERROR_NOT_ENOUGH_MEMORY,
         }
     }
 }

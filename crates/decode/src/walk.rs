@@ -3,7 +3,7 @@
 //! ```text
 //!   fields in order ──▶ count? length? ──▶ value ──▶ Visitor
 //!                          ▲                  │
-//!                          └── values of fields that others refer to
+//!                          └── values of fields that other fields refer to
 //! ```
 //!
 //! Invariants
@@ -55,7 +55,7 @@ pub trait Visitor<'p> {
 /// Walks payloads; keeps the memory for referenced values between events.
 #[derive(Debug, Default)]
 pub struct Walker {
-    /// The values of fields that others refer to, by field index.
+    /// The values of fields that other fields refer to, by field index.
     referenced: Vec<Option<u64>>,
 }
 
@@ -234,7 +234,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
         match (&field.kind, field.count) {
             (FieldKind::Value { input, output, .. }, Count::One) => {
                 let value = self.read_value(field, *input, *output)?;
-                if field.referenced
+                if field.is_referenced
                     && let Some(slot) = self.referenced.get_mut(index)
                 {
                     *slot = value.as_u64();

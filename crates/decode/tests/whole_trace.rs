@@ -1,7 +1,7 @@
 //! A trace from writer to JSON: records of several families, schemas before and after the events
 //! they describe.
 
-use traceweir_decode::format::{Style, json, text};
+use traceweir_decode::format::{Style, push_json, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -56,8 +56,8 @@ impl JsonObject<'_> {
 impl<'p> Visitor<'p> for JsonObject<'_> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         self.push_key(index);
-        json(field, &value, Style::default(), &mut self.out);
-        text(field, &value, Style::default(), &mut Vec::new());
+        push_json(field, &value, Style::default(), &mut self.out);
+        push_text(field, &value, Style::default(), &mut Vec::new());
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
         self.open_bracket(index, b'[');
@@ -75,13 +75,13 @@ impl<'p> Visitor<'p> for JsonObject<'_> {
 
 /// Returns the name of an event and its payload as JSON.
 fn decode_to_line(decoder: &mut Decoder, record: &Record<'_>) -> Result<String, Undecoded> {
-    let found = decoder.find(record)?;
-    let mut object = JsonObject { prepared: found.prepared, out: vec![b'{'], in_array: Vec::new() };
-    Walker::default().walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut object)?;
+    let matched = decoder.find(record)?;
+    let mut object = JsonObject { prepared: matched.prepared, out: vec![b'{'], in_array: Vec::new() };
+    Walker::default().walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut object)?;
     object.out.push(b'}');
     let value: serde_json::Value =
         serde_json::from_slice(&object.out).expect("the visitor must produce valid JSON");
-    Ok(format!("{} {value}", found.prepared.event_name.as_deref().unwrap_or("?")))
+    Ok(format!("{} {value}", matched.prepared.event_name.as_deref().unwrap_or("?")))
 }
 
 fn encode_record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
@@ -90,7 +90,7 @@ fn encode_record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     out
 }
 
-fn tracelogging_event() -> Vec<u8> {
+fn encode_tracelogging_event() -> Vec<u8> {
     let mut traits = TraitsBuilder::new("Provider");
     let mut metadata = MetadataBuilder::new("Hello", 0);
     metadata
@@ -112,13 +112,13 @@ fn tracelogging_event() -> Vec<u8> {
     encode_record(|out| header.encode(&payload, out))
 }
 
-fn manifest_event() -> Vec<u8> {
+fn encode_manifest_event() -> Vec<u8> {
     let descriptor = EventDescriptor { id: 1, ..Default::default() };
     let header = EventHeader { time: 2, provider: PROVIDER, descriptor, ..Default::default() };
     encode_record(|out| header.encode(&[2, 0, 7, 9], out))
 }
 
-fn manifest_chunk() -> Vec<u8> {
+fn encode_manifest_chunk() -> Vec<u8> {
     let xml = r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>
 <provider name="P" guid="{00c0ffee-0000-4000-8000-000000000001}"><templates><template tid="t">
 <data name="n" inType="win:UInt16"/><data name="v" inType="win:UInt8" count="n"/></template></templates>
@@ -131,7 +131,7 @@ fn manifest_chunk() -> Vec<u8> {
     })
 }
 
-fn string_event() -> Vec<u8> {
+fn encode_string_event() -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_wide_z("plain");
     encode_record(|out| {
@@ -140,7 +140,7 @@ fn string_event() -> Vec<u8> {
     })
 }
 
-fn kernel_event() -> Vec<u8> {
+fn encode_kernel_event() -> Vec<u8> {
     let cpu_times = Some((0, 0));
     let header = SystemHeader {
         pointer_size: 8,
@@ -154,7 +154,7 @@ fn kernel_event() -> Vec<u8> {
     encode_record(|out| header.encode(&[4, 0, 0, 0], out))
 }
 
-fn wpp_message() -> Vec<u8> {
+fn encode_wpp_message() -> Vec<u8> {
     let (guid, time) = (Some(PROVIDER), Some(6));
     let header = MessageHeader { number: 10, pointer_size: 8, sequence: None, guid, time, ids: None };
     encode_record(|out| header.encode(b"?", out))
@@ -165,12 +165,12 @@ fn build_trace(compressed: bool) -> Vec<u8> {
     let options = Options { compressed, buffer_size: 4096, ..Options::default() };
     let mut writer = Writer::create(&mut file, options).expect("the writer accepts these options");
     for record in [
-        tracelogging_event(),
-        manifest_event(),
-        manifest_chunk(),
-        string_event(),
-        kernel_event(),
-        wpp_message(),
+        encode_tracelogging_event(),
+        encode_manifest_event(),
+        encode_manifest_chunk(),
+        encode_string_event(),
+        encode_kernel_event(),
+        encode_wpp_message(),
     ] {
         writer.write_record(0, &record).expect("the record fits into a buffer");
     }

@@ -10,9 +10,9 @@
  *
  * An activity gets an id if a session listens to its level and keyword when it starts.
  * TraceLoggingActivity tags only the events that are written with it. TraceLoggingThreadActivity
- * sets its id as that of the thread until it stops, so that all events of the thread belong to it:
- * such activities are nested, each on one thread. Calling the macros out of order is a bug in the
- * program, which assertions detect.
+ * sets its id as that of the thread until it stops, so that all events of the thread belong to it.
+ * Thread activities must be nested, and each must stop on the thread on which it started. Calling
+ * the macros out of order is a bug in the program, which assertions detect.
  *
  * Written from the published documentation of traceloggingactivity.h.
  */
@@ -75,7 +75,8 @@ class ActivityBase {
         has_related_ = true;
     }
 
-    /* Marks the activity as started, and returns whether it has an id. */
+    /* Marks the activity as started, and creates its id if a session listens. Returns whether it
+     * has an id. */
     bool begin(const StopEvent &stop) {
         assert(state_ != State::started && "the activity has been started already");
         state_ = State::started;
@@ -108,8 +109,8 @@ class ActivityBase {
 
 } // namespace traceweir::tlg
 
-/* An activity with an id of its own, which does not change the thread's. It can be moved, also to
- * another thread. */
+/* An activity with an id of its own. It does not change the activity id of the thread. It can be
+ * moved, also to another thread. */
 template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
 class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
     using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;
@@ -136,7 +137,7 @@ class TraceLoggingActivity : public traceweir::tlg::ActivityBase<provider, keywo
 };
 
 /* An activity that all events of the thread belong to, from its start to its stop. Its related
- * activity is the previous one of the thread. */
+ * activity is the previous activity of the thread. */
 template <const TraceLoggingHProvider &provider, ULONGLONG keyword = 0, UCHAR level = WINEVENT_LEVEL_VERBOSE>
 class TraceLoggingThreadActivity : public traceweir::tlg::ActivityBase<provider, keyword, level> {
     using Base = traceweir::tlg::ActivityBase<provider, keyword, level>;

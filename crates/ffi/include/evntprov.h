@@ -10,10 +10,10 @@
  *   }
  *   EventUnregister(reg);
  *
- * Every function returns a Win32 status (winerror.h), 0 for success; an event that no session
- * records is a success too. All functions except EventRegister, EventUnregister and
- * EventSetInformation may be called by signal handlers. Written from the published documentation of
- * evntprov.h.
+ * EventEnabled and EventProviderEnabled return a BOOLEAN. The other functions return a Win32 status
+ * (winerror.h), 0 for success; writing an event that no session records succeeds, too. Signal
+ * handlers may call all functions except EventRegister, EventUnregister and EventSetInformation.
+ * Written from the published documentation of evntprov.h.
  */
 #ifndef _EVNTPROV_
 #define _EVNTPROV_
@@ -65,8 +65,8 @@
 #define EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW 0x80004000u
 #define EVENT_FILTER_TYPE_CONTAINER 0x80008000u
 
-/* Types of the blocks of an event, for a provider that opted in (EventSetInformation). For others
- * all blocks are payload. */
+/* Types of the blocks of an event, for a provider that opted in (EventSetInformation). For other
+ * providers all blocks are payload. */
 #define EVENT_DATA_DESCRIPTOR_TYPE_NONE 0
 #define EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA 1
 #define EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA 2

@@ -255,7 +255,7 @@ static inline ULONG TraceMessageVa(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ UL
     return TraceweirTraceMessage(LoggerHandle, MessageFlags, MessageGuid, MessageNumber, arguments, count);
 }
 
-/* The number is a USHORT; the parameter before "..." must not have a type that is promoted. */
+/* The number is a USHORT, but the parameter before "..." must not have a type that is promoted. */
 static inline ULONG TraceMessage(_In_ TRACELOGGER_HANDLE LoggerHandle, _In_ ULONG MessageFlags, _In_ LPCGUID MessageGuid,
                                  _In_ ULONG MessageNumber, ...) {
     ULONG status;

@@ -1,9 +1,9 @@
 /* GUIDs.
  *
  * DEFINE_GUID(name, ...) declares a constant of another source file. If INITGUID is defined
- * (initguid.h does that), it also defines the constant. Any number of files may define the same
- * one: the linker keeps one. As on Windows, the macro follows INITGUID each time this header is
- * included.
+ * (initguid.h does that), the macro also defines the constant. Any number of files may define the
+ * same constant: the linker keeps one definition. As on Windows, the macro follows INITGUID each
+ * time this header is included.
  */
 #ifndef GUID_DEFINED
 #define GUID_DEFINED
@@ -18,9 +18,10 @@
 #ifdef __cplusplus
 extern "C++" {
 #if __SIZEOF_LONG__ == 8
-/* On Windows, uint64_t is the type of handles and keywords. Here it is "unsigned long", another type
- * of the same size. Functions that fill a handle accept it through friends of their structures,
- * which only a call finds: the name of the function still means the published one alone. */
+/* On Windows, uint64_t is the type of handles and keywords. Here handles are "unsigned long long"
+ * and uint64_t is "unsigned long", another type of the same size. Friends of the structures
+ * overload the functions that fill a handle, so that they accept uint64_t, too. Only a call finds
+ * the friends; the name of a function without a call means the published function alone. */
 #define TRACEWEIR_LONG_HANDLES 1
 struct _EVENT_FILTER_DESCRIPTOR;
 namespace traceweir {
@@ -29,7 +30,8 @@ template <typename Handle> struct LongHandle {};
 template <> struct LongHandle<unsigned long> {
     typedef uint32_t Status;
 };
-/* The published type of a handle, looked up when a function is called: it is declared later. */
+/* The published type of a handle. It depends on a template parameter, so that the published
+ * function, which is declared later, is looked up only when a friend is called. */
 template <typename Handle> struct PublishedHandle {
     typedef unsigned long long Type;
 };

@@ -1,5 +1,5 @@
-/* Makes every DEFINE_GUID from here on a definition. Include it in one or more source files of a
- * program. */
+/* Makes every DEFINE_GUID from here on a definition. One or more source files of a program may
+ * include this header. */
 #ifndef INITGUID
 #define INITGUID
 #endif

@@ -1,2 +1,2 @@
-/* Declared by windows.h here. */
+/* windows.h declares the content of this header. */
 #include "windows.h"

@@ -7,7 +7,7 @@
  *     WCHAR                                    2 bytes, a char16_t: u"text", not L"text"; with
  *                                              -fshort-wchar also L"text"
  *     BOOLEAN UCHAR BYTE                       1 byte
- *     HANDLE and pointers                      as the machine has them
+ *     HANDLE and pointers                      the size of a pointer of the machine
  *
  * C's own "long" has 8 bytes here and 4 on Windows; no structure of this library has one. ULONG_MAX
  * is that of C's "unsigned long", not of ULONG.
@@ -123,9 +123,10 @@
 #define UNALIGNED
 #define __unaligned
 
-/* __declspec(word) for the words that sources of tracing programs use. A variable that is selectany
- * may be defined by any number of source files, also where its declaration begins with "extern": so
- * the word ends that declaration, and begins a definition of which the linker keeps one. */
+/* __declspec(word) for the words that sources of tracing programs use. Any number of source files
+ * may define a variable that is selectany, even if its declaration begins with "extern". So the
+ * word expands to a dummy declaration, which takes the "extern", and to the start of a definition
+ * of which the linker keeps one. */
 #if !defined(__declspec) && !defined(_MSC_EXTENSIONS)
 #define __declspec(word) TRACEWEIR_DECLSPEC_##word
 #endif
@@ -238,7 +239,7 @@ typedef uintptr_t UINT_PTR, ULONG_PTR, DWORD_PTR, SIZE_T;
 typedef long long INT64, LONG64, LONGLONG;
 typedef unsigned long long UINT64, ULONG64, ULONGLONG, DWORD64, DWORDLONG;
 #if defined(__cplusplus) && __SIZEOF_WCHAR_T__ == 2
-/* With -fshort-wchar, as on Windows. In C both are "unsigned short" then. */
+/* With -fshort-wchar, as on Windows. In C, wchar_t and char16_t are both "unsigned short" then. */
 typedef wchar_t WCHAR;
 #define TRACEWEIR_WIDE_TEXT(text) L##text
 #else
@@ -391,13 +392,14 @@ extern "C" {
 DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
-/* Formats a Win32 code, HRESULT or NTSTATUS as text (FORMAT_MESSAGE_FROM_SYSTEM; there are no other
- * texts here): in a buffer of nSize characters, or with FORMAT_MESSAGE_ALLOCATE_BUFFER in memory
- * for LocalFree, whose address is stored where lpBuffer points. Texts are in English (dwLanguageId
- * 0), one line that ends with CR LF. A width in the lowest byte of dwFlags breaks them between
- * words, and replaces the CR LF at the end by a space. Returns the number of characters without the
- * NUL. On failure it sets the last error (ERROR_MR_MID_NOT_FOUND for a code that no function here
- * returns), allocates nothing and returns 0. */
+/* Formats a Win32 code, HRESULT or NTSTATUS as text. dwFlags must have FORMAT_MESSAGE_FROM_SYSTEM:
+ * there are no other texts here. The text is stored in a buffer of nSize characters. With
+ * FORMAT_MESSAGE_ALLOCATE_BUFFER it is stored in memory for LocalFree, whose address is stored
+ * where lpBuffer points. Texts are in English (dwLanguageId 0), one line that ends with CR LF. A
+ * width in the lowest byte of dwFlags breaks them between words, and replaces the CR LF at the end
+ * by a space. Returns the number of characters without the NUL. On failure it sets the last error
+ * (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), allocates nothing and returns
+ * 0. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,

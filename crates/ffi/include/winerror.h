@@ -1,5 +1,5 @@
-/* Status codes that the tracing functions can return or programs compare with, and HRESULTs. This is
- * not the full list of Windows. */
+/* Status codes that the tracing functions can return or that programs compare with, and HRESULTs.
+ * This is not the full list of Windows. */
 #ifndef TRACEWEIR_WINERROR_H
 #define TRACEWEIR_WINERROR_H
 

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ProcessTrace(
             return Status::ERROR_BAD_LENGTH;
         }
         // SAFETY: the caller guarantees that `handles` is NULL or valid.
-        let Some(handles) = (unsafe { ptr::array(handles, count as usize) }) else {
+        let Some(handles) = (unsafe { ptr::read_array(handles, count as usize) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         // Copied: a callback may change the array.
@@ -109,7 +109,7 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
         guard.entries.push(entry);
         traces.push(trace);
     }
-    let ended = consumer::deliver(traces, window, &mut delivery);
+    let result = consumer::deliver(traces, window, &mut delivery);
     drop(guard);
     for ((entry, file), mut consumer) in second_passes.into_iter().zip(delivery.consumers) {
         if let Some(trace) = file {
@@ -120,11 +120,11 @@ fn process_traces(handles: &[u64], window: &Window) -> Result<(), Status> {
     if delivery.is_cancelled {
         return Err(Status::ERROR_CANCELLED);
     }
-    ended.map_err(|error| error.status())
+    result.map_err(|error| error.status())
 }
 
-/// When processing ends in any way: waits until the program has released the buffers that it keeps,
-/// then marks the traces as done.
+/// Ends the processing of traces when dropped: waits until the program has released the buffers
+/// that it keeps, then marks the traces as done.
 struct ProcessingGuard<'h> {
     entries: Vec<Arc<OpenedTrace>>,
     handles: &'h [u64],

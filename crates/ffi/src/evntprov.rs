@@ -114,7 +114,7 @@ pub unsafe extern "C" fn EventSetInformation(
             return provider::set_information(handle, class, None);
         }
         // SAFETY: the caller guarantees that `information` is NULL or valid.
-        let bytes = unsafe { ptr::array(information.cast::<u8>(), length as usize) };
+        let bytes = unsafe { ptr::read_array(information.cast::<u8>(), length as usize) };
         provider::set_information(handle, class, bytes)
     })
 }
@@ -129,11 +129,11 @@ pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescr
     boundary::catch_panic(0, || {
         // SAFETY: the caller passes NULL or a readable `descriptor`.
         let descriptor = unsafe { ptr::read_value(descriptor) };
-        let enabled = ProviderRef::from_raw(handle)
+        let is_enabled = ProviderRef::from_raw(handle)
             .ok()
             .zip(descriptor)
             .is_some_and(|(provider, event)| provider.event_enabled(&event));
-        u8::from(enabled)
+        u8::from(is_enabled)
     })
 }
 
@@ -173,7 +173,7 @@ impl WriteArguments {
         // The core refuses more than `MAX_BLOCKS` blocks, so one more is enough to read.
         let count = (self.count as usize).min(MAX_BLOCKS.saturating_add(1));
         // SAFETY: the caller guarantees that `data` is NULL or valid.
-        let Some(blocks) = (unsafe { ptr::array(self.data, count) }) else {
+        let Some(blocks) = (unsafe { ptr::read_array(self.data, count) }) else {
             return refuse_null(&provider, descriptor.level, descriptor.keyword);
         };
         // SAFETY: the caller passes NULL or readable values as `activity` and `related`.
@@ -266,10 +266,10 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
     data: *const DataDescriptor,
 ) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `try_straight_described` requires no more.
-    let written = unsafe {
+    let is_written = unsafe {
         provider::try_straight_described(handle, descriptor, metadata, metadata_bytes, count, data)
     };
-    u32::from(written)
+    u32::from(is_written)
 }
 
 /// Writes an event to all sessions except those whose bits are set in `filter`.
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, 
         let length = unsafe { count_units(text) };
         // The terminator is written too.
         // SAFETY: none of the `length` units is 0, so by the contract one more follows them.
-        let bytes = unsafe { ptr::array(text.cast::<u8>(), length.saturating_add(1).saturating_mul(2)) };
+        let bytes = unsafe { ptr::read_array(text.cast::<u8>(), length.saturating_add(1).saturating_mul(2)) };
         provider.write_wide_string(level, keyword, bytes.unwrap_or_default())
     })
 }

@@ -32,7 +32,7 @@ use crate::{boundary, last_error, ptr};
 
 const WNODE_BYTES: u32 = size_of::<WnodeHeader>() as u32;
 
-/// WMIDPREQUEST: request code, context, size of the buffer, buffer.
+/// The published callback type WMIDPREQUEST: request code, context, size of the buffer, buffer.
 pub type ControlFunction = unsafe extern "C" fn(u32, *mut c_void, *mut u32, *mut c_void) -> u32;
 
 /// A callback function of a C program, with its context.
@@ -109,6 +109,8 @@ pub unsafe extern "C" fn RegisterTraceGuidsA(
     boundary::to_status(|| unsafe { register(callback, context, control, count, classes, handle) })
 }
 
+/// Registers a classic provider, and stores the handles of the registration and its classes.
+///
 /// # Safety
 ///
 /// As [`RegisterTraceGuidsW`].
@@ -152,8 +154,8 @@ unsafe fn register(
     }
 }
 
-/// Reads the GUIDs of classes; a NULL array has no classes. Returns `None` if an address of a GUID is
-/// NULL, and for more than [`MAX_CLASSES`].
+/// Reads the GUIDs of classes; a NULL array has no classes. Returns `None` if the address of a GUID
+/// is NULL, or if there are more than [`MAX_CLASSES`].
 ///
 /// # Safety
 ///
@@ -278,7 +280,7 @@ pub unsafe extern "C" fn TraceEventInstance(
         let data = block.get(size_of::<EventInstanceHeader>()..).unwrap_or_default();
         // SAFETY: the caller fulfils the `# Safety` section; `read` requires no more.
         let fields = unsafe { MofFields::read(event.flags, data) };
-        let (instance, parent) = (instance_info(&instance), parent.as_ref().map(instance_info));
+        let (instance, parent) = (to_instance_info(&instance), parent.as_ref().map(to_instance_info));
         classic::trace_event_instance(
             logger,
             block,
@@ -289,7 +291,7 @@ pub unsafe extern "C" fn TraceEventInstance(
     })
 }
 
-fn instance_info(info: &EventInstanceInfo) -> InstanceInfo {
+fn to_instance_info(info: &EventInstanceInfo) -> InstanceInfo {
     InstanceInfo { class: info.reg_handle.addr() as u64, id: info.instance_id }
 }
 
@@ -306,7 +308,7 @@ fn refuse_null(logger: u64) -> Result<(), TraceError> {
 /// `header` is not NULL, and `size` bytes, at least `min_bytes`, can be read there.
 unsafe fn header_and_data<'a>(header: *const u8, size: u16, min_bytes: usize) -> &'a [u8] {
     // SAFETY: the caller guarantees that this many bytes can be read at `header`.
-    unsafe { ptr::array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
+    unsafe { ptr::read_array(header, usize::from(size).max(min_bytes)) }.unwrap_or_default()
 }
 
 /// Returns the address in the first eight bytes of a class GUID.
@@ -337,7 +339,7 @@ impl<'a> MofFields<'a> {
                 // SAFETY: the chunk has the size of the structure, which consists of numbers.
                 let field = unsafe { from.as_ptr().cast::<MofField>().read_unaligned() };
                 // SAFETY: the caller guarantees that the address is NULL or valid.
-                *to = unsafe { ptr::bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
+                *to = unsafe { ptr::read_bytes_at(field.data_ptr, field.length) }.unwrap_or_default();
                 fields.count = fields.count.saturating_add(1);
             }
         }
@@ -386,12 +388,12 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     boundary::to_status(|| {
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
         // SAFETY: the caller guarantees that `id` and `arguments` are NULL or valid.
-        let (id, elements) = unsafe { (read_message_id(flags, id), ptr::array(arguments, count)) };
+        let (id, elements) = unsafe { (read_message_id(flags, id), ptr::read_array(arguments, count)) };
         let (Some(id), Some(elements)) = (id, elements) else { return refuse_null(logger) };
         let mut blocks: [&[u8]; MAX_ARGUMENTS + 1] = [&[]; MAX_ARGUMENTS + 1];
         for (to, from) in blocks.iter_mut().zip(elements) {
             // SAFETY: the caller guarantees that `from.data` is NULL or valid.
-            match unsafe { ptr::array(from.data.cast::<u8>(), from.size) } {
+            match unsafe { ptr::read_array(from.data.cast::<u8>(), from.size) } {
                 Some(bytes) => *to = bytes,
                 None => return refuse_null(logger),
             }

@@ -106,17 +106,17 @@ fn format_status(flags: u32, code: u32, language: u32) -> Result<String, Status>
 /// broken.
 fn wrap_lines(text: &str, width: usize) -> String {
     let mut lines = String::with_capacity(text.len());
-    let mut used: usize = 0;
+    let mut line_chars: usize = 0;
     for word in text.split(' ') {
-        let needed = word.chars().count();
-        if used == 0 {
-            used = needed;
-        } else if used.saturating_add(1).saturating_add(needed) <= width {
+        let word_chars = word.chars().count();
+        if line_chars == 0 {
+            line_chars = word_chars;
+        } else if line_chars.saturating_add(1).saturating_add(word_chars) <= width {
             lines.push(' ');
-            used = used.saturating_add(1).saturating_add(needed);
+            line_chars = line_chars.saturating_add(1).saturating_add(word_chars);
         } else {
             lines.push_str("\r\n");
-            used = needed;
+            line_chars = word_chars;
         }
         lines.push_str(word);
     }
@@ -169,8 +169,9 @@ unsafe fn write_text<T: Copy + Default>(
     Ok(length)
 }
 
-/// Frees a text that [`FormatMessageW`] or [`FormatMessageA`] allocated, and returns NULL. Any other
-/// address is returned, with the last error ERROR_INVALID_HANDLE.
+/// Frees a text that [`FormatMessageW`], [`FormatMessageA`] or a function of
+/// [`win32`](crate::win32) allocated, and returns NULL. Any other address is returned; unless it is
+/// NULL, the last error is ERROR_INVALID_HANDLE.
 #[unsafe(no_mangle)]
 pub extern "C" fn LocalFree(memory: *mut c_void) -> *mut c_void {
     boundary::catch_panic(memory, || {

@@ -8,8 +8,8 @@ thread_local! {
     static LAST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Sets the last error of this thread after a failure. .NET takes `errno` for the last error, so it
-/// gets the same number.
+/// Sets the last error of this thread after a failure. .NET takes `errno` for the last error, so
+/// `errno` gets the same number.
 pub(crate) fn set(status: Status) {
     LAST.set(status.0);
     // SAFETY: the function returns the address of this thread's `errno`.

@@ -25,7 +25,7 @@
 //! | `evntrace/{sessions,properties,filters}` | finding a session; its properties and filters |
 //! | `evntrace/file_names` | log-file names as this process spelled them |
 //! | `text` | text that callers pass and receive |
-//! | `win32` | functions beside tracing: versions, privileges, GUIDs |
+//! | `win32` | functions other than tracing: versions, privileges, GUIDs |
 //!
 //! Invariants
 //!

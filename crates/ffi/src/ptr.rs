@@ -33,7 +33,7 @@ pub(crate) unsafe fn store<T>(at: *mut T, value: T) {
 ///
 /// `at` is NULL, or `count` elements can be read there and do not change for `'a`.
 #[inline(always)]
-pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
+pub(crate) unsafe fn read_array<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
     if count == 0 {
         return Some(&[]);
     }
@@ -84,10 +84,10 @@ pub(crate) unsafe fn read_text<U: Copy + Default + PartialEq>(
 /// # Safety
 ///
 /// As for [`array`].
-pub(crate) unsafe fn bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> {
+pub(crate) unsafe fn read_bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> {
     let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).ok()?);
     // SAFETY: the caller fulfils the contract of `array`.
-    unsafe { array(at, usize::try_from(count).ok()?) }
+    unsafe { read_array(at, usize::try_from(count).ok()?) }
 }
 
 #[cfg(test)]
@@ -123,13 +123,13 @@ mod tests {
         unsafe {
             assert_eq!(read_value::<u64>(std::ptr::null()), None);
             assert_eq!(read_value(misaligned), Some(2 << 56));
-            assert_eq!(array(std::ptr::null::<u64>(), 1), None);
-            assert_eq!(array(misaligned, 1), None);
-            assert_eq!(array(words.as_ptr(), usize::MAX), None);
-            assert_eq!(array(std::ptr::null::<u64>(), 0), Some(&[][..]));
-            assert_eq!(array(words.as_ptr(), 2), Some(&words[..]));
-            assert_eq!(bytes_at(0, 0), Some(&[][..]));
-            assert_eq!(bytes_at(0, 1), None);
+            assert_eq!(read_array(std::ptr::null::<u64>(), 1), None);
+            assert_eq!(read_array(misaligned, 1), None);
+            assert_eq!(read_array(words.as_ptr(), usize::MAX), None);
+            assert_eq!(read_array(std::ptr::null::<u64>(), 0), Some(&[][..]));
+            assert_eq!(read_array(words.as_ptr(), 2), Some(&words[..]));
+            assert_eq!(read_bytes_at(0, 0), Some(&[][..]));
+            assert_eq!(read_bytes_at(0, 1), None);
             store(std::ptr::null_mut::<u64>(), 1);
             assert_eq!(read_text::<u16>(std::ptr::null(), 1), None);
         }

@@ -64,7 +64,7 @@ fn ask_about_event<T>(
     event: &LookupEvent<'_>,
     mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>,
 ) -> Answer<T> {
-    let answer = question(lock_library().queries(event));
+    let answer = question(lock_library().decoder_for(event));
     or_ask_trace(answer, question)
 }
 
@@ -135,7 +135,7 @@ fn write_event_info(
     output.write(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
 }
 
-/// Calls `body` with the bytes of a property.
+/// Calls `body` with the bytes of a property. `names` are those of [`read_names`].
 fn with_property(
     query: &EventQuery<'_>,
     names: &[(String, Option<u32>)],
@@ -159,8 +159,8 @@ fn with_property(
     }
 }
 
-/// Reads the names of a property and of the structures around it. Returns `None` for an invalid
-/// name or number of names.
+/// Reads the names of the structures around a property and of the property, each with the index of
+/// an array element, if there is one. Returns `None` for an invalid name or number of names.
 ///
 /// # Safety
 ///
@@ -170,7 +170,7 @@ unsafe fn read_names(count: u32, at: *const PropertyDataDescriptor) -> Option<Ve
     const MAX_STEPS: usize = 9;
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_STEPS).contains(count))?;
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    let descriptors = unsafe { ptr::array(at, count) }?;
+    let descriptors = unsafe { ptr::read_array(at, count) }?;
     let read_name = |descriptor: &PropertyDataDescriptor| {
         let address = std::ptr::with_exposed_provenance(usize::try_from(descriptor.property_name).ok()?);
         // SAFETY: the caller passes NULL or a text with a terminator as `address`.

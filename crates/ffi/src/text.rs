@@ -60,7 +60,8 @@ impl TextUnit for u8 {
 ///
 /// # Safety
 ///
-/// Units can be read at `at` up to the terminator, and at most `max_units`; they need not be aligned.
+/// Units can be read at `at` up to the terminator, and at most `max_units`; they need not be
+/// aligned.
 pub(crate) unsafe fn read<U: TextUnit>(at: *const U, max_units: usize) -> Result<OsString, Status> {
     // SAFETY: the caller guarantees that units can be read up to the terminator.
     let units = unsafe { ptr::read_text(at, max_units.min(U::MAX_NAME_UNITS)) };
@@ -81,8 +82,8 @@ pub(crate) unsafe fn read_name<U: TextUnit>(at: *const U) -> Result<Option<Strin
     text.into_string().map(Some).map_err(|_| Status::ERROR_INVALID_PARAMETER)
 }
 
-/// Writes a text with its terminator to memory of `capacity` units. Returns `false` if the text does
-/// not fit; the memory then holds an empty text if it has at least one unit.
+/// Writes a text with its terminator to memory of `capacity` units. Returns `false` if the text
+/// does not fit; the memory then holds an empty text if it has at least one unit.
 ///
 /// # Safety
 ///

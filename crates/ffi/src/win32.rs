@@ -1,8 +1,8 @@
-//! The few functions beside tracing that tracing programs call: new GUIDs, texts of SIDs, COM errors,
-//! the version of Windows, and privileges.
+//! The few functions besides those for tracing that tracing programs call: new GUIDs, texts of
+//! SIDs, COM errors, the version of Windows, and privileges.
 //!
-//! They exist so that such programs link and run unchanged. There are no tokens, no COM and no other
-//! version here: each function reports what holds on this system.
+//! They exist so that such programs link and run unchanged. This system has no tokens and no COM;
+//! each function reports the state that comes closest to that of this system.
 
 pub mod token;
 pub mod version;
@@ -15,7 +15,7 @@ use traceweir_format::security::Sid;
 use crate::format_message::TEXTS;
 use crate::{boundary, last_error, ptr};
 
-/// HRESULTs.
+// HRESULTs.
 const S_OK: i32 = 0;
 const S_FALSE: i32 = 1;
 const E_INVALIDARG: i32 = 0x8007_0057_u32.cast_signed();
@@ -40,9 +40,9 @@ pub unsafe extern "C" fn CoCreateGuid(guid: *mut Guid) -> i32 {
         }
         let random = u128::from_le_bytes(bytes);
         // The version is 4, and the variant is that of RFC 9562.
-        let made = random & !(0xF000 << 64) & !(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48;
+        let version_4 = random & !(0xF000 << 64) & !(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48;
         // SAFETY: the caller passes NULL or a writable `guid`.
-        unsafe { ptr::store(guid, Guid::from_u128(made)) };
+        unsafe { ptr::store(guid, Guid::from_u128(version_4)) };
         S_OK
     })
 }
@@ -95,6 +95,8 @@ pub unsafe extern "C" fn ConvertSidToStringSidW(sid: *const c_void, text: *mut *
     to_bool(|| unsafe { write_sid_text(sid, text, |formatted| formatted.encode_utf16().collect()) })
 }
 
+/// Formats a SID and stores the address of the text.
+///
 /// # Safety
 ///
 /// As [`ConvertSidToStringSidA`].
@@ -106,11 +108,12 @@ unsafe fn write_sid_text<U>(
     if text.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    // SAFETY: the caller passes NULL or a SID, which begins with its revision and its count of parts.
+    // SAFETY: the caller passes NULL or a SID, which begins with its revision and its count of
+    // subauthorities.
     let [_, count] = unsafe { ptr::read_value(sid.cast::<[u8; 2]>()) }.ok_or(Status::ERROR_INVALID_SID)?;
     let bytes = 8_usize.saturating_add(usize::from(count).saturating_mul(4));
     // SAFETY: a SID has as many bytes as its count says.
-    let bytes = unsafe { ptr::array(sid.cast::<u8>(), bytes) }.ok_or(Status::ERROR_INVALID_SID)?;
+    let bytes = unsafe { ptr::read_array(sid.cast::<u8>(), bytes) }.ok_or(Status::ERROR_INVALID_SID)?;
     let sid = Sid::parse(bytes).map_err(|_| Status::ERROR_INVALID_SID)?;
     let units = encode(&sid.to_string());
     let size = units.len().saturating_add(1).saturating_mul(size_of::<U>());

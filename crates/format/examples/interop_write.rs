@@ -41,20 +41,20 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().ok_or("usage: interop_write FOLDER [EVENTS]")?;
-    let count = arguments.next().map_or(Ok(50_000), |n| n.parse::<u32>())?;
+    let count = arguments.next().map_or(Ok(50_000), |text| text.parse::<u32>())?;
     let folder = Path::new(&folder);
     let mut expected = String::new();
-    for (name, compressed) in [("plain.etl", false), ("compressed.etl", true)] {
+    for (name, is_compressed) in [("plain.etl", false), ("compressed.etl", true)] {
         expected.clear();
-        std::fs::write(folder.join(name), write_trace(compressed, count, &mut expected)?)?;
+        std::fs::write(folder.join(name), write_trace(is_compressed, count, &mut expected)?)?;
     }
     std::fs::write(folder.join("expected.jsonl"), expected)?;
     Ok(())
 }
 
-fn write_trace(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
+fn write_trace(is_compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
     let options = Options {
-        compressed,
+        compressed: is_compressed,
         session_name: "interop".into(),
         file_name: "interop.etl".into(),
         processors: u32::from(PROCESSOR_COUNT),
@@ -67,32 +67,33 @@ fn write_trace(compressed: bool, count: u32, expected: &mut String) -> Result<Ve
     let mut writer = Writer::create(Vec::new(), options)?;
     let mut record = Vec::new();
     let mut filetime = START_FILETIME;
-    for n in 0..count {
+    for index in 0..count {
         // Steps of about 1,000 to 3,000 ticks.
-        let time = ANCHOR_TICKS + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 22);
+        let time =
+            ANCHOR_TICKS + i64::from(index) * 2_000 + i64::from(index.wrapping_mul(2_654_435_761) >> 22);
         filetime = START_FILETIME
             + i64::try_from(i128::from(time - ANCHOR_TICKS) * 10_000_000 / i128::from(TICKS_PER_SECOND))?;
         record.clear();
         write!(expected, "{{\"time\": {time}, \"filetime\": {filetime}, ")?;
-        match n % 6 {
-            0 => encode_trace_logging(n, time, &mut record, expected)?,
-            1 => encode_manifest(n, time, &mut record, expected)?,
-            2 => encode_process(n, time, &mut record, expected)?,
-            3 => encode_thread(n, time, &mut record, expected)?,
-            4 => encode_image(n, time, &mut record, expected)?,
-            _ if n % 4 == 1 => encode_classic(n, time, &mut record, expected)?,
-            _ => encode_disk(n, time, &mut record, expected)?,
+        match index % 6 {
+            0 => encode_trace_logging(index, time, &mut record, expected)?,
+            1 => encode_manifest(index, time, &mut record, expected)?,
+            2 => encode_process(index, time, &mut record, expected)?,
+            3 => encode_thread(index, time, &mut record, expected)?,
+            4 => encode_image(index, time, &mut record, expected)?,
+            _ if index % 4 == 1 => encode_classic(index, time, &mut record, expected)?,
+            _ => encode_disk(index, time, &mut record, expected)?,
         }
         expected.push_str("}\n");
         // Processors take turns of seven events, so that all their buffers fill at the same time.
-        let cpu = u16::try_from(n / 7 % u32::from(PROCESSOR_COUNT))?;
+        let cpu = u16::try_from(index / 7 % u32::from(PROCESSOR_COUNT))?;
         writer.write(cpu, time, &record)?;
     }
     Ok(writer.finish(Summary { end_time: FileTime(filetime + 1), ..Summary::default() })?)
 }
 
 /// Encodes a TraceLogging event with a string, a number and a double.
-fn encode_trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_trace_logging(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let mut traits = TraitsBuilder::new("Interop.Provider");
     let mut metadata = MetadataBuilder::new("Reading", 0);
     metadata.add_field("text", 2, 0, 0).add_field("number", 10, 0, 0).add_field("half", 12, 0, 0);
@@ -100,50 +101,50 @@ fn encode_trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut Str
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
     ];
-    let text = format!("reading {n}");
+    let text = format!("reading {index}");
     let mut payload = Vec::new();
-    payload.put_ansi_z(&text).put_u64(u64::from(n) << 20).put(&(f64::from(n) / 2.0).to_le_bytes());
+    payload.put_ansi_z(&text).put_u64(u64::from(index) << 20).put(&(f64::from(index) / 2.0).to_le_bytes());
     let descriptor = EventDescriptor {
         channel: CHANNEL_TRACELOGGING,
         level: 4,
-        opcode: u8::try_from(n % 3)?,
-        keyword: 1 << (n % 64),
+        opcode: u8::try_from(index % 3)?,
+        keyword: 1 << (index % 64),
         ..EventDescriptor::default()
     };
-    encode_event(8, time, n, descriptor, &items, &payload, out, expected)?;
-    let half = f64::from(n) / 2.0;
+    encode_event(8, time, index, descriptor, &items, &payload, out, expected)?;
+    let half = f64::from(index) / 2.0;
     write!(
         expected,
         ", \"fields\": {{\"text\": \"{text}\", \"number\": {}, \"half\": {half:?}}}",
-        u64::from(n) << 20
+        u64::from(index) << 20
     )?;
     Ok(())
 }
 
 /// Encodes an event of a manifest provider: 32-bit or 64-bit, with a payload of up to 300 bytes,
 /// sometimes with a related activity id.
-fn encode_manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_manifest(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
-    let items = if n.is_multiple_of(5) { &items[..] } else { &[] };
+    let items = if index.is_multiple_of(5) { &items[..] } else { &[] };
     let descriptor = EventDescriptor {
-        id: u16::try_from(n % 60_000)?,
-        version: u8::try_from(n % 7)?,
+        id: u16::try_from(index % 60_000)?,
+        version: u8::try_from(index % 7)?,
         channel: 16,
-        level: u8::try_from(n % 6)?,
-        opcode: u8::try_from(n % 240)?,
-        task: u16::try_from(n % 1_000)?,
-        keyword: u64::from(n),
+        level: u8::try_from(index % 6)?,
+        opcode: u8::try_from(index % 240)?,
+        task: u16::try_from(index % 1_000)?,
+        keyword: u64::from(index),
     };
-    let payload: Vec<u8> = (0..n % 301).map(|i| (i.wrapping_mul(n) >> 3) as u8).collect();
-    encode_event(if n % 4 == 1 { 4 } else { 8 }, time, n, descriptor, items, &payload, out, expected)
+    let payload: Vec<u8> = (0..index % 301).map(|i| (i.wrapping_mul(index) >> 3) as u8).collect();
+    encode_event(if index % 4 == 1 { 4 } else { 8 }, time, index, descriptor, items, &payload, out, expected)
 }
 
 #[allow(clippy::too_many_arguments)] // Each parameter is an independent part of an event.
 fn encode_event(
     pointer_size: u8,
     time: i64,
-    n: u32,
+    index: u32,
     descriptor: EventDescriptor,
     items: &[Item<'_>],
     payload: &[u8],
@@ -152,12 +153,12 @@ fn encode_event(
 ) -> Result<()> {
     let header = EventHeader {
         pointer_size,
-        thread_id: n + 1,
-        process_id: n + 2,
+        thread_id: index + 1,
+        process_id: index + 2,
         time,
         provider: PROVIDER,
         descriptor,
-        activity: Guid::from_u128(u128::from(n)),
+        activity: Guid::from_u128(u128::from(index)),
         items,
         ..EventHeader::default()
     };
@@ -174,29 +175,30 @@ fn encode_event(
     write!(
         expected,
         "\"task\": {task}, \"keyword\": {keyword}, \"thread\": {}, \"process\": {}, ",
-        n + 1,
-        n + 2
+        index + 1,
+        index + 2
     )?;
-    let items: Vec<_> = items.iter().map(|i| format!("[{}, \"{}\"]", i.kind.0, format_hex(i.data))).collect();
+    let items: Vec<_> =
+        items.iter().map(|item| format!("[{}, \"{}\"]", item.kind.0, format_hex(item.data))).collect();
     write!(expected, "\"items\": [{}], \"payload\": \"{}\"", items.join(", "), format_hex(payload))?;
     Ok(())
 }
 
 /// Encodes a classic event of a class that no reader has a layout for.
-fn encode_classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_classic(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let header = ClassicHeader {
         pointer_size: 8,
         opcode: 33,
         level: 2,
         version: 3,
-        thread_id: n + 1,
-        process_id: n + 2,
+        thread_id: index + 1,
+        process_id: index + 2,
         time,
         class: PROVIDER,
         cpu_times: (0, 0),
         instance: None,
     };
-    let payload = n.to_le_bytes();
+    let payload = index.to_le_bytes();
     header.encode(&payload, out)?;
     write!(
         expected,
@@ -205,8 +207,8 @@ fn encode_classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -
     write!(
         expected,
         "\"thread\": {}, \"process\": {}, \"payload\": \"{}\"",
-        n + 1,
-        n + 2,
+        index + 1,
+        index + 2,
         format_hex(&payload)
     )?;
     Ok(())
@@ -221,32 +223,32 @@ enum KernelValue {
 
 use KernelValue::{Number, Text};
 
-fn encode_process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
-    let opcode = 1 + u8::try_from(n / 6 % 4)?;
+fn encode_process(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let opcode = 1 + u8::try_from(index / 6 % 4)?;
     let values = [
-        ("UniqueProcessKey", Number(0xFFFF_8000_0000_0000 + u64::from(n))),
-        ("ProcessId", Number(u64::from(n) * 4)),
+        ("UniqueProcessKey", Number(0xFFFF_8000_0000_0000 + u64::from(index))),
+        ("ProcessId", Number(u64::from(index) * 4)),
         ("ParentId", Number(4)),
-        ("SessionId", Number(u64::from(n % 3))),
+        ("SessionId", Number(u64::from(index % 3))),
         ("ExitStatus", Number(if opcode == 2 { 0 } else { 259 })),
-        ("DirectoryTableBase", Number(u64::from(n) << 12)),
+        ("DirectoryTableBase", Number(u64::from(index) << 12)),
         ("Flags", Number(0)),
         ("UserSID", KernelValue::Sid),
-        ("ImageFileName", Text(format!("program{n}.exe"))),
-        ("CommandLine", Text(format!("program{n}.exe --number {n}"))),
+        ("ImageFileName", Text(format!("program{index}.exe"))),
+        ("CommandLine", Text(format!("program{index}.exe --number {index}"))),
         ("PackageFullName", Text(String::new())),
-        ("ApplicationId", Text(format!("app{n}"))),
+        ("ApplicationId", Text(format!("app{index}"))),
     ];
     let hook = hook::hook_of(&class::PROCESS, opcode).ok_or("not a kernel event")?;
-    encode_kernel(hook, 4, &class::PROCESS, &values, true, time, n, out, expected)
+    encode_kernel(hook, 4, &class::PROCESS, &values, true, time, index, out, expected)
 }
 
-fn encode_thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
-    let opcode = 1 + u8::try_from(n / 6 % 4)?;
-    let address = |part: u64| Number(0x7FF0_0000_0000 + (u64::from(n) << 16) + part);
+fn encode_thread(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let opcode = 1 + u8::try_from(index / 6 % 4)?;
+    let address = |part: u64| Number(0x7FF0_0000_0000 + (u64::from(index) << 16) + part);
     let values = [
-        ("ProcessId", Number(u64::from(n))),
-        ("TThreadId", Number(u64::from(n) + 1)),
+        ("ProcessId", Number(u64::from(index))),
+        ("TThreadId", Number(u64::from(index) + 1)),
         ("StackBase", address(1)),
         ("StackLimit", address(2)),
         ("UserStackBase", address(3)),
@@ -254,28 +256,28 @@ fn encode_thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
         ("Affinity", Number(15)),
         ("Win32StartAddr", address(5)),
         ("TebBase", address(6)),
-        ("SubProcessTag", Number(u64::from(n % 9))),
+        ("SubProcessTag", Number(u64::from(index % 9))),
         ("BasePriority", Number(8)),
         ("PagePriority", Number(5)),
         ("IoPriority", Number(2)),
         ("ThreadFlags", Number(1)),
-        ("ThreadName", Text(format!("worker {n}"))),
+        ("ThreadName", Text(format!("worker {index}"))),
     ];
     let hook = hook::hook_of(&class::THREAD, opcode).ok_or("not a kernel event")?;
-    encode_kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
+    encode_kernel(hook, 3, &class::THREAD, &values, true, time, index, out, expected)
 }
 
 /// Encodes an image event. A load has a hook id of the process group; unload and rundown events
 /// have hook ids of the image group.
-fn encode_image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
-    let hook =
-        [hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END][n as usize / 6 % 4];
+fn encode_image(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+    let hook = [hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END]
+        [index as usize / 6 % 4];
     let values = [
-        ("ImageBase", Number(0x7FFE_0000_0000 + (u64::from(n) << 16))),
+        ("ImageBase", Number(0x7FFE_0000_0000 + (u64::from(index) << 16))),
         ("ImageSize", Number(0x10000)),
-        ("ProcessId", Number(u64::from(n))),
-        ("ImageChecksum", Number(u64::from(n) * 3)),
-        ("TimeDateStamp", Number(1_600_000_000 + u64::from(n))),
+        ("ProcessId", Number(u64::from(index))),
+        ("ImageChecksum", Number(u64::from(index) * 3)),
+        ("TimeDateStamp", Number(1_600_000_000 + u64::from(index))),
         ("SignatureLevel", Number(0x20)),
         ("SignatureType", Number(1)),
         ("DefaultBase", Number(0x1_8000_0000)),
@@ -283,25 +285,25 @@ fn encode_image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> 
         ("Reserved2", Number(0)),
         ("Reserved3", Number(0)),
         ("Reserved4", Number(0)),
-        ("FileName", Text(format!("/usr/lib/lib{n}.so"))),
+        ("FileName", Text(format!("/usr/lib/lib{index}.so"))),
     ];
-    encode_kernel(hook, 3, &class::IMAGE, &values, true, time, n, out, expected)
+    encode_kernel(hook, 3, &class::IMAGE, &values, true, time, index, out, expected)
 }
 
-fn encode_disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_disk(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let values = [
-        ("DiskNumber", Number(u64::from(n % 2))),
+        ("DiskNumber", Number(u64::from(index % 2))),
         ("IrpFlags", Number(0x0006_0043)),
-        ("TransferSize", Number(u64::from(n % 128) * 512)),
+        ("TransferSize", Number(u64::from(index % 128) * 512)),
         ("Reserved", Number(0)),
-        ("ByteOffset", Number(u64::from(n) << 12)),
-        ("FileObject", Number(0xFFFF_9000_0000_0000 + u64::from(n))),
-        ("Irp", Number(0xFFFF_A000_0000_0000 + u64::from(n))),
-        ("HighResResponseTime", Number(u64::from(n) * 7)),
-        ("IssuingThreadId", Number(u64::from(n) + 5)),
+        ("ByteOffset", Number(u64::from(index) << 12)),
+        ("FileObject", Number(0xFFFF_9000_0000_0000 + u64::from(index))),
+        ("Irp", Number(0xFFFF_A000_0000_0000 + u64::from(index))),
+        ("HighResResponseTime", Number(u64::from(index) * 7)),
+        ("IssuingThreadId", Number(u64::from(index) + 5)),
     ];
-    let hook = hook::DISK_READ + u16::try_from(n / 6 % 2)?;
-    encode_kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
+    let hook = hook::DISK_READ + u16::try_from(index / 6 % 2)?;
+    encode_kernel(hook, 3, &class::DISK_IO, &values, false, time, index, out, expected)
 }
 
 /// Encodes a kernel event with the payload that the table of its class defines.
@@ -311,9 +313,9 @@ fn encode_kernel(
     version: u8,
     class: &Guid,
     values: &[(&str, KernelValue)],
-    with_ids: bool,
+    has_ids: bool,
     time: i64,
-    n: u32,
+    index: u32,
     out: &mut Vec<u8>,
     expected: &mut String,
 ) -> Result<()> {
@@ -325,8 +327,8 @@ fn encode_kernel(
         put_value(field.ty, value, &mut payload)
             .ok_or_else(|| format!("{name}: no value for {}", field.name))?;
     }
-    if with_ids {
-        let (thread_id, process_id) = (n + 1, n + 2);
+    if has_ids {
+        let (thread_id, process_id) = (index + 1, index + 2);
         let cpu_times = Some((0, 0));
         SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time, cpu_times }
             .encode(&payload, out)?;
@@ -351,8 +353,8 @@ fn encode_kernel(
     Ok(())
 }
 
-/// Appends a value in the form of its table type; `None` if the value is missing or of another
-/// type.
+/// Appends a value in the form of its table type. Returns `None` if the value is missing or of
+/// another type.
 fn put_value(ty: Ty, value: Option<&KernelValue>, out: &mut Vec<u8>) -> Option<()> {
     match (ty, value) {
         (Ty::Pad(n), _) => out.resize(out.len() + usize::from(n), 0),

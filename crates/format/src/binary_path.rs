@@ -30,9 +30,9 @@ pub const MAX_GUIDS: usize = 16;
 /// The longest path, in UTF-16 units without the NUL: the number of bytes in Linux's `PATH_MAX`.
 pub const MAX_PATH_UNITS: usize = 4096;
 /// The longest build id, in digits.
-pub const MAX_BUILD_ID: usize = 128;
+pub const MAX_BUILD_ID_DIGITS: usize = 128;
 /// Offset of the process id in the payload.
-pub const PROCESS_ID: usize = 0x08;
+pub const PROCESS_ID_OFFSET: usize = 0x08;
 
 const GUIDS_OFFSET: usize = 0x10;
 
@@ -72,7 +72,7 @@ impl BinaryPath {
         for guid in self.guids.iter().take(count) {
             out.extend_from_slice(&guid.to_bytes());
         }
-        for (text, max_units) in [(&self.path, MAX_PATH_UNITS), (&self.build_id, MAX_BUILD_ID)] {
+        for (text, max_units) in [(&self.path, MAX_PATH_UNITS), (&self.build_id, MAX_BUILD_ID_DIGITS)] {
             let units = text.encode_utf16().filter(|unit| *unit != 0).take(max_units);
             for unit in units.chain([0]) {
                 out.put_u16(unit);
@@ -81,7 +81,7 @@ impl BinaryPath {
         out
     }
 
-    /// Encodes the record with its header, without thread and time, padded to eight bytes.
+    /// Encodes the record with its header, padded to eight bytes. Thread id and time are 0.
     pub fn to_record(&self) -> Result<Vec<u8>> {
         let header = ClassicHeader {
             class: class::EVENT_TRACE,
@@ -112,22 +112,28 @@ impl BinaryPath {
             return Err(invalid("too many GUIDs"));
         }
         let end = GUIDS_OFFSET.saturating_add(count.saturating_mul(16));
-        let rest = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
+        let remaining = payload.get(end..).ok_or_else(|| invalid("GUIDs exceed the payload"))?;
         let guids =
             (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
-        let (path, rest) =
-            split_text(rest, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL or too long"))?;
-        let (build_id, _) =
-            split_text(rest, MAX_BUILD_ID).ok_or_else(|| invalid("build id without NUL or too long"))?;
-        Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
+        let (path, remaining) =
+            split_text(remaining, MAX_PATH_UNITS).ok_or_else(|| invalid("path without NUL or too long"))?;
+        let (build_id, _) = split_text(remaining, MAX_BUILD_ID_DIGITS)
+            .ok_or_else(|| invalid("build id without NUL or too long"))?;
+        Ok(Self {
+            tag: u64_at(payload, 0),
+            process_id: u32_at(payload, PROCESS_ID_OFFSET),
+            guids,
+            path,
+            build_id,
+        })
     }
 }
 
 /// Splits `bytes` into a text of at most `max_units` UTF-16 units and the bytes after its NUL.
 fn split_text(bytes: &[u8], max_units: usize) -> Option<(String, &[u8])> {
     let text = text::until_nul16(bytes);
-    let rest = bytes.get(text.len().checked_add(2)?..)?;
-    (text.len() / 2 <= max_units).then(|| (text::utf16(text), rest))
+    let remaining = bytes.get(text.len().checked_add(2)?..)?;
+    (text.len() / 2 <= max_units).then(|| (text::decode_utf16(text), remaining))
 }
 
 #[cfg(test)]
@@ -168,7 +174,7 @@ mod tests {
     fn excess_is_truncated_by_encoding_and_rejected_by_parsing() {
         let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample_path() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
-        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID));
+        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID_DIGITS));
         let mut many = sample_path().to_payload();
         many[0x0C..0x10].copy_from_slice(&17_u32.to_le_bytes());
         many.resize(4000, 0);

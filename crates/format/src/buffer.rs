@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// Size of the buffer header in bytes.
 pub const HEADER_SIZE: usize = 0x48;
 
-/// The smallest buffer size of a session. Every session's buffer size is a multiple of it.
+/// The smallest buffer size of a session. Every session's buffer size is a multiple of this size.
 pub const MIN_BUFFER: u32 = 1024;
 
 /// The largest buffer size of a session, and the largest size that a compressed buffer unpacks to.
@@ -83,32 +83,32 @@ pub struct BufferHeader {
 impl BufferHeader {
     /// Parses the bytes of a header.
     #[must_use]
-    pub fn parse(b: &[u8; HEADER_SIZE]) -> Self {
-        let flags = u16_at(b, at::FLAGS);
+    pub fn parse(bytes: &[u8; HEADER_SIZE]) -> Self {
+        let flags = u16_at(bytes, at::FLAGS);
         let processor_index = if flags & BUFFER_FLAG_PROC_INDEX != 0 {
-            u16_at(b, at::PROCESSOR_INDEX) & MAX_PROCESSOR
+            u16_at(bytes, at::PROCESSOR_INDEX) & MAX_PROCESSOR
         } else {
-            u16::from(u8_at(b, at::PROCESSOR_INDEX))
+            u16::from(u8_at(bytes, at::PROCESSOR_INDEX))
         };
         Self {
-            buffer_size: u32_at(b, at::BUFFER_SIZE),
-            saved_offset: u32_at(b, at::SAVED_OFFSET),
-            current_offset: u32_at(b, at::CURRENT_OFFSET),
-            time_stamp: i64_at(b, at::TIME_STAMP),
-            sequence_number: i64_at(b, at::SEQUENCE_NUMBER),
+            buffer_size: u32_at(bytes, at::BUFFER_SIZE),
+            saved_offset: u32_at(bytes, at::SAVED_OFFSET),
+            current_offset: u32_at(bytes, at::CURRENT_OFFSET),
+            time_stamp: i64_at(bytes, at::TIME_STAMP),
+            sequence_number: i64_at(bytes, at::SEQUENCE_NUMBER),
             processor_index,
-            logger_id: u16_at(b, at::LOGGER_ID),
-            state: u32_at(b, at::STATE),
-            offset: u32_at(b, at::OFFSET),
+            logger_id: u16_at(bytes, at::LOGGER_ID),
+            state: u32_at(bytes, at::STATE),
+            offset: u32_at(bytes, at::OFFSET),
             flags,
-            buffer_type: u16_at(b, at::TYPE),
+            buffer_type: u16_at(bytes, at::TYPE),
         }
     }
 
     /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_SIZE] {
-        let mut b = [0; HEADER_SIZE];
+        let mut bytes = [0; HEADER_SIZE];
         for (at, value) in [
             (at::BUFFER_SIZE, self.buffer_size),
             (at::SAVED_OFFSET, self.saved_offset),
@@ -116,19 +116,19 @@ impl BufferHeader {
             (at::STATE, if self.state == 0 { STATE_FLUSH } else { self.state }),
             (at::OFFSET, self.offset),
         ] {
-            header::patch(&mut b, at, &value.to_le_bytes());
+            header::patch(&mut bytes, at, &value.to_le_bytes());
         }
-        header::patch(&mut b, at::TIME_STAMP, &self.time_stamp.to_le_bytes());
-        header::patch(&mut b, at::SEQUENCE_NUMBER, &self.sequence_number.to_le_bytes());
+        header::patch(&mut bytes, at::TIME_STAMP, &self.time_stamp.to_le_bytes());
+        header::patch(&mut bytes, at::SEQUENCE_NUMBER, &self.sequence_number.to_le_bytes());
         for (at, value) in [
             (at::PROCESSOR_INDEX, self.processor_index),
             (at::LOGGER_ID, self.logger_id),
             (at::FLAGS, self.flags),
             (at::TYPE, self.buffer_type),
         ] {
-            header::patch(&mut b, at, &value.to_le_bytes());
+            header::patch(&mut bytes, at, &value.to_le_bytes());
         }
-        b
+        bytes
     }
 
     /// Returns whether the bytes after the header are compressed.
@@ -159,7 +159,7 @@ impl BufferHeader {
     #[must_use]
     pub fn valid_bytes(&self, available: usize) -> usize {
         let is_plausible =
-            |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
+            |end: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(end));
         let valid = if is_plausible(self.offset) {
             self.offset
         } else if is_plausible(self.saved_offset) {
@@ -208,12 +208,12 @@ impl<'b> Records<'b> {
     #[inline]
     #[allow(clippy::should_implement_trait)] // An error ends the walk, so the caller must handle it.
     pub fn next(&mut self) -> Result<Option<Record<'b>>> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let remaining = self.bytes.get(self.at..).unwrap_or_default();
         let offset = self.base.saturating_add(self.at as u64);
-        let Some(measure) = header::measure(rest, offset, self.has_short_instance_headers)? else {
+        let Some(measure) = header::measure(remaining, offset, self.has_short_instance_headers)? else {
             return Ok(None);
         };
-        let record = Record::new(rest, measure, self.cpu, self.time);
+        let record = Record::new(remaining, measure, self.cpu, self.time);
         self.time = record.time();
         self.at = self.at.checked_add(align8(measure.size)).ok_or(Error::Invalid {
             what: "record",

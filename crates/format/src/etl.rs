@@ -31,8 +31,8 @@ use crate::{Error, Result};
 
 /// Bytes that can be read at any offset.
 ///
-/// Files are read with `pread` (feature `std`), never mapped: a file truncated meanwhile causes a
-/// short read, not a `SIGBUS`.
+/// Files are read with `pread` (feature `std`), never mapped: if a file is truncated while it is
+/// read, the result is a short read, not a `SIGBUS`.
 pub trait ReadAt {
     /// Returns the number of bytes.
     fn len(&self) -> u64;
@@ -159,8 +159,8 @@ mod file {
 
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
             let mut done = 0;
-            while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
-                match FileExt::read_at(self, rest, offset.saturating_add(done as u64)) {
+            while let Some(remaining) = buf.get_mut(done..).filter(|remaining| !remaining.is_empty()) {
+                match FileExt::read_at(self, remaining, offset.saturating_add(done as u64)) {
                     Ok(0) => break,
                     Ok(n) => done = done.saturating_add(n),
                     Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}

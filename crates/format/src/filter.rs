@@ -86,11 +86,11 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_SCHEMATIZED => Header::parse(data).map(drop),
         EVENT_FILTER_TYPE_SYSTEM_FLAGS => check_size(4),
         EVENT_FILTER_TYPE_TRACEHANDLE => check_size(8),
-        EVENT_FILTER_TYPE_PID => pids(data).map(drop),
+        EVENT_FILTER_TYPE_PID => parse_pids(data).map(drop),
         EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | EVENT_FILTER_TYPE_PACKAGE_ID
         | EVENT_FILTER_TYPE_PACKAGE_APP_ID
-        | EVENT_FILTER_TYPE_CONTAINER => name_list(data).map(drop),
+        | EVENT_FILTER_TYPE_CONTAINER => parse_name_list(data).map(drop),
         EVENT_FILTER_TYPE_PAYLOAD => payload::Filters::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
@@ -176,6 +176,7 @@ impl<'a> Header<'a> {
     /// does not fit.
     pub fn chain(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         core::iter::from_fn(move || {
+            // The size of a filter is at offset 16 of its header.
             let size = usize::try_from(u32::from_le_bytes(*chunk(bytes, 16)?)).ok()?;
             let filter = Self::parse(bytes.get(..size)?).ok()?;
             let next = usize::try_from(filter.next).ok().filter(|next| *next >= size);
@@ -186,7 +187,7 @@ impl<'a> Header<'a> {
 }
 
 /// Appends a schematized filter to a chain, with the bit of its session. `last` is the offset of
-/// the last filter in the chain. Filters in a chain begin at multiples of eight.
+/// the last filter in the chain, and is updated. Filters in a chain begin at multiples of eight.
 pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], instance: u64) {
     let start = crate::wire::align8(chain.len());
     chain.resize(start, 0);
@@ -322,7 +323,7 @@ impl LevelKeyword {
 }
 
 /// Parses the process ids of a filter.
-pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
+pub fn parse_pids(bytes: &[u8]) -> Result<Vec<u32>> {
     let (ids, remaining) = bytes.as_chunks();
     if !remaining.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
         return Err(invalid("filter of process ids", "it must hold 1 to 8 ids of four bytes"));
@@ -332,12 +333,12 @@ pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
 
 /// Parses the names of a filter of executables, packages, applications or containers. Returns
 /// the names in lower case, because names are compared without regard to case.
-pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
-    Ok(names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
+pub fn parse_name_list(bytes: &[u8]) -> Result<Vec<String>> {
+    Ok(parse_names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
 }
 
-/// Like [`name_list`], but in the original case, for display.
-pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
+/// Like [`parse_name_list`], but in the original case, for display.
+pub fn parse_names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
     check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);
@@ -350,7 +351,7 @@ pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     let text: core::result::Result<String, _> = char::decode_utf16(units).collect();
     let text = text.map_err(|_| invalid(WHAT, "the text is not UTF-16"))?;
     let names: Vec<String> =
-        text.split(';').map(str::trim).filter(|n| !n.is_empty()).map(String::from).collect();
+        text.split(';').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect();
     if names.is_empty() {
         return Err(invalid(WHAT, "it holds no name"));
     }

@@ -39,7 +39,7 @@ use extended::ExtendedItems;
 pub const NO_ID: u32 = u32::MAX;
 
 /// The largest record in bytes: sizes are 16-bit numbers.
-pub const MAX_RECORD: usize = 0xFFFF;
+pub const MAX_RECORD_BYTES: usize = 0xFFFF;
 
 /// A family of record headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -284,7 +284,7 @@ impl<'b> Record<'b> {
     /// Returns whether the extended data items do not fit the record; the payload then includes
     /// their bytes.
     #[must_use]
-    pub const fn items_damaged(&self) -> bool {
+    pub const fn has_damaged_items(&self) -> bool {
         self.items_damaged
     }
 
@@ -413,7 +413,7 @@ pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Resu
     let size = out.len().saturating_sub(start);
     let Ok(size_field) = u16::try_from(size) else {
         out.truncate(start);
-        return Err(Error::TooLarge { what: "record", size: size as u64, limit: MAX_RECORD as u64 });
+        return Err(Error::TooLarge { what: "record", size: size as u64, limit: MAX_RECORD_BYTES as u64 });
     };
     out.resize(start.saturating_add(align8(size)), 0);
     Ok(size_field)

@@ -47,7 +47,7 @@ pub const MAX_COUNTERS: usize = 255;
 /// The most providers of one `TraceSetDisallowList`.
 pub const MAX_DISALLOWED_PROVIDERS: usize = 1024;
 /// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
-pub const MIN_CAPTURE_STATE_PERIOD: u32 = 10;
+pub const MIN_CAPTURE_STATE_SECONDS: u32 = 10;
 /// The most providers of one `TracePeriodicCaptureStateListInfo`.
 pub const MAX_CAPTURE_STATE_PROVIDERS: u16 = 20;
 
@@ -66,7 +66,7 @@ impl ClassicEventId {
 
     /// Parses consecutive structures; an incomplete one at the end is ignored.
     #[must_use]
-    pub fn list(bytes: &[u8]) -> Vec<Self> {
+    pub fn parse_list(bytes: &[u8]) -> Vec<Self> {
         parse_elements(bytes, Self::SIZE, Self::from_bytes)
     }
 
@@ -128,7 +128,7 @@ impl StackCaching {
 
     /// Returns the values in use: defaults for 0, within the bounds, and a power of two of buckets.
     #[must_use]
-    pub fn adjusted(self) -> Self {
+    pub fn adjust(self) -> Self {
         let or_default = |value: u32, default: u32| if value == 0 { default } else { value };
         let bytes = or_default(self.bytes, Self::DEFAULT_BYTES).clamp(Self::MIN_BYTES, Self::MAX_BYTES);
         let buckets =
@@ -141,11 +141,11 @@ fn reject<T>(status: Status, reason: &'static str) -> Result<T> {
     Err(Error::Information { status, reason })
 }
 
-fn bad_length<T>(reason: &'static str) -> Result<T> {
+fn reject_length<T>(reason: &'static str) -> Result<T> {
     reject(Status::ERROR_BAD_LENGTH, reason)
 }
 
-fn invalid<T>(reason: &'static str) -> Result<T> {
+fn reject_invalid<T>(reason: &'static str) -> Result<T> {
     reject(Status::ERROR_INVALID_PARAMETER, reason)
 }
 

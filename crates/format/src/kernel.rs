@@ -58,7 +58,7 @@ mod tests;
 #[doc(hidden)]
 pub use encode::PayloadBytes;
 pub use encode::{FrontField, FrontValue, PayloadLayout, RepeatedValues, TailField, TailValue};
-pub use names::{event_name, events_named};
+pub use names::{event_name, find_events};
 
 use crate::guid::Guid;
 use crate::spec::event::class;
@@ -194,7 +194,7 @@ impl Shape {
 
     /// Returns the offsets of the raw stamps in a payload, as far as they do not depend on its
     /// content.
-    pub fn raw_times(&self, pointer_size: usize) -> impl Iterator<Item = usize> {
+    pub fn raw_time_offsets(&self, pointer_size: usize) -> impl Iterator<Item = usize> {
         let mut at = Some(0_usize);
         self.fields.iter().filter_map(move |field| {
             let offset = at?;

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
 use crate::header::Record;
-use crate::text::{until_nul16, utf16};
+use crate::text::{decode_utf16, until_nul16};
 use crate::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
 use crate::wire::{Put, i64_at, u16_at, u32_at};
 use crate::{Error, Result};
@@ -198,8 +198,8 @@ impl LogFileHeader {
             start_time: FileTime(i64_at(payload, offset_of(at::START_TIME))),
             clock_type: u32_at(payload, offset_of(at::CLOCK_TYPE)),
             buffers_lost: u32_at(payload, offset_of(at::BUFFERS_LOST)),
-            session_name: utf16(session),
-            file_name: utf16(file),
+            session_name: decode_utf16(session),
+            file_name: decode_utf16(file),
         })
     }
 
@@ -286,7 +286,8 @@ const fn is_plausible_file_time(t: i64) -> bool {
 
 impl TimeZone {
     fn parse(b: &[u8]) -> Self {
-        let name = |at: usize| utf16(until_nul16(b.get(at..at.saturating_add(64)).unwrap_or_default()));
+        let name =
+            |at: usize| decode_utf16(until_nul16(b.get(at..at.saturating_add(64)).unwrap_or_default()));
         let date = |at: usize| core::array::from_fn(|i| u16_at(b, at.saturating_add(i.saturating_mul(2))));
         let bias = |at| u32_at(b, at).cast_signed();
         Self {

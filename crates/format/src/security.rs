@@ -44,7 +44,7 @@ use crate::wire::{Cursor, Put};
 use crate::{Error, Result};
 
 /// The largest descriptor that is read or written, in bytes.
-pub const MAX_DESCRIPTOR: usize = 64 * 1024;
+pub const MAX_DESCRIPTOR_BYTES: usize = 64 * 1024;
 
 const WHAT: &str = "security descriptor";
 const WHAT_ACL: &str = "access list";
@@ -230,19 +230,19 @@ impl SecurityDescriptor {
             dacl.add(Ace::new(AceKind::Allow, sid, Rights::WMIGUID_ALL_ACCESS));
         }
         dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, RIGHTS_OF_EVERYONE));
-        Self::of_root(dacl)
+        Self::owned_by_root(dacl)
     }
 
     /// Returns the descriptor of an object that belongs to root.
     #[must_use]
-    pub fn of_root(dacl: Acl) -> Self {
+    pub fn owned_by_root(dacl: Acl) -> Self {
         let root = Some(Sid::SYSTEM);
         Self { owner: root, group: root, dacl: Some(dacl), ..Self::default() }
     }
 
     /// Parses a self-relative descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        if bytes.len() > MAX_DESCRIPTOR {
+        if bytes.len() > MAX_DESCRIPTOR_BYTES {
             return Err(too_large(bytes.len()));
         }
         let mut cursor = Cursor::new(WHAT, bytes);
@@ -309,10 +309,10 @@ impl SecurityDescriptor {
             out.put_u32(offset);
         }
         out.put(&body);
-        if out.len() > MAX_DESCRIPTOR { Err(too_large(out.len())) } else { Ok(out) }
+        if out.len() > MAX_DESCRIPTOR_BYTES { Err(too_large(out.len())) } else { Ok(out) }
     }
 }
 
 fn too_large(size: usize) -> Error {
-    Error::TooLarge { what: WHAT, size: size as u64, limit: MAX_DESCRIPTOR as u64 }
+    Error::TooLarge { what: WHAT, size: size as u64, limit: MAX_DESCRIPTOR_BYTES as u64 }
 }

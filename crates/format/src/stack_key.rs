@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
 use crate::header::Record;
-use crate::header::extended::{ITEM_HEAD, Item};
+use crate::header::extended::{ITEM_HEAD_BYTES, Item};
 use crate::header::perfinfo::PerfInfoHeader;
 use crate::kernel::hook::{
     STACK_KEY_CREATE, STACK_KEY_DELETE, STACK_KEY_KERNEL, STACK_KEY_RUNDOWN, STACK_KEY_USER,
@@ -42,7 +42,7 @@ const VERSION: u8 = 2;
 /// The fewest frames of a stack that is replaced by a key.
 pub const MIN_FRAMES: usize = 4;
 /// Size of the extended data item that holds a key, in bytes.
-pub const KEY_ITEM_BYTES: usize = ITEM_HEAD + 16;
+pub const KEY_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
 /// Bytes of definitions kept for all traces that are read together. Keys of further definitions are
 /// not resolved.
 const MAX_DEFINITION_BYTES: usize = 64 << 20;
@@ -102,7 +102,7 @@ pub fn put_reference(
 
 /// Adds `delta` to the key that a record references or defines. `bytes` are the bytes of the
 /// record, or begin with them. This keeps the keys of merged traces distinct.
-pub fn move_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
+pub fn shift_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
     if let Some(offset) = key_offset(record) {
         let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(offset);
         return add_to_field(bytes, at, record.pointer_size(), delta);
@@ -119,7 +119,7 @@ pub fn move_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
     }
 }
 
-/// Returns whether a record has a key to [move](move_key).
+/// Returns whether a record has a key to [shift](shift_key).
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
     key_offset(record).is_some() || StackKey::from_record(record).is_some()
@@ -287,7 +287,7 @@ mod tests {
             let before = bytes.clone();
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record), "{hook:#x}");
-            move_key(&record, &mut bytes, 1 << 26);
+            shift_key(&record, &mut bytes, 1 << 26);
             let moved = Record::parse(&bytes, 0).unwrap();
             let at = if hook >= STACK_KEY_KERNEL { KEY_OFFSET } else { 0 };
             let mut expected = payload.clone();
@@ -343,7 +343,7 @@ mod tests {
             let before = bytes.clone();
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record));
-            move_key(&record, bytes, 1 << 26);
+            shift_key(&record, bytes, 1 << 26);
             assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "other bytes changed");
         }
         moved.observe(&Record::parse(&definition, 0).unwrap());

@@ -52,14 +52,14 @@ pub fn chars16(bytes: &[u8]) -> impl Iterator<Item = char> + '_ {
 
 /// Decodes UTF-16LE bytes to a string.
 #[must_use]
-pub fn utf16(bytes: &[u8]) -> String {
+pub fn decode_utf16(bytes: &[u8]) -> String {
     chars16(bytes).collect()
 }
 
 /// Returns the character of a byte in Windows code page 1252; the five unassigned bytes map to
 /// themselves.
 #[must_use]
-pub fn cp1252(byte: u8) -> char {
+pub fn decode_cp1252(byte: u8) -> char {
     const CHARS_80_TO_9F: [u16; 32] = [
         0x20AC, 0x81, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152,
         0x8D, 0x017D, 0x8F, 0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122,
@@ -76,8 +76,9 @@ pub fn cp1252(byte: u8) -> char {
 
 /// Decodes 8-bit text: UTF-8 where it is valid, code page 1252 otherwise.
 #[must_use]
-pub fn ansi(bytes: &[u8]) -> String {
-    core::str::from_utf8(bytes).map_or_else(|_| bytes.iter().map(|&b| cp1252(b)).collect(), String::from)
+pub fn decode_ansi(bytes: &[u8]) -> String {
+    core::str::from_utf8(bytes)
+        .map_or_else(|_| bytes.iter().map(|&b| decode_cp1252(b)).collect(), String::from)
 }
 
 #[cfg(test)]
@@ -97,13 +98,13 @@ mod tests {
 
     #[test]
     fn broken_utf16_is_replaced_not_rejected() {
-        assert_eq!(utf16(&[0x41, 0, 0x00, 0xD8, 0x42, 0, 0x43]), "A\u{FFFD}B");
+        assert_eq!(decode_utf16(&[0x41, 0, 0x00, 0xD8, 0x42, 0, 0x43]), "A\u{FFFD}B");
     }
 
     #[test]
     fn ansi_falls_back_to_the_windows_code_page() {
-        assert_eq!(ansi(b"caf\xc3\xa9"), "café");
-        assert_eq!(ansi(b"caf\xe9 \x80"), "café €");
+        assert_eq!(decode_ansi(b"caf\xc3\xa9"), "café");
+        assert_eq!(decode_ansi(b"caf\xe9 \x80"), "café €");
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod encode;
 mod tests;
 
 pub use build::{MetadataBuilder, TraitsBuilder};
-pub use encode::{metadata, metadata_size};
+pub use encode::{encode_metadata, metadata_size};
 
 use crate::wire::{Cursor, chunk};
 use crate::{Error, Guid, Result};

@@ -159,7 +159,7 @@ impl Capture {
     /// Returns a descriptor that is readable when a ring has reached its watermark or received a
     /// record that wakes the session; with a relay, when the relay has moved records.
     #[must_use]
-    pub fn wake(&self) -> BorrowedFd<'_> {
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.epoll_fd.as_fd()
     }
 
@@ -293,7 +293,7 @@ impl Capture {
 
     /// Returns the largest stack copy per event in bytes, if locked memory limits it.
     #[must_use]
-    pub fn stack_limit(&self) -> Option<u32> {
+    pub fn stack_limit_bytes(&self) -> Option<u32> {
         self.stack_limit_bytes
     }
 

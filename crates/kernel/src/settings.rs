@@ -33,7 +33,7 @@ pub struct CaptureSettings {
     /// Counters that are read with the events in `counted`; only the first seven are used.
     pub counters: Vec<Counter>,
     /// Hook ids of events whose headers carry `counters`.
-    pub counted: Vec<u16>,
+    pub counter_hooks: Vec<u16>,
     /// Bytes of user stack copied with each stack, for unwinding with DWARF tables; 0 uses frame
     /// pointers only.
     pub stack_bytes: u32,
@@ -59,7 +59,7 @@ impl Default for CaptureSettings {
             interval: DEFAULT_INTERVAL_100_NS,
             profile_sources: Vec::new(),
             counters: Vec::new(),
-            counted: Vec::new(),
+            counter_hooks: Vec::new(),
             stack_bytes: 0,
             has_program_details: false,
             scope: CaptureScope::Everything,
@@ -107,7 +107,7 @@ impl EventExtras {
         Self {
             stacks: HookSet::new(&settings.stacks),
             registers: HookSet::new(&settings.registers),
-            counters: HookSet::new(&settings.counted),
+            counters: HookSet::new(&settings.counter_hooks),
             has_program_details: settings.has_program_details,
         }
     }

@@ -242,7 +242,7 @@ fn rings_shrink_to_the_locked_memory_limit() {
         }
         let (mut capture, _) = Capture::start(&settings(64 << 20), support::cpu_count(), 1)
             .expect("the capture does not start with smaller rings");
-        let limit = capture.stack_limit().expect("the stack copies are not limited");
+        let limit = capture.stack_limit_bytes().expect("the stack copies are not limited");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.poll(&NanosecondClock, false);
         assert!(capture.peek(0).is_some(), "the start rundown is missing");
@@ -278,7 +278,7 @@ fn small_rings_lose_nothing_without_polls() {
             ..CaptureSettings::default()
         };
         let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };
-        assert_eq!(capture.stack_limit(), Some(16 << 10), "not 32 copies fit");
+        assert_eq!(capture.stack_limit_bytes(), Some(16 << 10), "not 32 copies fit");
         capture.poll(&NanosecondClock, false);
         // A sample per millisecond takes more than 4 KiB, so 128 ms fill the ring.
         use_cpu_time(Duration::from_millis(300));
@@ -303,7 +303,7 @@ fn unlimited_rings_do_not_limit_stack_copies() {
         ..CaptureSettings::default()
     };
     match Capture::start(&settings, support::cpu_count(), 1) {
-        Ok((capture, _)) => assert_eq!(capture.stack_limit(), None),
+        Ok((capture, _)) => assert_eq!(capture.stack_limit_bytes(), None),
         Err(error) => skip::skip("events of the whole machine", &error.to_string()),
     }
 }

@@ -100,7 +100,7 @@ impl EventCall {
             const __TLG_SIZE: ::core::primitive::usize =
                 #tlg::checked_size(#tlg::metadata_size(#name, __TLG_TAG, __TLG_FIELDS));
             static __TLG_METADATA: [::core::primitive::u8; __TLG_SIZE] =
-                #tlg::metadata(#name, __TLG_TAG, __TLG_FIELDS);
+                #tlg::encode_metadata(#name, __TLG_TAG, __TLG_FIELDS);
         }
     }
 
@@ -175,7 +175,7 @@ impl EventCall {
                 ]
             }
             ValueEncoding::Terminated => {
-                let unit = field.field_type.value(tlg, Span::mixed_site());
+                let unit = field.field_type.emit_value_type(tlg, Span::mixed_site());
                 vec![
                     PayloadPiece::Bytes(quote!(#tlg::until_zero(#value))),
                     PayloadPiece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),

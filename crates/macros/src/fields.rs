@@ -126,7 +126,7 @@ impl FieldType {
 
     /// Returns the type of a value, or of an element of a slice. `tlg` is the path of the module
     /// `__tlg`, whose items the emitted code uses.
-    pub(crate) fn value(&self, tlg: &TokenStream, at: Span) -> TokenStream {
+    pub(crate) fn emit_value_type(&self, tlg: &TokenStream, at: Span) -> TokenStream {
         let array =
             self.value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).and_then(|v| v.split_once("; "));
         if let Some((element, count)) = array {
@@ -144,7 +144,7 @@ impl FieldType {
 
     /// Converts the value to its type; errors about a wrong type point to `at`.
     pub(crate) fn convert(&self, tlg: &TokenStream, tokens: &TokenStream, at: Span) -> TokenStream {
-        let value = if self.value.is_empty() { quote!() } else { self.value(tlg, at) };
+        let value = if self.value.is_empty() { quote!() } else { self.emit_value_type(tlg, at) };
         match self.kind {
             ValueEncoding::Scalar | ValueEncoding::CountedScalar => {
                 quote_spanned!(at=> ::core::convert::identity::<&#value>(#tokens))

@@ -34,7 +34,7 @@ const IS_COMPLETE: u16 = 2;
 /// A source of records other than the processes of the session.
 pub trait Capture: Send {
     /// Returns a descriptor that is readable when records should be collected soon.
-    fn wake(&self) -> BorrowedFd<'_>;
+    fn wake_fd(&self) -> BorrowedFd<'_>;
 
     /// Starts the capture. Called once, when the session already runs; a capture that runs from its
     /// creation need not implement it.
@@ -56,7 +56,7 @@ pub trait Capture: Send {
     fn poll(&mut self, clock: &dyn CaptureClock, includes_newer: bool);
 
     /// Returns the next record of a stream.
-    fn peek(&self, stream: u16) -> Option<Captured>;
+    fn peek(&self, stream: u16) -> Option<CapturedRecord>;
 
     /// Removes the next record and copies as much of it as fits `out`.
     fn take(&mut self, stream: u16, out: &mut [u8]);
@@ -85,7 +85,7 @@ pub trait CaptureClock {
 
 /// The next record of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedRecord {
     /// Length in bytes, without padding.
     pub length: usize,
     /// Time of the event on the raw counter.

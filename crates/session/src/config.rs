@@ -21,7 +21,7 @@ pub(crate) use mode::{Mode, NOT_IN_FILES};
 
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
-use traceweir_format::header::MAX_RECORD;
+use traceweir_format::header::MAX_RECORD_BYTES;
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{
@@ -32,10 +32,10 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::message::{MAX_NAME, SessionConfig};
+use traceweir_transport::message::{MAX_NAME_UNITS, SessionConfig};
 
 use crate::error::{Result, refuse};
-use crate::region::{Regions, wake_at};
+use crate::region::{Regions, wake_at_bytes};
 
 /// Default limit of the number of sessions.
 pub const DEFAULT_MAX_SESSIONS: u32 = 64;
@@ -90,13 +90,13 @@ impl Config {
     /// Checks the properties (in the order of ETW's errors) and adjusts sizes and numbers of
     /// buffers for `cpus` CPUs.
     pub fn new(properties: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(properties, cpus, memory(), SessionStarter::Controller)
+        Self::with_memory(properties, cpus, memory_bytes(), SessionStarter::Controller)
     }
 
     /// Like [`new`](Self::new), for a session that the daemon starts by itself: it may be
     /// non-stoppable, but not a file sequence.
     pub fn for_autologger(properties: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(properties, cpus, memory(), SessionStarter::Autologger)
+        Self::with_memory(properties, cpus, memory_bytes(), SessionStarter::Autologger)
     }
 
     /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
@@ -248,14 +248,14 @@ impl Config {
 
     /// Returns the layout rules of this session's regions.
     pub(crate) fn regions(&self, clock: Counter) -> Result<Regions> {
-        let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
+        let max_record = MAX_RECORD_BYTES.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
         // Room for two of the largest records.
         let min_bytes = (abi::size_in_ring(max_record) as u64).saturating_mul(2).next_power_of_two();
         let ring_bytes = self.ring_bytes(min_bytes);
         let largest = RegionParams {
             layout: Layout::new(self.cpus, ring_bytes)?,
             clock,
-            wake_at: if self.properties.low_latency { 1 } else { wake_at(ring_bytes) },
+            wake_at: if self.properties.low_latency { 1 } else { wake_at_bytes(ring_bytes) },
             max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
         };
         let min_bytes = u32::try_from(min_bytes).unwrap_or(abi::MAX_RING_BYTES);
@@ -348,11 +348,11 @@ fn check_filters(properties: &SessionConfig) -> Result<()> {
 
 fn check_names(properties: &SessionConfig) -> Result<()> {
     let utf16_length = |text: &str| text.encode_utf16().count();
-    if properties.name.is_empty() || utf16_length(&properties.name) > MAX_NAME {
+    if properties.name.is_empty() || utf16_length(&properties.name) > MAX_NAME_UNITS {
         return refuse(Status::ERROR_INVALID_PARAMETER, "a session name must have 1 to 1,023 characters");
     }
     let path = properties.log_file.as_ref().map_or(0, |path| utf16_length(&path.to_string_lossy()));
-    if path > MAX_NAME {
+    if path > MAX_NAME_UNITS {
         return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name must have at most 1,023 characters");
     }
     Ok(())
@@ -368,7 +368,7 @@ fn header_kib(properties: &SessionConfig) -> u32 {
 
 /// Returns the size of the machine's memory in bytes.
 #[must_use]
-pub fn memory() -> u64 {
+pub fn memory_bytes() -> u64 {
     let system = rustix::system::sysinfo();
     system.totalram.saturating_mul(u64::from(system.mem_unit))
 }

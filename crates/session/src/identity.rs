@@ -16,7 +16,7 @@
 //! A fact that cannot be determined is missing, and so is its item; an unknown audit session is 0.
 
 use traceweir_format::header::event::{self, EventHeader};
-use traceweir_format::header::extended::{ITEM_HEAD, Item};
+use traceweir_format::header::extended::{ITEM_HEAD_BYTES, Item};
 use traceweir_format::linux::boot_key;
 pub use traceweir_format::linux::{start_key, start_ticks_in};
 use traceweir_format::security::Sid;
@@ -75,7 +75,7 @@ impl Identity {
             pid,
             user: Some(user),
             audit_session,
-            start_key: start_ticks(pid).map(|ticks| start_key(read_boot_key(), ticks, pid)),
+            start_key: read_start_ticks(pid).map(|ticks| start_key(read_boot_key(), ticks, pid)),
             package: cgroup::package(&groups),
             container: cgroup::container(&groups),
         }
@@ -105,7 +105,7 @@ impl Identity {
         if (EventHeader { items: &items, ..EventHeader::default() }).encode(&[], &mut bytes).is_err() {
             return EncodedItems::default();
         }
-        let size = last.data.len().saturating_add(ITEM_HEAD).next_multiple_of(8);
+        let size = last.data.len().saturating_add(ITEM_HEAD_BYTES).next_multiple_of(8);
         let bytes = bytes.split_off(event::SIZE.min(bytes.len()));
         EncodedItems { last_item: bytes.len().saturating_sub(size), bytes: bytes.into() }
     }
@@ -132,7 +132,7 @@ fn encode_utf16_z(text: &str) -> Vec<u8> {
 
 /// Returns the start of a process in ticks since boot; `None` if there is no such process.
 #[must_use]
-pub fn start_ticks(pid: u32) -> Option<u64> {
+pub fn read_start_ticks(pid: u32) -> Option<u64> {
     start_ticks_in(read_limited(&format!("/proc/{pid}/stat"))?.as_bytes())
 }
 
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((identity.pid, identity.user), (std::process::id(), Some(7)));
         let key = identity.start_key.unwrap();
         assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
-        assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
+        assert_eq!(key >> 16 & 0xFFFF_FFFF, read_start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
         assert_eq!(Identity::read(std::process::id(), 7), identity, "two reads differ");
     }
 

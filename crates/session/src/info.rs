@@ -26,7 +26,7 @@ use std::borrow::Borrow;
 
 use traceweir_format::Guid;
 use traceweir_format::info::{
-    Answer, Branches, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_PERIOD, PmcSession,
+    Answer, Branches, ClassicEventId, MAX_CAPTURE_STATE_PROVIDERS, MIN_CAPTURE_STATE_SECONDS, PmcSession,
     Query, Set, StackCaching,
 };
 use traceweir_format::spec::status::Status;
@@ -79,9 +79,9 @@ impl Settings {
                     return invalid("set TraceLbrConfigurationInfo before TraceLbrEventListInfo");
                 }
             },
-            Set::StackCaching(caching) => self.kernel_stacks = caching.is_enabled.then(|| caching.adjusted()),
+            Set::StackCaching(caching) => self.kernel_stacks = caching.is_enabled.then(|| caching.adjust()),
             Set::UnifiedStackCaching(caching) => {
-                self.all_stacks = caching.is_enabled.then(|| caching.adjusted())
+                self.all_stacks = caching.is_enabled.then(|| caching.adjust())
             }
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
             // The session stores the group masks; EnableFlags is their first word.
@@ -139,7 +139,7 @@ impl Settings {
     /// Returns the counters that are read and the hooks of the kernel events at which they are
     /// read; empty until both are set.
     #[must_use]
-    pub fn counting(&self) -> (&[u32], Vec<u16>) {
+    pub fn counters_and_hooks(&self) -> (&[u32], Vec<u16>) {
         match (&self.pmc_counters, &self.pmc_events) {
             (Some(counters), Some(events)) => (counters, hook_ids(events)),
             _ => (&[], Vec::new()),
@@ -190,12 +190,15 @@ pub fn read_set<M: Borrow<Machine>>(
 
 /// Answers queries that depend only on this library and this machine, which is inspected only if
 /// needed; `None` if another component has to answer.
-pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> M) -> Result<Option<Answer>> {
+pub fn answer_locally<M: Borrow<Machine>>(
+    query: Query,
+    machine: impl FnOnce() -> M,
+) -> Result<Option<Answer>> {
     Ok(Some(match query {
         Query::ProfileSourceList => Answer::ProfileSourceList(machine().borrow().sources().to_vec()),
         Query::Version => Answer::Version(PROCESSING_VERSION),
         Query::PeriodicCaptureState => Answer::PeriodicCaptureState {
-            least_seconds: MIN_CAPTURE_STATE_PERIOD,
+            least_seconds: MIN_CAPTURE_STATE_SECONDS,
             most_providers: MAX_CAPTURE_STATE_PROVIDERS,
         },
         Query::MaxPmcCounter => Answer::MaxPmcCounter(machine().borrow().counters()),

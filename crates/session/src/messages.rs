@@ -169,10 +169,10 @@ pub(crate) struct OutputUpdate {
     /// New file and its name, or the first file of a new sequence and its pattern.
     pub(crate) file: Option<(File, PathBuf)>,
     /// Opens the other files of a new sequence.
-    pub(crate) next: Option<NextFile>,
+    pub(crate) open_next_file: Option<NextFile>,
     /// Buffers that are still being filled, for the snapshot of a flight recorder.
     pub(crate) partial: Vec<Buffer>,
-    pub(crate) real_time: bool,
+    pub(crate) is_real_time: bool,
     pub(crate) done: Done<Properties>,
 }
 

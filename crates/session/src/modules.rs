@@ -18,7 +18,7 @@
 //! - M2 Records of the same content are kept once.
 //! - M3 All kept records together leave [`RESERVED_BYTES`] bytes of the header buffer free.
 
-use traceweir_format::binary_path::{BinaryPath, PROCESS_ID};
+use traceweir_format::binary_path::{BinaryPath, PROCESS_ID_OFFSET};
 use traceweir_format::header::{Record, classic};
 
 /// Bytes that the header buffer needs for itself: its header, the log-file header with two names of
@@ -78,7 +78,7 @@ pub(crate) fn sign(record: &mut [u8], length: usize, process: u32) -> bool {
         .get(..length)
         .and_then(|record| Record::parse(record, 0).ok())
         .is_some_and(|view| BinaryPath::is_in(&view) && BinaryPath::parse(view.payload()).is_ok());
-    let at = classic::SIZE.saturating_add(PROCESS_ID);
+    let at = classic::SIZE.saturating_add(PROCESS_ID_OFFSET);
     match record.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
         Some(field) if is_valid => {
             *field = process.to_le_bytes();

@@ -306,7 +306,7 @@ impl Output {
 
     fn update(&mut self, update: OutputUpdate) {
         self.write_out();
-        let OutputUpdate { file, next, partial, real_time, done } = update;
+        let OutputUpdate { file, open_next_file: next, partial, is_real_time: real_time, done } = update;
         self.set_real_time(real_time);
         self.partial = partial;
         let result = match file {

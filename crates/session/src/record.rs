@@ -134,7 +134,7 @@ impl RegionWriter {
         *added.get_mut(items.last_item.checked_add(LINKAGE_OFFSET)?)? |= u8::from(has_items);
         *space.get_mut(FLAGS_OFFSET)? |= EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes()[0];
         *space.first_chunk_mut()? = u16::try_from(total_length).ok()?.to_le_bytes();
-        let is_valid = !has_items || Record::parse(space, 0).is_ok_and(|record| !record.items_damaged());
+        let is_valid = !has_items || Record::parse(space, 0).is_ok_and(|record| !record.has_damaged_items());
         is_valid.then_some(total_length)
     }
 
@@ -187,7 +187,7 @@ impl RegionWriter {
 
     fn sign_parsed(&mut self, record: &mut [u8], stamp: StampPolicy) -> bool {
         let Ok(view) = Record::parse(record, 0) else { return false };
-        if view.bytes().len() != record.len() || view.items_damaged() {
+        if view.bytes().len() != record.len() || view.has_damaged_items() {
             return false;
         }
         let (thread_id, time) = (view.thread_id(), stamp.replacement_for(view.time()));

@@ -173,13 +173,13 @@ impl Regions {
 /// Returns the layout with another ring size, and the same fraction of a ring for wakes.
 fn with_ring_bytes(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
     let wakes_at_once = params.wake_at <= 1;
-    let wake_at = if wakes_at_once { params.wake_at } else { wake_at(ring_bytes) };
+    let wake_at = if wakes_at_once { params.wake_at } else { wake_at_bytes(ring_bytes) };
     Ok(RegionParams { layout: Layout::new(params.layout.cpus(), ring_bytes)?, wake_at, ..*params })
 }
 
 /// Returns the number of unread bytes at which a ring wakes its owner, unless low latency is
 /// requested.
-pub(crate) const fn wake_at(ring_bytes: u32) -> u32 {
+pub(crate) const fn wake_at_bytes(ring_bytes: u32) -> u32 {
     ring_bytes / 4
 }
 
@@ -194,8 +194,12 @@ mod tests {
     /// Regions for `cpus` CPUs, of which `online` are online.
     fn test_regions(ring_bytes: u32, cpus: u16, online: u16, memory: u64) -> Regions {
         let layout = Layout::new(cpus, ring_bytes).unwrap();
-        let params =
-            RegionParams { layout, clock: Counter::Cycles, wake_at: wake_at(ring_bytes), max_record: 65_535 };
+        let params = RegionParams {
+            layout,
+            clock: Counter::Cycles,
+            wake_at: wake_at_bytes(ring_bytes),
+            max_record: 65_535,
+        };
         Regions::new(params, MIN_RING_BYTES, online, memory)
     }
 

@@ -44,15 +44,16 @@ impl Schedule {
         schedule
     }
 
-    /// Changes the flush timer; 0 seconds turns it off.
+    /// Restarts the flush timer with a new period; 0 seconds turns the timer off.
     pub(crate) fn set_period(&mut self, now: Instant, seconds: u32) {
         self.flush_period = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
         self.next_flush = now + self.flush_period.unwrap_or_default();
     }
 
-    /// Plans another drain in 1 ms if `soon`, or cancels it.
-    pub(crate) fn plan_next_drain(&mut self, now: Instant, soon: bool) {
-        self.next_drain = soon.then(|| now + LOW_LATENCY_PAUSE);
+    /// Plans another drain after the low latency pause if `is_wanted`; otherwise cancels a planned
+    /// drain.
+    pub(crate) fn plan_next_drain(&mut self, now: Instant, is_wanted: bool) {
+        self.next_drain = is_wanted.then(|| now + LOW_LATENCY_PAUSE);
     }
 
     /// Returns the time until the next task is due.

@@ -1,4 +1,4 @@
-//! State shared by the handle and both threads.
+//! State that the handle of a session shares with the session's collector and writer threads.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -61,7 +61,7 @@ pub(crate) struct SharedState {
     pub(crate) regions: Regions,
     /// Number of full buffers that are written together (FlushThreshold).
     pub(crate) flush_threshold: u32,
-    /// Upper limit of the number of buffers, whatever an update requests.
+    /// Upper limit for the maximum number of buffers that an update can set.
     affordable_buffers: u32,
     pub(crate) message_sequence: MessageSequence,
     pub(crate) stats: SessionStats,
@@ -164,7 +164,8 @@ impl SharedState {
             tv_nsec: i64::from(max_wait.subsec_nanos()),
         };
         let mut events = Vec::with_capacity(16);
-        // An interrupted wait ends early: every caller then checks all events.
+        // An error, such as an interruption by a signal, only ends the wait early: every caller
+        // checks all sources of work afterwards.
         let _ = epoll::wait(&self.epoll_set, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
     }
 
@@ -203,7 +204,7 @@ impl SharedState {
     }
 
     fn wake_collector(&self) {
-        // Fails only if the eventfd counter overflows, and then the collector is awake.
+        // Fails only if the eventfd counter would overflow; then a wake is already pending.
         let _ = rustix::io::write(&self.command_event, &1_u64.to_ne_bytes());
     }
 
@@ -224,12 +225,12 @@ impl SharedState {
             || lock(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Takes the next command.
+    /// Removes and returns the next command.
     pub(crate) fn next_command(&self) -> Option<CollectorCommand> {
         lock(&self.commands).as_mut()?.pop_front()
     }
 
-    /// Accepts no more commands and returns the waiting ones.
+    /// Closes the command queue and returns the commands that it still held.
     pub(crate) fn close(&self) -> VecDeque<CollectorCommand> {
         lock(&self.commands).take().unwrap_or_default()
     }
@@ -292,7 +293,7 @@ impl SharedState {
         lock(&self.config).set_groups(groups::with_twins(mask));
     }
 
-    /// Changes the enabled kernel groups by the first word of their mask.
+    /// Replaces the first word of the mask of enabled kernel groups.
     pub(crate) fn set_enable_flags(&self, flags: u32) {
         let mut config = lock(&self.config);
         let mask = groups::with_enable_flags(config.groups(), flags);
@@ -333,8 +334,8 @@ impl SharedState {
         lock(&self.config).properties.maximum_buffers as usize
     }
 
-    /// Returns whether module records are stored at the front of the log only: the log has such a
-    /// front, and the session does not deliver live.
+    /// Returns whether module records are stored only at the front of the log: the front of the log
+    /// can be rewritten, and the session has no live consumers.
     pub(crate) fn keeps_modules_at_front(&self) -> bool {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
@@ -342,7 +343,7 @@ impl SharedState {
         has_log && mode.can_rewrite_header() && !mode.is_real_time()
     }
 
-    /// Returns configuration and counters.
+    /// Returns the configuration and the counters of the session.
     pub(crate) fn properties(&self) -> Properties {
         let config = self.config();
         let stats = &self.stats;

@@ -6,23 +6,24 @@
 //!                                         ──▶   │ … │ event, key │                from then on
 //! ```
 //!
-//! - S1 A key stands for one stack as long as the session lives: a full cache forgets all stacks,
-//!   and those that come again get new keys.
+//! - S1 A key stands for one stack as long as the session lives. A full cache forgets all stacks; a
+//!   forgotten stack that occurs again gets a new key.
 //! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
 //!   it uses.
 //! - S3 If the definition does not fit into the buffer, the event stays unchanged.
 //! - S4 Processes can fill the cache, but cannot make it larger.
 //!
-//! The stacks of kernel events are separate events. A new stack becomes two events: the definition,
-//! and an event that names the key; a known one becomes only the latter. Stacks of kernel events
-//! are stored once if either information class is set (TraceStackCachingInfo applies only to them).
+//! The stacks of kernel events are separate events (stack walks). A new stack becomes two events:
+//! its definition, and an event that names its key. A known stack becomes only the event that names
+//! its key. TraceUnifiedStackCachingInfo applies to the stacks of all events, TraceStackCachingInfo
+//! only to the stacks of kernel events.
 //!
 //! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::kernel::hook;
@@ -45,7 +46,7 @@ pub enum CachedStacks {
 /// The stack cache of a session.
 #[derive(Debug)]
 pub(crate) struct StackCache {
-    owners: CachedStacks,
+    cached_stacks: CachedStacks,
     keys: HashMap<Box<[u8]>, u64>,
     last_key: u64,
     bytes: usize,
@@ -65,18 +66,25 @@ enum StackPosition {
 impl StackCache {
     /// Creates an empty cache. Each buffer defines the keys that it uses until
     /// [`forget_definitions`](Self::forget_definitions) changes that.
-    pub(crate) fn new(cache: StackCaching, owners: CachedStacks) -> Self {
+    pub(crate) fn new(cache: StackCaching, cached_stacks: CachedStacks) -> Self {
         let max_bytes = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(max_bytes / ENTRY_OVERHEAD_BYTES);
         // Keys must differ from those of other sessions in the same file and of earlier caches.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let last_key = u64::try_from(since.as_nanos()).unwrap_or(0);
-        Self { owners, keys: HashMap::with_capacity(capacity), last_key, bytes: 0, max_bytes, defined: None }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last_key = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
+        Self {
+            cached_stacks,
+            keys: HashMap::with_capacity(capacity),
+            last_key,
+            bytes: 0,
+            max_bytes,
+            defined: None,
+        }
     }
 
     /// Returns whether stacks of events that programs write are stored once.
     pub(crate) fn includes_user_events(&self) -> bool {
-        self.owners == CachedStacks::All
+        self.cached_stacks == CachedStacks::All
     }
 
     /// Forgets which keys are defined, because the next records go to another file or reader.
@@ -146,7 +154,8 @@ impl StackCache {
     }
 }
 
-/// Finds a stack that is long enough for a key, in an EVENT or a stack-walk event.
+/// Finds a stack that is long enough for a key, in a 64-bit stack-walk event or in an extended data
+/// item of a 64-bit event.
 fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
         let is_walk = u16_at(record, 6) == hook::STACK_WALK;
@@ -163,7 +172,7 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
     for item in view.items() {
         let next = at.checked_add(usize::from(u16_at(record, at)))?;
         if item.kind == ExtType::STACK_TRACE64 {
-            let data = at.checked_add(ITEM_HEAD)?;
+            let data = at.checked_add(ITEM_HEAD_BYTES)?;
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
             let is_long_enough = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
             return is_long_enough.then_some(StackPosition::Item { item: (at, next), frames });
@@ -180,11 +189,12 @@ fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut V
     let (item, tail) = (record.get(item_range.0..)?, record.get(item_range.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_range.0)?);
-    for word in [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD) as u16]
+    for word in
+        [KEY_ITEM_BYTES as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM_BYTES - ITEM_HEAD_BYTES) as u16]
     {
         out.extend_from_slice(&word.to_le_bytes());
     }
-    out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);
+    out.extend_from_slice(item.get(ITEM_HEAD_BYTES..ITEM_HEAD_BYTES.checked_add(8)?)?);
     out.extend_from_slice(&key.to_le_bytes());
     out.extend_from_slice(tail);
     let size = u16::try_from(out.len().checked_sub(begin)?).ok()?;
@@ -193,7 +203,7 @@ fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut V
     Some(())
 }
 
-/// Appends the event that names the key of a stack-walk event's stack.
+/// Appends an event that replaces a stack-walk event and names the key of its stack.
 fn put_walk_with_key(record: &[u8], frames: &[u8], key: u64, time: i64, out: &mut Vec<u8>) -> Option<()> {
     let event_id = record.get(perfinfo::SIZE..)?.first_chunk::<KEY_OFFSET>()?;
     // Kernel addresses are in the upper half of the address space.

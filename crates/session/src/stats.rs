@@ -12,11 +12,12 @@ use crate::logfile::Overwritten;
 pub(crate) struct SessionStats {
     /// Events collected into buffers.
     pub(crate) events: AtomicU64,
-    /// Events that did not fit a ring or the queues of the capture, or were too large for a buffer.
+    /// Events that did not fit into a ring or a queue of the capture, or were too large for a
+    /// buffer.
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,
-    /// Captured events that did not fit the kernel's buffers.
+    /// Kernel events that did not fit into the kernel's perf buffers.
     pub(crate) kernel: AtomicU64,
     /// Events in buffers that could not be written.
     pub(crate) not_written: AtomicU64,
@@ -33,9 +34,9 @@ pub(crate) struct SessionStats {
     pub(crate) buffers_written: AtomicU32,
     /// Buffers that could not be written.
     pub(crate) log_buffers_lost: AtomicU32,
-    /// Buffers that a live consumer did not get.
+    /// Buffers that a live consumer or the backlog did not take.
     pub(crate) real_time_buffers_lost: AtomicU32,
-    /// Events in buffers that a live consumer did not get.
+    /// Events in buffers that a live consumer or the backlog did not take.
     pub(crate) real_time_events_lost: AtomicU64,
     /// Number of attached regions.
     pub(crate) processes: AtomicU32,
@@ -47,7 +48,7 @@ pub(crate) struct SessionStats {
     pub(crate) collector_ns: AtomicU64,
     /// Processor time of the writer thread.
     pub(crate) writer_ns: AtomicU64,
-    /// Win32 status with which the session ended by itself.
+    /// Win32 error code of the failure that ended the session; 0 if there was none.
     pub(crate) end_status: AtomicU32,
 }
 
@@ -76,9 +77,9 @@ impl SessionStats {
     }
 
     /// Counts buffers that another process truncated or overwrote in the log file.
-    pub(crate) fn count_overwritten(&self, found: Overwritten) {
-        self.overwritten_buffers.fetch_add(found.buffers, Relaxed);
-        self.overwritten.fetch_add(found.events, Relaxed);
+    pub(crate) fn count_overwritten(&self, overwritten: Overwritten) {
+        self.overwritten_buffers.fetch_add(overwritten.buffers, Relaxed);
+        self.overwritten.fetch_add(overwritten.events, Relaxed);
     }
 
     /// Counts a buffer of `events` events that a live consumer, or the backlog, did not take.

@@ -66,10 +66,10 @@ pub(crate) const ALIGNMENT: usize = 4096;
 const HIGH_RATE_BYTES_PER_SECOND: u64 = 8 << 20;
 /// A device that takes longer per byte, on average, is slow (less than 100 MB/s).
 const SLOW_NS_PER_BYTE: u64 = 10;
-/// Bytes over which the speed of the device is measured. A single slow write does not make a device
-/// slow: bytes in the cache have to go to the same device and delay direct writes.
+/// Bytes over which the speed of the device is measured. A single slow write does not mean that the
+/// device is slow: the kernel's write-back of cached bytes to the same device delays direct writes.
 const MEASURED_BYTES: u64 = 64 << 20;
-/// Bytes that go through the cache after the device was found slow.
+/// Bytes that go through the cache after the device was found to be slow.
 const CACHED_BYTES_AFTER_SLOW: u64 = 256 << 20;
 
 /// A log file, written through the page cache or directly to the device.
@@ -152,8 +152,8 @@ impl LogStorage {
         &self.file
     }
 
-    /// Writes directly to the device. Returns how many bytes, from the first on, were written this
-    /// way.
+    /// Writes directly to the device if the pieces are aligned and the data rate is high. Returns
+    /// how many bytes, from the first one on, were written this way.
     fn write_direct(&mut self, pieces: &[&[u8]], offset: u64) -> io::Result<u64> {
         let is_aligned = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
         let fits = |p: &&[u8]| is_aligned(p.len() as u64) && p.as_ptr().align_offset(ALIGNMENT) == 0;
@@ -191,7 +191,7 @@ impl Storage for LogStorage {
         }
         let end = offset.saturating_add(self.write_direct(pieces, offset)?);
         for piece in pieces {
-            // The rest goes through the cache.
+            // The bytes that were not written directly go through the cache.
             let direct_bytes = end.saturating_sub(offset).min(piece.len() as u64);
             let cached = usize::try_from(direct_bytes)
                 .ok()
@@ -260,14 +260,14 @@ mod tests {
             }
         }
         assert_eq!(open().metadata().unwrap().size(), buffers << 16);
-        let mut found = vec![0; 64 << 10];
+        let mut actual = vec![0; 64 << 10];
         for n in 0..buffers {
-            open().read_exact_at(&mut found, n << 16).unwrap();
+            open().read_exact_at(&mut actual, n << 16).unwrap();
             let mut expected = buffer(n);
             if n % 100 == 0 {
                 expected[..3].copy_from_slice(b"odd");
             }
-            assert!(found == expected, "buffer {n}");
+            assert!(actual == expected, "buffer {n}");
         }
         // Batches with and without an unaligned piece are written correctly too.
         let aligned_piece = &memory[from..from + (64 << 10)];
@@ -279,9 +279,9 @@ mod tests {
             (0, [aligned_piece, b"odd", aligned_piece].concat()),
             (1 << 20, [aligned_piece, aligned_piece, &aligned_piece[..ALIGNMENT]].concat()),
         ] {
-            let mut found = vec![0; expected.len()];
-            open().read_exact_at(&mut found, at).unwrap();
-            assert!(found == expected, "batch at {at}");
+            let mut actual = vec![0; expected.len()];
+            open().read_exact_at(&mut actual, at).unwrap();
+            assert!(actual == expected, "batch at {at}");
         }
         storage.truncate(100).unwrap();
         assert_eq!(open().metadata().unwrap().size(), 100);
@@ -292,12 +292,12 @@ mod tests {
         let mut rate = WriteRate::new();
         assert!(
             !rate.should_write_directly(HIGH_RATE_BYTES_PER_SECOND - 1) && rate.should_write_directly(1),
-            "the rate becomes high at the threshold"
+            "the rate does not become high exactly at the threshold"
         );
         rate.measure(MEASURED_BYTES, Duration::from_nanos(MEASURED_BYTES * SLOW_NS_PER_BYTE / 2));
         assert!(rate.should_write_directly(1));
         rate.measure(1, Duration::from_millis(500));
-        assert!(rate.should_write_directly(1), "a single slow write does not count");
+        assert!(rate.should_write_directly(1), "a single slow write made the device slow");
         rate.measure(MEASURED_BYTES, Duration::from_nanos(MEASURED_BYTES * SLOW_NS_PER_BYTE * 2));
         assert!(!rate.should_write_directly(CACHED_BYTES_AFTER_SLOW - 1) && rate.should_write_directly(1));
     }

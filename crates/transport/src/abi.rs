@@ -1,5 +1,5 @@
-//! The layout of a region: the memory that a process shares with its owner, the process that reads
-//! the records for one session.
+//! The layout of a region: the memory that a process shares with the region's owner, the process
+//! that reads the records for one session.
 //!
 //! ```text
 //!   0          256                                     data_offset (a multiple of 4096)
@@ -12,8 +12,8 @@
 //!   ring cpus + c      written under the ring's lock word (compare-exchange), mostly from CPU c
 //! ```
 //!
-//! Header (256 bytes), for debugging. Both sides take these numbers, including the
-//! version, from the control message and never from here:
+//! Header (256 bytes), for debugging. The process and the owner take these numbers, including the
+//! version, from the control message and never from the header:
 //!
 //! ```text
 //!   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 cpus │ 10 u32 ring_bytes │ 14 u32 clock
@@ -29,13 +29,13 @@
 //!   40 u64 lost       written by the process: events that did not fit or were too large
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again; with the
-//!                     bit STORE_FULL, no records are taken for now
+//!                     bit STORE_FULL, the owner takes no records for now
 //!   88 u64 read       written by the owner, before tail: position up to which records were taken;
 //!                     tail ≤ read
 //! ```
 //!
-//! A tail with the bit STORE_FULL is more than a ring away from every head, so that every write
-//! finds the ring full: writers need not know the bit, and those that do can distinguish a full
+//! A tail with the bit STORE_FULL is more than a ring away from every head, so every write finds
+//! the ring full. Writers need not know the bit. A writer that knows it can distinguish a full
 //! store from a full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
@@ -51,9 +51,9 @@
 //!
 //! Access: the process writes everything except `tail` and `read`; the owner writes only these two
 //! and, when it maps the region, the header.
-//! The owner trusts nothing it reads: each word is copied once, checked, and the copy used. The
-//! memory file is sealed against shrinking and growing; holes punched into it read as zeros, which
-//! are not a valid record.
+//! The owner trusts nothing that it reads: it copies each word once, checks the copy and uses only
+//! the copy. The memory file is sealed against shrinking and growing. A hole that is punched into
+//! it reads as zeros, which are not a valid record.
 //!
 //! All sizes are the same on every machine; if pages are larger than [`PAGE`], a page holds parts
 //! of several rings.
@@ -94,7 +94,8 @@ pub const STORE_FULL: u64 = 1 << 63;
 pub const PREFIX_BYTES: usize = 16;
 /// Length that marks the unused end of a ring.
 pub const SKIP: u32 = u32::MAX;
-/// Flag: the owner keeps the record's own time stamp.
+/// Flag: the owner keeps the time stamp in the record's header, instead of the raw counter of the
+/// prefix.
 pub const KEEP_STAMP: u16 = 1;
 /// Flag: the owner adds the user's SID as an extended data item. The owner provides these items, so
 /// that a process cannot forge them.
@@ -115,7 +116,7 @@ pub const BINARY_PATH: u16 = 0x40;
 /// All flags that are defined.
 pub const FLAGS: u16 = KEEP_STAMP | WITH_ITEMS | BINARY_PATH;
 /// Size of the largest record in bytes.
-pub const MAX_RECORD: usize = 0xFFFF;
+pub const MAX_RECORD_BYTES: usize = 0xFFFF;
 /// Largest number of CPUs that a region has rings for.
 pub const MAX_CPUS: u16 = 1024;
 /// Size of the largest ring in bytes.
@@ -218,7 +219,7 @@ impl RegionParams {
         if self.layout.version != VERSION {
             return Err(Error::RegionVersion { theirs: self.layout.version, ours: VERSION });
         }
-        if self.max_record == 0 || self.max_record as usize > MAX_RECORD {
+        if self.max_record == 0 || self.max_record as usize > MAX_RECORD_BYTES {
             return Err(Error::Invalid("the largest record of a region has 1 to 65535 bytes"));
         }
         Ok(())

@@ -5,21 +5,21 @@
 //!                     (TSC, CNTVCT)     (CLOCK_MONOTONIC_RAW)   (CLOCK_REALTIME)
 //! ```
 //!
-//! 1. A stamp is the raw counter, because only that can be read inside a restartable sequence: a
-//!    clock of the C library is a call, and a call leaves the sequence.
+//! 1. A stamp is the raw counter, because only the counter can be read inside a restartable
+//!    sequence: reading a clock of the C library is a call, and a call leaves the sequence.
 //! 2. The counter is used only if it is invariant: it runs at one rate on every CPU, in every power
 //!    state.
 //! 3. Reading the counter has no memory order: a CPU may read it before earlier loads and stores
-//!    have finished, or start later ones too soon. A fence would cost time, and nothing relies on
-//!    the exact tick. A stamp may be older than the lock under which it was taken, and a poll
-//!    of the heads that follows a read of `now` may miss a record that was published just before
-//!    that read. The reader raises a stamp that comes out of order to the last one, so the
-//!    order in the file still holds.
-//! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly
-//!    than the first measurement.
+//!    have finished, or start later loads and stores before the read. A fence would cost time, and
+//!    nothing relies on the exact tick. A stamp may be older than the lock under which it was
+//!    taken. A poll of the heads that follows a read of the counter may miss a record that was
+//!    published just before that read. The reader raises an out-of-order stamp to the preceding
+//!    stamp, so stamps never decrease in the file.
+//! 4. An anchor is a reading of all clocks at one moment. Two anchors far apart give the rate more
+//!    exactly than the first measurement.
 //!
-//! Anchors do not follow steps of the wall clock or a suspended machine: the session takes a new
-//! one.
+//! An anchor becomes invalid if the wall clock is set or the machine is suspended: the session then
+//! takes a new anchor.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Counter {
         })
     }
 
-    /// Returns the counter of a number in a message.
+    /// Returns the counter that a message names by this number.
     pub fn from_number(number: u32) -> Result<Self> {
         match number {
             0 => Ok(Self::Cycles),
@@ -96,8 +96,8 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Reads all clocks now. Of several tries, takes the one with the fewest ticks, because nothing
-    /// interrupted it.
+    /// Reads all clocks now. Reads them several times and keeps the reading that took the fewest
+    /// ticks, because it was interrupted least.
     #[must_use]
     pub fn now(counter: Counter) -> Self {
         let (mut best, mut width) = Self::read_once(counter);
@@ -136,7 +136,7 @@ pub fn frequency(counter: Counter) -> u64 {
     }
 }
 
-/// Returns the rate between two anchors if they are at least a second apart, otherwise
+/// Returns the ticks per second between two anchors if they are at least a second apart, otherwise
 /// [`frequency`].
 #[must_use]
 pub fn refined_frequency(counter: Counter, from: &Anchor, to: &Anchor) -> u64 {
@@ -198,8 +198,8 @@ mod cycles {
     #[inline]
     pub(super) fn now() -> u64 {
         let count: u64;
-        // SAFETY: Linux lets programs read this register; reading it changes nothing. `nomem`, as
-        // it orders nothing (see 3. above).
+        // SAFETY: Linux lets programs read this register, and reading it changes nothing. `nomem`
+        // is correct, because the read needs no memory order (point 3 above).
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags))
         };

@@ -1,4 +1,4 @@
-//! The CPUs of the machine, and the one that runs this thread.
+//! The CPUs of the machine, and the CPU that runs this thread.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use crate::abi::MAX_CPUS;
 /// Returns the number of CPUs that may ever exist (the highest possible index plus one), at most
 /// [`crate::abi::MAX_CPUS`].
 ///
-/// Possible, not online: a CPU that is added later already has a ring.
+/// CPUs that are not online are counted too, so a CPU that is added later already has a ring.
 #[must_use]
 pub fn possible() -> u16 {
     static POSSIBLE: OnceLock<u16> = OnceLock::new();
@@ -34,8 +34,8 @@ pub fn current() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0)
 }
 
-/// Returns the number of general performance counters of each CPU, as the CPU reports it; `None` if
-/// it does not.
+/// Returns the number of general performance counters of each CPU; `None` if the CPU does not
+/// report it.
 #[must_use]
 pub fn counters() -> Option<u32> {
     reported_counters().filter(|count| *count != 0)
@@ -58,7 +58,7 @@ fn reported_counters() -> Option<u32> {
         find_leaf(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
     let from_v2 =
         || find_leaf(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
-    // Bit 23: six counters, since family 0x15.
+    // Bit 23 (PerfCtrExtCore): AMD processors since family 0x15 have six counters.
     let from_features =
         || find_leaf(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
     from_leaf_a.or_else(from_v2).or_else(from_features)
@@ -78,7 +78,7 @@ fn highest_in_list(list: &str) -> Option<u32> {
         .try_fold(0, |highest, number: Option<u32>| Some(highest.max(number?)))
 }
 
-/// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is not such a list.
+/// Returns how many numbers a list such as `0-3,8,10-11` contains; `None` if it is malformed.
 #[must_use]
 pub fn count_in_list(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, range| {

@@ -9,13 +9,13 @@
 //!   daemon    writes a file of another name and renames it; removes it on exit and before it
 //!             listens
 //!   process   connects, reads the file, creates the memory for sessions that enable its provider,
-//!             writes events, and sends Hello, Region with the memory, Register: they wait in the
-//!             connection until the daemon reads them
+//!             writes events, and sends Hello, Region with the memory, and Register; these messages
+//!             wait in the connection until the daemon reads them
 //! ```
 //!
-//! 1. The file is trusted if it belongs to the user who listens at the daemon's socket. A daemon
-//!    removes the file of its predecessor before it listens, so a process that has connected never
-//!    reads the old one.
+//! 1. The file is trusted if it belongs to the user whose process listens at the daemon's socket. A
+//!    daemon removes the file of its predecessor before it listens, so a process that has connected
+//!    never reads the predecessor's file.
 //! 2. The daemon still decides: when it reads the registration, it takes the memory only for
 //!    sessions that enable the provider.
 //! 3. The file is read, never mapped: a truncated file is an error, not a SIGBUS.
@@ -70,13 +70,13 @@ impl ListedEnable {
 }
 
 /// Replaces the file of enabled providers.
-pub fn write(dir: &RuntimeDir, all: &[ListedEnable]) -> io::Result<()> {
-    let new = dir.unfinished_enabled_file();
+pub fn write(dir: &RuntimeDir, enables: &[ListedEnable]) -> io::Result<()> {
+    let unfinished = dir.unfinished_enabled_file();
     // A daemon that was killed may have left such a file.
-    let _ = fs::remove_file(&new);
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(&encode_all(all))?;
-    fs::rename(new, dir.enabled_file())
+    let _ = fs::remove_file(&unfinished);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    file.write_all(&encode_all(enables))?;
+    fs::rename(unfinished, dir.enabled_file())
 }
 
 /// Reads the providers that a daemon of this user has enabled; empty if there is no file that can
@@ -93,7 +93,7 @@ fn read_bytes(dir: &RuntimeDir, user: u32) -> Option<Vec<u8>> {
 }
 
 fn open_trusted_file(dir: &RuntimeDir, user: u32) -> Option<File> {
-    // Follows no link, and does not wait for the other end of a pipe or for a device.
+    // Follows no symbolic link, and does not block if the file is a FIFO or a device.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
     let file = File::options().read(true).custom_flags(flags).open(dir.enabled_file()).ok()?;
     let metadata = file.metadata().ok()?;
@@ -103,10 +103,10 @@ fn open_trusted_file(dir: &RuntimeDir, user: u32) -> Option<File> {
     Some(file)
 }
 
-fn encode_all(all: &[ListedEnable]) -> Vec<u8> {
+fn encode_all(enables: &[ListedEnable]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut last_region = None;
-    for enabled in all {
+    for enabled in enables {
         let before = bytes.len();
         let region = Message::Region { session: enabled.session, params: enabled.region };
         let enable = Message::EnableProvider {
@@ -129,7 +129,7 @@ fn encode_all(all: &[ListedEnable]) -> Vec<u8> {
 }
 
 fn decode_all(mut bytes: &[u8]) -> Vec<ListedEnable> {
-    let mut all = Vec::new();
+    let mut enables = Vec::new();
     let mut region = None;
     while let Some((message, remaining)) = decode_next_message(bytes) {
         bytes = remaining;
@@ -137,7 +137,7 @@ fn decode_all(mut bytes: &[u8]) -> Vec<ListedEnable> {
             Message::Region { session, params } => region = Some((session, params)),
             Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
                 let session_region = region.filter(|(session, _)| *session == id);
-                all.extend(session_region.map(|(session, region)| ListedEnable {
+                enables.extend(session_region.map(|(session, region)| ListedEnable {
                     target: provider,
                     name,
                     session,
@@ -148,7 +148,7 @@ fn decode_all(mut bytes: &[u8]) -> Vec<ListedEnable> {
             _ => {}
         }
     }
-    all
+    enables
 }
 
 /// Decodes the first message. Returns it and the following bytes.
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(read(&dir, user), all);
         write(&dir, &all[..1]).unwrap();
         assert_eq!(read(&dir, user), all[..1]);
-        assert_eq!(read(&dir, user.wrapping_add(1)), [], "a file of another user");
+        assert_eq!(read(&dir, user.wrapping_add(1)), [], "a file of another user was trusted");
         dir.remove_enabled_file();
         assert_eq!(read(&dir, user), []);
     }

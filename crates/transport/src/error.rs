@@ -20,7 +20,7 @@ pub enum Error {
     /// A message cannot be decoded.
     #[error("message is not valid: {0}")]
     Message(#[from] traceweir_format::Error),
-    /// A message has an unknown kind, or is not expected here.
+    /// A message has an unknown kind, or the receiver does not expect this kind now.
     #[error("message of kind {0} is not expected here")]
     Unexpected(u16),
     /// The two sides have no common protocol version.

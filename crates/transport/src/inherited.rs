@@ -1,27 +1,27 @@
 //! Closes descriptors that a process inherited through `exec` and does not want.
 //!
 //! ```text
-//!   starter ──fork, exec──▶ daemon      0 1 2   its standard streams, which it knows about
-//!   lock files, pipes, ───▶             3 …     useless: locks stay held, pipes never end
+//!   parent ──fork, exec──▶ daemon      0 1 2   standard streams, which the daemon uses
+//!   lock files, pipes, ──▶             3 …     unused: locks stay held, pipes never end
 //!   sockets
 //! ```
 //!
-//! 1. A descriptor that came through an `exec` has no close-on-exec flag, or it would not have
-//!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
-//!    nothing is closed that this process opened.
+//! 1. A descriptor that was inherited through `exec` has no close-on-exec flag, or `exec` would
+//!    have closed it. The Rust standard library sets the flag on everything that it opens. So the
+//!    flag distinguishes inherited descriptors from descriptors that this process opened.
 //!
-//! A process that itself opens descriptors without the flag, as C libraries may, must not call
-//! [`close_inherited`] once they are open.
+//! A process that opens descriptors without the flag, as C libraries may, must not call
+//! [`close_inherited`] while such descriptors are open.
 
 use std::os::fd::RawFd;
 
 /// First descriptor that is not a standard stream.
 const FIRST_NON_STANDARD: RawFd = libc::STDERR_FILENO + 1;
-/// Descriptors that are tried one by one if the system does not list them.
+/// Upper bound of the descriptors that are tried one by one if `/proc` cannot list them.
 const TRIED_DESCRIPTORS: RawFd = 4096;
 
-/// Closes every descriptor above the standard streams that came from the process that started this
-/// one. Call it at the start of a program.
+/// Closes every descriptor above the standard streams that this process inherited through `exec`.
+/// Call it at the start of a program.
 pub fn close_inherited() {
     for fd in list_open_descriptors() {
         if is_inherited(fd) {
@@ -43,7 +43,7 @@ fn list_open_descriptors() -> Vec<RawFd> {
 }
 
 fn is_inherited(fd: RawFd) -> bool {
-    // SAFETY: this reads a flag of a number; one that is not a descriptor gives an error.
+    // SAFETY: `F_GETFD` only reads the flags of a descriptor; for any other number it fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }
@@ -59,7 +59,7 @@ mod tests {
         assert!(list_open_descriptors().contains(&file.as_raw_fd()));
         assert!(!is_inherited(file.as_raw_fd()));
         assert!(!is_inherited(-1));
-        assert!(is_inherited(libc::STDERR_FILENO), "like every standard stream");
+        assert!(is_inherited(libc::STDERR_FILENO), "a standard stream has the close-on-exec flag");
         assert!(list_open_descriptors().iter().all(|fd| *fd > libc::STDERR_FILENO));
     }
 }

@@ -16,6 +16,11 @@
 //! This crate does not know what an event means: a record is bytes with a length and a stamp.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[cfg(windows)]
+compile_error!(
+    "sessions and the daemon run on Linux only; on Windows, use the providers of crate `traceweir`"
+);
+
 pub mod abi;
 pub mod clock;
 pub mod cpu;

@@ -16,8 +16,8 @@
 //!                                                 buffer_bytes, rounded up to 1000 each
 //!
 //!   header   00 u64 MAGIC │ 08 u32 VERSION │ 0C u32 slots │ 10 u32 buffer_bytes
-//!            40 u64 head: buffers added so far │ 48 u64 1 when no more will come
-//!            80 u64 buffers lost to this consumer │ 88 u64 events in those
+//!            40 u64 head: buffers added so far │ 48 u64 ended: 1 when no more buffers will come
+//!            80 u64 buffers lost to this consumer │ 88 u64 events in the lost buffers
 //!            90 i64 complete: every event up to this stamp was added or lost
 //!   entry    00 i64 complete as it was when the buffer was added
 //!            08 u32 length of the buffer │ 0C u32 0
@@ -27,14 +27,15 @@
 //! Buffer n stands in slot n mod `slots`. Offsets are hexadecimal.
 //!
 //! 1. The writer never waits: without a free slot it refuses a buffer, and the caller counts the
-//!    loss. Signals are sent and received with MSG_DONTWAIT, so that the flags of a descriptor,
-//!    which another process may share and change, do not matter.
+//!    loss. Signals are sent and received with MSG_DONTWAIT, because another process may share the
+//!    descriptor and clear O_NONBLOCK.
 //! 2. The writer trusts the cursor only between the last value it saw and `head`. A consumer that
 //!    writes wrong values loses or repeats buffers of its own queue.
 //! 3. The reader trusts nothing either: both files must be sealed against shrinking, each word is
 //!    checked, and a buffer is copied before its slot is freed.
-//! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the
-//!    slot that becomes free, and so is the end: a reader that sees the end sees every buffer.
+//! 4. The writer stores `head` after a buffer (release), and the reader loads `head` before the
+//!    buffer (acquire). The reader stores `tail` in the same way after it has copied a buffer. The
+//!    writer stores `ended` after the last buffer: a reader that sees `ended` sees every buffer.
 //!
 //! This module does not know what is in a buffer. The daemon decides which consumer gets a queue.
 
@@ -166,7 +167,8 @@ impl QueueWriter {
         map::check_headroom(layout.bytes())?;
         let file = memory_file(c"traceweir-queue", layout.bytes())?;
         let queue = Mapping::from_file(file.as_fd(), layout.bytes(), true)?;
-        // Only now: this mapping stays writable, and no later one is.
+        // The seal comes after the mapping: this mapping stays writable, and no later mapping can
+        // be writable.
         seal(file.as_fd(), SealFlags::FUTURE_WRITE)?;
         let cursor_file = memory_file(c"traceweir-cursor", PAGE)?;
         seal(cursor_file.as_fd(), SealFlags::empty())?;
@@ -195,7 +197,7 @@ impl QueueWriter {
     }
 
     /// Returns whether a slot is free. The acquire pairs with the release in
-    /// [`QueueReader::copy_buffer`]: the consumer has copied what was there.
+    /// [`QueueReader::copy_buffer`]: the consumer has finished copying from the freed slots.
     fn has_free_slot(&mut self) -> bool {
         let Ok(tail) = required_word(&self.cursor, offset::TAIL) else { return false };
         self.tail = tail.load(Ordering::Acquire).clamp(self.tail, self.head);
@@ -225,13 +227,13 @@ impl QueueWriter {
     }
 
     /// Publishes the completeness stamp: no event up to this stamp will be added any more, except
-    /// events whose writer set the stamp. The stamps never decrease. Takes no slot; buffers that
-    /// are added later carry it too.
+    /// events whose writer set the stamp. `stamp` must never decrease. Publishing takes no slot;
+    /// buffers that are added later carry the stamp in their entries.
     pub fn set_complete(&mut self, stamp: i64) {
         self.complete = stamp;
         if let Some(word) = self.queue.word(offset::COMPLETE) {
-            // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before
-            // is seen with it.
+            // Pairs with the acquire in `QueueReader::complete`: a reader that sees the stamp also
+            // sees every buffer that was added before.
             word.store(stamp.cast_unsigned(), Ordering::Release);
         }
         self.signal_consumer();
@@ -240,14 +242,14 @@ impl QueueWriter {
     /// Publishes the end of the session.
     pub fn end(&mut self) {
         if let Some(ended) = self.queue.word(offset::ENDED) {
-            // Pairs with the acquire in `QueueReader::poll`: every buffer and the lost ones come
-            // first.
+            // Pairs with the acquire in `QueueReader::poll`: a reader that sees the end also sees
+            // every buffer and the final loss counts.
             ended.store(1, Ordering::Release);
         }
         self.signal_consumer();
     }
 
-    /// Signals the consumer. Best effort: if the socket is full, there are unread signals;
+    /// Signals the consumer. Errors do not matter: if the socket is full, it holds unread signals;
     /// without a reader, no signal is needed.
     fn signal_consumer(&self) {
         let _ = rustix::net::send(&self.signal, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -298,7 +300,8 @@ impl QueueReader {
     pub fn pop(&mut self, out: &mut Vec<u8>) -> Result<Next> {
         let mut next = self.poll()?;
         if next == Next::Empty {
-            // Signals are taken before the second poll: a later one leaves the descriptor readable.
+            // Signals are read before the second poll: a signal that comes later leaves the
+            // descriptor readable.
             let is_closed = self.take_signals()?;
             next = self.poll()?;
             if next == Next::Empty && is_closed {
@@ -315,7 +318,7 @@ impl QueueReader {
 
     /// Returns the state of the queue without taking a buffer.
     fn poll(&self) -> Result<Next> {
-        // Before `head`, so that an end that is seen comes after every buffer.
+        // `ended` is loaded before `head`: if it is set, `head` counts every buffer.
         let ended = required_word(&self.queue, offset::ENDED)?.load(Ordering::Acquire) != 0;
         if self.waiting_buffers()? == 0 {
             return Ok(if ended { Next::Ended } else { Next::Empty });
@@ -352,11 +355,11 @@ impl QueueReader {
         Ok(())
     }
 
-    /// Reads all signals. Returns `true` if the other end is closed.
+    /// Reads the waiting signals. Returns `true` if the writer's end is closed.
     fn take_signals(&self) -> Result<bool> {
         let mut bytes = [0_u8; 512];
-        // Bounded, whatever is sent meanwhile: further signals leave the descriptor readable, which
-        // costs one more poll.
+        // The number of reads is bounded, because the writer may send signals all the time.
+        // Remaining signals leave the descriptor readable, which costs one more poll.
         for _ in 0..8 {
             match rustix::net::recv(&self.signal, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
@@ -375,15 +378,16 @@ impl QueueReader {
         self.queue.word(offset::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 
-    /// Returns the completeness stamp: once every buffer that is in the queue now was taken, no
-    /// event up to this stamp will come any more, unless its writer set the stamp. 0 means unknown.
+    /// Returns the completeness stamp; 0 means unknown. Once the consumer has taken every buffer
+    /// that is in the queue now, no event up to this stamp will come any more, except events whose
+    /// writer set the stamp.
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(offset::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
     }
 
-    /// Like [`complete`](Self::complete), as it was when the last taken buffer was added: no event
-    /// up to this stamp will come any more, however many buffers wait in the queue.
+    /// Returns the completeness stamp that was current when the last taken buffer was added. No
+    /// event up to this stamp will come any more, however many buffers wait in the queue.
     #[must_use]
     pub fn complete_before_last(&self) -> i64 {
         self.last_complete

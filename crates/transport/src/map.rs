@@ -1,4 +1,4 @@
-//! Shared memory: created, sealed, mapped, bounds-checked, given back.
+//! Creates, seals and maps shared memory, checks the bounds of accesses, and gives pages back.
 //!
 //! ```text
 //!   memory_file ──seal──▶ descriptor ──(socket)──▶ AddressRange::map_file     in the process
@@ -9,11 +9,11 @@
 //!    out by raw copies.
 //! 2. Every access is checked against the size of the mapping, and the seals keep the file from
 //!    shrinking below it.
-//! 3. Pages have the size of the machine's pages; sizes of files and mappings need not be multiples
-//!    of it. Only complete pages are given back, because the kernel removes complete pages whatever
-//!    range it gets.
-//! 4. A [`Mapping`] is unmapped when it is dropped; an [`AddressRange`] never is, because a writer
-//!    interrupted for any length of time may still access it. A covered range reads as zeros.
+//! 3. The sizes of files and mappings need not be multiples of the machine's page size. Only
+//!    complete pages are given back, because the kernel always removes complete pages.
+//! 4. A [`Mapping`] is unmapped when it is dropped. An [`AddressRange`] is never unmapped, because
+//!    a writer that was interrupted, for however long, may still access it. A covered range reads
+//!    as zeros.
 
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
@@ -35,8 +35,8 @@ pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Memory that must still be available after an allocation that [`check_headroom`] allows. Small
-/// allocations cannot report a failure: the process aborts.
+/// Memory that must still be available after an allocation that [`check_headroom`] allows. The rest
+/// of the process needs it: a small allocation that fails aborts the process.
 const HEADROOM_BYTES: usize = 64 << 20;
 
 /// Fails if an allocation or mapping of `bytes` bytes would leave this process too little memory or
@@ -54,7 +54,7 @@ pub fn check_headroom(bytes: usize) -> Result<()> {
 /// Creates a memory file of `bytes` zeros, without seals.
 pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Before Linux 6.3 the flag is unknown; since then a system may insist on it.
+    // Linux before 6.3 does not know NOEXEC_SEAL; later systems may require it.
     let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(name, flags))
         .map_err(|e| Error::system("create a memory file", e))?;
@@ -79,8 +79,8 @@ fn check_size(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rejects memory that its creator could remove from under a mapping: touching it then would kill
-/// the process.
+/// Rejects a file that its creator could still truncate: touching a truncated part of the mapping
+/// would kill the process.
 pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
     let seals =
         rustix::fs::fcntl_get_seals(file).map_err(|e| Error::system("read the seals of shared memory", e))?;
@@ -91,8 +91,8 @@ pub(crate) fn check_seals(file: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Rejects anything except a memory file of this size that is sealed against shrinking: touching a
-/// missing page would kill the process. Rejects files of huge pages too, since the machine may have
-/// none left when one is touched.
+/// missing page would kill the process. Rejects files of huge pages too, because the machine may
+/// have no free huge page when one is first touched.
 pub fn check_memory_file(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     check_seals(file)?;
     let system = rustix::fs::fstatfs(file).map_err(|e| Error::system("inspect a memory file", e))?;
@@ -214,8 +214,8 @@ impl Mapping {
         true
     }
 
-    /// Gives whole pages back to the system; they read as zeros from now on. Best effort; ignores
-    /// ranges that are not whole pages, as the kernel would remove the bytes around them too.
+    /// Gives whole pages back to the system; they read as zeros from now on. Ignores errors, and
+    /// ignores ranges that are not whole pages: the kernel would remove the bytes around them too.
     pub fn give_back(&self, offset: usize, bytes: usize) {
         if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.is_writable {
             return;
@@ -286,7 +286,7 @@ impl AddressRange {
         // them exist.
         let mapped =
             unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, READ_WRITE, flags, file.as_fd(), 0) };
-        // A failed mapping may have removed the previous one.
+        // A failed call may have removed the previous mapping.
         mapped.map(drop).map_err(|e| Error::system("map a region", e)).inspect_err(|_| self.cover())
     }
 
@@ -310,7 +310,7 @@ impl AddressRange {
     pub fn cover(self) {
         let flags = COVER_FLAGS | MapFlags::FIXED;
         // SAFETY: the addresses are this range's, and no references into them exist. If the call
-        // fails, the previous mapping stays, which is memory too.
+        // fails, the previous mapping stays, so the addresses are still mapped.
         let _ =
             unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, READ_WRITE, flags) };
     }
@@ -412,15 +412,12 @@ mod tests {
     fn pages_given_back_read_as_zeros_through_every_mapping() {
         let page = page_size();
         let file = create_sealed_file(3 * page);
-        let (one, two) = (
-            Mapping::from_file(file.as_fd(), 3 * page, true),
-            Mapping::from_file(file.as_fd(), 3 * page, false),
-        );
-        let (one, two) = (one.unwrap(), two.unwrap());
-        assert!(one.copy_in(0, &vec![7; 3 * page]) && !two.copy_in(0, &[8]));
-        one.give_back(page, page);
+        let writable = Mapping::from_file(file.as_fd(), 3 * page, true).unwrap();
+        let read_only = Mapping::from_file(file.as_fd(), 3 * page, false).unwrap();
+        assert!(writable.copy_in(0, &vec![7; 3 * page]) && !read_only.copy_in(0, &[8]));
+        writable.give_back(page, page);
         let mut seen = vec![1; 3 * page];
-        assert!(two.copy_out(0, &mut seen));
+        assert!(read_only.copy_out(0, &mut seen));
         assert!(seen[..page].iter().chain(&seen[2 * page..]).all(|byte| *byte == 7));
         assert!(seen[page..2 * page].iter().all(|byte| *byte == 0));
     }
@@ -443,7 +440,7 @@ mod tests {
         let file = create_sealed_file(PAGE);
         range.map_file(file.as_fd(), PAGE).unwrap();
         word.store(43, Ordering::Relaxed);
-        let other = Mapping::from_file(file.as_fd(), PAGE, false).unwrap();
-        assert_eq!(other.word(0).unwrap().load(Ordering::Relaxed), 43);
+        let file_reader = Mapping::from_file(file.as_fd(), PAGE, false).unwrap();
+        assert_eq!(file_reader.word(0).unwrap().load(Ordering::Relaxed), 43);
     }
 }

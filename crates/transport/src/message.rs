@@ -12,12 +12,13 @@
 //!            ◀─PrivateStart, PrivateControl, PrivateEnable─  ──PrivateState──▶
 //! ```
 //!
-//! When a registration returns, the process has carried out everything sent before `Registered`.
+//! When a registration call returns, the process has carried out every order that the daemon sent
+//! before `Registered`.
 //!
-//! 1. One packet is one message; a reply carries the number of its request, which is not 0. Orders
-//!    of a daemon are not requests: their request number is 0, and those to be confirmed have an
-//!    order number. An `Ack` confirms all orders up to a number, after a `Failed` for each of them
-//!    that could not be carried out.
+//! 1. One packet is one message. A reply carries the number of its request, which is not 0. Orders
+//!    of a daemon are not requests: their request number is 0. An order that must be acknowledged
+//!    has an order number. An `Ack` confirms all orders up to a number. Before it, the process
+//!    sends a `Failed` for each order that it could not carry out.
 //! 2. Received data is not trusted: [`wire`] checks whether it is a message, and the receiver
 //!    checks whether the message is expected.
 //! 3. Long lists are requested page by page ([`Message::sessions_page`],
@@ -62,10 +63,10 @@ pub const MAX_MESSAGE_BYTES: usize = 60 * 1024;
 /// Largest number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 /// Length of the longest session name and file name, in UTF-16 units without the terminator.
-pub const MAX_NAME: usize = 1023;
+pub const MAX_NAME_UNITS: usize = 1023;
 
 /// Length of the longest provider name in an enable call, in UTF-16 units.
-pub const MAX_PROVIDER_NAME: usize = 255;
+pub const MAX_PROVIDER_NAME_UNITS: usize = 255;
 
 /// Largest number of filters of one enable call.
 pub const MAX_FILTERS: usize = MAX_EVENT_FILTERS_COUNT;
@@ -120,8 +121,8 @@ pub enum Message {
         /// only with a level and flags.
         classic: bool,
     },
-    /// Provider: sets traits of a registration that had none; the registration joins the group that
-    /// they name. Everything that is enabled for the group is sent before the answer.
+    /// Provider: sets the traits of a registration that had none; the registration joins the group
+    /// that the traits name. The daemon sends the enables of the group before the answer.
     SetTraits {
         /// Number of the registration in the process.
         registration: u32,
@@ -133,7 +134,7 @@ pub enum Message {
         /// Number of the registration in the process.
         registration: u32,
     },
-    /// Provider: confirms all orders up to this one.
+    /// Provider: confirms all orders up to `order`.
     Ack {
         /// Number of the order.
         order: u32,
@@ -143,7 +144,7 @@ pub enum Message {
     Failed {
         /// Number of the order; 0 for a region or an order without a number.
         order: u32,
-        /// The registration that is concerned; none if it is the entire session.
+        /// The registration that the failure concerns; `None` if it concerns the entire session.
         registration: Option<u32>,
         /// Id of the session.
         session: u64,
@@ -152,21 +153,22 @@ pub enum Message {
         /// Reason, as text for people.
         reason: String,
     },
-    /// Daemon: confirms a registration, after everything that belongs to it was sent.
+    /// Daemon: confirms a registration, after the regions and enables of the registration.
     Registered {
         /// Number of the registration in the process.
         registration: u32,
     },
-    /// Daemon: provides the memory for a session; with memory file and wake eventfd. A provider
-    /// sends it with memory that it created itself, for the daemon to adopt.
+    /// Daemon: provides the memory for a session, with the descriptors of the memory file and the
+    /// wake eventfd. A provider sends this message with memory that the provider created itself,
+    /// for the daemon to adopt.
     Region {
         /// Id of the session.
         session: u64,
         /// Layout and use of the memory.
         params: RegionParams,
     },
-    /// Daemon: enables or disables some registrations for a session: all that get the same
-    /// parameters, so that large filters are sent once.
+    /// Daemon: enables or disables registrations for a session. One message names all registrations
+    /// that get the same parameters, so that large filters are sent once.
     Enable {
         /// Number to acknowledge; 0 for none.
         order: u32,
@@ -193,8 +195,8 @@ pub enum Message {
         /// Id of the session.
         session: u64,
     },
-    /// Daemon: starts a private session in the process, with its memory and privileges; answered
-    /// with `PrivateState`.
+    /// Daemon: starts a private session inside the process, which uses its own memory and
+    /// privileges for it. Answered with `PrivateState`.
     PrivateStart {
         /// Number of the order, which the answer repeats.
         order: u32,
@@ -243,9 +245,10 @@ pub enum Message {
         properties: Box<Properties>,
     },
 
-    /// Controller: starts a session; with the log file's descriptor, if there is one.
+    /// Controller: starts a session; with the descriptor of the log file, if the session has one.
     Start(Box<SessionConfig>),
-    /// Controller: controls a session; with the new log file's descriptor, if one is named.
+    /// Controller: controls a session; with the descriptor of the new log file, if the operation
+    /// names one.
     Control {
         /// The session to operate on.
         session: SessionRef,
@@ -282,8 +285,8 @@ pub enum Message {
         code: EnableCode,
         /// Level, keywords, properties and filters.
         params: Box<EnableParams>,
-        /// Name of the provider as the caller knows it, at most [`MAX_PROVIDER_NAME`] and without
-        /// control characters; may be empty. Stored with an enable, for people.
+        /// Name of the provider as the caller knows it: at most [`MAX_PROVIDER_NAME_UNITS`] units,
+        /// without control characters; may be empty. The daemon stores it with the enable.
         name: String,
         /// Time to wait until all processes have acknowledged, in milliseconds; 0 for no wait.
         timeout_ms: u32,
@@ -300,7 +303,8 @@ pub enum Message {
         /// first page.
         after: Option<(Guid, bool)>,
     },
-    /// Daemon: returns the providers after the named one, by GUID, followed by the groups.
+    /// Daemon: returns the entries after the one that the request names: the providers in the order
+    /// of their GUIDs, then the groups.
     Providers {
         /// Whether more entries follow.
         more: bool,
@@ -359,8 +363,8 @@ pub enum Message {
         /// The buffer of that class.
         data: Vec<u8>,
     },
-    /// Controller: configures last branch records of a session at kernel events, completely or not
-    /// at all (TraceConfigureLastBranchRecord).
+    /// Controller: configures the kernel events at which a session gets last branch records. A
+    /// failed request changes nothing (TraceConfigureLastBranchRecord).
     ConfigureBranches {
         /// The session to operate on.
         session: SessionRef,

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 /// Returns a random number by which processes, daemons and libraries can be distinguished.
 #[must_use]
 pub fn random() -> u64 {
-    // The hasher has a random key per thread; a forked child has its parent's keys, but another
-    // thread id or time.
+    // The hasher's keys are random for each thread. A forked child has the keys of its parent, but
+    // another thread id.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     RandomState::new().hash_one((now.tv_sec, now.tv_nsec, thread))

@@ -14,30 +14,30 @@
 //! ```
 //!
 //! Each CPU has two rings in a region, so that a ring has exactly one rule by which writers exclude
-//! each other: a restartable sequence (`rseq.rs`), or the lock word (`fallback.rs`). Both end in
-//! the same single store.
+//! each other: a restartable sequence (`rseq.rs`), or the lock word (`fallback.rs`). A write by
+//! either rule ends with a single store of `head`.
 //!
 //! # Invariants
 //!
 //! - **R1** A record exists if and only if `head` was stored after it. That store is the last
-//!   access of a writer to the ring; a writer that is killed before it has written nothing, one
-//!   that is killed after it has written a complete record. Nothing is ever reserved and
-//!   unfinished.
+//!   access of a writer to the ring's data. A writer that is killed before the store has written
+//!   nothing; a writer that is killed after it has written a complete record. No space is ever
+//!   reserved for an unfinished record.
 //! - **R2** One writer at a time is inside a ring: by the sequence on rings `0 … cpus − 1`, by the
 //!   lock on rings `cpus … 2·cpus − 1`.
 //! - **R3** The writer touches only positions from `head` to `tail + ring_bytes`; the reader only
 //!   those from `read` to `head`.
 //! - **R4** A record, with its prefix and padding, is contiguous. If it does not fit before the
-//!   ring's end, a marker stands there and the record is at the start; the same store publishes
-//!   both.
+//!   ring's end, a marker stands there and the record is at the start of the ring; one store of
+//!   `head` publishes the marker and the record.
 //! - **R5** After [`Outlet::close`] no thread publishes: the generation changes first; then a
-//!   memory barrier aborts every sequence that may have seen the old one; then every lock is taken
-//!   and kept. The addresses stay mapped forever, and a late writer that reaches a lock word there
-//!   does not release the locks of the next region.
+//!   memory barrier aborts every sequence that may have seen the old generation; then every lock is
+//!   taken and kept. The addresses stay mapped forever, and a late writer that reaches a lock word
+//!   there does not release the locks of the next region.
 //! - **R6** The owner is woken at most once for each position it has read to, when a ring holds
 //!   `wake_at` unread bytes.
 //! - **R7** The owner trusts nothing: a ring that breaks a rule ends its region ([`Damaged`]) and
-//!   disturbs no other.
+//!   does not affect other regions.
 //! - **R8** The process counts in `lost` every record that was offered and not published, unless
 //!   its outlet was closed.
 //!
@@ -51,12 +51,11 @@
 //!
 //! The protocol knows nothing of events, and gives no order across rings: the reader merges by
 //! stamp. Nor does it promise that stamps increase within a ring: a CPU may read its counter a
-//! little before it has the lock, and the reader raises such a stamp to the last one.
+//! little before it has the lock, and the reader raises such a stamp to the preceding stamp.
 //!
-//! A ring that was busy and then idle keeps the pages it has touched, at most its own size, until
-//! the writer comes around again or the region is dropped: bytes before the tail belong to the
-//! writer, and the owner does not take them away. That is the price of writers that need no
-//! permission.
+//! A ring that was busy and then idle keeps the pages that were written, until the writer comes
+//! around again or the region is dropped. Bytes before the tail belong to the writer, which may
+//! write to them at any time, so the owner cannot return their pages.
 //!
 //! A `fork` in a signal handler that has interrupted a write of the same thread leaves two threads
 //! in that write; the child must not return into it.
@@ -106,7 +105,7 @@ pub use outlet::{Outlet, RegionSource, WriteFailure, prepare_wake, supports_rseq
 #[cfg(not(loom))]
 pub use straight::{Header, MIN_SCHEMA_BYTES, Straight};
 
-/// Result of an attempt to write, by either rule.
+/// Result of an attempt to write in a restartable sequence or under a lock.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteOutcome {
@@ -124,6 +123,6 @@ enum WriteOutcome {
     },
     /// The outlet is closed or serves another session by now.
     Closed,
-    /// The rule does not work for this thread now: it has no sequence, or all locks are taken.
+    /// The thread has no restartable sequences, or all locks are taken.
     Unavailable,
 }

@@ -4,8 +4,8 @@
 //!   RUNTIME/
 //!     control.sock      the daemon listens: controllers, consumers and new providers connect
 //!     daemon.lock       held (flock) by the daemon that runs
-//!     enabled           the providers that sessions have enabled (enabled.rs); not of the system's
-//!                       daemon
+//!     enabled           the providers that sessions have enabled (enabled.rs); the system's daemon
+//!                       keeps this file in own/
 //!     own/              only under the system's daemon, mode 0700: a second `control.sock`, and
 //!                       `enabled`, for processes of the daemon's own user
 //!     providers/
@@ -20,18 +20,18 @@
 //!   System    /run/traceweir                                  0755     1777       root
 //! ```
 //!
-//! 1. Sockets are searched only in folders that only their owner (and root) can change: a folder
-//!    that other users may write to, or that has a foreign owner, is rejected. A symbolic
-//!    link is accepted only for a named folder, and the user's folder must be closed to others.
-//! 2. An existing folder is never changed, only checked; missing ones are created.
+//! 1. Sockets are searched only in folders that only their owner and root can change: a folder that
+//!    other users may write to, or that has a foreign owner, is rejected. A symbolic link is
+//!    accepted only for a named folder. The user's folder must have no permissions for other users.
+//! 2. An existing folder is never changed, only checked; a missing folder is created.
 //! 3. A program with more privileges than its caller (set-user-id, set-group-id, file capabilities)
 //!    does not trust the caller's environment, and announces itself only to the system's daemon:
 //!    the caller can change the user's folder and replace its daemon.
-//! 4. No user can take the name of another user's provider socket: it holds 64 random bits. The
-//!    process id in it is for people and for the process itself; the socket identifies the process
-//!    that listens. Nor can one user's files hide those of another: they are counted by owner.
-//! 5. `TRACEWEIR_RUNTIME_DIR`, if set and trusted, takes precedence for daemons, controllers and
-//!    providers alike: only the folder it names is used, whatever scope is requested.
+//! 4. No user can take the name of another user's provider socket: the name holds 64 random bits.
+//!    The process id in the name is informative; the connection identifies the process that
+//!    listens. The files of one user cannot hide those of another: they are counted by owner.
+//! 5. If `TRACEWEIR_RUNTIME_DIR` is set and trusted, daemons, controllers and providers use only
+//!    the folder that it names, whatever scope is requested.
 
 mod sweep;
 mod users;
@@ -76,8 +76,8 @@ pub struct RuntimeDir {
 
 impl RuntimeDir {
     /// Returns the folders in which a provider of this process announces itself: only the named
-    /// one, or the user's and the system's. A program with more privileges than its caller uses
-    /// only the system's.
+    /// folder if there is one, otherwise the user's and the system's. A program with more
+    /// privileges than its caller uses only the system's folder.
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
         if named_folder().is_some() {
@@ -88,41 +88,43 @@ impl RuntimeDir {
         user.into_iter().chain(system).collect()
     }
 
-    /// Returns the folder of a daemon: the one that the variable names, otherwise that of the
-    /// scope.
+    /// Returns the folder of a daemon: the folder that `TRACEWEIR_RUNTIME_DIR` names, otherwise the
+    /// folder of the scope.
     pub fn resolve(scope: Scope) -> Result<Self> {
         Self::for_scope(if named_folder().is_some() { Scope::Named } else { scope })
     }
 
-    /// Returns the folders in which a controller or consumer searches, in that order: the named
-    /// one, otherwise the requested one, or without a request the system's and the user's. Of these
-    /// two, the system's is left out if it must not be used, as in a user namespace, where its
-    /// owner is the overflow user `nobody`.
+    /// Returns the folders in which a controller or consumer searches for a daemon, in the order of
+    /// the search: only the named folder if there is one; otherwise the folder of the requested
+    /// scope; without a request, the system's folder and then the user's. In the last case the
+    /// system's folder is left out if it must not be used, as in a user namespace, where its owner
+    /// is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
-        let is_passed_over =
+        let is_left_out =
             |scope: Scope, dir: &Result<Self>| dir.is_err() && scope == Scope::System && scopes.len() > 1;
         let folders = scopes.iter().map(|scope| (*scope, Self::for_scope(*scope)));
-        folders.filter(|(scope, dir)| !is_passed_over(*scope, dir)).map(|(_, dir)| dir).collect()
+        folders.filter(|(scope, dir)| !is_left_out(*scope, dir)).map(|(_, dir)| dir).collect()
     }
 
-    /// Returns whether a daemon here finds the processes of all users, also those that have not
-    /// announced themselves in this folder: it is the system's folder, and this process is root's.
+    /// Returns whether a daemon in this folder also finds processes that have announced themselves
+    /// only in the folders of their users: this is the system's folder, and this process is root's.
     #[must_use]
     pub fn is_for_all_users(&self) -> bool {
         self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
-    /// Returns whether a controller of this process may start the daemon of this folder: of a named
-    /// folder, of its own user and, for root, the system's. A program with root privileges from its
-    /// file does not count as root.
+    /// Returns whether a controller of this process may start the daemon of this folder. It may
+    /// start the daemon of a named folder or of its own user; root may also start the system's
+    /// daemon. A program with root privileges from its file does not count as root.
     #[must_use]
     pub fn may_be_started(&self) -> bool {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
     }
 
-    /// Returns the folder of one scope, which may not exist. Fails if the folder is unknown (no
-    /// name is given) or must not be used (it has a foreign owner or is open to others).
+    /// Returns the folder of one scope, which may not exist. Fails if `TRACEWEIR_RUNTIME_DIR` names
+    /// no folder for [`Scope::Named`], or if the folder must not be used, because it has a foreign
+    /// owner or is open to others.
     pub fn for_scope(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named_folder().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
@@ -134,7 +136,7 @@ impl RuntimeDir {
         Ok(dir)
     }
 
-    /// Returns the folder at a path as a named one, without checking it.
+    /// Returns the folder at a path as a named folder, without checking it.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         Self { scope: Scope::Named, path: path.to_owned() }
@@ -159,8 +161,8 @@ impl RuntimeDir {
         &self.path
     }
 
-    /// Returns the permissions of the sockets in it: every process that can reach the folder of the
-    /// system's daemon may connect, and is identified then.
+    /// Returns the permissions of the sockets in the folder. Every process may connect to the
+    /// sockets of the system's daemon, which identifies the peer of each connection.
     #[must_use]
     pub fn socket_mode(&self) -> u32 {
         if self.scope == Scope::System { 0o666 } else { 0o600 }
@@ -207,7 +209,7 @@ impl RuntimeDir {
     pub fn remove_own(&self) {
         let Some(own) = self.own_user_folder() else { return };
         own.remove_enabled_file();
-        // The next daemon replaces what cannot be removed.
+        // The next daemon replaces files that cannot be removed.
         let _ = fs::remove_file(own.control_socket());
         let _ = fs::remove_dir(own.path);
     }
@@ -222,9 +224,9 @@ impl RuntimeDir {
         self.path.join(".enabled")
     }
 
-    /// Removes the file of enabled providers, and one that a killed daemon left unfinished.
+    /// Removes the file of enabled providers, and an unfinished one that a killed daemon left.
     pub fn remove_enabled_file(&self) {
-        // Usually neither exists.
+        // Errors do not matter: often, the files do not exist.
         let _ = fs::remove_file(self.enabled_file());
         let _ = fs::remove_file(self.unfinished_enabled_file());
     }
@@ -241,8 +243,8 @@ impl RuntimeDir {
         self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// Returns the sockets of providers, stale or not: at most `max_per_user` of each user, the
-    /// users in turn.
+    /// Returns the sockets of providers, stale or not: at most `max_per_user` of each user. The
+    /// first sockets of all users come first, then the second sockets, and so on.
     pub fn provider_sockets(&self, max_per_user: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -257,15 +259,16 @@ impl RuntimeDir {
                 }
             }
         }
-        let mut all: Vec<(usize, ProviderSocket)> =
+        let mut sockets: Vec<(usize, ProviderSocket)> =
             by_owner.into_values().flat_map(|sockets| sockets.into_iter().enumerate()).collect();
-        all.sort_by_key(|(index, _)| *index);
-        Ok(all.into_iter().map(|(_, socket)| socket).collect())
+        sockets.sort_by_key(|(index, _)| *index);
+        Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
     }
 
-    /// Checks whether sockets may be searched in the folder; a missing one is fine.
+    /// Fails if sockets must not be searched in the folder; a missing folder is fine.
     fn check_folder(&self, uid: u32) -> Result<()> {
-        // A named folder may be a link; one that other users could have created may not.
+        // A named folder may be a symbolic link. Other folders may not, because another user could
+        // have created the link.
         let metadata = match self.scope {
             Scope::Named => fs::metadata(&self.path),
             Scope::User | Scope::System => fs::symlink_metadata(&self.path),
@@ -325,9 +328,9 @@ impl ProviderSocket {
         Some(Self { path: entry.path(), pid, uid: metadata.uid(), file_id })
     }
 
-    /// Connects to the process that listens, which the connection identifies, and takes no
-    /// descriptors from it. A socket without a listener is stale and is removed, if that is
-    /// allowed. A listener that is not the file's owner is rejected.
+    /// Connects to the process that listens, and accepts no descriptors from it. A socket without a
+    /// listener is stale and is removed, if this process may remove it. A listener that is not the
+    /// file's owner is rejected.
     pub fn connect(&self, timeout: Duration) -> Result<Connection> {
         let connected = Connection::connect_without_descriptors(&self.path, timeout);
         match &connected {
@@ -352,7 +355,7 @@ fn parse_socket_pid(name: &str) -> Option<u32> {
     if is_random { pid.parse().ok() } else { None }
 }
 
-/// Returns metadata; `None` if the file does not exist.
+/// Turns the error of a missing file into `None`.
 fn metadata_if_present(metadata: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
     match metadata {
         Ok(metadata) => Ok(Some(metadata)),
@@ -365,9 +368,9 @@ fn access_denied(reason: &'static str) -> Error {
     Error::system(reason, io::Error::from_raw_os_error(libc::EACCES))
 }
 
-/// Creates a folder with exactly this mode, whatever the umask; an existing one stays unchanged.
+/// Creates a folder with exactly this mode, whatever the umask; an existing folder stays unchanged.
 fn create_folder(path: &Path, mode: u32) -> Result<()> {
-    // Never wider than intended, not even for a moment; then as wide as intended.
+    // The folder is created with the owner's permissions only, so it is never open too far.
     match fs::DirBuilder::new().mode(mode & 0o700).create(path) {
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
             .map_err(|e| Error::system("setting the permissions of the runtime folder", e)),
@@ -407,8 +410,8 @@ fn temporary_folder() -> PathBuf {
     if is_privileged_by_file() { "/tmp".into() } else { env::temp_dir() }
 }
 
-/// Returns a variable that is set, not empty, and trusted: a program with more privileges than its
-/// caller trusts none.
+/// Returns the value of an environment variable; `None` if it is not set or empty, or if this
+/// program has more privileges than its caller and so does not trust the environment.
 #[must_use]
 pub fn trusted_variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty() && !is_privileged_by_file())

@@ -8,20 +8,21 @@
 //! ```
 //!
 //! 1. No call waits longer than its timeout, whatever the other end does; zero means not at all.
-//! 2. Received descriptors belong to their envelope and are closed with it. A packet that was cut,
-//!    has too many of them, or is not a message, is an error; its descriptors are closed. Closing
-//!    may wait, so a process that receives from untrusted peers leaves that to a [`Janitor`].
+//! 2. Received descriptors belong to their envelope and are closed with it. A packet that was
+//!    truncated, has too many descriptors, or is not a message, is an error; its descriptors are
+//!    closed. Closing may wait, so a process that receives from untrusted peers leaves the closing
+//!    to a [`Janitor`].
 //! 3. A socket file appears under its name only when the socket listens and the permissions are
-//!    set: it is bound under another name, prepared, and renamed. So a client that is refused at
-//!    that name knows that the socket is stale.
+//!    set: it is bound under another name, prepared, and renamed. So a client whose connection is
+//!    refused knows that the socket is stale.
 //! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`], unless
-//!    [`Listener::allow_descriptors`] was called (Linux 6.16 and later; before, untrusted peers can
-//!    send them at any time).
+//!    [`Listener::allow_descriptors`] was called. This needs Linux 6.16; with older kernels, peers
+//!    can send descriptors at any time.
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
-//! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
-//!    its number still refers to it ([`GuardedDescriptor`]). If not, the connection is
-//!    [`Error::Closed`], and its number is not touched.
+//! 6. If the program shares the descriptor table with this library, each use of a socket is
+//!    preceded by a check that its number still refers to the socket ([`GuardedDescriptor`]). If it
+//!    does not, the use fails with [`Error::Closed`], and the number is neither used nor closed.
 //!
 //! Any number of threads may send; one at a time may receive. This module does not decide which end
 //! may send which message.
@@ -58,8 +59,9 @@ use peer::{peer_credentials, peer_group_ids, peer_process};
 
 /// Size of the ancillary data (SCM_RIGHTS) of a packet that is sent.
 const SENT_RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
-/// Room for the ancillary data of a received packet, which can carry 253 descriptors (SCM_MAX_FD):
-/// the kernel would close those that do not fit on the receiving thread.
+/// Space for the ancillary data of a received packet, which can carry 253 descriptors (SCM_MAX_FD).
+/// With less space, the kernel would close the excess descriptors on the receiving thread, which
+/// can block.
 const RECEIVED_RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 /// Largest number of a peer's groups that are read. A user can be in 65536 groups, but storing so
 /// many for each connection would let peers use up memory.
@@ -80,7 +82,7 @@ pub struct Peer {
 /// A message with its request number and descriptors.
 #[derive(Debug)]
 pub struct Envelope {
-    /// Number of the request; a reply carries that of its request; 0 if no reply is expected.
+    /// Number of the request; a reply repeats the number of its request; 0 if no reply is expected.
     pub request: u32,
     /// The message itself.
     pub message: Message,
@@ -101,8 +103,8 @@ impl Connection {
         Self::from_fd(address::connect(path, true, WaitDeadline::after(timeout))?)
     }
 
-    /// Like [`connect`](Self::connect), to a peer that must not send descriptors, or not before it
-    /// is identified.
+    /// Connects like [`connect`](Self::connect), to a peer that must not send descriptors, or not
+    /// before it is identified.
     pub fn connect_without_descriptors(path: &Path, timeout: Duration) -> Result<Self> {
         Self::from_fd(address::connect(path, false, WaitDeadline::after(timeout))?)
     }
@@ -127,7 +129,7 @@ impl Connection {
         self.socket.is_intact()
     }
 
-    /// Leaves all closing, that of the connection included, to a janitor.
+    /// Leaves the closing of the connection and of rejected descriptors to a janitor.
     #[must_use]
     pub fn with_janitor(mut self, janitor: &Janitor) -> Self {
         self.socket.set_janitor(janitor);
@@ -151,25 +153,25 @@ impl Connection {
         Ok((Self::from_fd(a)?, Self::from_fd(b)?))
     }
 
-    /// Returns the process at the other end. For a connection to a listener, the process that began
-    /// to listen there.
+    /// Returns the process at the other end. For a connection to a listener, this is the process
+    /// that called `listen`.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
     /// Returns the supplementary groups that the other end had when [`peer`](Self::peer) was fixed,
-    /// sorted; `None` if the system does not report them (Linux before 4.13), or more than
-    /// [`MAX_GROUPS`].
+    /// sorted; `None` if the system does not report them (Linux before 4.13), or if there are more
+    /// than [`MAX_GROUPS`].
     #[must_use]
     pub fn peer_groups(&self) -> Option<Vec<u32>> {
         self.socket.check().ok()?;
         peer_group_ids(self.socket.as_fd())
     }
 
-    /// Returns whether the process that [`peer`](Self::peer) names has ended, so that another
-    /// process may have its id by now. Returns `false` if the system does not report it (Linux
-    /// before 6.5).
+    /// Returns whether the process that [`peer`](Self::peer) names has ended; another process may
+    /// have its id by now. Returns `false` if the system does not report the end (Linux before
+    /// 6.5).
     #[must_use]
     pub fn peer_has_ended(&self) -> bool {
         match peer_process(self.socket.as_fd()) {
@@ -184,7 +186,7 @@ impl Connection {
     }
 
     /// Sends a message, waiting at most `timeout` (with zero not at all) for free space. Fails with
-    /// `TimedOut` if there is none.
+    /// `TimedOut` if no space becomes free in time.
     pub fn send(
         &self,
         request: u32,
@@ -224,7 +226,8 @@ impl Connection {
         sendmsg(self, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    /// Receives a message, waiting at most `timeout` (with zero not at all). `None` if none came.
+    /// Receives a message, waiting at most `timeout` (with zero not at all). Returns `None` if no
+    /// message came.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Envelope>> {
         let deadline = WaitDeadline::after(timeout);
         let mut was_reset = false;
@@ -246,12 +249,12 @@ impl Connection {
         }
     }
 
-    /// Receives the next packet. The outer result is the system's, the inner one says what is wrong
-    /// with the packet.
+    /// Receives the next packet. The outer error is that of the system call; the inner error says
+    /// what is wrong with the packet.
     fn receive_packet(&self) -> rustix::io::Result<Result<Envelope>> {
         self.socket.check()?;
-        // The length first, so that a provider, which gets small messages, needs no memory for the
-        // largest.
+        // The length is read first, so that a provider, which gets small messages, needs no memory
+        // for the largest message.
         let length = self.peek_length()?.min(MAX_MESSAGE_BYTES);
         let mut bytes = vec![0; length];
         let mut space = [MaybeUninit::uninit(); RECEIVED_RIGHTS_BYTES];
@@ -277,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// Returns the size of the next packet without taking it; 0 at the end.
+    /// Returns the size of the next packet without taking it; 0 at the end of the connection.
     fn peek_length(&self) -> rustix::io::Result<usize> {
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
         let (_, length) = rustix::net::recv(self, &mut [0_u8; 0][..], flags)?;
@@ -298,13 +301,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds and listens; `mode` is the permission bits of the socket file. A stale socket
-    /// (without a listener) is replaced; a live one is an error with `EADDRINUSE`, and so is a file
-    /// that is not a socket.
+    /// Binds and listens; `mode` is the permission bits of the socket file. Replaces a stale
+    /// socket, on which no process listens. Fails with `EADDRINUSE` if a process listens on the
+    /// socket, or if the file is not a socket.
     ///
-    /// Of two listeners that replace the same stale socket at the same moment, the later wins: the
-    /// caller holds a lock if that may happen. Dropping the listener leaves a stale socket file;
-    /// remove it if it must not stay.
+    /// If two listeners replace the same stale socket at the same moment, the later one wins; the
+    /// caller must hold a lock if this can happen. Dropping the listener leaves a stale socket
+    /// file; remove it if it must not stay.
     pub fn bind(path: &Path, mode: u32) -> Result<Self> {
         address::listen(path, mode).map(|socket| Self { socket: GuardedDescriptor::plain(socket) })
     }
@@ -328,20 +331,20 @@ impl Listener {
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
-        // Connections that already wait do not change: descriptors that they send are still
+        // The setting does not apply to connections that already wait: their descriptors are still
         // received.
         rights::set_passing(&socket, false)?;
         Ok(Self { socket: GuardedDescriptor::plain(socket) })
     }
 
-    /// Lets connections take descriptors from the start, also those that are not accepted yet. The
-    /// caller may [refuse](Connection::refuse_descriptors) them after the accept.
+    /// Lets connections take descriptors from the start, even before they are accepted. The caller
+    /// may [refuse](Connection::refuse_descriptors) descriptors after the accept.
     pub fn allow_descriptors(&self) -> Result<()> {
         rights::set_passing(&self.socket, true).map(drop)
     }
 
-    /// Accepts the next waiting connection, if any. It takes no descriptors yet, unless the
-    /// listener does.
+    /// Accepts the next waiting connection, if any. The connection takes no descriptors yet, unless
+    /// [`allow_descriptors`](Self::allow_descriptors) was called.
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             self.socket.check().map_err(|_| Error::Closed)?;
@@ -363,7 +366,7 @@ impl AsFd for Listener {
 
 /// Decodes request number and message of a packet.
 fn decode_packet(bytes: &[u8], is_too_large: bool) -> Result<(u32, Message)> {
-    // Either an empty packet, which this protocol never sends, or the end of the connection.
+    // This is an empty packet, which this protocol never sends, or the end of the connection.
     if bytes.is_empty() {
         return Err(Error::Closed);
     }

@@ -1,8 +1,7 @@
-//! Atomics of the words that several threads or processes share: those of the standard library, or
-//! loom's for a model.
+//! The atomic types of the standard library or, in loom models, those of loom.
 //!
-//! Only `ring/words.rs` and `ring/gate.rs`, which the models run, and the models use them.
-//! Everything else in this crate uses plain `core`.
+//! `ring/words.rs`, `ring/gate.rs` and the models that run their code use these types. All other
+//! code in this crate uses the atomics of `core`.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

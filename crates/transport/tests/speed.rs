@@ -1,4 +1,4 @@
-//! The cost of one write, measured manually and never asserted:
+//! Measures the cost of one write. Run it manually; it asserts no limits:
 //!
 //! ```text
 //! cargo test --release -p traceweir-transport --test speed -- --ignored --nocapture
@@ -32,7 +32,7 @@ fn open(ring_bytes: u32) -> (RegionReader, Ticket) {
     (reader, ticket)
 }
 
-/// Drains everything. Returns the number of records and the nanoseconds that they took.
+/// Drains all rings. Returns the number of records and the time in nanoseconds.
 fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
     let (before, mut records) = (thread_ns(), 0);
     for ring in reader.rings() {
@@ -49,19 +49,20 @@ fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
 fn measure_write(name: &str, mut write: impl FnMut(Ticket, u64)) {
     let (mut reader, ticket) = open(1 << 20);
     let mut out = vec![0; 65536];
-    let (mut best, mut total, mut records, mut drained) = (u64::MAX, 0, 0, 0);
+    let (mut best_ns, mut total_ns, mut records, mut total_drain_ns) = (u64::MAX, 0, 0, 0);
     for round in 0..ROUNDS {
         let before = thread_ns();
         for event in 0..EVENTS_PER_ROUND {
             write(ticket, event);
         }
         let elapsed_ns = thread_ns() - before;
-        let (seen, cost) = drain(&mut reader, &mut out);
+        let (seen, drain_ns) = drain(&mut reader, &mut out);
+        // The first quarter of the rounds warms up caches and clock rates.
         if round >= ROUNDS / 4 {
-            best = best.min(elapsed_ns);
-            total += elapsed_ns;
+            best_ns = best_ns.min(elapsed_ns);
+            total_ns += elapsed_ns;
             records += seen;
-            drained += cost;
+            total_drain_ns += drain_ns;
         }
     }
     assert_eq!(reader.lost(), 0);
@@ -69,9 +70,9 @@ fn measure_write(name: &str, mut write: impl FnMut(Ticket, u64)) {
     let events = (u64::from(ROUNDS - ROUNDS / 4) * EVENTS_PER_ROUND) as f64;
     println!(
         "{name:24} write {:6.1} ns (best round {:6.1}), drain {:6.1} ns",
-        total as f64 / events,
-        best as f64 / EVENTS_PER_ROUND as f64,
-        drained as f64 / records as f64
+        total_ns as f64 / events,
+        best_ns as f64 / EVENTS_PER_ROUND as f64,
+        total_drain_ns as f64 / records as f64
     );
 }
 
@@ -82,7 +83,7 @@ fn measure_staged<const WORDS: usize>(template: &[u64; 40]) {
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
         staged[4] = event;
         let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);
-        let mut record = Gather { staged, staged_bytes, rest: &[], flags: 0 };
+        let mut record = Gather { staged, staged_bytes, further_parts: &[], flags: 0 };
         OUTLET.write(ticket, 7, &mut record).unwrap();
     });
 }
@@ -95,13 +96,13 @@ fn cost_of_one_write() {
     measure_staged::<10>(&template);
     measure_staged::<15>(&template);
     measure_staged::<35>(&template);
-    for part in [28, 188, 400usize] {
-        measure_write(&format!("staged 92 + {part} in place"), |ticket, event| {
+    for part_bytes in [28, 188, 400usize] {
+        measure_write(&format!("staged 92 + {part_bytes} in place"), |ticket, event| {
             let mut staged = [0u64; 16];
             staged[2..14].copy_from_slice(&template[..12]);
             staged[4] = event;
-            let rest = [Block::new(&text[..part])];
-            let mut record = Gather { staged: &mut staged, staged_bytes: 92, rest: &rest, flags: 0 };
+            let rest = [Block::new(&text[..part_bytes])];
+            let mut record = Gather { staged: &mut staged, staged_bytes: 92, further_parts: &rest, flags: 0 };
             OUTLET.write(ticket, 7, &mut record).unwrap();
         });
     }

@@ -9,7 +9,7 @@
 //! cargo build -p traceweir-example-manifest
 //! weir record --manifest examples/manifest/greenhouse.man -p Example-Greenhouse \
 //!     -o greenhouse.etl -- target/debug/traceweir-example-manifest
-//! weir dump greenhouse.etl        # needs no manifest: the trace names the program, which has it
+//! weir dump greenhouse.etl        # reads the manifest from the program that the trace names
 //! ```
 
 mod greenhouse {

@@ -1,6 +1,6 @@
-//! Seeds for the targets that read arguments from their input (`traceweir_fuzz::given`), in the
-//! order in which they read them. A call of the controller target begins with the number of the
-//! call.
+//! Seeds for the targets that read arguments from their input (`traceweir_fuzz::arguments`), in the
+//! order in which the targets read them. A call of the controller target begins with the number of
+//! the call.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
@@ -135,7 +135,7 @@ fn enable_and_write() -> Vec<u8> {
     out
 }
 
-/// Returns calls that enable a provider with all schematized filters, and write.
+/// Returns calls that enable a provider with all schematized filters, and write an event.
 fn enable_schematized_and_write() -> Vec<u8> {
     let mut seeds: Vec<Vec<u8>> = filter::filter_seeds().into_iter().map(|seed| seed.1).collect();
     seeds.retain(|seed| seed[..4] == EVENT_FILTER_TYPE_SCHEMATIZED.to_le_bytes());
@@ -211,7 +211,8 @@ fn classic_calls() -> Vec<u8> {
     out
 }
 
-/// Returns trace files, each after the bytes that choose how it is opened, and one file as buffers.
+/// Returns trace files, each preceded by the bytes that choose how it is opened, and one file as a
+/// stream of buffers.
 pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     let mut seeds = Vec::new();
     for (name, file) in files {
@@ -232,7 +233,7 @@ pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     seeds
 }
 
-/// Returns trace files, each after the bytes that choose repetition, changes and output.
+/// Returns trace files, each preceded by the bytes that choose repetition, changes and output.
 pub(super) fn relog_seeds(files: Seeds) -> Seeds {
     let options: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];

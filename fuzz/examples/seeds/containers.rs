@@ -31,8 +31,9 @@ pub(crate) fn build_pe(body: &[u8]) -> Vec<u8> {
     const SECTION_RVA: u32 = 0x1000;
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut resources = Vec::new();
-    let put_directory = |out: &mut Vec<u8>, named: u16, ids: u16, entry: (u32, u32)| {
-        out.put(&[0; 12]).put_u16(named).put_u16(ids).put_u32(entry.0).put_u32(entry.1);
+    // An entry is a name or id and an offset.
+    let put_directory = |out: &mut Vec<u8>, named: u16, ids: u16, (name_or_id, offset): (u32, u32)| {
+        out.put(&[0; 12]).put_u16(named).put_u16(ids).put_u32(name_or_id).put_u32(offset);
     };
     put_directory(&mut resources, 1, 0, (88 | SUBDIRECTORY, 24 | SUBDIRECTORY));
     put_directory(&mut resources, 0, 1, (1, 48 | SUBDIRECTORY));
@@ -94,10 +95,11 @@ pub(crate) fn build_pdb() -> Vec<u8> {
     build_multi_stream_file(&[&[], &[], &[], &debug, &[], &symbols])
 }
 
+/// Turns the result of a `Put` method into `()`, for closures that return nothing.
 fn discard(_: &mut Vec<u8>) {}
 
-/// Returns a PDB: header page, two pages of the free map, the directory's page list, the directory,
-/// then the streams.
+/// Returns a PDB of these streams: header page, two pages of the free map, the directory's page
+/// list, the directory, then the streams.
 pub(crate) fn build_multi_stream_file(streams: &[&[u8]]) -> Vec<u8> {
     const PAGE_BYTES: usize = 512;
     let (mut directory, mut pages) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ pub fn control_seeds() -> Vec<(&'static str, Vec<u8>)> {
         .chain(private_session_messages())
         .chain(controller_messages())
         .chain(access_messages())
-        .map(|(name, m)| (name, encode_message(&m)))
+        .map(|(name, message)| (name, encode_message(&message)))
         .collect()
 }
 

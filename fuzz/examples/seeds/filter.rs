@@ -29,15 +29,15 @@ pub(super) fn filter_seeds() -> Seeds {
 
 fn encode_payload_filter() -> Result<Vec<u8>> {
     let mut event = Event::new(7, 1, true);
-    let count = event.field(Field::one(Shape::Fixed(4)))?;
-    let text = event.field(Field::one(Shape::Utf16Z))?;
-    let id = event.field(Field { shape: Shape::Fixed(16), count: Count::Field(count) })?;
-    let counted = event.field(Field::one(Shape::Length { field: count, unit: 2 }))?;
+    let count = event.add_field(Field::single(Shape::Fixed(4)))?;
+    let text = event.add_field(Field::single(Shape::Utf16Z))?;
+    let id = event.add_field(Field { shape: Shape::Fixed(16), count: Count::Field(count) })?;
+    let counted = event.add_field(Field::single(Shape::Length { field: count, unit: 2 }))?;
     let number = Type::Integer { bytes: 4, signed: true };
-    event.predicate(count, number, PayloadOperator::BETWEEN, Operand::Range(-3, 9))?;
-    event.predicate(text, Type::Utf16, PayloadOperator::CONTAINS, Operand::Text("größe"))?;
-    event.predicate(id, Type::Guid, PayloadOperator::IS, Operand::Guid(Guid::from_u128(5)))?;
-    event.predicate(counted, Type::Utf16, PayloadOperator::ISNOT, Operand::Text("x"))?;
+    event.add_predicate(count, number, PayloadOperator::BETWEEN, Operand::Range(-3, 9))?;
+    event.add_predicate(text, Type::Utf16, PayloadOperator::CONTAINS, Operand::Text("größe"))?;
+    event.add_predicate(id, Type::Guid, PayloadOperator::IS, Operand::Guid(Guid::from_u128(5)))?;
+    event.add_predicate(counted, Type::Utf16, PayloadOperator::ISNOT, Operand::Text("x"))?;
     let mut blob = Builder::new();
     blob.add(&event, true)?;
     blob.add(&event, false)?;

@@ -145,9 +145,9 @@ fn buffer_seeds() -> Seeds {
 }
 
 fn xpress_seeds() -> Seeds {
-    let stream = |limit: u16, want: u16, bytes: &[u8]| {
+    let stream = |size: u16, prefix_size: u16, bytes: &[u8]| {
         let mut out = Vec::new();
-        out.put_u16(limit).put_u16(want).put(bytes);
+        out.put_u16(size).put_u16(prefix_size).put(bytes);
         out
     };
     let text = b"the quick brown fox jumps over the lazy dog, the quick brown fox sleeps ".repeat(8);
@@ -178,7 +178,7 @@ fn tracelogging_seeds() -> Seeds {
         .finish()
         .expect("the traits are short enough");
     let mut scalars = MetadataBuilder::new("Scalars", 0x0200_0000);
-    for (code, out) in [
+    for (in_type, out_type) in [
         (1, 0),
         (2, 35),
         (4, 3),
@@ -192,7 +192,7 @@ fn tracelogging_seeds() -> Seeds {
         (22, 12),
         (25, 9),
     ] {
-        scalars.add_field(&format!("f{code}"), code, out, 0);
+        scalars.add_field(&format!("f{in_type}"), in_type, out_type, 0);
     }
     let mut payload = Vec::new();
     payload

@@ -1,4 +1,4 @@
-//! One record of every family, with payloads that their schemas describe.
+//! Records of every family, with payloads that their schemas describe.
 
 use traceweir_format::header::classic::{ClassicHeader, Instance};
 use traceweir_format::header::event::EventHeader;
@@ -175,7 +175,7 @@ pub(crate) fn event_info() -> Vec<u8> {
     out
 }
 
-/// Returns the bit map that the first field names.
+/// Returns the EVENT_MAP_INFO of the bit map that the first field of [`event_info`] names.
 pub(crate) fn event_map() -> Vec<u8> {
     let mut out = Vec::new();
     out.put_guid(&PROVIDER).put_u32(32).put_u32(2).put_u32(2).put_u32(0);

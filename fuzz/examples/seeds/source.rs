@@ -1,4 +1,4 @@
-//! The test builder of compiled manifests, in the module path it expects.
+//! The decoder's test builder of compiled manifests, in the module path that the builder expects.
 
 mod wevt;
 

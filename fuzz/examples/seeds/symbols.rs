@@ -30,7 +30,8 @@ pub(crate) fn symbol_seeds() -> Seeds {
     ]
 }
 
-/// Returns debug information of the function `sell`, the inlined `add`, and lines of both.
+/// Returns debug information of the function `sell`, of the inlined function `add`, and of the
+/// lines of these two functions.
 fn build_debug_info() -> [(&'static str, Vec<u8>); 3] {
     // 1 unit: name, stmt_list, low_pc, high_pc; 2 add: name, inline; 3 sell: name, low_pc, high_pc;
     // 4 inlined: origin, low_pc, high_pc, call_file, call_line.

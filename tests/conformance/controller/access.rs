@@ -1,4 +1,4 @@
-//! Access control, as far as a single user can observe it. `rule.rs` explains the rows.
+//! Rules for access control that a single user can observe. `rule.rs` explains the rows.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -169,12 +169,12 @@ fn audit_entries_keep_the_dacl(fixture: &Fixture) {
     let object = new_guid();
     let before = read_dacl(fixture, object);
     let audit = |sid| Ace::new(AceKind::Audit, sid, ENABLE_RIGHT);
-    let (one, two) = (Sid::user(1_000), Sid::user(1_001));
-    change_access_list(fixture, object, SecurityOperation::SET_SACL, one, false);
-    change_access_list(fixture, object, SecurityOperation::ADD_SACL, two, true);
-    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(one), audit(two)]);
-    change_access_list(fixture, object, SecurityOperation::SET_SACL, two, true);
-    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(two)]);
+    let (first, second) = (Sid::user(1_000), Sid::user(1_001));
+    change_access_list(fixture, object, SecurityOperation::SET_SACL, first, false);
+    change_access_list(fixture, object, SecurityOperation::ADD_SACL, second, true);
+    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(first), audit(second)]);
+    change_access_list(fixture, object, SecurityOperation::SET_SACL, second, true);
+    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(second)]);
     assert_eq!(read_dacl(fixture, object), before);
     fixture.connect().remove_access(object).unwrap();
 }

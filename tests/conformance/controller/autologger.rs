@@ -1,4 +1,4 @@
-//! Autologgers: sessions that the daemon starts by itself. `rule.rs` explains the rows.
+//! Rules for autologgers, sessions that the daemon starts by itself. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 
@@ -93,8 +93,8 @@ impl AutologgerDaemon {
 
     /// Returns the level and the masks (any, all) with which the session enabled a provider.
     fn level_and_masks(&self, guid: Guid) -> Option<(u8, u64, u64)> {
-        let all = self.controller().provider_entries().unwrap();
-        let entry = all.into_iter().find(|entry| entry.provider == guid)?;
+        let entries = self.controller().provider_entries().unwrap();
+        let entry = entries.into_iter().find(|entry| entry.provider == guid)?;
         entry.sessions.first().map(|session| (session.level, session.any, session.all))
     }
 
@@ -114,8 +114,8 @@ fn autologger_runs_before_the_first_client(fixture: &Fixture) {
     let guid = new_guid();
     let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, ""));
     assert!(autologger.query().is_ok());
-    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
-    other.write(1);
+    let mut process = OtherProcess::start(guid, Some(&autologger.folder));
+    process.write(1);
     assert_eq!(autologger.stop().len(), 1, "the first event of a later process was not recorded");
 }
 
@@ -160,7 +160,7 @@ fn autologger_uses_the_values_of_its_definition(fixture: &Fixture) {
 fn autologger_buffers_stay_below_a_mib(fixture: &Fixture) {
     let size =
         AutologgerDaemon::start_with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
-    assert!(size < 1024, "{size} KiB");
+    assert!(size < 1024, "the buffers have {size} KiB");
 }
 
 fn generation_path(path: &Path, number: u32) -> PathBuf {
@@ -219,26 +219,27 @@ fn autologger_has_no_file_sequence(fixture: &Fixture) {
 }
 
 fn autologger_providers_are_disabled_by_default(fixture: &Fixture) {
-    let (one, two) = (new_guid(), new_guid());
-    let autologger =
-        AutologgerDaemon::start_with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
-    assert_eq!((autologger.level_and_masks(one), autologger.level_and_masks(two)), (None, None));
+    let (by_default, explicitly) = (new_guid(), new_guid());
+    let lines = format!("[{by_default}]\nEnableLevel = 5\n[{explicitly}]\nEnabled = 0\n");
+    let autologger = AutologgerDaemon::start_with(fixture, &lines);
+    assert_eq!(autologger.level_and_masks(by_default), None);
+    assert_eq!(autologger.level_and_masks(explicitly), None);
 }
 
 fn autologger_enables_providers_with_their_values(fixture: &Fixture) {
-    let (one, two) = (new_guid(), new_guid());
+    let (with_values, without_values) = (new_guid(), new_guid());
     let lines = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
-    let autologger =
-        AutologgerDaemon::start_with(fixture, &(provider_lines(one, lines) + &provider_lines(two, "")));
-    assert_eq!(autologger.level_and_masks(one), Some((5, 0x3_0000_0007, 4)));
-    assert_eq!(autologger.level_and_masks(two), Some((0, 0, 0)));
+    let lines = provider_lines(with_values, lines) + &provider_lines(without_values, "");
+    let autologger = AutologgerDaemon::start_with(fixture, &lines);
+    assert_eq!(autologger.level_and_masks(with_values), Some((5, 0x3_0000_0007, 4)));
+    assert_eq!(autologger.level_and_masks(without_values), Some((0, 0, 0)));
 }
 
 fn autologger_ignores_match_all_without_match_any(fixture: &Fixture) {
     let guid = new_guid();
     let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "MatchAllKeyword = 0x80"));
-    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
-    other.write(1);
+    let mut process = OtherProcess::start(guid, Some(&autologger.folder));
+    process.write(1);
     assert_eq!(autologger.stop().len(), 1, "MatchAllKeyword was applied without MatchAnyKeyword");
 }
 
@@ -252,14 +253,14 @@ fn enable_flags_set_match_any(fixture: &Fixture) {
 fn enable_property_adds_items(fixture: &Fixture) {
     let guid = new_guid();
     let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableProperty = 0x80"));
-    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
-    other.write(1);
+    let mut process = OtherProcess::start(guid, Some(&autologger.folder));
+    process.write(1);
     let end = autologger.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
     let items = &events_of(&end.config.log_file.unwrap())[0].items;
     assert_eq!(
         items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(),
         [ExtType::PROCESS_START_KEY.0],
-        "the event has no start key"
+        "the items of the event are not just the process start key"
     );
 }
 

@@ -1,4 +1,5 @@
-//! Classic providers and messages from the view of a session. `rule.rs` explains the rows.
+//! Rules for sessions that enable classic providers and record messages. `rule.rs` explains the
+//! rows.
 
 use std::sync::{Arc, Mutex};
 
@@ -123,8 +124,8 @@ fn messages_are_numbered_across_all_sessions(fixture: &Fixture) {
         message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
         message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
     );
-    let all: Vec<u32> = first.iter().chain(&second).copied().collect();
-    assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
+    let numbers: Vec<u32> = first.iter().chain(&second).copied().collect();
+    assert_eq!(numbers, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }
 
 fn messages_have_no_numbers_by_default(fixture: &Fixture) {

@@ -1,4 +1,4 @@
-//! ControlTrace: query, stop, flush, and their errors. `rule.rs` explains the rows.
+//! Rules for ControlTrace: query, stop, flush, and their errors. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
@@ -71,7 +71,7 @@ fn a_stop_disables_providers(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(LEVEL, KEYWORD));
     fixture.stop(session);
-    until("the disabling callback", || calls.last().code == 0);
+    until("the callback is called with the code 0", || calls.last().code == 0);
     assert!(!provider.enabled(LEVEL, KEYWORD));
 }
 
@@ -97,31 +97,31 @@ fn each_flush_is_a_snapshot(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    let (one, two) = (fixture.unique_path(), fixture.unique_path());
+    let (first, second) = (fixture.unique_path(), fixture.unique_path());
     provider.write(&event(1), &[]).unwrap();
-    fixture.connect().flush(&session.id, Some(one.clone())).unwrap();
+    fixture.connect().flush(&session.id, Some(first.clone())).unwrap();
     provider.write(&event(2), &[]).unwrap();
-    fixture.connect().flush(&session.id, Some(two.clone())).unwrap();
+    fixture.connect().flush(&session.id, Some(second.clone())).unwrap();
     fixture.stop(session);
     let ids =
         |path: &std::path::Path| events_of(path).iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
-    assert_eq!((ids(&one), ids(&two)), (vec![1], vec![1, 2]));
+    assert_eq!((ids(&first), ids(&second)), (vec![1], vec![1, 2]));
 }
 
 fn a_session_must_be_named(fixture: &Fixture) {
     let mut controller = fixture.connect();
-    for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(status(controller.query(&nothing)), INVALID_PARAMETER, "{nothing:?}");
+    for session in [SessionRef::Id(0), SessionRef::Name(String::new())] {
+        assert_eq!(status(controller.query(&session)), INVALID_PARAMETER, "{session:?}");
     }
 }
 
 fn commands_on_a_stopped_session_fail(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
-    let old = [session.id.clone(), SessionRef::Name(session.properties.config.name.clone())];
+    let stopped = [session.id.clone(), SessionRef::Name(session.properties.config.name.clone())];
     fixture.stop(session);
-    let never = [SessionRef::Id(0x77_0001), SessionRef::Name("no such session".to_owned())];
+    let unknown = [SessionRef::Id(0x77_0001), SessionRef::Name("no such session".to_owned())];
     let mut controller = fixture.connect();
-    for session in old.iter().chain(&never) {
+    for session in stopped.iter().chain(&unknown) {
         assert_eq!(status(controller.query(session)), INSTANCE_NOT_FOUND, "query {session:?}");
         assert_eq!(status(controller.stop(session)), INSTANCE_NOT_FOUND, "stop {session:?}");
         assert_eq!(status(controller.flush(session, None)), INSTANCE_NOT_FOUND, "flush {session:?}");
@@ -132,14 +132,14 @@ fn commands_on_a_stopped_session_fail(fixture: &Fixture) {
 
 fn second_stop_is_refused(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
-    let other = OtherProcess::start(guid, None);
+    let process = OtherProcess::start(guid, None);
     fixture.enable(&session, guid, &EnableParams::default());
     // A process that does not answer delays the first stop.
-    other.freeze();
+    process.freeze();
     let id = session.id.clone();
     let mut controller = fixture.connect();
     let first = std::thread::spawn(move || status(controller.stop(&id)));
-    until("the first stop", || status(fixture.connect().flush(&session.id, None)) != SUCCESS);
+    until("the first stop has begun", || status(fixture.connect().flush(&session.id, None)) != SUCCESS);
     assert_eq!(status(fixture.connect().stop(&session.id)), ACTIVE_CONNECTIONS);
     assert_eq!(first.join().unwrap(), SUCCESS);
 }

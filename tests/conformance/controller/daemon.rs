@@ -1,5 +1,5 @@
-//! Finding a daemon, answers without a daemon, low latency, and paths that cannot be log files.
-//! `rule.rs` explains the rows.
+//! Rules for finding a daemon, for answers without a daemon, for low latency, and for paths that
+//! cannot be log files. `rule.rs` explains the rows.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -109,14 +109,14 @@ fn changes_without_a_daemon_fail(fixture: &Fixture) {
 
 fn daemons_do_not_share_sessions(fixture: &Fixture) {
     let config = fixture.config();
-    let _here = fixture.start(&config);
+    let _session = fixture.start(&config);
     let folder = unused_folder(fixture);
-    let _daemon = Daemon::start(&folder);
-    let mut there = connect_to(&folder);
-    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), INSTANCE_NOT_FOUND);
-    let same = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
-    let id = there.start(&same).unwrap().id;
-    there.stop(&SessionRef::Id(id)).unwrap();
+    let _second_daemon = Daemon::start(&folder);
+    let mut controller = connect_to(&folder);
+    assert_eq!(status(controller.query(&SessionRef::Name(config.name.clone()))), INSTANCE_NOT_FOUND);
+    let same_name = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
+    let id = controller.start(&same_name).unwrap().id;
+    controller.stop(&SessionRef::Id(id)).unwrap();
 }
 
 fn unresponsive_daemon_is_an_error(fixture: &Fixture) {
@@ -130,7 +130,8 @@ fn unresponsive_daemon_is_an_error(fixture: &Fixture) {
 fn low_latency_collects_events_when_written(fixture: &Fixture) {
     let config = SessionConfig { low_latency: true, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    // The session polls once a second anyway: polling alone would take five minutes.
+    // The session polls once a second anyway. Without low latency, 300 events would take five
+    // minutes.
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1), &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Conformance of EnableTraceEx2. `rule.rs` explains the rows.
+//! Rules for EnableTraceEx2. `rule.rs` explains the rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,7 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let name = session.properties.config.name.clone();
     fixture.stop(session);
-    until("the end of the enable", || !provider.enabled(LEVEL, KEYWORD));
+    until("the provider is disabled", || !provider.enabled(LEVEL, KEYWORD));
     let mut same_name_config = fixture.config();
     same_name_config.name = name;
     let _session = fixture.start(&same_name_config);
@@ -128,14 +128,14 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
 /// The state of a callback that blocks until the rule releases it.
 #[derive(Default)]
 struct BlockingCallback {
-    called: AtomicBool,
+    was_called: AtomicBool,
     may_return: AtomicBool,
-    returned: AtomicBool,
+    has_returned: AtomicBool,
 }
 
 impl BlockingCallback {
     fn has_returned(&self) -> bool {
-        self.returned.load(Ordering::Acquire)
+        self.has_returned.load(Ordering::Acquire)
     }
 
     fn release(&self) {
@@ -143,7 +143,7 @@ impl BlockingCallback {
     }
 
     fn wait_until_called(&self) {
-        until("the callback is called", || self.called.load(Ordering::Acquire));
+        until("the callback is called", || self.was_called.load(Ordering::Acquire));
     }
 }
 
@@ -169,13 +169,14 @@ fn register_blocking_provider(guid: Guid) -> (Provider, CallbackGuard) {
     let state = Arc::new(BlockingCallback::default());
     let in_callback = Arc::clone(&state);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        in_callback.called.store(true, Ordering::Release);
+        in_callback.was_called.store(true, Ordering::Release);
         until("the callback may return", || in_callback.may_return.load(Ordering::Acquire));
-        in_callback.returned.store(true, Ordering::Release);
+        in_callback.has_returned.store(true, Ordering::Release);
     };
     (Provider::register(guid, Some(Box::new(callback))).unwrap(), CallbackGuard(state))
 }
 
+/// Enables a provider with this timeout. Returns the status of the call.
 fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, timeout_ms: u32) -> Status {
     status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), timeout_ms))
 }
@@ -196,7 +197,7 @@ fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
-            // An enable that wrongly does not wait would return during this time.
+            // An enable that does not wait would return during this time.
             std::thread::sleep(Duration::from_millis(200));
             callback.release();
         });
@@ -233,9 +234,9 @@ fn an_enable_needs_provider_and_session(fixture: &Fixture) {
 
 fn an_enable_needs_a_running_session(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
-    let old = session.id.clone();
+    let stopped = session.id.clone();
     fixture.stop(session);
-    assert_eq!(enable_within(fixture, &old, new_guid(), 0), INSTANCE_NOT_FOUND);
+    assert_eq!(enable_within(fixture, &stopped, new_guid(), 0), INSTANCE_NOT_FOUND);
 }
 
 fn capture_state_of_an_unknown_guid_fails(fixture: &Fixture) {
@@ -248,7 +249,7 @@ fn capture_state_of_an_unknown_guid_fails(fixture: &Fixture) {
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(capture(), SUCCESS, "the registered provider is unknown");
     drop(provider);
-    until("the end of the registration", || capture() == INVALID_FUNCTION);
+    until("the daemon has removed the registration", || capture() == INVALID_FUNCTION);
     fixture.enable(&session, guid, &EnableParams::default());
     assert_eq!(capture(), SUCCESS, "the enabled provider is unknown");
 }

@@ -1,5 +1,5 @@
-//! Filters of events and of stacks: which events arrive, and what a callback receives. `rule.rs`
-//! explains the rows.
+//! Rules for filters that select events or the events that get a stack: which events arrive, and
+//! which filters a callback receives. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
@@ -129,8 +129,8 @@ fn event_number(seen: &RecordedEvent) -> u32 {
     u32::from_le_bytes(seen.payload[..4].try_into().unwrap())
 }
 
-/// Returns the numbers of the events that arrive with these filters, and of those that have a
-/// stack.
+/// Returns the numbers of the events that arrive with these filters, and the numbers of those
+/// events that have a stack.
 fn recorded_numbers(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(property, filters));
     write_test_events(&provider);
@@ -140,7 +140,7 @@ fn recorded_numbers(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (
     (seen.iter().map(event_number).collect(), seen.iter().filter(has_stack).map(event_number).collect())
 }
 
-/// Returns the manifest events and the TraceLogging events that arrive.
+/// Returns the numbers of the manifest events and of the TraceLogging events that arrive.
 fn recorded_by_kind(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     recorded_numbers(fixture, 0, filters).0.into_iter().partition(|event_number| *event_number < 100)
 }
@@ -150,11 +150,11 @@ fn enable_status(fixture: &Fixture, provider: Guid, params: &EnableParams) -> St
 }
 
 #[track_caller]
-fn assert_all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
-    for filter in wrong {
+fn assert_all_refused(fixture: &Fixture, filters: Vec<Filter>) {
+    for filter in filters {
         let length = filter.data.len();
         let status = enable_status(fixture, new_guid(), &params_with(0, vec![filter.clone()]));
-        assert_eq!(status, INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
+        assert_eq!(status, INVALID_PARAMETER, "filter {:#x} of {length} bytes", filter.kind);
     }
 }
 
@@ -168,19 +168,25 @@ fn schematized_filter_reaches_the_callback(fixture: &Fixture) {
     let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &params_with(0, vec![schematized_filter(7, b"as agreed")]));
-    let [(7, data, bit)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
+    let [(7, data, bit)] = &received_chain(&calls)[..] else {
+        panic!("the callback received other filters: {:?}", calls.last())
+    };
     assert_eq!((&data[..], bit.count_ones()), (&b"as agreed"[..], 1));
 }
 
 fn chain_holds_the_filters_of_all_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &params_with(0, vec![schematized_filter(1, b"first")]));
-    fixture.enable(&two, guid, &params_with(0, vec![schematized_filter(2, b"second")]));
-    let [(1, first, a), (2, second, b)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
-    assert_eq!((&first[..], &second[..], a & b), (&b"first"[..], &b"second"[..], 0));
-    fixture.disable(&one, guid);
+    let (first_session, second_session) =
+        (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first_session, guid, &params_with(0, vec![schematized_filter(1, b"first")]));
+    fixture.enable(&second_session, guid, &params_with(0, vec![schematized_filter(2, b"second")]));
+    let [(1, first, first_bit), (2, second, second_bit)] = &received_chain(&calls)[..] else {
+        panic!("the callback received other filters: {:?}", calls.last())
+    };
+    assert_eq!((&first[..], &second[..]), (&b"first"[..], &b"second"[..]));
+    assert_eq!(first_bit & second_bit, 0, "two sessions have the same bit");
+    fixture.disable(&first_session, guid);
     assert_eq!(received_chain(&calls).len(), 1);
 }
 
@@ -228,8 +234,8 @@ fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     );
 }
 
-fn name_filters(part: LevelKeywords, filter_in: bool, names: &[&str]) -> Vec<Filter> {
-    vec![name_filter(EVENT_NAME, part, filter_in, names)]
+fn name_filters(level_keywords: LevelKeywords, filter_in: bool, names: &[&str]) -> Vec<Filter> {
+    vec![name_filter(EVENT_NAME, level_keywords, filter_in, names)]
 }
 
 fn name_filter_selects_or_excludes_names(fixture: &Fixture) {
@@ -245,7 +251,8 @@ fn name_filter_ignores_manifest_events(fixture: &Fixture) {
 }
 
 fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
-    // Events outside the filter's level and keywords arrive; of the others, none has a listed name.
+    // Events outside the filter's level and keywords arrive. The other events do not, because none
+    // has a listed name.
     assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["absent"])).1, [102]);
     assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["absent"])).1, [100, 103]);
     assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["absent"])).1, [100, 101, 103]);
@@ -267,18 +274,24 @@ fn name_filter_level_0_is_all(fixture: &Fixture) {
 }
 
 fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
-    let good = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
-    let mut more = good();
-    more.data[18] = 3;
-    let mut fewer = good();
-    fewer.data[18] = 1;
-    let mut unterminated = good();
+    let valid = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
+    let mut count_too_high = valid();
+    count_too_high.data[18] = 3;
+    let mut count_too_low = valid();
+    count_too_low.data[18] = 1;
+    let mut unterminated = valid();
     unterminated.data.pop();
     let long = "x".repeat(4_096 - 20);
     let none = name_filter(EVENT_NAME, EVERYTHING, true, &[]);
     assert_all_refused(
         fixture,
-        vec![more, fewer, unterminated, none, name_filter(EVENT_NAME, EVERYTHING, true, &[&long])],
+        vec![
+            count_too_high,
+            count_too_low,
+            unterminated,
+            none,
+            name_filter(EVENT_NAME, EVERYTHING, true, &[&long]),
+        ],
     );
     let longest = name_filters(EVERYTHING, true, &[&long[1..]]);
     assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), SUCCESS);
@@ -287,9 +300,9 @@ fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
 /// Returns a payload filter for event 3 with a number of at most `maximum`.
 fn payload_filter(maximum: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
+    event.add_predicate(field, kind, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
     let mut builder = Builder::new();
     builder.add(&event, false).unwrap();
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
@@ -311,9 +324,9 @@ fn malformed_payload_filter_is_refused(fixture: &Fixture) {
 
 fn ninth_predicate_is_refused(_: &Fixture) {
     let mut event = Event::new(3, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    let mut add = || event.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
+    let mut add = || event.add_predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
     assert!((0..8).all(|_| add().is_ok()));
     assert!(add().is_err());
 }
@@ -330,8 +343,8 @@ fn all_filters_must_pass(fixture: &Fixture) {
 }
 
 fn numbers_with_stack(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
-    let (all, with_stack) = recorded_numbers(fixture, STACK_TRACE, filters);
-    assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters dropped events");
+    let (recorded, with_stack) = recorded_numbers(fixture, STACK_TRACE, filters);
+    assert_eq!(recorded, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters dropped events");
     with_stack
 }
 

@@ -1,5 +1,5 @@
-//! Kinds of log files: appended, sequences of files, preallocated; and the disk space that they
-//! need. `rule.rs` explains the rows.
+//! Rules for appended files, file sequences and preallocated files, and for the disk space that log
+//! files need. `rule.rs` explains the rows.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ fn append_creates_a_missing_file(fixture: &Fixture) {
 }
 
 /// Returns the configuration of a file sequence with space for a few buffers in each file, and a
-/// function from number to path.
+/// function that returns the path of the file with a number.
 fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     let (folder, number) = (fixture.folder().to_owned(), unique_number());
     let config = SessionConfig {
@@ -124,22 +124,22 @@ fn file_sequence_is_numbered(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     assert_eq!(session.properties.config.log_file, Some(path(1)));
     let mut written = 0;
-    until("the third file", || {
+    until("the session writes the third file", || {
         for _ in 0..10 {
             written += u16::from(provider.write(&event(written), &[&[0; 500]]).is_ok());
         }
         fixture.query(&session).config.log_file == Some(path(3))
     });
     let end = fixture.stop(session).config.log_file.unwrap();
-    let all = (1..).map(&path).take_while(|path| path.exists()).flat_map(|path| {
-        assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10, "{}", path.display());
+    let recorded = (1..).map(&path).take_while(|path| path.exists()).flat_map(|path| {
+        assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10, "{} is too large", path.display());
         assert_eq!(header_of(&path).file_name, path.to_str().unwrap());
         assert_ne!(header_of(&path).end_time.0, 0);
         event_ids(&path)
     });
-    let all: Vec<u16> = all.collect();
-    assert_eq!(all, (0..written).collect::<Vec<_>>());
-    assert!(end == path(3) || end == path(4), "{}", end.display());
+    let recorded: Vec<u16> = recorded.collect();
+    assert_eq!(recorded, (0..written).collect::<Vec<_>>());
+    assert!(end == path(3) || end == path(4), "the last file is {}", end.display());
 }
 
 fn file_sequence_replaces_files(fixture: &Fixture) {

@@ -1,4 +1,5 @@
-//! Filters of an enable call. `rule.rs` explains the rows.
+//! Rules for filters of an enable call that select processes, and for filters in general. `rule.rs`
+//! explains the rows.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
@@ -44,7 +45,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
-/// The types of filters of names.
+/// The types of filters that contain names.
 const NAME_FILTERS: [u32; 4] = [
     EXECUTABLE_NAME,
     EVENT_FILTER_TYPE_PACKAGE_ID,
@@ -151,10 +152,10 @@ fn executable_name_filter_ignores_case(fixture: &Fixture) {
 fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes("WANTED"))]));
-    let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
-    let mut other = OtherProcess::start(guid, None);
-    wanted.write(1);
-    other.write(2);
+    let mut matching = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
+    let mut not_matching = OtherProcess::start(guid, None);
+    matching.write(1);
+    not_matching.write(2);
     let seen: Vec<u16> = fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
@@ -175,8 +176,8 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
-        // A process in a container is enabled only if the enable includes all containers or
-        // names that one.
+        // A process in a container is enabled only if the enable includes all containers or names
+        // its container.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
             let params = EnableParams { property, ..params_with(vec![(kind, utf16_bytes(names))]) };

@@ -1,5 +1,5 @@
-//! EnableProperty: extended data items that events get, and events that are excluded. `rule.rs`
-//! explains the rows.
+//! Rules for EnableProperty: the extended data items that events get, and the events that are
+//! excluded. `rule.rs` explains the rows.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -51,16 +51,21 @@ fn params_with(property: u32) -> EnableParams {
 }
 
 fn find_item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
-    seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
+    seen.items.iter().find(|(item_kind, _)| *item_kind == kind).map(|(_, data)| data.clone())
 }
 
-/// Returns the extended data item of one event with this property enabled.
+/// Writes an event to a session that enables this property. Returns its item of this kind, and
+/// fails if the event has other items.
 fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(property));
     provider.write(&event(1), &[b"data"]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
-    assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
+    assert!(
+        seen[0].items.iter().all(|(item_kind, _)| *item_kind == kind),
+        "the event has other items: {:?}",
+        seen[0].items
+    );
     find_item(&seen[0], kind)
 }
 
@@ -99,7 +104,8 @@ fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
 
 fn stack_item_has_the_frames_of_the_writer(fixture: &Fixture) {
     let frames = recorded_frames(fixture, 5);
-    // One frame in the innermost call, and one at the nested call in each of the five others.
+    // The first frame is in the innermost call. Each of the other five calls has a frame at its
+    // nested call.
     let nested_call = frames[1];
     let is_innermost = |frame: u64| frame != nested_call && frame.abs_diff(nested_call) < 8_000;
     assert!(is_innermost(frames[0]), "{frames:x?}");
@@ -157,10 +163,10 @@ fn container_item_names_the_container(fixture: &Fixture) {
 
 fn process_start_key_identifies_the_process(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&params_with(START_KEY));
-    let mut other = OtherProcess::start(guid, None);
+    let mut other_process = OtherProcess::start(guid, None);
     for id in [1, 2] {
         provider.write(&event(id), &[]).unwrap();
-        other.write(u8::try_from(id).unwrap());
+        other_process.write(u8::try_from(id).unwrap());
     }
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 4);
@@ -170,9 +176,11 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
             .map(|event| find_item(event, ExtType::PROCESS_START_KEY))
             .collect()
     };
-    let (own, others) = (keys(std::process::id()), keys(other.id()));
-    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
-    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
+    let (own_keys, other_keys) = (keys(std::process::id()), keys(other_process.id()));
+    assert!(own_keys[0].as_ref().is_some_and(|key| key.len() == 8), "the key is invalid: {own_keys:?}");
+    assert_eq!(own_keys[0], own_keys[1]);
+    assert!(other_keys[0].is_some() && other_keys[0] == other_keys[1], "keys differ: {other_keys:?}");
+    assert_ne!(other_keys[0], own_keys[0]);
 }
 
 fn event_key_identifies_the_event(fixture: &Fixture) {
@@ -185,11 +193,12 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
         seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has no key")).collect()
     };
-    let (mut one, two) = (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
-    assert_eq!(one, two);
-    one.sort();
-    one.dedup();
-    assert_eq!(one.len(), 50);
+    let (mut first_keys, second_keys) =
+        (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
+    assert_eq!(first_keys, second_keys);
+    first_keys.sort();
+    first_keys.dedup();
+    assert_eq!(first_keys.len(), 50);
 }
 
 fn event_key_contains_the_process_start_key(fixture: &Fixture) {
@@ -202,13 +211,13 @@ fn event_key_contains_the_process_start_key(fixture: &Fixture) {
 
 fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
-    let other = fixture.start(&fixture.config());
-    fixture.enable(&other, guid, &EnableParams::default());
+    let default = fixture.start(&fixture.config());
+    fixture.enable(&default, guid, &EnableParams::default());
     provider.event(&event(1)).flags(EVENT_WRITE_FLAG_INPRIVATE).write(&[]).unwrap();
     provider.write(&event(2), &[]).unwrap();
     let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(
-        (ids(fixture.stop_and_read(strict)), ids(fixture.stop_and_read(other))),
+        (ids(fixture.stop_and_read(strict)), ids(fixture.stop_and_read(default))),
         (vec![2], vec![1, 2])
     );
 }

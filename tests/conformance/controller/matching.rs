@@ -1,4 +1,4 @@
-//! Matching of events by level and keyword. `rule.rs` explains the rows.
+//! Rules for the matching of events by level and keyword. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
@@ -23,20 +23,22 @@ pub(crate) const RULES: &[Rule] = &[
 const LEVELS: [u8; 6] = [0, 1, 3, 4, 5, 255];
 const KEYWORDS: [u64; 8] = [0, 1, 2, 3, 6, 8, 1 << 63, u64::MAX];
 
-/// The documented formula, implemented independently of the library.
+/// Returns whether an event passes by the documented formula, which is implemented here
+/// independently of the library.
 fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
     let any = if session.match_any == 0 { u64::MAX } else { session.match_any };
-    let level_ok = session.level == 0 || level <= session.level;
-    let keyword_ok = match keyword {
+    let level_passes = session.level == 0 || level <= session.level;
+    let keyword_passes = match keyword {
         0 => session.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
         keyword => keyword & any != 0 && keyword & session.match_all == session.match_all,
     };
-    level_ok && keyword_ok
+    level_passes && keyword_passes
 }
 
+/// Returns id, level and keyword of an event for each combination of level and keyword.
 fn test_events() -> impl Iterator<Item = (u16, u8, u64)> {
-    let all = LEVELS.iter().flat_map(|level| KEYWORDS.iter().map(move |keyword| (*level, *keyword)));
-    all.zip(1..).map(|((level, keyword), id)| (id, level, keyword))
+    let pairs = LEVELS.iter().flat_map(|level| KEYWORDS.iter().map(move |keyword| (*level, *keyword)));
+    pairs.zip(1..).map(|((level, keyword), id)| (id, level, keyword))
 }
 
 #[track_caller]
@@ -101,17 +103,18 @@ fn sessions_are_matched_independently(fixture: &Fixture) {
 
 /// Returns all combinations of the tested levels, masks and treatments of keyword 0.
 fn all_enable_params() -> Vec<EnableParams> {
-    let mut all = Vec::new();
+    let mut combinations = Vec::new();
     for level in LEVELS {
         for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
             for match_all in [0, 1, 2, 6, 8, u64::MAX] {
                 for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
-                    all.push(EnableParams { property, ..enable_params(level, match_any, match_all) });
+                    combinations
+                        .push(EnableParams { property, ..enable_params(level, match_any, match_all) });
                 }
             }
         }
     }
-    all
+    combinations
 }
 
 fn complete_truth_table_matches(fixture: &Fixture) {

@@ -1,4 +1,5 @@
-//! LogFileMode: its flags, their combinations, and their effects. `rule.rs` explains the rows.
+//! Rules for LogFileMode: its flags, their combinations, and their effects. `rule.rs` explains the
+//! rows.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;
@@ -90,7 +91,7 @@ const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
 
 /// Returns a configuration in which only the flags can be invalid.
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
-    let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "one.etl" };
+    let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "single.etl" };
     let log_file = Some(fixture.folder().join(format!("{} {name}", crate::helpers::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
     SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.config() }
@@ -108,7 +109,7 @@ fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
         let session = fixture.start(&config_with(fixture, *mode));
         assert_eq!(session.properties.config.log_file_mode & mode, *mode, "mode {mode:#x} is not reported");
-        assert_eq!(fixture.stop_and_read(session), [], "mode {mode:#x}");
+        assert_eq!(fixture.stop_and_read(session), [], "mode {mode:#x} recorded events");
     }
 }
 
@@ -137,7 +138,7 @@ fn real_time_events_are_delivered(fixture: &Fixture) {
     provider.write(&event(77), &[b"live"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
     let ids = std::iter::from_fn(|| received.recv_timeout(TEST_TIMEOUT).ok());
-    assert!(ids.into_iter().any(|id| id == 77));
+    assert!(ids.into_iter().any(|id| id == 77), "the event was not delivered");
     fixture.stop(session);
     reader.join().unwrap().unwrap();
 }
@@ -207,7 +208,8 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    // The processors alternate: separate streams would not keep this order.
+    // Successive events are written on different processors: separate streams would not keep them
+    // in order.
     for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
         let mut one_cpu = CpuSet::new();
         one_cpu.set(*cpu);
@@ -219,11 +221,16 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
     let path = config.log_file.unwrap();
     assert_eq!(header_of(&path).processors, 1);
     let ids: Vec<u16> = events_of(&path).iter().map(|seen| seen.descriptor.id).collect();
-    assert_eq!(ids, (0..200).collect::<Vec<_>>(), "written on {} processors", cpus.len());
+    assert_eq!(
+        ids,
+        (0..200).collect::<Vec<_>>(),
+        "the order of events from {} processors changed",
+        cpus.len()
+    );
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
     let mut records = trace.events();
     while let Some(record) = records.next().unwrap() {
-        assert_eq!(record.cpu(), 0, "the event has another processor number");
+        assert_eq!(record.cpu(), 0, "the event's processor number is not 0");
     }
 }
 
@@ -292,7 +299,7 @@ fn new_file_name_needs_one_number(fixture: &Fixture) {
         assert_eq!(
             fixture.start_status(&SessionConfig { log_file, ..config_with(fixture, NEWFILE) }),
             INVALID_PARAMETER,
-            "{name}"
+            "file name {name}"
         );
     }
 }
@@ -305,8 +312,8 @@ fn size_limit_is_required(fixture: &Fixture) {
 }
 
 fn global_and_local_sequence_are_refused(fixture: &Fixture) {
-    let both = EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE;
-    assert_all_refused(fixture, &[both | SEQUENTIAL]);
+    let sequence_flags = EVENT_TRACE_USE_GLOBAL_SEQUENCE | EVENT_TRACE_USE_LOCAL_SEQUENCE;
+    assert_all_refused(fixture, &[sequence_flags | SEQUENTIAL]);
 }
 
 fn system_logger_refuses_paged_memory(fixture: &Fixture) {
@@ -318,8 +325,8 @@ fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
 }
 
 fn both_shutdown_flags_are_refused(fixture: &Fixture) {
-    let both = EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN | EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN;
-    assert_all_refused(fixture, &[both | SEQUENTIAL]);
+    let shutdown_flags = EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN | EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN;
+    assert_all_refused(fixture, &[shutdown_flags | SEQUENTIAL]);
 }
 
 fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
@@ -355,7 +362,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
         ..fixture.config()
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    until("the end of the session", || {
+    until("the session has ended", || {
         let _ = provider.write(&event(1), &[&[0; 1_000]]);
         fixture.connect().query(&session.id).is_err()
     });
@@ -386,11 +393,12 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let seen = fixture.stop_and_read(session);
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert_eq!(seen.last().unwrap().descriptor.id, 3_999);
-    assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
+    assert!(seen.len() < 1_000, "old events were kept: {} events", seen.len());
+    assert!(seen.is_sorted_by_key(|event| event.time), "the events are not in time order");
 }
 
-/// Starts a real-time session with a small store and no consumer, and fills the store. Returns
-/// the statuses of all writes.
+/// Starts a real-time session with a small store and no consumer, and fills the store. Returns the
+/// session and the statuses of all writes.
 fn fill_store(fixture: &Fixture) -> (crate::helpers::Session, Vec<Status>) {
     let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
@@ -405,7 +413,8 @@ fn fill_store(fixture: &Fixture) -> (crate::helpers::Session, Vec<Status>) {
     let mut results = Vec::new();
     until("the store is full", || {
         for _ in 0..10 {
-            results.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
+            let written = provider.write(&event(1), &[&[0; 1_000]]);
+            results.push(written.map_or_else(|error| error.status(), |()| SUCCESS));
         }
         fixture.connect().flush(&session.id, None).unwrap();
         results.last() == Some(&LOG_FILE_FULL)
@@ -448,7 +457,7 @@ fn flush_timer_writes_the_file(fixture: &Fixture) {
     );
     let before = fixture.query(&session).buffers_written;
     provider.write(&event(1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
+    until("a partly filled buffer is in the file", || fixture.query(&session).buffers_written > before);
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 

@@ -1,4 +1,5 @@
-//! Rules for controllers that are not tested here, and why. `rule.rs` explains the rows.
+//! Rules for controllers that this program does not test, with the reasons. `rule.rs` explains the
+//! rows.
 
 use crate::rule::{UntestedRule, untested};
 

@@ -1,5 +1,5 @@
-//! In-process sessions: private sessions that the traced process starts itself. `rule.rs` explains
-//! the rows.
+//! Rules for in-process sessions: private sessions that the traced process starts itself.
+//! `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -62,15 +62,17 @@ fn private_session_modes_are_limited(fixture: &Fixture) {
         EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE,
     ] {
         let log_file = Some(fixture.folder().join("private %d.etl"));
-        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.config() };
-        assert_eq!(status(PrivateSession::start(&wrong)), INVALID_PARAMETER, "mode {mode:#x}");
+        let config =
+            SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.config() };
+        assert_eq!(status(PrivateSession::start(&config)), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
 fn in_process_session_refuses_groups(fixture: &Fixture) {
     let session = PrivateSession::start(&fixture.config()).unwrap();
-    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-    assert_eq!(status(session.enable(new_guid(), &group)), INVALID_PARAMETER);
+    let group_params =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
+    assert_eq!(status(session.enable(new_guid(), &group_params)), INVALID_PARAMETER);
 }
 
 fn private_and_daemon_session_both_get_the_event(fixture: &Fixture) {

@@ -1,5 +1,5 @@
-//! Private sessions that a controller starts in the processes of a provider. The last two rules
-//! test in-process sessions. `rule.rs` explains the rows.
+//! Rules for private sessions that a controller starts in the processes of a provider. The last two
+//! rules test in-process sessions. `rule.rs` explains the rows.
 
 use std::path::{Path, PathBuf};
 
@@ -80,6 +80,7 @@ fn event_ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
 
+/// Returns the name of the file that a later process writes: NAME_PID.
 fn process_path(path: &Path, pid: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("_{pid}"));
@@ -123,12 +124,14 @@ fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let _provider = Provider::register(guid, None).unwrap();
     let mut sessions: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), NO_SYSTEM_RESOURCES);
-    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions share the limit");
+    let _in_process = PrivateSession::start(&fixture.config())
+        .expect("the limit of controllers' private sessions refused an in-process session");
     fixture.stop(sessions.pop().unwrap());
     assert_eq!(fixture.start_status(&private_config(fixture, guid)), SUCCESS);
 }
 
-/// Returns whether this process, and whether another one, takes part in a session with this filter.
+/// Returns whether this process takes part in a session with this filter, and whether another
+/// process does.
 fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
     let guid = new_guid();
     let mut other = OtherProcess::start_as(
@@ -178,7 +181,7 @@ fn other_session_filters_are_refused(fixture: &Fixture) {
         assert_eq!(
             fixture.start_status(&SessionConfig { filters, ..private_config(fixture, new_guid()) }),
             INVALID_PARAMETER,
-            "{kind:#x}"
+            "filter {kind:#x}"
         );
     }
 }
@@ -190,8 +193,9 @@ fn session_filters_need_a_private_session(fixture: &Fixture) {
 
 fn private_session_refuses_groups(fixture: &Fixture) {
     let (session, _provider, guid, _path) = start_in_this_process(fixture);
-    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-    assert_eq!(status(fixture.try_enable(&session, guid, &group)), INVALID_PARAMETER);
+    let group_params =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
+    assert_eq!(status(fixture.try_enable(&session, guid, &group_params)), INVALID_PARAMETER);
 }
 
 fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
@@ -209,21 +213,21 @@ fn private_sessions_of_controllers_do_not_count_as_sessions(fixture: &Fixture) {
 
 fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
     let (session, provider, _guid, path) = start_in_this_process(fixture);
-    let update = |update: &Update| fixture.connect().update(&session.id, update);
-    let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
-    assert_eq!(timer.config.flush_timer, 9);
+    let apply = |update: &Update| fixture.connect().update(&session.id, update);
+    let properties = apply(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
+    assert_eq!(properties.config.flush_timer, 9);
     provider.write(&event(1), &[]).unwrap();
-    let next = fixture.unique_path();
-    update(&Update { log_file: Some(next.clone()), ..Update::default() }).unwrap();
+    let new_path = fixture.unique_path();
+    apply(&Update { log_file: Some(new_path.clone()), ..Update::default() }).unwrap();
     provider.write(&event(2), &[]).unwrap();
-    for wrong in [
+    for update in [
         Update { real_time: Some(true), ..Update::default() },
         Update { maximum_buffers: Some(99), ..Update::default() },
     ] {
-        assert_eq!(status(update(&wrong)), INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(status(apply(&update)), INVALID_PARAMETER, "{update:?}");
     }
     fixture.stop(session);
-    assert_eq!((event_ids(&path), event_ids(&next)), (vec![1], vec![2]));
+    assert_eq!((event_ids(&path), event_ids(&new_path)), (vec![1], vec![2]));
 }
 
 fn private_session_has_no_increment_or_convert(fixture: &Fixture) {
@@ -265,10 +269,10 @@ fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
 }
 
 fn in_process_session_needs_no_daemon(fixture: &Fixture) {
-    let (path, empty) = (fixture.unique_path(), fixture.folder().join("no daemon"));
-    let mut alone = OtherProcess::start_without_daemon(new_guid(), &empty, &path);
-    alone.write(1);
-    alone.exit_and_wait();
+    let (path, folder) = (fixture.unique_path(), fixture.folder().join("no daemon"));
+    let mut process = OtherProcess::start_without_daemon(new_guid(), &folder, &path);
+    process.write(1);
+    process.exit_and_wait();
     until("the file exists", || path.exists());
     assert_eq!(event_ids(&path), [1]);
 }

@@ -1,4 +1,5 @@
-//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. `rule.rs` explains the rows.
+//! Rules for EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values. `rule.rs` explains
+//! the rows.
 
 use std::path::{Path, PathBuf};
 
@@ -86,18 +87,18 @@ fn clocks_agree(fixture: &Fixture) {
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
         let time = trace.clock().file_time(seen[0].time);
-        // The clocks are not identical: a difference of a few milliseconds is allowed.
-        let slack = 100_000;
+        // The clocks are not identical: a difference of 10 ms, in units of 100 ns, is allowed.
+        let tolerance = 100_000;
         assert!(
-            time.0 + slack >= before.0 && time.0 <= after.0 + slack,
-            "clock {clock}: {before:?} {time:?} {after:?}"
+            time.0 + tolerance >= before.0 && time.0 <= after.0 + tolerance,
+            "clock {clock}: {time:?} is not between {before:?} and {after:?}"
         );
     }
 }
 
 fn current_time() -> FileTime {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    FileTime::from_unix(i64::try_from(now.as_secs()).unwrap(), now.subsec_nanos())
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap(), since_epoch.subsec_nanos())
 }
 
 fn rates_are_in_the_header(fixture: &Fixture) {
@@ -105,11 +106,15 @@ fn rates_are_in_the_header(fixture: &Fixture) {
         let config = SessionConfig { clock, ..fixture.config() };
         fixture.stop(fixture.start(&config));
         let header = header_of(&config.log_file.unwrap());
-        assert!(header.perf_freq > 1_000_000, "{}", header.perf_freq);
+        assert!(header.perf_freq > 1_000_000, "PerfFreq is {}", header.perf_freq);
         let mhz = i64::from(header.cpu_speed_mhz);
         assert!(mhz > 0);
         if clock == 3 {
-            assert!((header.perf_freq / 1_000_000 - mhz).abs() <= 1, "{mhz} MHz, {}", header.perf_freq);
+            assert!(
+                (header.perf_freq / 1_000_000 - mhz).abs() <= 1,
+                "CpuSpeedInMHz is {mhz}, PerfFreq is {}",
+                header.perf_freq
+            );
         }
     }
 }
@@ -125,25 +130,25 @@ fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
     }
 }
 
-fn processors() -> u32 {
+fn processor_count() -> u32 {
     u32::from(traceweir_transport::cpu::possible())
 }
 
 fn minimum_buffers_depend_on_processors(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.config() });
-    assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
+    assert_eq!(session.properties.config.minimum_buffers, 2 * processor_count());
     let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
     let session =
         fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, 2);
-    let many = 2 * processors() + 7;
-    let session = fixture.start(&SessionConfig { minimum_buffers: many, ..fixture.config() });
-    assert_eq!(session.properties.config.minimum_buffers, many);
+    let larger_minimum = 2 * processor_count() + 7;
+    let session = fixture.start(&SessionConfig { minimum_buffers: larger_minimum, ..fixture.config() });
+    assert_eq!(session.properties.config.minimum_buffers, larger_minimum);
 }
 
 fn the_maximum_is_raised(fixture: &Fixture) {
     let config =
-        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..fixture.config() };
+        SessionConfig { minimum_buffers: 40 + 2 * processor_count(), maximum_buffers: 5, ..fixture.config() };
     let config = fixture.start(&config).properties.config.clone();
     assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
@@ -193,9 +198,9 @@ fn query_returns_statistics(fixture: &Fixture) {
 }
 
 fn relative_paths_start_at_the_working_directory(fixture: &Fixture) {
-    let (path, here) = (fixture.unique_path(), std::env::current_dir().unwrap());
-    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
-    let relative = up.join(path.strip_prefix("/").unwrap());
+    let (path, working_directory) = (fixture.unique_path(), std::env::current_dir().unwrap());
+    let path_to_root: PathBuf = working_directory.components().skip(1).map(|_| "..").collect();
+    let relative = path_to_root.join(path.strip_prefix("/").unwrap());
     assert!(relative.is_relative());
     fixture.stop(fixture.start(&SessionConfig { log_file: Some(relative), ..fixture.config() }));
     assert_eq!(events_of(&path), []);
@@ -215,8 +220,8 @@ fn losses_are_counted(fixture: &Fixture) {
         refused += u64::from(provider.write(&event(1), &[&data]).is_err());
     }
     let end = fixture.stop(session);
-    let kept = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
-    assert_eq!((end.events, end.events + end.events_lost), (kept, 2_000));
+    let recorded = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
+    assert_eq!((end.events, end.events + end.events_lost), (recorded, 2_000));
     assert!(end.events_lost >= refused, "{} lost, {refused} refused", end.events_lost);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
@@ -225,20 +230,20 @@ fn buffers_are_added(fixture: &Fixture) {
     let config =
         SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    let buffers = || fixture.query(&session).number_of_buffers;
-    let initial = buffers();
+    let buffer_count = || fixture.query(&session).number_of_buffers;
+    let initial = buffer_count();
     let mut max_buffers = initial;
-    until("more buffers", || {
+    until("buffers are added", || {
         for _ in 0..10_000 {
             let _ = provider.write(&event(1), &[&[0; 1_000]]);
         }
-        let count = buffers();
-        assert!(count >= max_buffers && count <= 200, "{max_buffers}, then {count}");
+        let count = buffer_count();
+        assert!(count >= max_buffers && count <= 200, "{max_buffers} buffers, then {count}");
         max_buffers = count;
         max_buffers > initial
     });
     fixture.connect().flush(&session.id, None).unwrap();
-    assert!(buffers() >= max_buffers);
+    assert!(buffer_count() >= max_buffers, "buffers were released");
 }
 
 fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
@@ -246,7 +251,7 @@ fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let before = fixture.query(&session).buffers_written;
     provider.write(&event(1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
+    until("a partly filled buffer is in the file", || fixture.query(&session).buffers_written > before);
 }
 
 fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
@@ -266,21 +271,21 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
         minimum_buffers: 40,
         ..fixture.config()
     };
-    let (guid, at_once, later) = (new_guid(), fixture.start(&config(0)), fixture.start(&config(20)));
+    let (guid, undelayed, delayed) = (new_guid(), fixture.start(&config(0)), fixture.start(&config(20)));
     let provider = Provider::register(guid, None).unwrap();
-    for session in [&at_once, &later] {
+    for session in [&undelayed, &delayed] {
         fixture.enable(session, guid, &EnableParams::default());
     }
     // These events fill five buffers and a part of the sixth.
     for _ in 0..22 {
         provider.write(&event(1), &[&[0; 900]]).unwrap();
     }
-    until("the full buffers in the file", || fixture.query(&at_once).buffers_written >= 5);
-    until("all events are in buffers", || fixture.query(&later).events == 22);
-    assert_eq!(fixture.query(&later).buffers_written, 1, "more than the header buffer was written");
-    fixture.connect().flush(&later.id, None).unwrap();
-    assert!(fixture.query(&later).buffers_written >= 6);
-    assert_eq!((fixture.stop_and_read(at_once).len(), fixture.stop_and_read(later).len()), (22, 22));
+    until("the full buffers are in the file", || fixture.query(&undelayed).buffers_written >= 5);
+    until("all events are in buffers", || fixture.query(&delayed).events == 22);
+    assert_eq!(fixture.query(&delayed).buffers_written, 1, "more than the header buffer was written");
+    fixture.connect().flush(&delayed.id, None).unwrap();
+    assert!(fixture.query(&delayed).buffers_written >= 6);
+    assert_eq!((fixture.stop_and_read(undelayed).len(), fixture.stop_and_read(delayed).len()), (22, 22));
 }
 
 fn options_are_kept(fixture: &Fixture) {
@@ -293,7 +298,7 @@ fn enable_flags_need_a_system_logger(fixture: &Fixture) {
         assert_eq!(
             fixture.start_status(&SessionConfig { enable_flags, ..fixture.config() }),
             INVALID_PARAMETER,
-            "{enable_flags:#x}"
+            "EnableFlags {enable_flags:#x}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Conformance of QueryAllTraces. `rule.rs` explains the rows.
+//! Rules for QueryAllTraces. `rule.rs` explains the rows.
 
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;
@@ -25,7 +25,7 @@ fn all_sessions_are_listed(fixture: &Fixture) {
 }
 
 fn private_sessions_are_not_listed(fixture: &Fixture) {
-    let config = SessionConfig { name: "a private one".to_owned(), ..fixture.config() };
+    let config = SessionConfig { name: "a private session".to_owned(), ..fixture.config() };
     let _private = PrivateSession::start(&config).unwrap();
     let listed = fixture.connect().query_all().unwrap();
     assert!(listed.iter().all(|entry| entry.config.name != config.name));

@@ -1,4 +1,5 @@
-//! Write failures that sessions share, and provider groups. `rule.rs` explains the rows.
+//! Rules for write failures that sessions share, and for provider groups. `rule.rs` explains the
+//! rows.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};
@@ -27,8 +28,8 @@ pub(crate) const RULES: &[Rule] = &[
 
 const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-/// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
-/// large one.
+/// Starts two sessions for one provider, with small and with large buffers: an event of 5,000 bytes
+/// fits only into large buffers.
 fn start_pair(fixture: &Fixture, small_mode: u32, large_mode: u32) -> (Session, Session, Provider) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
@@ -63,7 +64,7 @@ fn independent_sessions_fail_alone(fixture: &Fixture) {
         assert_eq!(
             (stop_and_count(fixture, small), stop_and_count(fixture, large)),
             ((0, 1), (1, 0)),
-            "{small_mode:#x}"
+            "modes {small_mode:#x} and {large_mode:#x}"
         );
     }
 }
@@ -79,10 +80,10 @@ fn group_params(level: u8) -> EnableParams {
 
 fn a_group_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
-    let (one, two, other_provider) =
+    let (first, second, other_groups_member) =
         (register_member(group), register_member(group), register_member(new_guid()));
     fixture.enable(&session, group, &group_params(3));
-    for (id, provider) in [&one, &two, &other_provider].into_iter().enumerate() {
+    for (id, provider) in [&first, &second, &other_groups_member].into_iter().enumerate() {
         provider.write(&event_with(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9), &[]).unwrap();
     }
@@ -93,7 +94,7 @@ fn a_group_is_enabled(fixture: &Fixture) {
 fn later_group_member_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, group, &group_params(0));
-    assert!(register_member(group).enabled(LEVEL, KEYWORD));
+    assert!(register_member(group).enabled(LEVEL, KEYWORD), "the later member is not enabled");
     assert!(
         !Provider::register(group, None).unwrap().enabled(LEVEL, KEYWORD),
         "a provider that is not a member is enabled"
@@ -108,5 +109,5 @@ fn a_group_is_disabled(fixture: &Fixture) {
     let disabled =
         fixture.connect().enable(&session.id, group, EnableCode::Disable, &group_params(0), 10_000);
     assert_eq!(status(disabled), SUCCESS);
-    assert!(!provider.enabled(LEVEL, KEYWORD));
+    assert!(!provider.enabled(LEVEL, KEYWORD), "the member is still enabled");
 }

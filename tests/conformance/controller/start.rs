@@ -1,4 +1,5 @@
-//! StartTrace: returned properties, and its errors in order. `rule.rs` explains the rows.
+//! Rules for StartTrace: the returned properties, and the errors in the order of their checks.
+//! `rule.rs` explains the rows.
 
 use std::os::unix::fs::symlink;
 
@@ -56,9 +57,9 @@ fn a_session_has_an_identity(fixture: &Fixture) {
     assert_ne!(session.properties.id, 0);
     assert_eq!(session.properties.config.name, config.name);
     assert!(!session.properties.config.guid.is_null());
-    let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique_number()));
-    let other = fixture.start(&SessionConfig { guid: given, ..fixture.config() });
-    assert_eq!(other.properties.config.guid, given);
+    let guid = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique_number()));
+    let session_with_guid = fixture.start(&SessionConfig { guid, ..fixture.config() });
+    assert_eq!(session_with_guid.properties.config.guid, guid);
 }
 
 fn a_session_outlives_its_controller(fixture: &Fixture) {
@@ -71,22 +72,22 @@ fn a_session_outlives_its_controller(fixture: &Fixture) {
 
 fn a_stale_id_names_nothing(fixture: &Fixture) {
     let first = fixture.start(&fixture.config());
-    let old = first.id.clone();
+    let stale_id = first.id.clone();
     fixture.stop(first);
     // More sessions than there are logger ids, so that the first logger id is reused.
     for _ in 0..70 {
         let next = fixture.start(&fixture.config());
-        assert_ne!(next.id, old);
-        assert_eq!(status(fixture.connect().query(&old)), INSTANCE_NOT_FOUND);
+        assert_ne!(next.id, stale_id);
+        assert_eq!(status(fixture.connect().query(&stale_id)), INSTANCE_NOT_FOUND);
         fixture.stop(next);
     }
 }
 
 fn low_bits_of_the_id_are_the_logger_id(fixture: &Fixture) {
-    let (a, b) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    let logger = |id: u64| id & 0xFFFF;
-    assert!(logger(a.properties.id) != 0 && logger(b.properties.id) != 0);
-    assert_ne!(logger(a.properties.id), logger(b.properties.id));
+    let sessions = [fixture.start(&fixture.config()), fixture.start(&fixture.config())];
+    let [first, second] = sessions.each_ref().map(|session| session.properties.id & 0xFFFF);
+    assert!(first != 0 && second != 0, "a logger id is 0");
+    assert_ne!(first, second, "two sessions have the same logger id");
 }
 
 fn long_names_are_refused(fixture: &Fixture) {
@@ -128,24 +129,24 @@ fn empty_name_is_refused(fixture: &Fixture) {
 }
 
 fn flags_are_checked_before_guid_and_path(fixture: &Fixture) {
-    let wrong = SessionConfig {
+    let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
         maximum_file_size: 8,
         ..fixture.config()
     };
-    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        fixture.start_status(&SessionConfig { log_file: None, ..config }),
         INVALID_PARAMETER,
         "the path was checked first"
     );
 }
 
 fn kernel_guid_with_another_name_is_refused(fixture: &Fixture) {
-    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.config() };
-    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
+    let config = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.config() };
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        fixture.start_status(&SessionConfig { log_file: None, ..config }),
         INVALID_PARAMETER,
         "the path was checked first"
     );
@@ -193,8 +194,8 @@ fn used_guid_is_refused(fixture: &Fixture) {
     let mut config = fixture.config();
     config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
     let _running = fixture.start(&config);
-    let other = SessionConfig { guid: config.guid, ..fixture.config() };
-    assert_eq!(fixture.start_status(&other), ALREADY_EXISTS);
+    let same_guid = SessionConfig { guid: config.guid, ..fixture.config() };
+    assert_eq!(fixture.start_status(&same_guid), ALREADY_EXISTS);
 }
 
 fn used_name_is_reported_before_a_used_file(fixture: &Fixture) {
@@ -218,10 +219,10 @@ fn file_in_use_is_refused(fixture: &Fixture) {
         fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }),
         BAD_PATHNAME
     );
-    let second = fixture.unique_path();
-    std::fs::hard_link(&path, &second).unwrap();
+    let link = fixture.unique_path();
+    std::fs::hard_link(&path, &link).unwrap();
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.config() }),
+        fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.config() }),
         BAD_PATHNAME
     );
 }

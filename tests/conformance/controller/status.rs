@@ -1,4 +1,4 @@
-//! Status codes, and their mapping from system errors. `rule.rs` explains the rows.
+//! Rules for status codes, and for their mapping from system errors. `rule.rs` explains the rows.
 
 use traceweir::Status;
 use traceweir_transport::error::status_of;
@@ -64,7 +64,7 @@ const ALL_STATUSES: &[(u32, &str, &str)] = &[
 
 fn statuses_have_names_and_texts(_: &Fixture) {
     for (code, name, text) in ALL_STATUSES {
-        assert_eq!((Status(*code).name(), Status(*code).text()), (Some(*name), Some(*text)), "{code}");
+        assert_eq!((Status(*code).name(), Status(*code).text()), (Some(*name), Some(*text)), "status {code}");
     }
 }
 

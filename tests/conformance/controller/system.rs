@@ -1,6 +1,6 @@
-//! System loggers: which sessions are system loggers, and which kernel events they request. Rules
-//! that need kernel events are skipped on machines that do not allow them. `rule.rs` explains the
-//! rows.
+//! Rules for system loggers: which sessions are system loggers, and which kernel events they
+//! request. Rules that need kernel events are skipped on machines that do not allow kernel events.
+//! `rule.rs` explains the rows.
 
 use std::fs::File;
 use std::path::Path;
@@ -77,7 +77,8 @@ fn update_flags(fixture: &Fixture, session: &Session, flags: u32) -> Status {
     status(fixture.connect().update(&session.id, &update))
 }
 
-/// Starts a session with these EnableFlags. Returns `None` where the machine does not provide them.
+/// Starts a system logger with these EnableFlags. Returns `None` if the machine does not provide
+/// their kernel events.
 fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
     let session = fixture.start(&system_logger_config(fixture));
     match update_flags(fixture, &session, flags) {
@@ -122,7 +123,8 @@ fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
 }
 
 fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
-    let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
+    let unnamed_loggers: Vec<Session> =
+        (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     let named_config = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
     let named_loggers = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME]
@@ -133,9 +135,9 @@ fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&system_logger_config(fixture)),
         NO_SYSTEM_RESOURCES,
-        "a place of the named system loggers was used"
+        "an unnamed system logger took the place of a named one"
     );
-    drop(others);
+    drop(unnamed_loggers);
     assert_eq!(fixture.start_status(&system_logger_config(fixture)), SUCCESS);
 }
 
@@ -175,7 +177,8 @@ fn kernel_events_arrive(fixture: &Fixture) {
     let file = fixture.stop(session).config.log_file.expect("the session has no file");
     let seen = hook_ids(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
-    assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
+    let switches = count(hook::CONTEXT_SWITCH);
+    assert!(switches >= 20, "only {switches} context switches were recorded");
     assert_eq!(
         (count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)),
         (0, 0),
@@ -185,7 +188,8 @@ fn kernel_events_arrive(fixture: &Fixture) {
 
 /// Returns the hook ids of the kernel events of a file.
 fn hook_ids(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("cannot open")).expect("the file is not a trace");
+    let trace =
+        Trace::open(File::open(file).expect("the file cannot be opened")).expect("the file is not a trace");
     let (mut events, mut hook_ids) = (trace.events(), Vec::new());
     while let Some(record) = events.next().expect("a record cannot be read") {
         hook_ids.extend(record.hook());
@@ -194,10 +198,11 @@ fn hook_ids(file: &Path) -> Vec<u16> {
 }
 
 fn groups_without_a_source_are_accepted(fixture: &Fixture) {
-    // The groups REGISTRY, ALPC and DRIVER.
-    let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
-    assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
+    let registry_alpc_and_driver = 0x0092_0000;
+    let Some(session) = start_with_flags(fixture, registry_alpc_and_driver) else { return };
+    assert_eq!(group_mask(fixture, &session), [registry_alpc_and_driver, 0x10, 0, 0, 0, 0, 0, 0]);
     let file = fixture.stop(session).config.log_file.expect("the session has no file");
+    // The high bytes of the hook ids of REGISTRY and ALPC events.
     let registry_and_alpc = [0x09, 0x1A];
     assert!(
         hook_ids(&file).iter().all(|hook| !registry_and_alpc.contains(&(hook >> 8))),

@@ -1,4 +1,4 @@
-//! UPDATE: which properties change and which stay. `rule.rs` explains the rows.
+//! Rules for UPDATE: which properties change and which stay. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
@@ -46,31 +46,31 @@ fn flush_timer_changes(fixture: &Fixture) {
 
 fn log_file_switches(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let (old, new) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
+    let (old_path, new_path) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
     provider.write(&event(1), &[]).unwrap();
     let properties =
-        update_session(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
-    assert_eq!(properties.config.log_file.as_ref(), Some(&new));
+        update_session(fixture, &session, Update { log_file: Some(new_path.clone()), ..Update::default() });
+    assert_eq!(properties.config.log_file.as_ref(), Some(&new_path));
     provider.write(&event(2), &[]).unwrap();
     let ids = |seen: &[crate::helpers::RecordedEvent]| {
         seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>()
     };
     assert_eq!(ids(&fixture.stop_and_read(session)), [2]);
-    assert_eq!(ids(&events_of(&old)), [1]);
+    assert_eq!(ids(&events_of(&old_path)), [1]);
 }
 
 fn the_same_file_is_refused(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
-    let same = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &same)), BAD_PATHNAME);
+    let same_file = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
+    assert_eq!(status(fixture.connect().update(&session.id, &same_file)), BAD_PATHNAME);
     assert_eq!(fixture.stop_and_read(session), [], "the refused update changed the log");
 }
 
 fn another_sessions_file_is_refused(fixture: &Fixture) {
-    let (one, other) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    let taken = Update { log_file: other.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&one.id, &taken)), BAD_PATHNAME);
-    assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(other)), (vec![], vec![]));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    let file_of_second = Update { log_file: second.properties.config.log_file.clone(), ..Update::default() };
+    assert_eq!(status(fixture.connect().update(&first.id, &file_of_second)), BAD_PATHNAME);
+    assert_eq!((fixture.stop_and_read(first), fixture.stop_and_read(second)), (vec![], vec![]));
 }
 
 fn flight_recorder_writes_a_snapshot_to_its_new_file(fixture: &Fixture) {
@@ -132,15 +132,15 @@ fn flight_recorder_ignores_the_maximum(fixture: &Fixture) {
 
 fn enable_flags_update_needs_a_system_logger(fixture: &Fixture) {
     let session = fixture.start(&fixture.config());
-    let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), INVALID_PARAMETER);
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), SUCCESS);
+    let update_of = |flags| Update { enable_flags: Some(flags), ..Update::default() };
+    assert_eq!(status(fixture.connect().update(&session.id, &update_of(1))), INVALID_PARAMETER);
+    assert_eq!(status(fixture.connect().update(&session.id, &update_of(0))), SUCCESS);
 }
 
 fn missing_folder_keeps_the_session(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &missing)), PATH_NOT_FOUND);
+    let update = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
+    assert_eq!(status(fixture.connect().update(&session.id, &update)), PATH_NOT_FOUND);
     provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Activity ids (EventActivityIdControl). `rule.rs` explains the rows.
+//! Rules for activity ids (EventActivityIdControl). `rule.rs` explains the rows.
 
 use std::collections::HashSet;
 
@@ -25,11 +25,11 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn activity_id_is_set_and_read(_fixture: &Fixture) {
-    let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
-    let before = activity::set(one);
-    assert_eq!(activity::current(), one);
-    assert_eq!(activity::set(two), one);
-    assert_eq!(activity::set(before), two);
+    let (first, second) = (Guid::from_u128(1), Guid::from_u128(2));
+    let before = activity::set(first);
+    assert_eq!(activity::current(), first);
+    assert_eq!(activity::set(second), first);
+    assert_eq!(activity::set(before), second);
 }
 
 fn new_threads_have_activity_zero(_fixture: &Fixture) {
@@ -54,20 +54,20 @@ fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
 }
 
 fn activity_codes_get_set_create_and_swap(_fixture: &Fixture) {
-    let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
-    assert_eq!(control(1, thread, given), (0, thread, thread));
-    assert_eq!(control(2, thread, given), (0, given, given));
-    let (status, new, after) = control(3, thread, given);
-    assert!(status == 0 && after == thread && ![thread, given, Guid::NULL].contains(&new));
-    assert_eq!(control(4, thread, given), (0, thread, given));
-    let (status, old, new) = control(5, thread, given);
-    assert!(status == 0 && old == thread && ![thread, given, Guid::NULL].contains(&new));
+    let (thread, argument) = (Guid::from_u128(1), Guid::from_u128(2));
+    assert_eq!(control(1, thread, argument), (0, thread, thread));
+    assert_eq!(control(2, thread, argument), (0, argument, argument));
+    let (status, new, after) = control(3, thread, argument);
+    assert!(status == 0 && after == thread && ![thread, argument, Guid::NULL].contains(&new));
+    assert_eq!(control(4, thread, argument), (0, thread, argument));
+    let (status, old, new) = control(5, thread, argument);
+    assert!(status == 0 && old == thread && ![thread, argument, Guid::NULL].contains(&new));
 }
 
 fn unknown_activity_codes_are_refused(_fixture: &Fixture) {
-    let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
+    let (thread, argument) = (Guid::from_u128(1), Guid::from_u128(2));
     for code in [0, 6, 7, u32::MAX] {
-        assert_eq!(control(code, thread, given), (87, given, thread), "{code}");
+        assert_eq!(control(code, thread, argument), (87, argument, thread), "code {code}");
     }
 }
 
@@ -77,8 +77,8 @@ fn process_bits(id: Guid) -> (u32, u16) {
 }
 
 fn activity_ids_of_processes_differ(_fixture: &Fixture) {
-    let (one, two) = (OtherProcess::start(new_guid(), None), OtherProcess::start(new_guid(), None));
-    let processes = [activity::create(), one.activity(), two.activity()].map(process_bits);
+    let (first, second) = (OtherProcess::start(new_guid(), None), OtherProcess::start(new_guid(), None));
+    let processes = [activity::create(), first.activity(), second.activity()].map(process_bits);
     assert_eq!(processes.iter().collect::<HashSet<_>>().len(), 3, "{processes:?}");
 }
 
@@ -86,7 +86,7 @@ fn activity_ids_have_process_bits_and_a_counter(_fixture: &Fixture) {
     let ids: Vec<Guid> = (0..100).map(|_| activity::create()).collect();
     assert!(ids.iter().all(|id| process_bits(*id) == process_bits(ids[0])));
     let counts: Vec<u64> = ids.iter().map(|id| u64::from_be_bytes(id.data4)).collect();
-    assert!(counts.is_sorted_by(|a, b| a < b), "{counts:x?}");
+    assert!(counts.is_sorted_by(|count, next| count < next), "the counter does not rise: {counts:x?}");
 }
 
 fn activity_ids_are_not_random_uuids(_fixture: &Fixture) {

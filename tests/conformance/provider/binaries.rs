@@ -1,5 +1,5 @@
-//! Binary tracking: a provider's module is recorded in every session that collects from the
-//! provider. `rule.rs` explains the rows.
+//! Rules for binary tracking: every session that enables a provider records the path of the
+//! provider's module. `rule.rs` explains the rows.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -58,6 +58,7 @@ fn binary_paths(seen: &[RecordedEvent]) -> Vec<BinaryPath> {
     seen.iter().filter(is_binary_path).map(|event| BinaryPath::parse(&event.payload).unwrap()).collect()
 }
 
+/// Returns whether the binary path is that of this program, for this provider.
 fn is_own_binary(binary: &BinaryPath, provider: Guid) -> bool {
     let program = std::fs::canonicalize("/proc/self/exe").unwrap();
     binary.guids.first() == Some(&provider)
@@ -65,7 +66,7 @@ fn is_own_binary(binary: &BinaryPath, provider: Guid) -> bool {
         && Path::new(&binary.path) == program
 }
 
-/// Fails unless the file has exactly one binary path: this program, for this provider.
+/// Fails unless the file has exactly one binary path: that of this program, for this provider.
 #[track_caller]
 fn assert_binary_recorded(path: &Path, provider: Guid) {
     let binaries = binary_paths(&events_of(path));
@@ -80,7 +81,7 @@ fn binary_path_is_recorded(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     track_binary(&provider);
     let seen = fixture.stop_and_read(session);
-    let [binary] = &binary_paths(&seen)[..] else { panic!("{seen:?}") };
+    let [binary] = &binary_paths(&seen)[..] else { panic!("not one binary path: {seen:?}") };
     assert!(is_own_binary(binary, guid), "{binary:?}");
     assert_eq!(binary.tag, provider.handle().to_raw());
     assert_eq!(seen[0].process, std::process::id());
@@ -108,7 +109,7 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
     let trace = Trace::live(&session.properties.config.name).unwrap();
     track_binary(&provider);
     fixture.connect().flush(&session.id, None).unwrap();
-    let mut found = Vec::new();
+    let mut binaries = Vec::new();
     let start = Instant::now();
     let id = session.id.clone();
     std::thread::scope(|scope| {
@@ -120,13 +121,13 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
             if let Item::Event(event) = item
                 && BinaryPath::is_in(event.record)
             {
-                found.push(BinaryPath::parse(event.record.payload()).unwrap());
+                binaries.push(BinaryPath::parse(event.record.payload()).unwrap());
             }
             if start.elapsed().as_secs() > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         result.unwrap();
     });
-    assert!(matches!(&found[..], [binary] if is_own_binary(binary, guid)), "{found:?}");
+    assert!(matches!(&binaries[..], [binary] if is_own_binary(binary, guid)), "{binaries:?}");
 }
 
 fn later_sessions_get_the_binary_path(fixture: &Fixture) {
@@ -141,7 +142,7 @@ fn later_sessions_get_the_binary_path(fixture: &Fixture) {
     }
 }
 
-/// Starts a session of this configuration with a provider that is tracked.
+/// Starts a session with this configuration, and enables a new provider that tracks its binary.
 fn start_tracked_session(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider, Guid) {
     let (guid, session) = (new_guid(), fixture.start(config));
     let provider = Provider::register(guid, None).unwrap();
@@ -152,7 +153,7 @@ fn start_tracked_session(fixture: &Fixture, config: &SessionConfig) -> (Session,
 
 fn each_file_has_the_binary_path(fixture: &Fixture) {
     let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::helpers::unique_number()));
-    let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
+    let file = |number: u32| pattern.to_string_lossy().replace("%d", &number.to_string());
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
         maximum_file_size: 1,
@@ -165,8 +166,8 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
         fixture.connect().increment(&session.id).unwrap();
     }
     drop(fixture.stop(session));
-    for n in 1..=3 {
-        assert_binary_recorded(Path::new(&file(n)), guid);
+    for number in 1..=3 {
+        assert_binary_recorded(Path::new(&file(number)), guid);
     }
     let circular = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,

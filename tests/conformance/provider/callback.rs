@@ -1,4 +1,4 @@
-//! The enable callback. `rule.rs` explains the rows.
+//! Rules for the enable callback. `rule.rs` explains the rows.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,6 +51,7 @@ fn register_with_log() -> (CallbackLog, Guid, Provider) {
     (calls, guid, provider)
 }
 
+/// Returns the code, the level and the masks of each call.
 fn recorded_states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
     calls.all().iter().map(CallbackCall::code_level_masks).collect()
 }
@@ -71,28 +72,28 @@ fn callback_gets_three_codes(fixture: &Fixture) {
 
 fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &enable_params(3, 1, 0));
-    fixture.enable(&two, guid, &enable_params(5, 2, 0));
-    fixture.disable(&two, guid);
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &enable_params(3, 1, 0));
+    fixture.enable(&second, guid, &enable_params(5, 2, 0));
+    fixture.disable(&second, guid);
     assert_eq!(calls.last().code_level_masks(), (1, 3, 1, 0));
-    fixture.disable(&one, guid);
+    fixture.disable(&first, guid);
     assert_eq!(calls.last().code, 0);
 }
 
 fn callback_gets_combined_values(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
-    fixture.enable(&two, guid, &enable_params(5, 2, 0b011));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &enable_params(3, 1, 0b110));
+    fixture.enable(&second, guid, &enable_params(5, 2, 0b011));
     assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
 }
 
 fn zero_combines_as_everything(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &enable_params(3, 1, 0));
-    fixture.enable(&two, guid, &enable_params(0, 0, 0));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &enable_params(3, 1, 0));
+    fixture.enable(&second, guid, &enable_params(0, 0, 0));
     assert_eq!(calls.last().code_level_masks(), (1, 255, u64::MAX, 0));
 }
 
@@ -117,7 +118,7 @@ fn callback_without_source_gets_zero(fixture: &Fixture) {
     assert_eq!(calls.last().source, Guid::NULL);
     fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..enable_params(2, 0, 0) });
     fixture.stop(session);
-    until("the callback reports the end", || calls.last().code == 0);
+    until("the callback reports the end of the session", || calls.last().code == 0);
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
@@ -127,7 +128,7 @@ fn callback_without_filters_gets_none(fixture: &Fixture) {
     assert_eq!(calls.all()[0].filter, None);
 }
 
-/// Returns enable parameters with a schematized filter of this data.
+/// Returns enable parameters with a schematized filter that has this data.
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     // EVENT_FILTER_HEADER: Id 9, Version 1, InstanceId 0, Size, NextOffset 0.
     let size = u32::try_from(24 + data.len()).unwrap();
@@ -136,7 +137,7 @@ pub(super) fn schematized(data: &[u8]) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-/// Returns data and session bit of each filter in the chain of a call.
+/// Returns the data and the session bit of each schematized filter that a call received.
 pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
     let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.filter else { return Vec::new() };
     Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
@@ -144,12 +145,12 @@ pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
 
 fn schematized_filters_are_chained(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &schematized(b"of the first"));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &schematized(b"of the first"));
     let chain = chain_of(&calls.last());
     assert_eq!(chain.len(), 1);
     assert_eq!((&chain[0].0[..], chain[0].1.count_ones()), (&b"of the first"[..], 1));
-    fixture.enable(&two, guid, &schematized(b"of the second!"));
+    fixture.enable(&second, guid, &schematized(b"of the second!"));
     let mut chain = chain_of(&calls.last());
     chain.sort();
     assert_eq!(chain.len(), 2);
@@ -158,26 +159,26 @@ fn schematized_filters_are_chained(fixture: &Fixture) {
         chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1,
         "the filters do not have one session bit each: {chain:?}"
     );
-    fixture.disable(&one, guid);
+    fixture.disable(&first, guid);
     assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
 }
 
 fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
     type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
     let (guid, received) = (new_guid(), Received::default());
-    let in_callback = Arc::clone(&received);
+    let received_clone = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         let filters = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec()));
-        *in_callback.lock().unwrap() = filters.collect();
+        *received_clone.lock().unwrap() = filters.collect();
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..EnableParams::default()
     };
-    fixture.enable(&one, guid, &with_filter(0x1234, b"any bytes"));
-    fixture.enable(&two, guid, &with_filter(0x7FFF_FFFF, &[0; 1024]));
+    fixture.enable(&first, guid, &with_filter(0x1234, b"any bytes"));
+    fixture.enable(&second, guid, &with_filter(0x7FFF_FFFF, &[0; 1024]));
     let mut received = received.lock().unwrap().clone();
     received.sort();
     assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
@@ -185,12 +186,12 @@ fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
 
 fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &enable_params(3, 1, 4));
-    fixture.enable(&two, guid, &enable_params(5, 2, 8));
-    capture_state(fixture, &one, guid);
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &enable_params(3, 1, 4));
+    fixture.enable(&second, guid, &enable_params(5, 2, 8));
+    capture_state(fixture, &first, guid);
     assert_eq!(calls.last().code_level_masks(), (2, 3, 1, 4));
-    capture_state(fixture, &two, guid);
+    capture_state(fixture, &second, guid);
     assert_eq!(calls.last().code_level_masks(), (2, 5, 2, 8));
 }
 
@@ -203,9 +204,9 @@ fn callback_runs_on_every_change(fixture: &Fixture) {
     fixture.disable(&session, guid);
     fixture.enable(&session, guid, &enable_params(2, 1, 0));
     fixture.stop(session);
-    until("all calls", || calls.all().len() == 6);
-    let want = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
-    assert_eq!(recorded_states(&calls), want);
+    until("the callback has been called six times", || calls.all().len() == 6);
+    let expected = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
+    assert_eq!(recorded_states(&calls), expected);
 }
 
 fn callback_does_not_run_without_change(fixture: &Fixture) {
@@ -224,15 +225,15 @@ fn callback_does_not_run_without_change(fixture: &Fixture) {
 }
 
 fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
-    let (guid, inside, max_inside) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (guid, running, max_running) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (inside_clone, max_clone, levels_clone) =
-        (Arc::clone(&inside), Arc::clone(&max_inside), Arc::clone(&levels));
+    let (running_clone, max_clone, levels_clone) =
+        (Arc::clone(&running), Arc::clone(&max_running), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        max_clone.fetch_max(inside_clone.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        max_clone.fetch_max(running_clone.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         levels_clone.lock().unwrap().push(notice.level);
         std::thread::sleep(Duration::from_millis(1));
-        inside_clone.fetch_sub(1, Ordering::SeqCst);
+        running_clone.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let session = fixture.start(&fixture.config());
@@ -240,9 +241,9 @@ fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
     for level in 1..=100 {
         controller.enable(&session.id, guid, EnableCode::Enable, &enable_params(level, 0, 0), 0).unwrap();
     }
-    until("the last level", || levels.lock().unwrap().last() == Some(&100));
-    assert_eq!(max_inside.load(Ordering::SeqCst), 1);
-    assert!(levels.lock().unwrap().is_sorted());
+    until("the callback has the last level", || levels.lock().unwrap().last() == Some(&100));
+    assert_eq!(max_running.load(Ordering::SeqCst), 1, "calls overlap");
+    assert!(levels.lock().unwrap().is_sorted(), "the calls are not in order");
 }
 
 fn later_calls_use_a_library_thread(fixture: &Fixture) {

@@ -1,5 +1,5 @@
-//! Classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. `rule.rs` explains the
-//! rows.
+//! Rules for classic providers: RegisterTraceGuids, TraceEvent, TraceEventInstance. `rule.rs`
+//! explains the rows.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
-/// A notice, with level and flags at the time of the notice.
+/// A notice, with the level and flags of its logger at the time of the notice.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceivedNotice {
     pub(crate) notice: Notice,
@@ -114,10 +114,11 @@ impl ClassicProvider {
         Event { class: self.class, kind, ..Event::default() }
     }
 
-    /// Builds a caller's header of `header` bytes, followed by `data`.
-    fn block(&self, header: usize, flags: u32, data: &[u8]) -> Vec<u8> {
-        let mut block = vec![0xEE; header];
-        block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
+    /// Builds the block that a caller passes: a header of `header_bytes` bytes, followed by `data`.
+    /// The event has type 5, level 3 and version 0x122.
+    fn block(&self, header_bytes: usize, flags: u32, data: &[u8]) -> Vec<u8> {
+        let mut block = vec![0xEE; header_bytes];
+        block[..2].copy_from_slice(&u16::try_from(header_bytes + data.len()).unwrap().to_le_bytes());
         block[4..8].copy_from_slice(&[5, 3, 0x22, 0x01]);
         block[0x18..0x28].copy_from_slice(&self.class.to_bytes());
         block[0x2C..0x30].copy_from_slice(&flags.to_le_bytes());
@@ -127,8 +128,8 @@ impl ClassicProvider {
 }
 
 /// Returns the status of a call.
-pub(super) fn status_of(outcome: Result<(), TraceError>) -> Status {
-    outcome.err().map_or(SUCCESS, |e| e.status())
+pub(super) fn status_of(result: Result<(), TraceError>) -> Status {
+    result.err().map_or(SUCCESS, |error| error.status())
 }
 
 /// Stops a session and maps all its records except those about the session itself.
@@ -144,7 +145,7 @@ pub(super) fn stop_and_map<T>(
 #[track_caller]
 fn map_records<T>(path: &Path, mut map: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = Trace::open(std::fs::File::open(path).unwrap()).unwrap();
-    assert!(trace.is_finalised() && trace.defects().is_empty());
+    assert!(trace.is_finalised() && trace.defects().is_empty(), "the file is not finalised or has defects");
     let (mut events, mut seen) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if record.provider() != EVENT_TRACE {
@@ -154,7 +155,7 @@ fn map_records<T>(path: &Path, mut map: impl FnMut(&Record<'_>) -> T) -> Vec<T> 
     seen
 }
 
-fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
+fn stop_and_read_payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
     stop_and_map(fixture, session, |record| record.payload().to_vec())
 }
 
@@ -186,7 +187,7 @@ fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     );
     drop(provider);
     assert_eq!(classic::register(control, &[], busy_callback()).unwrap_err().status(), BUSY);
-    let (_kept, status) = classic::register_with_status(control, &[], busy_callback()).unwrap();
+    let (_registration, status) = classic::register_with_status(control, &[], busy_callback()).unwrap();
     assert_eq!(status, BUSY);
 }
 
@@ -194,10 +195,14 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
     let raw = ClassicProvider::register().registration.into_raw();
     assert!(classic::unregister(raw).is_ok());
     let modern = Provider::register(new_guid(), None).unwrap();
-    for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
-        assert_eq!(classic::unregister(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
+    for handle in [0, raw, u64::MAX, modern.handle().to_raw()] {
+        assert_eq!(
+            classic::unregister(handle).unwrap_err().status(),
+            INVALID_PARAMETER,
+            "handle {handle:#x}"
+        );
     }
-    assert!(modern.handle().is_current());
+    assert!(modern.handle().is_current(), "the modern provider was unregistered");
 }
 
 fn logger_has_level_and_flags_of_its_session(fixture: &Fixture) {
@@ -219,9 +224,9 @@ fn logger_has_level_and_flags_of_its_session(fixture: &Fixture) {
 
 fn invalid_logger_has_no_level_or_flags(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
-    for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
-        assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
-        assert_eq!(enable_flags(wrong), Err(TraceError::InvalidHandle));
+    for invalid_logger in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
+        assert_eq!(enable_level(invalid_logger), Err(TraceError::InvalidHandle));
+        assert_eq!(enable_flags(invalid_logger), Err(TraceError::InvalidHandle));
     }
     fixture.disable(&session, provider.control);
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
@@ -231,9 +236,10 @@ fn header_and_data_arrive_in_one_block(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     trace_event(logger, &provider.block(48, TRACED_GUID, b"data"), &PointerTargets::default()).unwrap();
     let seen = stop_and_map(fixture, session, |record| {
-        let d = record.descriptor();
+        let descriptor = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
-        (record.family(), record.provider(), d.opcode, d.level, version, record.payload().to_vec())
+        let (kind, level, payload) = (descriptor.opcode, descriptor.level, record.payload().to_vec());
+        (record.family(), record.provider(), kind, level, version, payload)
     });
     assert_eq!(seen, [(Family::Full, provider.class, 5, 3, 0x122, b"data".to_vec())]);
 }
@@ -253,29 +259,30 @@ fn untraced_events_are_refused(fixture: &Fixture) {
     for flags in [0, 0x40000, 0x80000, 0x200] {
         assert_eq!(
             status_of(trace_event(logger, &provider.block(48, flags, b""), &PointerTargets::default())),
-            INVALID_FLAG_NUMBER
+            INVALID_FLAG_NUMBER,
+            "flags {flags:#x}"
         );
     }
-    assert_eq!(payloads(fixture, session).len(), 0);
+    assert_eq!(stop_and_read_payloads(fixture, session).len(), 0);
 }
 
 fn events_with_log_wnode_flag_are_written(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
-    assert_eq!(payloads(fixture, session), [b"x"]);
+    assert_eq!(stop_and_read_payloads(fixture, session), [b"x"]);
 }
 
 fn class_is_read_by_address(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
-    let (block, other) = (provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
-    trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
+    let (block, class) = (provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
+    trace_event(logger, &block, &PointerTargets { class: Some(&class), fields: &[] }).unwrap();
     assert_eq!(
         status_of(trace_event(logger, &block, &PointerTargets::default())),
         INVALID_PARAMETER,
         "a missing class pointer was accepted"
     );
-    assert_eq!(stop_and_map(fixture, session, |record| record.provider()), [other]);
+    assert_eq!(stop_and_map(fixture, session, |record| record.provider()), [class]);
 }
 
 fn mof_fields_are_joined(fixture: &Fixture) {
@@ -291,7 +298,7 @@ fn mof_fields_are_joined(fixture: &Fixture) {
     assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), INVALID_PARAMETER);
     assert_eq!(write(&[b"x"], &[1; 2]), INVALID_PARAMETER);
     assert_eq!(write(&[b"xy"], &[1]), INVALID_PARAMETER);
-    assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
+    assert_eq!(stop_and_read_payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
 fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
@@ -312,10 +319,10 @@ fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
     for size in [0_u16, 47, 53, u16::MAX] {
         let mut block = valid.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
-        assert_eq!(write(&block), INVALID_PARAMETER, "{size}");
+        assert_eq!(write(&block), INVALID_PARAMETER, "size {size}");
     }
     assert_eq!((write(&valid[..47]), write(&[])), (INVALID_PARAMETER, INVALID_PARAMETER));
-    assert_eq!(payloads(fixture, session).len(), 0);
+    assert_eq!(stop_and_read_payloads(fixture, session).len(), 0);
 }
 
 fn event_names_its_instance_and_parent(fixture: &Fixture) {
@@ -330,20 +337,20 @@ fn event_names_its_instance_and_parent(fixture: &Fixture) {
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
     let (parent_class, no_class) = (provider.control, Guid::NULL);
-    let want = [
+    let expected = [
         (provider.class, child.id, parent_class, parent.id, b"i".to_vec()),
         (parent_class, parent.id, no_class, 0, b"i".to_vec()),
     ];
-    assert_eq!(seen, want);
+    assert_eq!(seen, expected);
 }
 
 fn untraced_instances_are_refused(fixture: &Fixture) {
     let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let info = create_instance_id(provider.registration.class_handles().next().unwrap()).unwrap();
-    let write = |header, flags| {
+    let write = |header_bytes, flags| {
         status_of(trace_event_instance(
             logger,
-            &provider.block(header, flags, b""),
+            &provider.block(header_bytes, flags, b""),
             &info,
             None,
             &PointerTargets::default(),
@@ -361,17 +368,21 @@ fn instances_are_numbered(_fixture: &Fixture) {
     // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
-    let next: Vec<u32> = (0..6).map(|i| create_instance_id(classes[i % 2]).unwrap().id).collect();
+    let next: Vec<u32> = (0..6).map(|index| create_instance_id(classes[index % 2]).unwrap().id).collect();
     assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "the classes do not share one counter");
 }
 
 fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
     let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let class = provider.registration.class_handles().last().unwrap();
-    let beyond = class + (1 << 11);
-    for wrong in [0, u64::MAX, beyond] {
-        assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
-        let (info, valid) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
+    let beyond_last_class = class + (1 << 11);
+    for unknown in [0, u64::MAX, beyond_last_class] {
+        assert_eq!(
+            create_instance_id(unknown).unwrap_err().status(),
+            INVALID_PARAMETER,
+            "class {unknown:#x}"
+        );
+        let (invalid, valid) = (InstanceInfo { class: unknown, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |instance, parent| {
             trace_event_instance(
                 logger,
@@ -381,8 +392,8 @@ fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
                 &PointerTargets::default(),
             )
         };
-        assert_eq!(status_of(write(&info, None)), INVALID_PARAMETER);
-        assert_eq!(status_of(write(&valid, Some(&info))), INVALID_PARAMETER);
+        assert_eq!(status_of(write(&invalid, None)), INVALID_PARAMETER);
+        assert_eq!(status_of(write(&valid, Some(&invalid))), INVALID_PARAMETER);
     }
 }
 
@@ -390,22 +401,23 @@ fn wrong_loggers_are_refused(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let modern = Provider::register(new_guid(), None).unwrap();
     fixture.enable(&session, provider.control, &EnableParams::default());
-    for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
+    for handle in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
         assert_eq!(
-            status_of(trace_event(wrong, &[], &PointerTargets::default())),
+            status_of(trace_event(handle, &[], &PointerTargets::default())),
             INVALID_HANDLE,
-            "{wrong:#x}"
+            "handle {handle:#x}"
         );
-        assert_eq!(status_of(trace(wrong, &provider.event(1), &[])), INVALID_HANDLE, "{wrong:#x}");
+        assert_eq!(status_of(trace(handle, &provider.event(1), &[])), INVALID_HANDLE, "handle {handle:#x}");
     }
     fixture.stop(session);
-    until("the notice of the end", || provider.last_notice().notice.request == Request::Disable);
+    until("the provider has notice of the end", || provider.last_notice().notice.request == Request::Disable);
     assert_eq!(status_of(trace(logger, &provider.event(1), &[])), INVALID_HANDLE);
 }
 
 fn too_large_classic_event_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.config() };
     let (session, provider, logger) = ClassicProvider::start(fixture, &config);
+    // A buffer of 16 KiB without its own header (72 bytes) and the event's header (48 bytes).
     let max_bytes = (16 << 10) - 72 - 48;
     let block = |length| provider.block(48, TRACED_GUID, &vec![0; length]);
     assert_eq!(status_of(trace_event(logger, &block(max_bytes), &PointerTargets::default())), SUCCESS);
@@ -417,8 +429,8 @@ fn too_large_classic_event_is_refused(fixture: &Fixture) {
 fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace(logger, &provider.event(1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    let error = (0..100_000).find_map(|_| trace(logger, &provider.event(1), &[&data]).err());
+    assert_eq!(error.map(|error| error.status()), Some(NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
@@ -429,25 +441,25 @@ fn classic_events_are_not_filtered(fixture: &Fixture) {
     for level in [0, 1, 2, 255] {
         trace(logger, &Event { level, ..provider.event(1) }, &[]).unwrap();
     }
-    assert_eq!(payloads(fixture, session).len(), 4);
+    assert_eq!(stop_and_read_payloads(fixture, session).len(), 4);
 }
 
 fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
-    let (one, provider, first) = ClassicProvider::start(fixture, &fixture.config());
-    trace(first, &provider.event(1), &[]).unwrap();
-    let two = fixture.start(&fixture.config());
-    fixture.enable(&two, provider.control, &EnableParams::default());
-    let second = provider.last_notice().notice.logger;
+    let (older, provider, older_logger) = ClassicProvider::start(fixture, &fixture.config());
+    trace(older_logger, &provider.event(1), &[]).unwrap();
+    let newer = fixture.start(&fixture.config());
+    fixture.enable(&newer, provider.control, &EnableParams::default());
+    let newer_logger = provider.last_notice().notice.logger;
     assert_eq!(
-        status_of(trace(first, &provider.event(2), &[])),
+        status_of(trace(older_logger, &provider.event(2), &[])),
         INVALID_HANDLE,
         "the logger of the older session is still valid"
     );
-    trace(second, &provider.event(3), &[]).unwrap();
-    fixture.disable(&one, provider.control);
-    trace(second, &provider.event(4), &[]).unwrap();
+    trace(newer_logger, &provider.event(3), &[]).unwrap();
+    fixture.disable(&older, provider.control);
+    trace(newer_logger, &provider.event(4), &[]).unwrap();
     let kinds = |session| stop_and_map(fixture, session, |record| record.descriptor().opcode);
-    assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
+    assert_eq!((kinds(older), kinds(newer)), (vec![1], vec![3, 4]));
 }
 
 fn classic_registrations_count_toward_the_limit(_fixture: &Fixture) {
@@ -457,8 +469,8 @@ fn classic_registrations_count_toward_the_limit(_fixture: &Fixture) {
         modern.push(provider);
     }
     let ignore_notices = || Box::new(|_: &Notice| SUCCESS);
-    let refused = classic::register(control, &[], ignore_notices()).unwrap_err();
-    assert_eq!(refused.status(), NO_SYSTEM_RESOURCES);
+    let error = classic::register(control, &[], ignore_notices()).unwrap_err();
+    assert_eq!(error.status(), NO_SYSTEM_RESOURCES);
     providers.pop();
     assert!(Provider::register(control, None).is_ok());
 }

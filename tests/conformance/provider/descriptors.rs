@@ -1,4 +1,5 @@
-//! Data descriptors and their types, as a C program passes them. `rule.rs` explains the rows.
+//! Rules for data descriptors and their types, as a C program passes them. `rule.rs` explains the
+//! rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
@@ -56,10 +57,10 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
 fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> Status {
     // SAFETY: each block describes bytes that outlive this call, or is NULL.
     let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
-    written.map_or_else(|e| e.status(), |()| SUCCESS)
+    written.map_or_else(|error| error.status(), |()| SUCCESS)
 }
 
-/// Registers a provider that has opted in to descriptor types, and starts its session.
+/// Starts a session and enables a new provider in it that has opted in to descriptor types.
 fn start_typed(fixture: &Fixture) -> (Session, Provider) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
@@ -69,15 +70,15 @@ fn start_typed(fixture: &Fixture) -> (Session, Provider) {
 /// Stops the session and returns its only event.
 fn read_single_event(fixture: &Fixture, session: Session) -> RecordedEvent {
     let mut seen = fixture.stop_and_read(session);
-    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(seen.len(), 1, "not one event: {seen:?}");
     seen.remove(0)
 }
 
 fn null_block_with_a_size_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
-    assert_eq!(write(&provider, &event(2), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
+    let null_block = |size| DataDescriptor { size, ..DataDescriptor::default() };
+    assert_eq!(write(&provider, &event(1), &[block(PAYLOAD, b"x"), null_block(1)]), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(2), &[block(PAYLOAD, b"x"), null_block(0)]), SUCCESS);
     let seen = read_single_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
@@ -185,18 +186,18 @@ fn time_stamp_override_is_used(fixture: &Fixture) {
     let seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.time(), record.payload().to_vec())
     });
-    let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
+    let time_of = |event_id| seen.iter().find(|(id, ..)| *id == event_id).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
     assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "an event is from the future");
 }
 
 fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
-    for wrong in [0, 1, 4, 7, 9, 16] {
+    for size in [0, 1, 4, 7, 9, 16] {
         assert_eq!(
-            write(&provider, &event(1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
+            write(&provider, &event(1), &[block(TIME_STAMP, &[0; 16][..size])]),
             INVALID_PARAMETER,
-            "{wrong}"
+            "{size} bytes"
         );
     }
     assert!(fixture.stop_and_read(session).is_empty());
@@ -205,7 +206,7 @@ fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
 fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     for kind in 4..=u8::MAX {
-        assert_eq!(write(&provider, &event(1), &[block(kind, b"x")]), INVALID_PARAMETER, "{kind}");
+        assert_eq!(write(&provider, &event(1), &[block(kind, b"x")]), INVALID_PARAMETER, "type {kind}");
     }
     assert!(fixture.stop_and_read(session).is_empty());
 }
@@ -214,7 +215,7 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     for kind in [EVENT_METADATA, PROVIDER_METADATA, TIME_STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
-        assert_eq!(write(&provider, &event(1), &twice), INVALID_PARAMETER, "{kind}");
+        assert_eq!(write(&provider, &event(1), &twice), INVALID_PARAMETER, "type {kind}");
     }
     assert!(fixture.stop_and_read(session).is_empty());
 }
@@ -222,13 +223,13 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
 fn descriptors_of_disabled_events_are_not_checked(_fixture: &Fixture) {
     let provider = Provider::register(crate::helpers::new_guid(), None).unwrap();
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
-    let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1), &[wrong]), SUCCESS);
+    let invalid_block = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
+    assert_eq!(write(&provider, &event(1), &[invalid_block]), SUCCESS);
     let handle = provider.handle();
     drop(provider);
-    let written = handle.provider().and_then(|found| {
+    let written = handle.provider().and_then(|provider| {
         // SAFETY: a stale registration reads nothing; the block is NULL.
-        unsafe { found.write_descriptors(&event(1), 0, 0, None, None, &[wrong]) }
+        unsafe { provider.write_descriptors(&event(1), 0, 0, None, None, &[invalid_block]) }
     });
     assert_eq!(written.unwrap_err().status(), INVALID_HANDLE);
 }
@@ -243,7 +244,7 @@ fn descriptors_accept_all_parameters(fixture: &Fixture) {
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };
-        written.map_or_else(|e| e.status(), |()| SUCCESS)
+        written.map_or_else(|error| error.status(), |()| SUCCESS)
     };
     assert_eq!(
         [write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)],

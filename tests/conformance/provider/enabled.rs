@@ -1,4 +1,4 @@
-//! EventEnabled and EventProviderEnabled. `rule.rs` explains the rows.
+//! Rules for EventEnabled and EventProviderEnabled. `rule.rs` explains the rows.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
@@ -33,14 +33,19 @@ fn never_enabled_without_session(_fixture: &Fixture) {
 }
 
 fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
-    let (_one, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
-    let two = fixture.start(&fixture.config());
-    fixture.enable(&two, guid, &enable_params(5, 2, 0b0110));
+    let (_first, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
+    let second = fixture.start(&fixture.config());
+    fixture.enable(&second, guid, &enable_params(5, 2, 0b0110));
     let (level, any, all) = (5, 0b11, 0b0100);
     for event_level in [0, 3, 4, 5, 6, 255] {
         for keyword in [0, 1, 2, 4, 5, 6, 7, 12, u64::MAX] {
-            let want = event_level <= level && (keyword == 0 || keyword & any != 0 && keyword & all == all);
-            assert_eq!(provider.enabled(event_level, keyword), want, "{event_level} {keyword:#b}");
+            let expected =
+                event_level <= level && (keyword == 0 || keyword & any != 0 && keyword & all == all);
+            assert_eq!(
+                provider.enabled(event_level, keyword),
+                expected,
+                "level {event_level}, keyword {keyword:#b}"
+            );
         }
     }
 }
@@ -51,23 +56,24 @@ fn combined_level_0_is_all(fixture: &Fixture) {
 }
 
 fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
-    let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
-    let (_one, provider, guid) = fixture.start_with_provider(&strict);
+    let ignore_keyword_0 =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
+    let (_first, provider, guid) = fixture.start_with_provider(&ignore_keyword_0);
     assert!(!provider.enabled(4, 0) && provider.enabled(LEVEL, KEYWORD));
-    let two = fixture.start(&fixture.config());
-    fixture.enable(&two, guid, &EnableParams::default());
+    let second = fixture.start(&fixture.config());
+    fixture.enable(&second, guid, &EnableParams::default());
     assert!(provider.enabled(4, 0));
-    fixture.enable(&two, guid, &strict);
+    fixture.enable(&second, guid, &ignore_keyword_0);
     assert!(!provider.enabled(4, 0));
 }
 
 fn enabled_event_may_reach_no_session(fixture: &Fixture) {
-    let (one, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
-    let two = fixture.start(&fixture.config());
-    fixture.enable(&two, guid, &enable_params(3, 2, 0));
+    let (first, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
+    let second = fixture.start(&fixture.config());
+    fixture.enable(&second, guid, &enable_params(3, 2, 0));
     assert!(provider.enabled(5, 2), "the combined values do not enable the event");
     assert_eq!(provider.write(&event_with(1, 5, 2), &[]), Ok(()));
-    assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(two)), (vec![], vec![]));
+    assert_eq!((fixture.stop_and_read(first), fixture.stop_and_read(second)), (vec![], vec![]));
 }
 
 fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
@@ -75,22 +81,22 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {
             let is_enabled = provider.event_enabled(&event_with(1, level, keyword));
-            assert_eq!(is_enabled, provider.enabled(level, keyword), "{level} {keyword:#b}");
+            assert_eq!(is_enabled, provider.enabled(level, keyword), "level {level}, keyword {keyword:#b}");
             assert_eq!(is_enabled, level <= 3 && (keyword == 0 || keyword & 2 != 0));
         }
     }
     let handle = provider.handle();
     drop(provider);
     assert!(
-        !handle.provider().is_ok_and(|found| found.event_enabled(&event_with(1, 3, 2))),
+        !handle.provider().is_ok_and(|provider| provider.event_enabled(&event_with(1, 3, 2))),
         "a stale handle is enabled"
     );
 }
 
 fn event_enabled_applies_id_filters(fixture: &Fixture) {
-    // `keep` 1: only this id; 0: all ids except this one.
-    let by_id = |keep: u8, id: u8| EnableParams {
-        filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![keep, 0, 1, 0, id, 0] }],
+    // FilterIn 1 admits only `id`; 0 admits all other ids.
+    let by_id = |filter_in: u8, id: u8| EnableParams {
+        filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![filter_in, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
     };
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
@@ -101,20 +107,20 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
     assert!(!is_enabled(7) && is_enabled(8));
     let plain = fixture.start(&fixture.config());
     fixture.enable(&plain, guid, &EnableParams::default());
-    assert!(is_enabled(7) && is_enabled(8), "a session without filter does not enable all events");
+    assert!(is_enabled(7) && is_enabled(8), "a session without a filter does not enable all events");
 }
 
 fn enabled_never_misses_a_session(fixture: &Fixture) {
     let requests = [enable_params(2, 1, 1), enable_params(4, 0, 8), enable_params(1, 6, 2)];
-    let (_one, provider, guid) = fixture.start_with_provider(&requests[0]);
-    let (two, three) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&two, guid, &requests[1]);
-    fixture.enable(&three, guid, &requests[2]);
+    let (_first, provider, guid) = fixture.start_with_provider(&requests[0]);
+    let (second, third) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&second, guid, &requests[1]);
+    fixture.enable(&third, guid, &requests[2]);
     for params in requests {
         let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
         for keyword in 1..16 {
             if keyword & any != 0 && keyword & params.match_all == params.match_all {
-                assert!(provider.enabled(params.level, keyword), "{params:?} {keyword:#b}");
+                assert!(provider.enabled(params.level, keyword), "{params:?}, keyword {keyword:#b}");
             }
         }
     }

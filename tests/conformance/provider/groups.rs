@@ -1,4 +1,4 @@
-//! Conformance of provider groups. `rule.rs` explains the rows.
+//! Rules for provider groups. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};
@@ -45,9 +45,9 @@ fn disable(fixture: &Fixture, session: &Session, guid: Guid, property: u32) {
     fixture.connect().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
 }
 
-fn find_listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-    let all = fixture.connect().provider_entries().unwrap();
-    all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
+fn find_entry(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
+    let entries = fixture.connect().provider_entries().unwrap();
+    entries.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 
 fn group_enable_reaches_members(fixture: &Fixture) {
@@ -83,13 +83,14 @@ fn later_member_is_enabled(fixture: &Fixture) {
 fn only_members_are_enabled_by_group(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let same_guid = Provider::register(group, None).unwrap();
-    let other = Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
+    let other_groups_member =
+        Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
     let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
     fixture.enable(&session, group, &group_params(enable_params(5, 0, 0)));
-    assert!(!same_guid.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
+    assert!(!same_guid.enabled(1, 1) && !other_groups_member.enabled(1, 1) && member.enabled(1, 1));
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     fixture.enable(&session, group, &enable_params(5, 0, 0));
-    assert!(same_guid.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
+    assert!(same_guid.enabled(1, 1) && !other_groups_member.enabled(1, 1) && !member.enabled(1, 1));
 }
 
 fn group_and_direct_enables_combine(fixture: &Fixture) {
@@ -116,10 +117,10 @@ fn registration_has_one_group(fixture: &Fixture) {
     let (group, guid) = (new_guid(), new_guid());
     let member = Provider::register_with_traits(guid, &member_traits(&group), None).unwrap();
     assert_eq!(status(member.set_traits(&member_traits(&new_guid()))), INVALID_PARAMETER);
-    assert_eq!(find_listed(fixture, guid, false).unwrap().groups, [group]);
-    assert_eq!(find_listed(fixture, group, true).unwrap().pids, [std::process::id()]);
+    assert_eq!(find_entry(fixture, guid, false).unwrap().groups, [group]);
+    assert_eq!(find_entry(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
-    until("the member has left its group", || find_listed(fixture, group, true).is_none());
+    until("the member has left its group", || find_entry(fixture, group, true).is_none());
 }
 
 fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
@@ -139,7 +140,7 @@ fn groups_refuse_event_filters(fixture: &Fixture) {
     };
     for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
         let params = with_filter(kind, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "{kind:#x}");
+        assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "type {kind:#x}");
     }
     assert!(!member.enabled(1, 1));
     let filtered = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());

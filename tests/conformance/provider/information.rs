@@ -1,5 +1,5 @@
-//! EventSetInformation: classes, lengths, handles, and the order of its checks. `rule.rs` explains
-//! the rows.
+//! Rules for EventSetInformation: classes, lengths, handles, and the order of its checks. `rule.rs`
+//! explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::{DataDescriptor, set_information};
@@ -47,33 +47,34 @@ fn register_provider() -> Provider {
     Provider::register(new_guid(), None).unwrap()
 }
 
-/// Returns whether descriptor types are in force: then this write is refused.
+/// Returns whether descriptor types apply: then a write with an unknown type is refused.
 fn has_types(provider: &Provider) -> bool {
-    let wrong = DataDescriptor::of_kind(200, b"x");
+    let block_of_unknown_type = DataDescriptor::of_kind(200, b"x");
     // SAFETY: the data descriptor refers to bytes of a constant.
-    unsafe { provider.write_descriptors(&event(1), 0, 0, None, None, &[wrong]) }.is_err()
+    unsafe { provider.write_descriptors(&event(1), 0, 0, None, None, &[block_of_unknown_type]) }.is_err()
 }
 
 fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
     let provider = register_provider();
     let handle = provider.handle();
-    let found_by_handle = handle.provider().unwrap();
+    let stale_provider = handle.provider().unwrap();
     drop(provider);
     for class in [TRACK_INFO, SET_TRAITS, USE_TYPES] {
         for raw in [0, 1, u64::MAX, handle.to_raw()] {
-            assert_eq!(set_information(raw, class, Some(&[1])), INVALID_PARAMETER, "{class} {raw:#x}");
+            assert_eq!(set_information(raw, class, Some(&[1])), INVALID_PARAMETER, "class {class}, {raw:#x}");
         }
-        assert_eq!(status(found_by_handle.set_information(class, Some(&[1]))), INVALID_PARAMETER, "{class}");
+        let stale_status = status(stale_provider.set_information(class, Some(&[1])));
+        assert_eq!(stale_status, INVALID_PARAMETER, "class {class}");
     }
 }
 
 fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     let provider = register_provider();
-    for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
-        assert_eq!(set_status(&provider, USE_TYPES, wrong), INVALID_PARAMETER, "{wrong:?}");
+    for info in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
+        assert_eq!(set_status(&provider, USE_TYPES, info), INVALID_PARAMETER, "{info:?}");
     }
-    for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
-        assert_eq!(set_status(&provider, SET_TRAITS, wrong), INVALID_PARAMETER, "{wrong:?}");
+    for info in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
+        assert_eq!(set_status(&provider, SET_TRAITS, info), INVALID_PARAMETER, "{info:?}");
     }
     assert_eq!(set_status(&provider, SET_TRAITS, Some(TRAITS)), SUCCESS, "one of the invalid traits was set");
 }
@@ -81,17 +82,17 @@ fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
 fn unknown_information_classes_are_refused(_fixture: &Fixture) {
     let provider = register_provider();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
-        assert_eq!(set_status(&provider, class, None), NOT_SUPPORTED, "{class}");
-        assert_eq!(set_status(&provider, class, Some(&[1])), NOT_SUPPORTED, "{class}");
-        assert_eq!(status(provider.set_information(class, None)), NOT_SUPPORTED, "{class}");
+        assert_eq!(set_status(&provider, class, None), NOT_SUPPORTED, "class {class}");
+        assert_eq!(set_status(&provider, class, Some(&[1])), NOT_SUPPORTED, "class {class}");
+        assert_eq!(status(provider.set_information(class, None)), NOT_SUPPORTED, "class {class}");
     }
 }
 
 fn class_is_checked_first(_fixture: &Fixture) {
     for class in [1, 4, u32::MAX] {
         for raw in [0, u64::MAX] {
-            assert_eq!(set_information(raw, class, None), NOT_SUPPORTED, "{class}");
-            assert_eq!(set_information(raw, class, Some(&[0; 3])), NOT_SUPPORTED, "{class}");
+            assert_eq!(set_information(raw, class, None), NOT_SUPPORTED, "class {class}");
+            assert_eq!(set_information(raw, class, Some(&[0; 3])), NOT_SUPPORTED, "class {class}");
         }
     }
 }
@@ -159,7 +160,7 @@ fn any_non_zero_byte_is_true(fixture: &Fixture) {
     for byte in [2, 255] {
         assert_eq!(set_status(&provider, USE_TYPES, Some(&[0])), SUCCESS);
         assert_eq!(set_status(&provider, USE_TYPES, Some(&[byte])), SUCCESS);
-        assert!(has_types(&provider), "{byte}");
+        assert!(has_types(&provider), "byte {byte} did not turn descriptor types on");
     }
 }
 

@@ -1,4 +1,5 @@
-//! The rules for providers that these tests do not check, and why. `rule.rs` explains the rows.
+//! Rules for providers that this program does not test, with the reasons. `rule.rs` explains the
+//! rows.
 
 use crate::rule::{UntestedRule, untested};
 

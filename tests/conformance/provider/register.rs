@@ -1,4 +1,4 @@
-//! EventRegister and EventUnregister. `rule.rs` explains the rows.
+//! Rules for EventRegister and EventUnregister. `rule.rs` explains the rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ fn guid_can_be_registered_many_times(fixture: &Fixture) {
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(calls.iter().all(|calls| calls.all().len() == 1), "a callback was not called once");
+    assert!(calls.iter().all(|calls| calls.all().len() == 1), "a callback was not called exactly once");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id), &[]).unwrap();
     }
@@ -63,9 +63,9 @@ fn callback_runs_before_registration_returns(fixture: &Fixture) {
     let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let all = calls.all();
-    assert_eq!(all.len(), 1);
-    assert_eq!((all[0].code_level_masks(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
+    let calls = calls.all();
+    assert_eq!(calls.len(), 1);
+    assert_eq!((calls[0].code_level_masks(), calls[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
 }
 
 fn the_first_callback_has_no_source(fixture: &Fixture) {
@@ -82,10 +82,13 @@ fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
     assert!(handle.unregister().is_ok());
     assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
-    // The slot may have been reused; the stale handle must not affect the new registration.
-    let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
+    // A new registration may reuse the slot of the old one; the stale handle must not affect it.
+    let new_providers: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
     assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
-    assert!(next.iter().all(|provider| provider.handle().is_current()));
+    assert!(
+        new_providers.iter().all(|provider| provider.handle().is_current()),
+        "the stale handle unregistered a new provider"
+    );
     provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
@@ -110,7 +113,7 @@ fn unregistering_waits_for_the_callback(fixture: &Fixture) {
     );
     until("the callback has started", || callback_started.load(Ordering::Acquire));
     drop(provider);
-    assert!(callback_ended.load(Ordering::Acquire));
+    assert!(callback_ended.load(Ordering::Acquire), "the callback was still running");
 }
 
 fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
@@ -125,15 +128,15 @@ fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
     let handle = provider.handle();
     *provider_slot.lock().unwrap() = Some(provider);
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(!handle.is_current());
+    assert!(!handle.is_current(), "the provider is still registered");
 }
 
 fn stale_handles_do_not_write(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let write = || {
-        let written = handle.provider().and_then(|found| found.write(&event(1), &[]));
-        written.map_err(|e| e.status())
+        let written = handle.provider().and_then(|provider| provider.write(&event(1), &[]));
+        written.map_err(|error| error.status())
     };
     assert_eq!(write(), Ok(()));
     handle.unregister().unwrap();
@@ -145,7 +148,7 @@ fn stale_handles_do_not_write(fixture: &Fixture) {
 fn stale_handles_are_not_enabled(fixture: &Fixture) {
     let (_session, _provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
-    let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(LEVEL, KEYWORD));
+    let is_enabled = || handle.provider().is_ok_and(|provider| provider.enabled(LEVEL, KEYWORD));
     assert!(is_enabled());
     handle.unregister().unwrap();
     assert!(!is_enabled());
@@ -159,7 +162,7 @@ fn registrations_are_listed(fixture: &Fixture) {
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(find_entry().unwrap().pids, [std::process::id()]);
     drop(provider);
-    until("the end of the registration", || find_entry().is_none());
+    until("the registration has ended", || find_entry().is_none());
 }
 
 fn later_daemon_learns_of_registrations(fixture: &Fixture) {

@@ -1,4 +1,4 @@
-//! Size limits of events. `rule.rs` explains the rows.
+//! Rules for the size limits of events. `rule.rs` explains the rows.
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Status};
@@ -21,8 +21,9 @@ pub(crate) const RULES: &[Rule] = &[
 /// Bytes before the payload of an event without extended data items.
 const EVENT_HEADER_BYTES: usize = 80;
 
-/// Writes events with these payload sizes to a session with buffers of this size; `related` adds an
-/// extended data item. Checks the statuses, the number of lost events, and the events in the file.
+/// Writes events with these payload sizes to a session with buffers of this size. Checks that each
+/// write has its expected status, and checks the number of lost events and the events in the file.
+/// `related` adds an extended data item.
 fn check_write_statuses(
     fixture: &Fixture,
     buffer_kib: u32,
@@ -35,17 +36,19 @@ fn check_write_statuses(
     );
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
-    for (size, want) in sizes {
+    for (size, expected_status) in sizes {
         let written = provider.write_transfer(&event(1), None, related, &[&data[..*size]]);
-        assert_eq!(written.map_or_else(|e| e.status(), |()| SUCCESS), *want, "{size} bytes of payload");
-        // A ring may have space for only two of the largest events, so each is flushed.
+        let status = written.map_or_else(|error| error.status(), |()| SUCCESS);
+        assert_eq!(status, *expected_status, "{size} bytes of payload");
+        // A ring may have space for only two of the largest events, so each event is flushed.
         fixture.connect().flush(&session.id, None).unwrap();
-        lost += u64::from(*want == MORE_DATA);
+        lost += u64::from(*expected_status == MORE_DATA);
     }
     assert_eq!(fixture.query(&session).events_lost, lost);
     let seen: Vec<usize> = fixture.stop_and_read(session).iter().map(|event| event.payload.len()).collect();
-    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == SUCCESS).map(|(size, _)| *size).collect();
-    assert_eq!(seen, kept);
+    let accepted: Vec<usize> =
+        sizes.iter().filter(|(_, status)| *status == SUCCESS).map(|(size, _)| *size).collect();
+    assert_eq!(seen, accepted);
 }
 
 fn largest_event_has_65535_bytes(fixture: &Fixture) {
@@ -64,7 +67,7 @@ fn largest_event_has_65535_bytes(fixture: &Fixture) {
 }
 
 fn extended_data_items_count_for_the_size(fixture: &Fixture) {
-    // The related activity id is an item of 8 bytes of head and 16 bytes of data.
+    // The related activity id is an item with a header of 8 bytes and 16 bytes of data.
     let max_payload = 65_535 - EVENT_HEADER_BYTES - 24;
     check_write_statuses(
         fixture,

@@ -1,4 +1,4 @@
-//! Provider traits, given at registration or set later. `rule.rs` explains the rows.
+//! Rules for provider traits, passed to the registration or set later. `rule.rs` explains the rows.
 
 use traceweir::controller::EnableParams;
 use traceweir::{Guid, Provider, Status};
@@ -44,7 +44,7 @@ fn traits_block(name: &[u8], traits: &[u8]) -> Vec<u8> {
     [&size.to_le_bytes()[..], name, traits].concat()
 }
 
-fn one_trait(kind: u8, data: &[u8]) -> Vec<u8> {
+fn raw_trait(kind: u8, data: &[u8]) -> Vec<u8> {
     let size = u16::try_from(3 + data.len()).unwrap();
     [&size.to_le_bytes()[..], &[kind], data].concat()
 }
@@ -81,27 +81,27 @@ fn traits_are_set_once(fixture: &Fixture) {
     assert_eq!(status(provider.set_traits(&first)), INVALID_PARAMETER);
     provider.write(&event(3), &[]).unwrap();
     let seen = fixture.stop_and_read(session);
-    let carried: Vec<_> = seen.iter().map(traits_of_event).collect();
-    assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
+    let traits_of_events: Vec<_> = seen.iter().map(traits_of_event).collect();
+    assert_eq!(traits_of_events, [vec![], vec![&first[..]], vec![&first[..]]]);
     let with_traits = Provider::register_with_traits(new_guid(), &first, None).unwrap();
     assert_eq!(
         status(with_traits.set_traits(&second)),
         INVALID_PARAMETER,
-        "traits were set although the registration has some"
+        "traits were set although the registration already has traits"
     );
 }
 
 fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
-    let found = provider.handle().provider().unwrap();
+    let stale_provider = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(found.set_traits(&traits_block(b"n\0", &[]))), INVALID_PARAMETER);
+    assert_eq!(status(stale_provider.set_traits(&traits_block(b"n\0", &[]))), INVALID_PARAMETER);
 }
 
 fn wrong_traits_are_not_set(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
-        assert_eq!(status(provider.set_traits(wrong)), INVALID_PARAMETER, "{wrong:?}");
+    for traits in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
+        assert_eq!(status(provider.set_traits(traits)), INVALID_PARAMETER, "traits {traits:?}");
     }
     provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, []);
@@ -123,23 +123,23 @@ fn decode_guid_replaces_the_provider(fixture: &Fixture) {
 fn trait_is_found_by_type(_fixture: &Fixture) {
     let valid_block = traits_block(
         b"n\0",
-        &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat(),
+        &[raw_trait(200, b"first"), raw_trait(200, b"second"), raw_trait(7, b"")].concat(),
     );
     let traits = Traits::parse(&valid_block).unwrap();
     assert_eq!((traits.get(200), traits.get(7), traits.get(8)), (Some(&b"first"[..]), Some(&[][..]), None));
-    let damaged =
-        traits_block(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
-    let traits = Traits::parse(&damaged).unwrap();
+    let malformed_block =
+        traits_block(b"n\0", &[raw_trait(200, b"first"), vec![2, 0, 9], raw_trait(7, b"")].concat());
+    let traits = Traits::parse(&malformed_block).unwrap();
     assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
 fn wrong_traits_size_is_refused(_fixture: &Fixture) {
     let valid = traits_block(b"name\0", &[]);
     assert_eq!(registration_status(&valid), SUCCESS);
-    for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
+    for size in [0u16, 1, 2, 6, 8, u16::MAX] {
         let mut traits = valid.clone();
-        traits[..2].copy_from_slice(&wrong.to_le_bytes());
-        assert_eq!(registration_status(&traits), INVALID_PARAMETER, "{wrong}");
+        traits[..2].copy_from_slice(&size.to_le_bytes());
+        assert_eq!(registration_status(&traits), INVALID_PARAMETER, "TraitsSize {size}");
     }
     for short in [&[][..], &[0], &[2, 0]] {
         assert_eq!(registration_status(short), INVALID_PARAMETER, "{short:?}");
@@ -151,26 +151,26 @@ fn unterminated_name_is_refused(_fixture: &Fixture) {
 }
 
 fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
-    for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
-        assert_eq!(registration_status(&traits_block(b"n\0", wrong)), INVALID_PARAMETER, "{wrong:?}");
+    for traits in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
+        assert_eq!(registration_status(&traits_block(b"n\0", traits)), INVALID_PARAMETER, "{traits:?}");
     }
 }
 
 fn guid_traits_have_19_bytes(_fixture: &Fixture) {
     for kind in [1, 2] {
-        assert_eq!(registration_status(&traits_block(b"n\0", &one_trait(kind, &[7; 16]))), SUCCESS);
-        for wrong in [0, 15, 17] {
+        assert_eq!(registration_status(&traits_block(b"n\0", &raw_trait(kind, &[7; 16]))), SUCCESS);
+        for size in [0, 15, 17] {
             assert_eq!(
-                registration_status(&traits_block(b"n\0", &one_trait(kind, &vec![7; wrong]))),
+                registration_status(&traits_block(b"n\0", &raw_trait(kind, &vec![7; size]))),
                 INVALID_PARAMETER,
-                "{kind} {wrong}"
+                "type {kind} with {size} bytes of data"
             );
         }
     }
 }
 
 fn two_group_traits_are_refused(_fixture: &Fixture) {
-    let group = one_trait(1, &[7; 16]);
+    let group = raw_trait(1, &[7; 16]);
     assert_eq!(
         registration_status(&traits_block(b"n\0", &[group.clone(), group].concat())),
         INVALID_PARAMETER
@@ -180,7 +180,7 @@ fn two_group_traits_are_refused(_fixture: &Fixture) {
 fn unknown_types_are_kept(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let traits =
-        traits_block(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
+        traits_block(b"n\0", &[raw_trait(3, b""), raw_trait(127, b"?"), raw_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1), &[]).unwrap();
@@ -193,8 +193,9 @@ fn empty_trait_name_is_accepted(_fixture: &Fixture) {
 
 fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    // The block also has its size (2 bytes), its name (6) and the header of the trait (3).
     let data = vec![1; 65_535 - 2 - 6 - 3];
-    let traits = traits_block(b"large\0", &one_trait(200, &data));
+    let traits = traits_block(b"large\0", &raw_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     let listed =
         fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);

@@ -1,4 +1,4 @@
-//! Conformance of WPP messages. `rule.rs` explains the rows.
+//! Rules for WPP messages. `rule.rs` explains the rows.
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
@@ -48,7 +48,8 @@ const COMPONENT: u32 = 4;
 const TIME_STAMP: u32 = 8;
 const SYSTEM_INFO: u32 = 32;
 
-/// Starts a session with this additional mode. Returns the logger handle to write to.
+/// Starts a session with this additional mode and enables a classic provider in it. The third value
+/// is the logger handle.
 fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
     let config = fixture.config();
     let log_file_mode = config.log_file_mode | mode;
@@ -60,12 +61,12 @@ fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvide
 fn write_one_message(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
     let (session, _provider, logger) = start_with_provider(fixture, mode);
     trace_message(logger, flags, id, 0x1234, &[b"two", b"", b" arguments"]).unwrap();
-    let mut all = stop_and_map(fixture, session, |record| {
+    let mut records = stop_and_map(fixture, session, |record| {
         assert_eq!((record.family(), record.payload()), (Family::Message, &b"two arguments"[..]));
         record.bytes().to_vec()
     });
-    assert_eq!(all.len(), 1);
-    all.remove(0)
+    assert_eq!(records.len(), 1);
+    records.remove(0)
 }
 
 fn thread_id() -> u32 {
@@ -102,7 +103,7 @@ fn component_id_replaces_the_guid(fixture: &Fixture) {
     assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
 
-/// Returns the sequence numbers of `count` messages.
+/// Writes `count` messages and returns their sequence numbers.
 fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
     let (session, provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
@@ -111,7 +112,8 @@ fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
     let mut numbers = stop_and_map(fixture, session, |record| {
         u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
     });
-    // The numbers follow the order of collection, which is the time order on each processor only.
+    // Messages are numbered when they are collected. Messages of different processors may be
+    // collected in another order than that of their times.
     numbers.sort_unstable();
     numbers
 }
@@ -123,11 +125,15 @@ fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
         [1, 2],
         "the numbers continued those of another session"
     );
-    let (one, two) = (
+    let (first, second) = (
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
         sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
     );
-    assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the global counter does not continue");
+    assert_eq!(
+        second,
+        [first[2] + 1, first[2] + 2, first[2] + 3],
+        "the global counter does not continue in the next session"
+    );
 }
 
 fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
@@ -136,7 +142,7 @@ fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
 
 fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
     for requested in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(write_one_message(fixture, 0, requested, &Guid::NULL)[6], 0x80, "{requested:#x}");
+        assert_eq!(write_one_message(fixture, 0, requested, &Guid::NULL)[6], 0x80, "flags {requested:#x}");
     }
 }
 
@@ -172,19 +178,19 @@ fn guid_and_component_are_refused_together(fixture: &Fixture) {
 
 fn unknown_message_flags_are_refused(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(message_status(fixture, flags), INVALID_PARAMETER, "{flags:#x}");
+        assert_eq!(message_status(fixture, flags), INVALID_PARAMETER, "flags {flags:#x}");
     }
     assert_eq!(message_status(fixture, 16), SUCCESS);
 }
 
 fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
-    for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
+    for handle in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
         assert_eq!(
-            status_of(trace_message(wrong, GUID | COMPONENT, &Guid::NULL, 1, &[])),
+            status_of(trace_message(handle, GUID | COMPONENT, &Guid::NULL, 1, &[])),
             INVALID_HANDLE,
-            "{wrong:#x}"
+            "handle {handle:#x}"
         );
     }
 }
@@ -192,6 +198,7 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
 fn too_large_message_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.config() };
     let (session, provider, logger) = ClassicProvider::start(fixture, &config);
+    // A buffer of 16 KiB without its own header (72 bytes) and the message's header (8 bytes).
     let max_bytes = (16 << 10) - 72 - 8;
     let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
     assert_eq!((write(max_bytes), write(max_bytes + 1)), (SUCCESS, MORE_DATA));
@@ -209,7 +216,7 @@ fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
 fn message_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &provider.class, 1, &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    let error = (0..100_000).find_map(|_| trace_message(logger, 0, &provider.class, 1, &[&data]).err());
+    assert_eq!(error.map(|error| error.status()), Some(NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

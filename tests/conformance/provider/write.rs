@@ -1,5 +1,5 @@
-//! Writing events: status codes, several sessions, payloads, activities, strings. `rule.rs`
-//! explains the rows.
+//! Rules for writing events: status codes, several sessions, payloads, activities, strings.
+//! `rule.rs` explains the rows.
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
@@ -89,11 +89,12 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
     let write = |level| {
-        let written = handle.provider().and_then(|found| found.write(&event_with(1, level, 1), &blocks));
-        written.map_err(|e| e.status())
+        let written =
+            handle.provider().and_then(|provider| provider.write(&event_with(1, level, 1), &blocks));
+        written.map_err(|error| error.status())
     };
     assert_eq!(write(4), Err(INVALID_PARAMETER));
-    assert_eq!(write(5), Ok(()), "an event that no session enabled is refused");
+    assert_eq!(write(5), Ok(()), "an event that no session enabled was refused");
     drop(provider);
     assert_eq!((write(4), write(5)), (Err(INVALID_HANDLE), Err(INVALID_HANDLE)));
 }
@@ -101,8 +102,8 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
 fn write_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| provider.write(&event(1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    let error = (0..100_000).find_map(|_| provider.write(&event(1), &[&data]).err());
+    assert_eq!(error.map(|error| error.status()), Some(NOT_ENOUGH_MEMORY));
     let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
@@ -121,13 +122,13 @@ fn full_real_time_store_refuses_writes(fixture: &Fixture) {
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     let write = || provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS);
-    let fill = || {
+    let fill_store = || {
         until("the store is full", || {
             fixture.connect().flush(&session.id, None).unwrap();
             write() == LOG_FILE_FULL
         });
     };
-    fill();
+    fill_store();
     assert!(
         (0..100).all(|_| write() == LOG_FILE_FULL),
         "the store accepts events although no consumer reads"
@@ -135,7 +136,7 @@ fn full_real_time_store_refuses_writes(fixture: &Fixture) {
     let consumer = Trace::live(&session.properties.config.name).unwrap();
     assert_eq!(write(), SUCCESS, "the store is full although a consumer reads");
     drop(consumer);
-    fill();
+    fill_store();
     let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
     fixture.connect().update(&session.id, &with_file).unwrap();
     assert_eq!(write(), SUCCESS, "the store is full although events go to a file");
@@ -151,8 +152,9 @@ fn first_failure_is_returned(fixture: &Fixture) {
     drop(large);
 }
 
-/// Writes an event that does not fit into the smaller one of two sessions with these additional
-/// modes. Returns its status, and the lost and recorded events of the large and the small session.
+/// Starts a session with large buffers and a session with small buffers, with these additional
+/// modes, and writes an event that fits only into large buffers. Returns the status of the write,
+/// and the numbers of lost and recorded events of each session.
 fn write_to_pair(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, config) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
@@ -160,15 +162,16 @@ fn write_to_pair(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status
         ..fixture.config()
     });
     let provider = Provider::register(guid, None).unwrap();
-    // The large session comes first: nothing may be written to it before the small one is checked.
+    // The large session comes first: no event may be written to it before the small session is
+    // checked.
     let sessions = [fixture.start(&config(large_mode, 64)), fixture.start(&config(small_mode, 4))];
     sessions.iter().for_each(|session| fixture.enable(session, guid, &EnableParams::default()));
     let written = provider.write(&event(1), &[&[0; 10_000]]);
-    let outcome = sessions.map(|session| {
+    let counts = sessions.map(|session| {
         let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
     });
-    (written.map_or_else(|e| e.status(), |()| SUCCESS), outcome)
+    (written.map_or_else(|error| error.status(), |()| SUCCESS), counts)
 }
 
 fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
@@ -179,25 +182,25 @@ fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
         write_to_pair(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (MORE_DATA, [(0, 1), (1, 0)]),
-        "the failure of the independent session affects the other"
+        "the failure of the independent session affects the ordinary session"
     );
     assert_eq!(
         write_to_pair(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
         (MORE_DATA, [(0, 1), (1, 0)]),
-        "the independent session shares the failure of the other"
+        "the independent session shares the failure of the ordinary session"
     );
 }
 
 fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
-    let (one, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
-    fixture.enable(&two, guid, &EnableParams::default());
+    let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
+    fixture.enable(&small, guid, &EnableParams::default());
     for size in [100, 10_000, 100] {
         let _ = provider.write(&event(1), &[&vec![0; size]]);
     }
-    let payloads =
+    let payload_sizes =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
-    assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
+    assert_eq!((payload_sizes(large), payload_sizes(small)), (vec![100, 100], vec![100, 100]));
 }
 
 fn all_write_functions_write_the_same(fixture: &Fixture) {
@@ -225,9 +228,9 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
 fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     let (guid, calls) = (new_guid(), CallbackLog::default());
     let provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
-    fixture.enable(&one, guid, &schematized(b"one"));
-    fixture.enable(&two, guid, &schematized(b"two"));
+    let (first, second) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&first, guid, &schematized(b"one"));
+    fixture.enable(&second, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
     let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
@@ -236,7 +239,7 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     provider.event(&event(5)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
     let ids =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
-    assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
+    assert_eq!((ids(first), ids(second)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
 fn no_faulting_changes_nothing(fixture: &Fixture) {
@@ -246,24 +249,24 @@ fn no_faulting_changes_nothing(fixture: &Fixture) {
 }
 
 fn in_private_events_can_be_excluded(fixture: &Fixture) {
-    let strict =
+    let exclude_in_private =
         EnableParams { property: EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, ..EnableParams::default() };
-    let (without, provider, guid) = fixture.start_with_provider(&strict);
-    let with = fixture.start(&fixture.config());
-    fixture.enable(&with, guid, &EnableParams::default());
+    let (excluding, provider, guid) = fixture.start_with_provider(&exclude_in_private);
+    let including = fixture.start(&fixture.config());
+    fixture.enable(&including, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, INPRIVATE), (3, INPRIVATE | NO_FAULTING), (4, NO_FAULTING)] {
         provider.event(&event(id)).flags(flags).write(&[]).unwrap();
     }
     let ids =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
-    assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
+    assert_eq!((ids(excluding), ids(including)), (vec![1, 4], vec![1, 2, 3, 4]));
 }
 
 fn other_write_flags_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1)).flags(flags).write(&[]);
-        assert_eq!(written.map_err(|e| e.status()), Err(INVALID_PARAMETER), "{flags:#x}");
+        assert_eq!(written.map_err(|error| error.status()), Err(INVALID_PARAMETER), "flags {flags:#x}");
     }
     assert_eq!(fixture.stop_and_read(session), []);
 }
@@ -288,10 +291,9 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
     let stacks = stop_and_map(fixture, session, |record| {
         record.items().stack().unwrap().frames().collect::<Vec<u64>>()
     });
-    assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
+    assert!((12..192).contains(&stacks[0].len()), "the short stack has {} frames", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
-    // The ten innermost frames of both stacks are the same.
-    assert_eq!(stacks[0][..10], stacks[1][..10]);
+    assert_eq!(stacks[0][..10], stacks[1][..10], "the innermost frames of the two stacks differ");
 }
 
 fn cpu_times_are_zero(fixture: &Fixture) {
@@ -327,13 +329,14 @@ fn thread_activity_is_the_default(fixture: &Fixture) {
 
 fn transfer_writes_both_activities(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let (thread_activity, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
+    let (thread_activity, event_activity, related) =
+        (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
     with_activity(thread_activity, || {
-        provider.write_transfer(&event(1), Some(&given), Some(&related), &[b"x"])
+        provider.write_transfer(&event(1), Some(&event_activity), Some(&related), &[b"x"])
     })
     .unwrap();
     let seen = fixture.stop_and_read(session);
-    assert_eq!(seen[0].activity, Some(given));
+    assert_eq!(seen[0].activity, Some(event_activity));
     assert_eq!(seen[0].items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
     assert_eq!(seen[0].payload, b"x");
 }
@@ -346,7 +349,7 @@ fn no_related_activity_means_no_item(fixture: &Fixture) {
 
 fn descriptor_arrives_unchanged(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    let all = EventDescriptor {
+    let descriptor = EventDescriptor {
         id: 0xFEDC,
         version: 0xBA,
         channel: 0x98,
@@ -355,9 +358,9 @@ fn descriptor_arrives_unchanged(fixture: &Fixture) {
         task: 0x3210,
         keyword: 0x8123_4567_89AB_CDEF,
     };
-    provider.write(&all, &[]).unwrap();
+    provider.write(&descriptor, &[]).unwrap();
     let seen = fixture.stop_and_read(session);
-    assert_eq!((seen[0].descriptor, seen[0].provider), (all, guid));
+    assert_eq!((seen[0].descriptor, seen[0].provider), (descriptor, guid));
 }
 
 fn header_names_process_and_thread(fixture: &Fixture) {

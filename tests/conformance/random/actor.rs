@@ -1,12 +1,11 @@
-//! One controller with a model of its sessions: its past calls determine the answers that it must
-//! get.
+//! An actor: one controller with a model of its sessions. Its past calls determine the answers that
+//! it must get.
 //!
-//! No other thread uses its names and providers, so every answer about them follows from the model,
-//! and so do the numbered events that each log holds. Shared names may be started, stopped
-//! or enabled by another thread at any time: an answer about them must be one that some order of
-//! calls gives.
+//! No other thread uses the names and providers of an actor. So the model predicts every answer
+//! about them, and the numbered events that each log holds. Any thread may start, stop or enable
+//! shared sessions at any time: an answer about them must be one that some order of calls gives.
 //!
-//! | Part | |
+//! | Module | Operations |
 //! |---|---|
 //! | `sessions` | start, stop, update, flush, next file, conversion to real time |
 //! | `providers` | enable, disable, capture, register, write |
@@ -45,14 +44,14 @@ pub(super) struct Actor<'s> {
     /// A private session that this process started.
     pub(super) private_session: Option<ActorPrivateSession>,
     /// A log that later sessions append to, and its contents.
-    pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
-    pub(super) registered: [Vec<Provider>; PROVIDERS],
+    pub(super) appended_log: Option<(PathBuf, ExpectedEvents)>,
+    pub(super) registrations: [Vec<Provider>; PROVIDERS],
     /// Time of the last unregistration of each provider.
-    pub(super) unregistered: [Option<Instant>; PROVIDERS],
+    pub(super) unregistered_at: [Option<Instant>; PROVIDERS],
     /// Registrations of shared providers.
-    pub(super) shared: Vec<Provider>,
+    pub(super) shared_registrations: Vec<Provider>,
     /// Number of the last event.
-    pub(super) event: u64,
+    pub(super) last_event: u64,
     pub(super) results: ActorResults,
 }
 
@@ -70,7 +69,7 @@ pub(super) struct ActorResults {
 type Operation<'s> = fn(&mut Actor<'s>);
 
 impl<'s> Actor<'s> {
-    /// The operations, with their weights.
+    /// The operations, with their names and weights.
     const OPERATIONS: [(&'static str, u64, Operation<'s>); 21] = [
         ("query", 22, Self::query),
         ("list", 4, Self::list),
@@ -104,11 +103,11 @@ impl<'s> Actor<'s> {
             number,
             running: Default::default(),
             private_session: None,
-            appended: None,
-            registered: Default::default(),
-            unregistered: Default::default(),
-            shared: Vec::new(),
-            event: 0,
+            appended_log: None,
+            registrations: Default::default(),
+            unregistered_at: Default::default(),
+            shared_registrations: Vec::new(),
+            last_event: 0,
             results: ActorResults::default(),
         }
     }
@@ -133,8 +132,8 @@ impl<'s> Actor<'s> {
     }
 
     fn next_operation(&mut self) -> (&'static str, u64, Operation<'s>) {
-        let all = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
-        let mut remaining_weight = self.random_below(all);
+        let total_weight = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
+        let mut remaining_weight = self.random_below(total_weight);
         for operation @ (_, weight, _) in Self::OPERATIONS {
             if remaining_weight < weight {
                 return operation;
@@ -161,15 +160,15 @@ impl<'s> Actor<'s> {
         self.random_below(times) == 0
     }
 
-    /// Records a divergence unless the status is one of these.
-    pub(super) fn expect(&mut self, what: &str, status: Status, allowed: &[Status]) {
+    /// Records a divergence unless the status of `operation` is one of these.
+    pub(super) fn expect(&mut self, operation: &str, status: Status, allowed: &[Status]) {
         if !allowed.contains(&status) {
-            self.record_divergence(format!("{what}: {status:?}, and not one of {allowed:?}"));
+            self.record_divergence(format!("{operation}: {status:?}, and not one of {allowed:?}"));
         }
     }
 
-    pub(super) fn record_divergence(&mut self, what: String) {
-        self.results.divergences.push(format!("thread {}: {what}", self.number));
+    pub(super) fn record_divergence(&mut self, text: String) {
+        self.results.divergences.push(format!("thread {}: {text}", self.number));
     }
 
     pub(super) fn name(&self, name: usize) -> String {
@@ -193,7 +192,8 @@ impl<'s> Actor<'s> {
         )
     }
 
-    /// Refers to a session by name, in lower or upper case, or by id if it runs.
+    /// Refers to a session at random by its name, by its name in upper case, or by its id if the
+    /// session runs.
     pub(super) fn reference(&mut self, name: usize) -> SessionRef {
         let kind = self.random_below(3);
         match &self.running[name] {
@@ -203,6 +203,7 @@ impl<'s> Actor<'s> {
         }
     }
 
+    /// Returns the status that a call about this session must have.
     pub(super) fn running_status(&self, name: usize) -> Status {
         if self.running[name].is_some() { SUCCESS } else { INSTANCE_NOT_FOUND }
     }
@@ -215,24 +216,24 @@ impl<'s> Actor<'s> {
     }
 
     /// Records a divergence unless the answer about a session is that of the model.
-    pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
+    pub(super) fn compare(&mut self, operation: &str, name: usize, answer: Result<Properties, Error>) {
         let expected_status = self.running_status(name);
         match (answer, &mut self.running[name]) {
             (Ok(properties), Some(model)) => {
                 if properties.id != model.id || !model.is_shown_by(&properties.config) {
-                    let text = format!("{what}: {properties:?}, and not {:?}", model.config);
+                    let text = format!("{operation}: {properties:?}, and not {:?}", model.config);
                     self.record_divergence(text);
                 }
             }
-            (answer, _) => self.expect(what, status(answer), &[expected_status]),
+            (answer, _) => self.expect(operation, status(answer), &[expected_status]),
         }
     }
 
     fn list(&mut self) {
         let prefix = format!("random {} ", self.number);
         match self.controller.query_all() {
-            Ok(all) => {
-                let mut listed: Vec<u64> = all
+            Ok(sessions) => {
+                let mut listed: Vec<u64> = sessions
                     .iter()
                     .filter(|session| session.config.name.starts_with(&prefix))
                     .map(|session| session.id)
@@ -245,19 +246,19 @@ impl<'s> Actor<'s> {
                     self.record_divergence(format!("list: {listed:x?}, and not {expected_ids:x?}"));
                 }
             }
-            Err(e) => self.record_divergence(format!("list: {e}")),
+            Err(error) => self.record_divergence(format!("list: {error}")),
         }
     }
 
     fn providers(&mut self) {
-        let all = match self.controller.provider_entries() {
-            Ok(all) => all,
-            Err(e) => return self.record_divergence(format!("providers: {e}")),
+        let entries = match self.controller.provider_entries() {
+            Ok(entries) => entries,
+            Err(error) => return self.record_divergence(format!("providers: {error}")),
         };
         for provider in 0..=PROVIDERS {
             let is_group = provider == PROVIDERS;
             let guid = if is_group { self.group() } else { self.provider(provider) };
-            let entry = all.iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group));
+            let entry = entries.iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group));
             let request = |model: &ModelSession| match is_group {
                 true => model
                     .enabled_providers
@@ -284,10 +285,12 @@ impl<'s> Actor<'s> {
             }
             let member = if is_group { MEMBER } else { provider };
             let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
-            let was_registered =
-                self.unregistered[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
-            if is_registered == self.registered[member].is_empty() && !(is_registered && was_registered) {
-                self.record_divergence(format!("provider {provider}: registered is {is_registered}"));
+            let was_unregistered_recently =
+                self.unregistered_at[member].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            let is_divergence = is_registered == self.registrations[member].is_empty();
+            if is_divergence && !(is_registered && was_unregistered_recently) {
+                let state = if is_registered { "registered" } else { "not registered" };
+                self.record_divergence(format!("provider {provider} is listed as {state}"));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::helpers::{RecordedEvent, events_of};
 
 impl Actor<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns the number
-    /// of events found. If the session lost events, any of them may be missing.
+    /// of events in the files. If the session lost events, any predicted events may be missing.
     pub(super) fn check_log(
         &mut self,
         files: &[PathBuf],
@@ -63,7 +63,7 @@ impl Actor<'_> {
     }
 }
 
-/// Returns whether a file is empty, as that of a flight recorder is before its first snapshot.
+/// Returns whether a file is empty. A flight recorder's file is empty before the first snapshot.
 pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }
@@ -71,7 +71,7 @@ pub(super) fn is_empty(path: &Path) -> bool {
 fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, String> {
     catch_unwind(|| events_of(path)).map_err(|reason| match reason.downcast::<String>() {
         Ok(reason) => *reason,
-        Err(_) => "it cannot be read".to_owned(),
+        Err(_) => "the file cannot be read".to_owned(),
     })
 }
 

@@ -14,8 +14,8 @@ pub(super) struct ProcessResources {
     memory_kib: u64,
 }
 
-/// Growth that is not a leak: the allocator keeps memory of threads that have ended.
-const SLACK_KIB: u64 = 24 << 10;
+/// Growth of memory that is not a leak: the allocator keeps memory of threads that have ended.
+const ALLOWED_GROWTH_KIB: u64 = 24 << 10;
 
 impl ProcessResources {
     pub(super) fn of_daemon() -> Self {
@@ -43,8 +43,8 @@ impl ProcessResources {
         }
     }
 
-    /// Returns the resources that have grown and do not shrink within [`TEST_TIMEOUT`], while
-    /// threads and sessions end.
+    /// Returns the resources that have grown. Waits up to [`TEST_TIMEOUT`] until they have shrunk
+    /// again, because ended threads and sessions release their resources later.
     pub(super) fn remaining_growth(&self, measure: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
@@ -57,14 +57,15 @@ impl ProcessResources {
     }
 
     fn list_growth(&self, now: &Self) -> Vec<String> {
-        let growth_of = |what: &str, before: u64, now: u64, slack: u64| {
-            (now > before + slack).then(|| format!("{}: {what} {before}, then {now}", self.process_name))
+        let growth_of = |resource: &str, before: u64, now: u64, allowed_growth: u64| {
+            (now > before + allowed_growth)
+                .then(|| format!("{}: {resource} {before}, then {now}", self.process_name))
         };
-        let all = [
+        let growth = [
             growth_of("descriptors", self.descriptors as u64, now.descriptors as u64, 0),
             growth_of("maps of memory files", self.regions as u64, now.regions as u64, 0),
-            growth_of("KiB of memory", self.memory_kib, now.memory_kib, SLACK_KIB),
+            growth_of("KiB of memory", self.memory_kib, now.memory_kib, ALLOWED_GROWTH_KIB),
         ];
-        all.into_iter().flatten().collect()
+        growth.into_iter().flatten().collect()
     }
 }

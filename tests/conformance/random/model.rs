@@ -1,12 +1,12 @@
-//! The model: sessions as requested, their enables of each provider, and the events that their
+//! The model: the requested sessions, the providers that they enable, and the events that their
 //! files must hold.
 //!
 //! ```text
 //!   controller call ──▶ ModelSession      the configuration that every later answer must show
 //!                       ├─ Request         by provider and for the group: level, masks, ids, and
 //!                       │                  whether this process is included
-//!                       └─ ExpectedEvents  required: must be in the log; possible: written while a
-//!                                          call was not waited for
+//!                       └─ ExpectedEvents  required: must be in the log; possible: written while
+//!                                          the effect of a call was uncertain
 //! ```
 //!
 //! The rules are those of the published pages, implemented in the simplest way; the model never
@@ -35,21 +35,21 @@ pub(super) struct WrittenEvent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) params: EnableParams,
-    /// Listed event ids, and whether only these or all others pass.
+    /// The listed event ids, and whether events with these ids pass (true) or all others (false).
     pub(super) ids: Option<(Vec<u16>, bool)>,
     /// Whether the scope filters exclude this process.
     pub(super) excludes_this_process: bool,
 }
 
 impl Request {
-    /// Adds a filter that passes only these ids, or all others.
+    /// Adds a filter that passes only the listed ids or, without `filter_in`, all others.
     pub(super) fn with_id_filter(mut self, listed: Vec<u16>, filter_in: bool) -> Self {
         let data = encode::event_ids(filter_in, &listed);
         self.params.filters.push(Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data });
         Self { ids: Some((listed, filter_in)), ..self }
     }
 
-    /// Adds a filter of processes that passes this process, or does not.
+    /// Adds a filter of process ids or program names, which passes this process if `passes` is set.
     pub(super) fn with_process_filter(mut self, by_name: bool, passes: bool) -> Self {
         let program = std::env::current_exe().expect("this program has no path");
         let program = program.file_name().expect("the path has no file name").to_string_lossy().into_owned();
@@ -63,7 +63,7 @@ impl Request {
         Self { excludes_this_process: self.excludes_this_process || !passes, ..self }
     }
 
-    /// Adds a filter that drops no event: a stack filter, or one for the callback.
+    /// Adds a filter that drops no event: a stack filter, or a filter for the callback.
     pub(super) fn with_filter(mut self, kind: u32, data: Vec<u8>) -> Self {
         self.params.filters.push(Filter { kind, data });
         self
@@ -79,9 +79,9 @@ impl Request {
             0 => params.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
             keyword => keyword & any != 0 && keyword & params.match_all == params.match_all,
         };
-        let by_id =
+        let id_ok =
             self.ids.as_ref().is_none_or(|(listed, filter_in)| listed.contains(&event.id) == *filter_in);
-        level_ok && keyword_ok && by_id
+        level_ok && keyword_ok && id_ok
     }
 
     /// Combines a direct and a group enable: "Direct and group enables of one session combine like
@@ -89,12 +89,12 @@ impl Request {
     fn combine_with_group(&self, group: &Self) -> Self {
         let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
         let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
-        let (one, two) = (&self.params, &group.params);
+        let (own, group) = (&self.params, &group.params);
         let params = EnableParams {
-            level: level(one).max(level(two)),
-            match_any: any(one) | any(two),
-            match_all: one.match_all & two.match_all,
-            property: one.property & two.property,
+            level: level(own).max(level(group)),
+            match_any: any(own) | any(group),
+            match_all: own.match_all & group.match_all,
+            property: own.property & group.property,
             ..EnableParams::default()
         };
         Self { params, ..Self::default() }
@@ -137,8 +137,9 @@ impl ExpectedEvents {
         if found_events.len() != seen.len() {
             return Some(format!("{} events, only {} of them distinct", seen.len(), found_events.len()));
         }
-        if let Some(unexpected) =
-            found_events.iter().find(|n| !self.required.contains(n) && !self.possible.contains(n))
+        if let Some(unexpected) = found_events
+            .iter()
+            .find(|number| !self.required.contains(number) && !self.possible.contains(number))
         {
             let reason = self
                 .not_requested
@@ -154,8 +155,11 @@ impl ExpectedEvents {
             KeptEvents::Some => None,
         };
         missing.map(|missing| {
-            let all = self.required.len() + self.possible.len();
-            format!("event {missing} is missing ({kept_events:?}), the log has {} of {all}", seen.len())
+            let total = self.required.len() + self.possible.len();
+            format!(
+                "event {missing} is missing ({kept_events:?}), the log has {} of {total} events",
+                seen.len()
+            )
         })
     }
 }
@@ -180,11 +184,11 @@ impl EnabledProviders {
             .filter(|request| provider == MEMBER && !request.excludes_this_process);
         match (direct, group_request) {
             (Some(direct), Some(group)) => Some(direct.combine_with_group(group)),
-            (one, other) => one.or(other).cloned(),
+            (direct, group) => direct.or(group).cloned(),
         }
     }
 
-    /// Records a write. With `is_certain`, all sessions had free space for the event.
+    /// Records a write. `is_certain` means that all sessions had free space for the event.
     pub(super) fn record_write(
         &mut self,
         provider: usize,
@@ -211,9 +215,9 @@ pub(super) struct ModelSession {
     /// The name pattern of a file sequence, with its `%d`.
     pub(super) file_pattern: Option<PathBuf>,
     pub(super) enabled_providers: EnabledProviders,
-    /// Number of events found in its files so far.
-    pub(super) found: u64,
-    /// Whether all its events go to files.
+    /// Number of events found in the session's files so far.
+    pub(super) found_events: u64,
+    /// Whether all events of the session go to files and stay there.
     pub(super) is_all_in_files: bool,
 }
 
@@ -226,7 +230,7 @@ impl ModelSession {
             id,
             file_pattern: requested.log_file.clone().filter(|_| is_file_sequence),
             enabled_providers: EnabledProviders { expected, ..EnabledProviders::default() },
-            found: 0,
+            found_events: 0,
             is_all_in_files: config.log_file.is_some() && config.log_file_mode & dropping_modes == 0,
             config,
         }
@@ -236,8 +240,8 @@ impl ModelSession {
         self.config.log_file_mode & mode != 0
     }
 
-    /// Returns which events the session's log keeps at its end. The snapshot of a flight recorder
-    /// may hold any of them.
+    /// Returns which events are in the session's log at the end. The snapshot of a flight recorder
+    /// may hold any of its events.
     pub(super) fn kept_events(&self) -> KeptEvents {
         match () {
             () if self.has(EVENT_TRACE_BUFFERING_MODE) => KeptEvents::Some,
@@ -249,28 +253,29 @@ impl ModelSession {
     /// Returns the files of the session.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match &self.file_pattern {
-            Some(file_pattern) => {
-                (1..).map(|n| numbered_path(file_pattern, n)).take_while(|path| path.exists()).collect()
-            }
+            Some(file_pattern) => (1..)
+                .map(|number| numbered_path(file_pattern, number))
+                .take_while(|path| path.exists())
+                .collect(),
             None => self.config.log_file.clone().into_iter().collect(),
         }
     }
 
-    /// Returns whether an answer shows this session. A file sequence may have advanced by itself,
-    /// so the model adopts a later file of the answer. It never goes back.
+    /// Returns whether an answer shows this session. A file sequence may have advanced by itself:
+    /// the model adopts the file of the answer if it is not older than the model's file.
     pub(super) fn is_shown_by(&mut self, shown: &SessionConfig) -> bool {
-        if let (Some(file_pattern), Some(now), Some(then)) =
+        if let (Some(file_pattern), Some(shown_file), Some(known_file)) =
             (&self.file_pattern, &shown.log_file, &self.config.log_file)
         {
-            let index = |path: &Path| (1..10_000).find(|n| numbered_path(file_pattern, *n) == path);
-            if index(now).is_some_and(|now| Some(now) >= index(then)) {
+            let index = |path: &Path| (1..10_000).find(|number| numbered_path(file_pattern, *number) == path);
+            if index(shown_file).is_some_and(|number| Some(number) >= index(known_file)) {
                 self.config.log_file = shown.log_file.clone();
             }
         }
         *shown == self.config
     }
 
-    /// Applies UPDATE, where it is allowed: "0 = unchanged".
+    /// Applies a successful UPDATE: "0 = unchanged".
     pub(super) fn update(&mut self, flush_timer: u32, maximum_buffers: u32, real_time: Option<bool>) {
         let config = &mut self.config;
         if flush_timer != 0 {
@@ -314,7 +319,7 @@ impl ModelSession {
     }
 }
 
-/// Returns the configuration that the daemon makes of a requested one.
+/// Returns the configuration with which the daemon starts a session that requests `requested`.
 fn adjust_config(requested: &SessionConfig) -> SessionConfig {
     let mode = requested.log_file_mode;
     let processors = u32::from(traceweir_transport::cpu::possible());

@@ -1,8 +1,7 @@
-//! Private sessions: one that this actor's process started itself, and ones that a controller
-//! starts.
+//! Private sessions of one actor: in-process sessions, and sessions that a controller starts.
 //!
-//! All actors are in one process, which can run at most three in-process sessions: a start may fail
-//! because of this limit, and for no other reason.
+//! All actors are in one process, which can run at most three in-process sessions. The start of an
+//! in-process session may fail because of this limit, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -34,9 +33,9 @@ impl Actor<'_> {
     pub(super) fn use_private_session(&mut self) {
         let (choice, provider) = (self.random_below(8), self.random_index(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
-        let (seconds, new) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
+        let (seconds, new_path) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
         let Some(own) = &mut self.private_session else { return self.start_private() };
-        let statuses = match choice {
+        let (actual_status, expected_status) = match choice {
             0 => return self.stop_private(),
             1..=2 => {
                 let status_of_enable = status(own.session.enable(guid, &request.params));
@@ -48,7 +47,8 @@ impl Actor<'_> {
                 (status(own.session.disable(guid)), SUCCESS)
             }
             4 => {
-                let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
+                let update =
+                    Update { flush_timer: Some(seconds), log_file: Some(new_path), ..Update::default() };
                 return self.update_private(&update);
             }
             5 => {
@@ -68,7 +68,7 @@ impl Actor<'_> {
                 (if is_same { SUCCESS } else { E_FAIL }, SUCCESS)
             }
         };
-        self.expect(&format!("in-process session {choice}"), statuses.0, &[statuses.1]);
+        self.expect(&format!("in-process session, choice {choice}"), actual_status, &[expected_status]);
         self.write();
     }
 
@@ -95,8 +95,9 @@ impl Actor<'_> {
                     enabled_providers: EnabledProviders::default(),
                 });
             }
-            Err(e) => {
-                self.expect(&format!("in-process session, start: {e}"), e.status(), &[NO_SYSTEM_RESOURCES]);
+            Err(error) => {
+                let operation = format!("in-process session, start: {error}");
+                self.expect(&operation, error.status(), &[NO_SYSTEM_RESOURCES]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -105,15 +106,15 @@ impl Actor<'_> {
     fn update_private(&mut self, update: &Update) {
         let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
-        let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
+        let (Ok(properties), Some(new_path)) = (&answer, &update.log_file) else {
             return self.expect("in-process session, update", status(answer), &[SUCCESS]);
         };
-        let old = std::mem::replace(&mut own.path, new.clone());
+        let old_path = std::mem::replace(&mut own.path, new_path.clone());
         let expected = std::mem::take(&mut own.enabled_providers.expected);
-        own.config.log_file = Some(new.clone());
+        own.config.log_file = Some(new_path.clone());
         own.config.flush_timer = update.flush_timer.unwrap_or(own.config.flush_timer);
-        self.check_log(std::slice::from_ref(&old), &expected, KeptEvents::All, properties.events_lost);
-        self.remove(&[old]);
+        self.check_log(std::slice::from_ref(&old_path), &expected, KeptEvents::All, properties.events_lost);
+        self.remove(&[old_path]);
     }
 
     pub(super) fn stop_private(&mut self) {
@@ -130,13 +131,13 @@ impl Actor<'_> {
                     end.events_lost,
                 );
             }
-            Err(e) => self.record_divergence(format!("in-process session, stop: {e}")),
+            Err(error) => self.record_divergence(format!("in-process session, stop: {error}")),
         }
         self.remove(&[path]);
     }
 
-    /// Runs a private session of a controller from its start to its end. Only this process has the
-    /// provider, so only it takes part.
+    /// Starts, uses and stops a private session of a controller. Only this process registers the
+    /// provider, so only this process takes part in the session.
     pub(super) fn run_controller_private_session(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
         let (registers_late, path) = (self.one_in(2), self.fixture.unique_path());
@@ -161,7 +162,7 @@ impl Actor<'_> {
         let start = Instant::now();
         let mut expected = match early_provider.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => write_events_for(4, 1, &provider),
-            Err(e) => return self.record_divergence(format!("private session, register: {e}")),
+            Err(error) => return self.record_divergence(format!("private session, register: {error}")),
         };
         if start.elapsed() >= REGISTRATION_TIME {
             expected.possible.append(&mut expected.required);
@@ -174,7 +175,7 @@ impl Actor<'_> {
             Ok(end) => {
                 self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
             }
-            Err(e) => self.record_divergence(format!("private session, stop: {e}")),
+            Err(error) => self.record_divergence(format!("private session, stop: {error}")),
         }
         let query_status = status(self.controller.query(&session));
         self.expect("private session, query", query_status, &[INSTANCE_NOT_FOUND]);
@@ -182,8 +183,8 @@ impl Actor<'_> {
     }
 }
 
-/// Writes events of several levels and keywords. Returns those that a session with this level and
-/// any of these keywords must get.
+/// Writes events of several levels and keywords. Returns the events that a session with this level
+/// and MatchAny mask must get.
 fn write_events_for(max_level: u8, any: u64, provider: &Provider) -> ExpectedEvents {
     let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {

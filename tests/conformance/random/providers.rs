@@ -1,5 +1,5 @@
-//! Providers of one actor: enabled directly and by their group, with filters and without;
-//! registered, and writing numbered events.
+//! Providers of one actor. They register, and write numbered events; sessions enable them directly
+//! or by their group, with or without filters.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ use crate::helpers::{
 /// A filter type that only providers understand.
 const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
 const CALLBACK_TIMEOUT_MS: u32 = 10_000;
-/// A registration waits up to a second for the daemon; one that took less than this got its answer.
+/// A registration waits up to a second for the daemon's answer. A registration that took less than
+/// this time got the answer.
 pub(super) const REGISTRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The target of an enable.
@@ -54,7 +55,7 @@ impl Target {
 }
 
 impl Actor<'_> {
-    fn target(&mut self) -> Target {
+    fn choose_target(&mut self) -> Target {
         if self.one_in(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
     }
 
@@ -83,25 +84,25 @@ impl Actor<'_> {
     }
 
     pub(super) fn enable(&mut self) {
-        let (name, target) = (self.random_index(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.choose_target());
         let mut request = self.request(target != Target::Group, true);
         request.params.property |= target.property();
         self.enable_or_disable(name, target, Some(request));
     }
 
     pub(super) fn disable(&mut self) {
-        let (name, target) = (self.random_index(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.choose_target());
         self.enable_or_disable(name, target, None);
     }
 
-    /// Enables or disables. If the call waits for this process, the outcome of later writes is
-    /// certain.
+    /// Enables the target with `request`, or disables it without one. If the call waits for the
+    /// callbacks of this process, the outcome of later writes is certain.
     fn enable_or_disable(&mut self, name: usize, target: Target, request: Option<Request>) {
         let waits_for_callbacks = self.one_in(2);
         let code = if request.is_some() { EnableCode::Enable } else { EnableCode::Disable };
         let disable_params = EnableParams { property: target.property(), ..EnableParams::default() };
         let params = request.as_ref().map_or(disable_params, |request| request.params.clone());
-        let outcome = self.change_enable(
+        let enable_status = self.change_enable(
             name,
             target,
             code,
@@ -109,15 +110,15 @@ impl Actor<'_> {
             if waits_for_callbacks { CALLBACK_TIMEOUT_MS } else { 0 },
         );
         let expected_status = self.running_status(name);
-        self.expect("enable", outcome, &[expected_status]);
-        let is_registered = !self.registered[target.provider()].is_empty();
-        if let (SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
+        self.expect("enable", enable_status, &[expected_status]);
+        let is_registered = !self.registrations[target.provider()].is_empty();
+        if let (SUCCESS, Some(model)) = (enable_status, &mut self.running[name]) {
             let enabled_providers = &mut model.enabled_providers;
             let was_enabled = target
                 .set(enabled_providers, request.clone())
                 .is_some_and(|before| !before.excludes_this_process);
-            // A process that was not enabled and still is not gets no notification, so the call did
-            // not wait for it.
+            // If the provider is enabled neither before nor after the call, this process gets no
+            // notification, and the call does not wait for it.
             let is_notified = was_enabled || request.is_some_and(|request| !request.excludes_this_process);
             if is_registered && is_notified {
                 match waits_for_callbacks {
@@ -152,18 +153,19 @@ impl Actor<'_> {
             .iter()
             .flatten()
             .any(|model| model.enabled_providers.requests.contains_key(&provider));
-        let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known =
-            self.unregistered[provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+        let is_known = is_enabled || !self.registrations[provider].is_empty();
+        let was_known_recently =
+            self.unregistered_at[provider].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
-        let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
-        let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
+        let capture_status =
+            self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
+        let allowed: &[Status] = match (self.running_status(name), is_known, was_known_recently) {
             (SUCCESS, true, _) => &[SUCCESS],
             (SUCCESS, false, true) => &[SUCCESS, INVALID_FUNCTION],
             (SUCCESS, false, false) => &[INVALID_FUNCTION],
             _ => &[INSTANCE_NOT_FOUND],
         };
-        self.expect("capture", outcome, allowed);
+        self.expect("capture", capture_status, allowed);
     }
 
     pub(super) fn enable_with_wrong_filter(&mut self) {
@@ -181,20 +183,20 @@ impl Actor<'_> {
             _ => filter(0x8000_0040, 4),
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
-        let outcome = self.change_enable(name, target, EnableCode::Enable, &params, 0);
+        let enable_status = self.change_enable(name, target, EnableCode::Enable, &params, 0);
         let expected_status =
             if self.running[name].is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
-        self.expect("wrong enable", outcome, &[expected_status]);
+        self.expect("wrong enable", enable_status, &[expected_status]);
         self.write_all(target.provider());
     }
 
     pub(super) fn register(&mut self) {
         let provider = self.random_index(PROVIDERS);
-        if self.registered[provider].len() >= MAX_REGISTRATIONS {
+        if self.registrations[provider].len() >= MAX_REGISTRATIONS {
             return;
         }
-        // A first registration receives all earlier changes, so none is unconfirmed any more.
-        if self.registered[provider].is_empty() {
+        // A first registration receives all earlier changes, so no change is unconfirmed any more.
+        if self.registrations[provider].is_empty() {
             self.all_enabled().for_each(|enabled_providers| {
                 enabled_providers.unconfirmed.retain(|other| *other != provider)
             });
@@ -208,19 +210,20 @@ impl Actor<'_> {
         };
         match registration_result {
             Ok(registration) if start.elapsed() < REGISTRATION_TIME => {
-                self.registered[provider].push(registration)
+                self.registrations[provider].push(registration)
             }
-            // The registration stopped waiting, and the daemon may enable it at any time.
-            Ok(_) => self.unregistered[provider] = Some(Instant::now()),
-            Err(e) => self.record_divergence(format!("register: {e}")),
+            // The registration stopped waiting for the daemon, which may enable it at any time. So
+            // the registration is dropped at once.
+            Ok(_) => self.unregistered_at[provider] = Some(Instant::now()),
+            Err(error) => self.record_divergence(format!("register: {error}")),
         }
         self.write_all(provider);
     }
 
     pub(super) fn unregister(&mut self) {
         let provider = self.random_index(PROVIDERS);
-        if self.registered[provider].pop().is_some() {
-            self.unregistered[provider] = Some(Instant::now());
+        if self.registrations[provider].pop().is_some() {
+            self.unregistered_at[provider] = Some(Instant::now());
         }
     }
 
@@ -229,26 +232,26 @@ impl Actor<'_> {
         self.write_all(provider);
     }
 
-    /// Writes an event with a new number from every registration of a provider, and records which
-    /// sessions must get it.
+    /// Writes one event, with a new number, from every registration of a provider. Records which
+    /// sessions must get the event.
     fn write_all(&mut self, provider: usize) {
-        for index in 0..self.registered[provider].len() {
+        for index in 0..self.registrations[provider].len() {
             let event = WrittenEvent {
                 id: self.random_below(10) as u16,
                 level: self.random_below(6) as u8,
                 keyword: self.random_below(4),
             };
             let filler = vec![b'f'; self.random_index(100)];
-            self.event += 1;
-            let number = self.event;
-            let Some(registration) = self.registered[provider].get(index) else { return };
+            self.last_event += 1;
+            let number = self.last_event;
+            let Some(registration) = self.registrations[provider].get(index) else { return };
             let descriptor = event_with(event.id, event.level, event.keyword);
-            let outcome =
-                registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
+            let written = registration.write(&descriptor, &[&number.to_le_bytes(), &filler]);
+            let error_status = written.err().map(|error| error.status());
             self.all_enabled()
-                .for_each(|enabled| enabled.record_write(provider, &event, number, outcome.is_none()));
-            if outcome.is_some_and(|outcome| outcome != NOT_ENOUGH_MEMORY) {
-                self.record_divergence(format!("write: {outcome:?}"));
+                .for_each(|enabled| enabled.record_write(provider, &event, number, error_status.is_none()));
+            if error_status.is_some_and(|status| status != NOT_ENOUGH_MEMORY) {
+                self.record_divergence(format!("write: {error_status:?}"));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Sessions of one actor: start, stop, update, flush, next file, conversion; valid and invalid
-//! calls.
+//! Sessions of one actor: valid and invalid calls that start, stop, update or flush a session,
+//! switch to its next file, or convert it to real time.
 
 use std::path::PathBuf;
 
@@ -36,16 +36,16 @@ const SESSION_KINDS: [(u32, u32); 15] = [
     (NEW_FILE, 64),
     (NEW_FILE | EVENT_TRACE_COMPRESSED_MODE, 64),
     (NEW_FILE | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
-    // Twice, so that it is chosen more often.
+    // Appending sessions are listed twice, so that they are chosen more often.
     (APPEND, 0),
     (APPEND, 0),
 ];
-/// Length of the first part of `SESSION_KINDS`, which shared sessions and invalid starts use. These
-/// kinds have one file at most, and do not append to it.
+/// Number of kinds at the start of `SESSION_KINDS` that shared sessions and invalid starts use.
+/// Sessions of these kinds have one file at most, and do not append to it.
 pub(super) const SINGLE_FILE_KINDS: usize = 5;
 
 impl Actor<'_> {
-    /// Returns the configuration of a small session of a kind.
+    /// Returns the configuration of a session of this kind, with small buffers.
     pub(super) fn small_config(&mut self, name: String, kind: usize) -> SessionConfig {
         let (log_file_mode, maximum_file_size) = SESSION_KINDS[kind];
         let has_file = log_file_mode != REAL_TIME;
@@ -74,7 +74,7 @@ impl Actor<'_> {
         let (name, kind) = (self.random_index(NAMES), self.random_index(SESSION_KINDS.len()));
         let mut config = self.small_config(self.name(name), kind);
         let is_continued = config.log_file_mode == APPEND && self.one_in(2);
-        let before = self.appended.take_if(|_| is_continued);
+        let before = self.appended_log.take_if(|_| is_continued);
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
         }
@@ -91,10 +91,10 @@ impl Actor<'_> {
                 self.running[name] = Some(model);
                 self.compare("start", name, Ok(properties));
             }
-            Err(e) => {
-                self.expect(&format!("start: {e}"), e.status(), &[expected_status]);
+            Err(error) => {
+                self.expect(&format!("start: {error}"), error.status(), &[expected_status]);
                 match before {
-                    Some(before) => self.appended = Some(before),
+                    Some(before) => self.appended_log = Some(before),
                     None => self.expect_no_file(config.log_file.map(|path| numbered_path(&path, 1))),
                 }
             }
@@ -113,7 +113,7 @@ impl Actor<'_> {
         let config = self.small_config(self.name(name), kind);
         let with_mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
-        let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
+        let (wrong_config, allowed): (_, &[Status]) = match self.random_below(12) {
             0 => (with_mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
             1 => (SessionConfig { clock: 9, ..config }, &[INVALID_PARAMETER]),
             2 => (SessionConfig { log_file: None, ..with_mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
@@ -154,9 +154,9 @@ impl Actor<'_> {
             }
             _ => (SessionConfig { log_file, ..with_mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
         };
-        let answer = status(self.controller.start(&wrong));
-        self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
-        self.expect_no_file(wrong.log_file);
+        let answer = status(self.controller.start(&wrong_config));
+        self.expect(&format!("wrong start {:#x}", wrong_config.log_file_mode), answer, allowed);
+        self.expect_no_file(wrong_config.log_file);
     }
 
     pub(super) fn stop(&mut self) {
@@ -179,31 +179,35 @@ impl Actor<'_> {
                     self.check_end(model, &end);
                 }
             }
-            Err(e) => self.expect(&format!("stop: {e}"), e.status(), &[expected_status]),
+            Err(error) => self.expect(&format!("stop: {error}"), error.status(), &[expected_status]),
         }
     }
 
     /// Checks the log of a session that has ended.
     fn check_end(&mut self, mut model: ModelSession, end: &Properties) {
         self.end_file(&mut model, end.events_lost);
-        if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
-            let text = format!("{} events, and {} in its files: {:?}", end.events, model.found, end.config);
+        if model.is_all_in_files && end.events_lost == 0 && model.found_events != end.events {
+            let text = format!(
+                "the session has {} events, and its files {}: {:?}",
+                end.events, model.found_events, end.config
+            );
             self.results.broken_logs.push(text);
         }
     }
 
-    /// Ends the file or file sequence of a session and checks it. A later session may append to it.
+    /// Ends the file or file sequence of a session and checks its events. An appended file may be
+    /// kept for a later session; other files are removed.
     fn end_file(&mut self, model: &mut ModelSession, lost: u64) {
         let (files, kept_events) = (model.files(), model.kept_events());
         let expected = std::mem::take(&mut model.enabled_providers.expected);
         let is_recorder = model.has(BUFFERING);
         let is_empty_log = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
         if !is_empty_log {
-            model.found += self.check_log(&files, &expected, kept_events, lost);
+            model.found_events += self.check_log(&files, &expected, kept_events, lost);
         }
         match &model.config.log_file {
-            Some(path) if model.has(APPEND) && lost == 0 && self.appended.is_none() => {
-                self.appended = Some((path.clone(), expected));
+            Some(path) if model.has(APPEND) && lost == 0 && self.appended_log.is_none() => {
+                self.appended_log = Some((path.clone(), expected));
             }
             _ => self.remove(&files),
         }
@@ -249,7 +253,7 @@ impl Actor<'_> {
             return self.expect("update", answer, &[INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
-        let changes_mode = real_time.is_some_and(|on| on != model.has(REAL_TIME));
+        let changes_mode = real_time.is_some_and(|is_on| is_on != model.has(REAL_TIME));
         let is_allowed = !changes_mode || has_file && !model.has(BUFFERING | APPEND);
         let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
         let log_file = switches_file.then(|| self.path(model.config.log_file_mode));
@@ -263,15 +267,15 @@ impl Actor<'_> {
         let answer = self.controller.update(&reference, &update);
         if let Ok(properties) = &answer {
             model.update(seconds, buffers, real_time);
-            if let Some(new) = log_file {
+            if let Some(new_path) = log_file {
                 self.end_file(&mut model, properties.events_lost);
-                model.switch_file(new);
+                model.switch_file(new_path);
             }
         }
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("update", name, answer),
-            false => self.expect("update to live or back", status(answer), &[INVALID_PARAMETER]),
+            false => self.expect("update of real-time mode", status(answer), &[INVALID_PARAMETER]),
         }
         self.write();
     }
@@ -279,9 +283,9 @@ impl Actor<'_> {
     pub(super) fn update_with_wrong_values(&mut self) {
         let name = self.random_index(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
-        let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
+        let flags_update = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
         let (update, expected_status) = match config.log_file_mode {
-            _ if self.one_in(3) => flags,
+            _ if self.one_in(3) => flags_update,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
                 Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
                 INVALID_PARAMETER,
@@ -304,13 +308,14 @@ impl Actor<'_> {
         let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
             Some(model) if model.file_pattern.is_some() => {
-                // The sequence advances by one file or more: it also advances by itself.
-                let before = model.files().len() as u32;
+                // The sequence advances by one file or more, because it also advances by itself.
+                let file_count = model.files().len() as u32;
                 if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
-                    let now = (2..=before + 1)
-                        .find(|n| properties.config.log_file == Some(numbered_path(file_pattern, *n)));
+                    let current_number = (2..=file_count + 1).find(|number| {
+                        properties.config.log_file == Some(numbered_path(file_pattern, *number))
+                    });
                     let previous_file = model.config.log_file.clone();
-                    model.config.log_file = now.map(|n| numbered_path(file_pattern, n));
+                    model.config.log_file = current_number.map(|number| numbered_path(file_pattern, number));
                     if model.config.log_file == previous_file {
                         self.record_divergence(format!("increment: still {previous_file:?}"));
                     }

@@ -23,36 +23,38 @@ impl Actor<'_> {
             0 => self.start_shared(name),
             1 => self.stop_shared(&session),
             2 => {
-                let outcome = status(self.controller.query(&session));
-                self.expect("shared query", outcome, &allowed);
+                let answer = status(self.controller.query(&session));
+                self.expect("shared query", answer, &allowed);
             }
             3 => {
-                let outcome = status(self.controller.flush(&session, None));
-                self.expect("shared flush", outcome, &allowed);
+                let answer = status(self.controller.flush(&session, None));
+                self.expect("shared flush", answer, &allowed);
             }
             4 => {
                 let update = Update { flush_timer: Some(2), ..Update::default() };
-                let outcome = status(self.controller.update(&session, &update));
-                self.expect("shared update", outcome, &allowed);
+                let answer = status(self.controller.update(&session, &update));
+                self.expect("shared update", answer, &allowed);
             }
             5 => {
                 let code = [EnableCode::Enable, EnableCode::Disable][self.random_index(2)];
-                let timeout = if self.one_in(3) { 10_000 } else { 0 };
-                let outcome = status(self.controller.enable(&session, guid, code, &params, timeout));
-                self.expect("shared enable", outcome, &allowed);
+                let timeout_ms = if self.one_in(3) { 10_000 } else { 0 };
+                let answer = status(self.controller.enable(&session, guid, code, &params, timeout_ms));
+                self.expect("shared enable", answer, &allowed);
             }
             6 => {
-                let outcome =
+                let answer =
                     status(self.controller.enable(&session, guid, EnableCode::CaptureState, &params, 0));
-                self.expect("shared capture", outcome, &[SUCCESS, INVALID_FUNCTION, INSTANCE_NOT_FOUND]);
+                self.expect("shared capture", answer, &[SUCCESS, INVALID_FUNCTION, INSTANCE_NOT_FOUND]);
             }
-            7 if self.shared.len() < MAX_REGISTRATIONS => match Provider::register(guid, None) {
-                Ok(provider) => self.shared.push(provider),
-                Err(e) => self.record_divergence(format!("shared register: {e}")),
-            },
-            _ => drop(self.shared.pop()),
+            7 if self.shared_registrations.len() < MAX_REGISTRATIONS => {
+                match Provider::register(guid, None) {
+                    Ok(provider) => self.shared_registrations.push(provider),
+                    Err(error) => self.record_divergence(format!("shared register: {error}")),
+                }
+            }
+            _ => drop(self.shared_registrations.pop()),
         }
-        for provider in &self.shared {
+        for provider in &self.shared_registrations {
             let _ = provider.write(&event(1), &[b"shared"]);
         }
     }
@@ -60,9 +62,9 @@ impl Actor<'_> {
     fn start_shared(&mut self, name: String) {
         let kind = self.random_index(super::sessions::SINGLE_FILE_KINDS);
         let config = self.small_config(name, kind);
-        let outcome = status(self.controller.start(&config));
-        self.expect("shared start", outcome, &[SUCCESS, ALREADY_EXISTS]);
-        if outcome != SUCCESS {
+        let answer = status(self.controller.start(&config));
+        self.expect("shared start", answer, &[SUCCESS, ALREADY_EXISTS]);
+        if answer != SUCCESS {
             self.expect_no_file(config.log_file);
         }
     }
@@ -70,7 +72,9 @@ impl Actor<'_> {
     fn stop_shared(&mut self, session: &SessionRef) {
         match self.controller.stop(session) {
             Ok(end) => self.check_shared_log(&end),
-            Err(e) => self.expect("shared stop", e.status(), &[INSTANCE_NOT_FOUND, ACTIVE_CONNECTIONS]),
+            Err(error) => {
+                self.expect("shared stop", error.status(), &[INSTANCE_NOT_FOUND, ACTIVE_CONNECTIONS])
+            }
         }
     }
 }

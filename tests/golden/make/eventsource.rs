@@ -1,4 +1,4 @@
-//! EventSource: events, the chunks of the manifest that describes them, and an event after them.
+//! EventSource events, the chunks of the manifest that describes the events, and one more event.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -9,7 +9,7 @@ use super::{TraceMaker, session_options, start_time};
 use crate::util::root;
 
 const SHOP: Guid = Guid::from_u128(0x0b9c8e2a_58f7_5d7c_9b1e_3f3a1c2d4e5f);
-/// Small chunks, so that one manifest takes several.
+/// Chunks are small, so that the manifest takes several.
 const CHUNK_BYTES: usize = 1000;
 
 pub(super) fn make() -> Vec<u8> {
@@ -55,8 +55,7 @@ fn write_manifest_chunks(maker: &mut TraceMaker) {
     let chunks: Vec<_> = xml.chunks(CHUNK_BYTES).collect();
     for (index, chunk) in chunks.iter().enumerate() {
         let mut payload = Vec::new();
-        // Format 1, version 1.0, the magic byte, then the number of chunks and the index of this
-        // one.
+        // Format 1, version 1.0, the magic byte, the number of chunks, and the index of this chunk.
         payload.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
         payload.put_u16(u16::try_from(index).unwrap()).put(chunk);
         let descriptor =

@@ -1,4 +1,5 @@
-//! Files that differ in their form, not in their events: one compressed, one left by a crash.
+//! Two files with the same events and different forms: a compressed file, and the file that a crash
+//! leaves.
 
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -16,7 +17,7 @@ pub(super) fn make_compressed() -> Vec<u8> {
     maker.finish()
 }
 
-/// Generates complete buffers and a part of a buffer, in a file that is not finalised.
+/// Generates a file that is not finalised and whose last buffer is truncated.
 pub(super) fn make_crashed() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("crashed"));
     write_counter_events(&mut maker, 60);
@@ -29,9 +30,9 @@ fn write_counter_events(maker: &mut TraceMaker, events: u32) {
     let counter = SelfDescribing::new(PROVIDER);
     let mut metadata = MetadataBuilder::new("Count", 0);
     metadata.add_field("n", 8, 0, 0).add_field("text", 2, 35, 0);
-    for n in 0..events {
+    for number in 0..events {
         let mut payload = Vec::new();
-        payload.put_u32(n).put_ansi_z(&format!("event number {n}"));
-        counter.write(maker, u16::try_from(n % 2).unwrap(), &mut metadata, &payload, &[]);
+        payload.put_u32(number).put_ansi_z(&format!("event number {number}"));
+        counter.write(maker, u16::try_from(number % 2).unwrap(), &mut metadata, &payload, &[]);
     }
 }

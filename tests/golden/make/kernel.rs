@@ -1,11 +1,13 @@
-//! The kernel logger: rundown, a process that starts and ends, samples, switches, stacks, disk,
-//! files, network, registry, configuration.
+//! Events of the kernel logger: rundown, a process that starts and ends, samples, switches, stacks,
+//! disk, files, network, registry, configuration.
 
 use traceweir_format::Guid;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::{SID, TICKS_PER_MICROSECOND, TraceMaker, session_options};
+
+// Process id and thread id of each process.
 
 const SYSTEM_IDS: (u32, u32) = (4, 8);
 const SHELL_IDS: (u32, u32) = (1200, 1204);
@@ -39,7 +41,7 @@ pub(crate) fn process_payload(
         .put_u32(1)
         .put_i32(exit);
     payload.put_u64(0x1AA0_0000).put_u32(0);
-    // A SID follows two pointers; the system process has none.
+    // Two pointers and a SID; for the system process, four zero bytes instead.
     if ids == SYSTEM_IDS {
         payload.put_u32(0);
     } else {
@@ -163,9 +165,14 @@ fn write_cpu_activity(maker: &mut TraceMaker) {
     maker.write_perf(0, hook::PROFILE_START, 3, &payload);
 }
 
-fn switch_payload(new: u32, old: u32, state: u8) -> Vec<u8> {
+fn switch_payload(new_thread: u32, old_thread: u32, old_thread_state: u8) -> Vec<u8> {
     let mut payload = Vec::new();
-    payload.put_u32(new).put_u32(old).put(&[9, 8, 0, 0, 6, 1, state, 1]).put_u32(3).put_u32(0);
+    payload
+        .put_u32(new_thread)
+        .put_u32(old_thread)
+        .put(&[9, 8, 0, 0, 6, 1, old_thread_state, 1])
+        .put_u32(3)
+        .put_u32(0);
     payload
 }
 
@@ -208,10 +215,10 @@ fn write_network_events(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_u32(CHILD_IDS.0).put_u32(512).put(&[192, 0, 2, 7]).put(&[10, 0, 0, 1]);
     payload.put_u16(443_u16.swap_bytes()).put_u16(50_000_u16.swap_bytes());
-    let common = payload.clone();
+    let connection = payload.clone();
     payload.put_u32(100).put_u32(101).put_u32(0).put_u64(0);
     maker.write_perf(0, hook::TCP_SEND, 2, &payload);
-    let mut payload = common.clone();
+    let mut payload = connection.clone();
     payload
         .put_u16(1460)
         .put_u16(1)
@@ -223,7 +230,7 @@ fn write_network_events(maker: &mut TraceMaker) {
         .put_u32(0)
         .put_u64(0);
     maker.write_perf(0, hook::TCP_CONNECT, 2, &payload);
-    let mut payload = common;
+    let mut payload = connection;
     payload.put_u32(0).put_u64(0);
     maker.write_perf(0, hook::UDP_RECEIVE, 2, &payload);
     let mut payload = Vec::new();
@@ -250,14 +257,14 @@ fn write_registry_and_memory_events(maker: &mut TraceMaker) {
 }
 
 fn write_configuration_events(maker: &mut TraceMaker) {
-    let put_fixed = |text: &str, units: usize, payload: &mut Vec<u8>| {
+    let put_fixed_length = |text: &str, units: usize, payload: &mut Vec<u8>| {
         let end = payload.len() + units * 2;
         payload.put_wide_z(text).resize(end, 0);
     };
     let mut payload = Vec::new();
     payload.put_u32(2400).put_u32(2).put_u32(8192).put_u32(4096).put_u32(65_536);
-    put_fixed("FIXTURE", 256, &mut payload);
-    put_fixed("WORKGROUP", 134, &mut payload);
+    put_fixed_length("FIXTURE", 256, &mut payload);
+    put_fixed_length("WORKGROUP", 134, &mut payload);
     payload
         .put_u64(0)
         .put_u64(0x7FFF_FFFE_FFFF)

@@ -39,7 +39,7 @@ pub(super) fn make() -> Vec<u8> {
     write(EVERYTHING, bare, &[]);
     let numbers = EventDescriptor { id: 5, level: 20, opcode: 77, channel: 16, ..EventDescriptor::default() };
     write(EVERYTHING, numbers, &[]);
-    // Version 3 is not in the manifest. Its payload begins like that of version 2, and continues.
+    // The manifest does not have version 3, whose payload is that of version 2 and four more bytes.
     let mut payload = types_payload(8);
     payload.put_u32(0xAABB_CCDD);
     write(EVERYTHING, EventDescriptor { version: 3, ..TYPES_EVENT }, &payload);

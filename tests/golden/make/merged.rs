@@ -1,5 +1,5 @@
-//! Events that merging adds: image identities, paths, and the schema of an event. Also events that
-//! this schema describes, and classic events without a schema.
+//! Events that merging adds: image identities, paths, and the schema of an event. The trace also has
+//! events that this schema describes, and classic events without a schema.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{ClassicHeader, Instance};
@@ -10,9 +10,9 @@ use traceweir_format::wire::Put;
 use super::{TraceMaker, WRITER_IDS, session_options, start_time};
 
 const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b_7f5e_1a34);
-const SHIPPED: EventDescriptor =
+const SHIPPED_EVENT: EventDescriptor =
     EventDescriptor { id: 7, version: 0, channel: 0, level: 4, opcode: 10, task: 2, keyword: 4 };
-const CLASSIC: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d_3c7f_8264);
+const CLASSIC_CLASS: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d_3c7f_8264);
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("merged"));
@@ -21,7 +21,7 @@ pub(super) fn make() -> Vec<u8> {
         payload.put_u32(state).put_u32(3).put_wide_z(name).put_u64(0x7FF6_0000_1000);
         maker.write_event(
             0,
-            EventHeader { provider: PROVIDER, descriptor: SHIPPED, ..EventHeader::default() },
+            EventHeader { provider: PROVIDER, descriptor: SHIPPED_EVENT, ..EventHeader::default() },
             &payload,
         );
     }
@@ -47,7 +47,7 @@ pub(super) fn make() -> Vec<u8> {
 }
 
 fn write_classic_events(maker: &mut TraceMaker) {
-    maker.write_classic(1, CLASSIC, 1, 2, b"no schema");
+    maker.write_classic(1, CLASSIC_CLASS, 1, 2, b"no schema");
     let header = ClassicHeader {
         pointer_size: 8,
         opcode: 2,
@@ -56,9 +56,9 @@ fn write_classic_events(maker: &mut TraceMaker) {
         thread_id: WRITER_IDS.1,
         process_id: WRITER_IDS.0,
         time: maker.next_time(),
-        class: CLASSIC,
+        class: CLASSIC_CLASS,
         cpu_times: (1, 2),
-        instance: Some(Instance { id: 5, parent_id: 4, parent_class: CLASSIC }),
+        instance: Some(Instance { id: 5, parent_id: 4, parent_class: CLASSIC_CLASS }),
     };
     maker.write_classic_with(1, header, b"an instance");
 }
@@ -107,10 +107,10 @@ fn event_info() -> Vec<u8> {
         ("Name", 1, 0, 0, ""),
         ("Address", 16, 0, 4, ""),
     ];
-    let fixed = 0x70 + properties.len() * 24;
+    let fixed_bytes = 0x70 + properties.len() * 24;
     let mut texts: Vec<u8> = Vec::new();
     let mut add_text = |text: &str| {
-        let offset = u32::try_from(fixed + texts.len()).unwrap();
+        let offset = u32::try_from(fixed_bytes + texts.len()).unwrap();
         texts.put_wide_z(text);
         offset
     };
@@ -121,30 +121,32 @@ fn event_info() -> Vec<u8> {
     let _ = add_text("");
     let (task, opcode, message) =
         (add_text("Delivery "), add_text("Shipped "), add_text("Parcel %3 is %1 and %2 "));
-    let named: Vec<_> = properties
+    let name_offsets: Vec<_> = properties
         .iter()
-        .map(|property| (add_text(property.0), if property.4.is_empty() { 0 } else { add_text(property.4) }))
+        .map(|(name, .., map)| (add_text(name), if map.is_empty() { 0 } else { add_text(map) }))
         .collect();
     let mut info = Vec::new();
-    info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);
+    info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED_EVENT.to_bytes()).put_u32(0);
     for word in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
         info.put_u32(word);
     }
-    for ((_, input, output, length, _), (name, map_offset)) in properties.iter().zip(named) {
-        info.put_u32(0).put_u32(name).put_u16(*input).put_u16(*output).put_u32(map_offset);
+    for ((_, in_type, out_type, length, _), (name_offset, map_offset)) in properties.iter().zip(name_offsets)
+    {
+        info.put_u32(0).put_u32(name_offset).put_u16(*in_type).put_u16(*out_type).put_u32(map_offset);
         info.put_u16(1).put_u16(*length).put_u32(0);
     }
-    assert_eq!(info.len(), fixed);
+    assert_eq!(info.len(), fixed_bytes);
     info.put(&texts);
     info
 }
 
-/// Builds the provider's GUID and an EVENT_MAP_INFO, whose offsets count from the end of the GUID.
+/// Builds the provider's GUID, followed by an EVENT_MAP_INFO. Offsets count from the end of the
+/// GUID.
 fn map_info(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
-    let fixed = 16 + entries.len() * 8;
+    let fixed_bytes = 16 + entries.len() * 8;
     let mut texts: Vec<u8> = Vec::new();
     let mut add_text = |text: &str| {
-        let offset = u32::try_from(fixed + texts.len()).unwrap();
+        let offset = u32::try_from(fixed_bytes + texts.len()).unwrap();
         texts.put_wide_z(text);
         offset
     };

@@ -63,7 +63,7 @@ pub(super) fn make() -> Vec<u8> {
     payload.put_u32(0x0040_1234).put_u32(WRITER_IDS.1).put_u16(1).put(&[0, 0]);
     let time = maker.next_time();
     record.clear();
-    // Two counters are between the header and the payload.
+    // The record has two counters between its header and its payload.
     let header = PerfInfoHeader {
         pointer_size: 4,
         version: 2,

@@ -1,5 +1,6 @@
-//! TraceLogging: every in type, every out type, structures, arrays, tags, groups, extended data
-//! items. The numbers of `add_field` are the in type, the out type and the tags.
+//! TraceLogging events with every in type, every out type, structures, arrays, tags, groups and
+//! extended data items. The numbers in calls of `add_field` are the in type, the out type and the
+//! tags.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -52,7 +53,7 @@ fn write_integers(maker: &mut TraceMaker, types: &SelfDescribing) {
         .put_u32(0xDEAD_BEEF)
         .put_u64(0xFFFF_8000_1234_5678);
     types.write(maker, 0, &mut metadata, &payload, &[]);
-    // 2^53, and integers beyond ±2^53, which a JSON number does not hold exactly.
+    // 2^53, which a JSON number holds exactly, and integers beyond ±2^53, which it does not.
     metadata
         .reset("Integers", 0)
         .add_field("exact", 10, 0, 0)
@@ -67,7 +68,7 @@ fn write_integers(maker: &mut TraceMaker, types: &SelfDescribing) {
 fn write_out_types(maker: &mut TraceMaker, types: &SelfDescribing) {
     let mut metadata = MetadataBuilder::new("OutTypes", 0);
     let mut payload = Vec::new();
-    let narrow = [
+    let byte_fields = [
         ("hidden", 1, 7),
         ("char8", 2, b'A'),
         ("bool8", 3, 1),
@@ -75,7 +76,7 @@ fn write_out_types(maker: &mut TraceMaker, types: &SelfDescribing) {
         ("signed8", 17, 0xFE),
         ("unsigned8", 18, 0xFE),
     ];
-    for (name, out, value) in narrow {
+    for (name, out, value) in byte_fields {
         metadata.add_field(name, 4, out, 0);
         payload.put_u8(value);
     }
@@ -129,7 +130,7 @@ fn write_texts(maker: &mut TraceMaker, types: &SelfDescribing) {
         payload.put_u16(u16::try_from(text.len()).unwrap()).put(&text);
     };
     put_counted(utf16_bytes("counted text"), &mut payload);
-    // Code page 1252: 0x80 is the euro sign, and invalid UTF-8.
+    // 0x80 is the euro sign in code page 1252, and invalid in UTF-8.
     put_counted(b"\x80 12".to_vec(), &mut payload);
     put_counted("snow ☃".into(), &mut payload);
     put_counted(utf16_bytes("{\"a\": [1, 2]}"), &mut payload);
@@ -268,8 +269,8 @@ fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.write(maker, 0, &mut metadata, &[200, 0], &[]);
 }
 
-/// Writes an event with its metadata in the payload, events that are one string, and one without
-/// fields.
+/// Writes an event with its metadata in the payload, events that consist of one string, and an event
+/// without fields.
 fn write_events_of_unusual_form(maker: &mut TraceMaker) {
     let older = SelfDescribing::new("Traceweir.Fixture.Older");
     let mut metadata = MetadataBuilder::new("InPayload", 0);

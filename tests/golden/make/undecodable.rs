@@ -15,7 +15,7 @@ const UNKNOWN_PROVIDER: Guid = Guid::from_u128(0x0000_dead_0000_4000_8000_0000_0
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("undecodable"));
-    // No schema exists.
+    // Events without a schema.
     let descriptor =
         EventDescriptor { id: 17, version: 1, level: 3, keyword: 2, ..EventDescriptor::default() };
     maker.write_event(
@@ -60,7 +60,8 @@ pub(super) fn make() -> Vec<u8> {
 }
 
 fn write_kernel_and_other_events(maker: &mut TraceMaker) {
-    // A kernel event without a published layout, and one whose payload is truncated inside a field.
+    // A kernel event without a published layout, and a kernel event whose payload ends inside a
+    // field.
     maker.write_system(0, 0x12FF, 2, (4, 8), &[7, 7, 7]);
     let mut payload = Vec::new();
     payload.put_u64(0x7FF7_0000_1234).put_u16(9);

@@ -23,13 +23,13 @@ pub(super) fn make() -> Vec<u8> {
     payload.put_u32(0xC000_0005).put(&[192, 0, 2, 7]).put_u16(443_u16.swap_bytes()).put_u32(5).put(b"TC");
     payload.put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u64(0xFFFF_B000_0000_1000);
     write_wpp_message(&mut maker, NET, 10, Some(3), &payload);
-    // No argument after one of an unknown type can be shown.
+    // An argument has an unknown type, so the arguments after it cannot be shown.
     payload.clear();
     payload.put_u16(7).put_u64(1).put_u32(2);
     write_wpp_message(&mut maker, NET, 11, Some(4), &payload);
     // The TMF file has no message 99.
     write_wpp_message(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
-    // A message without a time gets that of the record before it.
+    // A message without a time gets the time of the record before it.
     let header = MessageHeader {
         number: 12,
         pointer_size: 8,

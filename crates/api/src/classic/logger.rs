@@ -9,7 +9,7 @@
 //! current session. So a logger is refused once its session has ended or another session replaced
 //! it, and once its registration has ended.
 
-use traceweir_format::header::MAX_RECORD;
+use traceweir_format::header::MAX_RECORD_BYTES;
 use traceweir_transport::ring::{Block, Gather, Ticket, WriteFailure};
 
 use super::TraceError;
@@ -104,14 +104,14 @@ impl Logger {
         let Some(first) = words.get_mut(PREFIX_WORDS).filter(|_| data.len() <= MAX_DATA_BLOCKS) else {
             return Err(TraceError::InvalidParameter);
         };
-        if size > MAX_RECORD {
+        if size > MAX_RECORD_BYTES {
             return self.count_lost_event(TraceError::MoreData);
         }
         *first |= (size as u64).to_le();
         let staged = words.get_mut(..PREFIX_WORDS + header_bytes.div_ceil(8));
         let staged = staged.ok_or(TraceError::InvalidParameter)?;
         let rest = Block::from_slices(data);
-        let mut record = Gather { staged, staged_bytes: header_bytes, rest, flags };
+        let mut record = Gather { staged, staged_bytes: header_bytes, further_parts: rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {
             // The session has ended since the lookup: its logger is not valid any more.
             WriteFailure::Closed => TraceError::InvalidHandle,

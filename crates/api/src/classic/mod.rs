@@ -71,8 +71,9 @@ use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::status::Status;
 
 use crate::client;
+use crate::enable_notice::EnableNotice;
 use crate::error::{Error, Result};
-use crate::registration::{EnableNotice, Handle};
+use crate::registration::Handle;
 
 pub use event::{Event, MAX_FIELDS, PointerTargets, flag, trace, trace_event};
 pub use instance::{InstanceInfo, create_instance_id, trace_event_instance};

@@ -111,7 +111,7 @@ impl ControllerConnection {
                 let answer = info::answer_without_daemon(session, Query::new(*class, *input)?)?;
                 Ok(Message::Information { data: answer.to_bytes() })
             }
-            Message::QueryRegistrations { .. } => Err(info::unknown_provider()),
+            Message::QueryRegistrations { .. } => Err(info::unknown_provider_error()),
             _ => {
                 let socket = self.link.socket().display();
                 let reason = format!("the one at {socket} has exited since this program found it");

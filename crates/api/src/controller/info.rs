@@ -43,7 +43,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::info::RequiredSession;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::DEFAULT_MAX_SESSIONS;
-use traceweir_session::info::{Machine, System, local_answer};
+use traceweir_session::info::{Machine, System, answer_locally};
 use traceweir_transport::message::{EnableEntry, RegistrationEntry, SessionRef};
 
 use super::{Controller, SYSTEM_SESSION, not_running_error};
@@ -70,7 +70,7 @@ impl Controller {
     pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
         let entries = self.provider_entries()?;
         let Some(entry) = entries.iter().find(|entry| entry.is_group && entry.provider == group) else {
-            return Err(unknown_provider());
+            return Err(unknown_provider_error());
         };
         let members = entries.iter().filter(|entry| !entry.is_group && entry.groups.contains(&group));
         Ok(GroupInfo {
@@ -89,8 +89,8 @@ pub fn own_providers() -> Vec<Guid> {
 
 /// Checks that a session is named if the class is about a session, and none if it is about the
 /// system.
-pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
-    let reason = match (class.rules().about, session.names_no_session()) {
+pub(super) fn check_session_required(session: &SessionRef, class: InfoClass) -> Result<()> {
+    let reason = match (class.rules().required_session, session.names_no_session()) {
         (RequiredSession::Session, true) => "no session is named: give its name, or its id, which is not 0",
         (RequiredSession::System, false) => "this information is about the system: the session id must be 0",
         _ => return Ok(()),
@@ -106,12 +106,14 @@ pub fn query_system_without_daemon(query: Query) -> Result<Answer> {
 
 /// Returns the answer that a daemon without sessions and registrations would give.
 pub(super) fn answer_without_daemon(session: &SessionRef, query: Query) -> Result<Answer> {
-    check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, Machine::inspect)? {
+    check_session_required(session, query.class())?;
+    if let Some(answer) = answer_locally(query, Machine::inspect)? {
         return Ok(answer);
     }
     match query {
-        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::inspect())?),
+        Query::SampledProfileInterval(source) => {
+            Ok(System::default().answer_interval(source, &Machine::inspect())?)
+        }
         Query::MaxLoggers => Ok(Answer::MaxLoggers(DEFAULT_MAX_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running_error(session)),
@@ -126,7 +128,7 @@ fn not_queryable_error() -> Error {
     Error::refused(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
-pub(super) fn unknown_provider() -> Error {
+pub(super) fn unknown_provider_error() -> Error {
     Error::refused(Status::ERROR_WMI_GUID_NOT_FOUND, "this GUID is not registered, joined or enabled")
 }
 

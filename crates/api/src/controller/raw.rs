@@ -18,14 +18,14 @@ use traceweir_format::Guid;
 use traceweir_format::info::{Answer, Branches, Query, Set};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_NEWFILE};
 use traceweir_format::spec::status::Status;
-use traceweir_session::info::{Machine, local_answer};
+use traceweir_session::info::{Machine, answer_locally};
 use traceweir_transport::message::{Control, Message};
 pub use traceweir_transport::message::{
     EnableCode, EnableEntry, EnableParams, Filter, LostByCause, Properties, ProviderEntry, RegistrationEntry,
     SessionConfig, SessionRef, Update,
 };
 
-use super::info::{ClassicEventId, check_about};
+use super::info::{ClassicEventId, check_session_required};
 use super::private::is_private;
 use super::{Controller, DISK_TIMEOUT, INFINITE_MS, REPLY_TIMEOUT, SYSTEM_SESSION};
 use crate::error::{Error, Result};
@@ -256,8 +256,8 @@ impl Controller {
 
     /// Queries an information class of a session, or of the system (id 0).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
-        check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, Machine::inspect)? {
+        check_session_required(session, query.class())?;
+        if let Some(answer) = answer_locally(query, Machine::inspect)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());

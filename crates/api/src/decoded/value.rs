@@ -88,7 +88,7 @@ impl Value {
             RawValue::Sid(bytes) | RawValue::Bytes(bytes) => ValueData::Bytes(bytes.to_owned()),
         };
         let mut text = Vec::new();
-        format::text(field, raw, Style::default(), &mut text);
+        format::push_text(field, raw, Style::default(), &mut text);
         let text =
             String::from_utf8(text).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         Self { data, text }

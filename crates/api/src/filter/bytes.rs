@@ -1,8 +1,8 @@
 //! The payload of an event as one run of bytes over its blocks: positions, numbers, texts. Only
 //! numbers are copied.
 
-use traceweir_format::filter::payload::fold;
-use traceweir_format::header::MAX_RECORD;
+use traceweir_format::filter::payload::fold_case;
+use traceweir_format::header::MAX_RECORD_BYTES;
 
 use crate::event::{CallerEvent, PayloadBlocks};
 
@@ -17,7 +17,8 @@ impl<'e, 'a> PayloadReader<'e, 'a> {
     pub(super) fn new(event: &'e CallerEvent<'a>) -> Self {
         // An event with more bytes than a record is refused later; here it is read up to that
         // limit.
-        let length = event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD));
+        let length =
+            event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD_BYTES));
         Self { event, length: length as u32 }
     }
 
@@ -115,7 +116,7 @@ impl Iterator for FoldedText<'_> {
         }
         let character = if self.is_utf16 { self.next_utf16() } else { self.next_utf8() };
         self.has_ended = matches!(character, None | Some(0));
-        character.filter(|c| *c != 0).map(fold)
+        character.filter(|c| *c != 0).map(fold_case)
     }
 }
 

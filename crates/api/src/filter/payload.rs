@@ -17,7 +17,7 @@
 //! A payload that ends before a field fails the predicates on it. A field that refers to such a
 //! field ends the walk as well.
 
-use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold};
+use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold_case};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use super::bytes::{FoldedText, PayloadReader};
@@ -69,7 +69,7 @@ fn compile_operand(value: &Value<'_>) -> Vec<u64> {
             guid.to_bytes().as_chunks().0.iter().map(|half| u64::from_le_bytes(*half)).collect()
         }
         Value::Text(text) => {
-            let characters: Vec<u32> = text.chars().map(|c| fold(c.into())).collect();
+            let characters: Vec<u32> = text.chars().map(|c| fold_case(c.into())).collect();
             let mut out = vec![characters.len() as u64];
             let fallbacks = failure_function(&characters);
             out.extend(characters.iter().zip(fallbacks).map(|(c, back)| u64::from(*c) | back << 32));

@@ -218,6 +218,6 @@ impl<S: Subscriber> Filter<S> for EtwFilter {
         if !self.is_answer_final() {
             return Some(LevelFilter::TRACE);
         }
-        Some(self.routes.most_frequent_level().map_or(LevelFilter::OFF, LevelFilter::from_level))
+        Some(self.routes.most_verbose_level().map_or(LevelFilter::OFF, LevelFilter::from_level))
     }
 }

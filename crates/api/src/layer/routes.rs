@@ -107,7 +107,7 @@ impl LayerRoutes {
     }
 
     /// Returns the most verbose level that any session may want from any target.
-    pub(super) fn most_frequent_level(&self) -> Option<Level> {
+    pub(super) fn most_verbose_level(&self) -> Option<Level> {
         if self.rule_providers.as_ref().is_some_and(|named| !named.is_full()) {
             return Some(Level::TRACE);
         }

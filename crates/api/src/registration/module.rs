@@ -30,7 +30,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use traceweir_format::binary_path::{BinaryPath, MAX_BUILD_ID};
+use traceweir_format::binary_path::{BinaryPath, MAX_BUILD_ID_DIGITS};
 use traceweir_transport::abi::{BINARY_PATH, PREFIX_BYTES};
 use traceweir_transport::ring::Gather;
 
@@ -71,7 +71,7 @@ impl ProviderModule {
         });
         let path = String::from_utf8_lossy(&mapped.unwrap_or_default()).into_owned();
         let digits = object.build_id.iter().map(|byte| format!("{byte:02x}"));
-        Self { path, build_id: digits.take(MAX_BUILD_ID / 2).collect() }
+        Self { path, build_id: digits.take(MAX_BUILD_ID_DIGITS / 2).collect() }
     }
 }
 
@@ -118,7 +118,7 @@ impl RegistrationSlot {
             *word = (*word & !u64::from(u32::MAX) | u64::from(thread)).to_le();
         }
         let staged_bytes = record.first_chunk().map_or(0, |size| usize::from(u16::from_le_bytes(*size)));
-        let mut gather = Gather { staged: &mut words, staged_bytes, rest: &[], flags: BINARY_PATH };
+        let mut gather = Gather { staged: &mut words, staged_bytes, further_parts: &[], flags: BINARY_PATH };
         // A full ring counts the record as lost; a session that ends does not need it.
         let _ = outlets::get(enable.outlet).write(enable.ticket, thread, &mut gather);
     }

@@ -1,11 +1,12 @@
 //! The parts of a registration that are interned, never freed, and stored as events carry them.
 
 use traceweir_format::Guid;
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging;
 
-use super::{EnableCallback, guid_from_words};
+use super::guid_from_words;
+use crate::enable_notice::EnableCallback;
 use crate::event::item_head;
 
 /// The traits of a provider, as every event carries them.
@@ -57,7 +58,7 @@ pub(crate) struct DecodeGuidWords {
 }
 
 /// Bytes of the extended data item CONTROL_GUID, which contains the provider id: head and GUID.
-const CONTROL_ITEM_BYTES: usize = ITEM_HEAD + 16;
+const CONTROL_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
 
 impl DecodeGuidWords {
     /// Derives the words from the traits; `None` if events are decoded by the provider's own GUID.
@@ -65,8 +66,8 @@ impl DecodeGuidWords {
         let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
         let mut control_item = [0; CONTROL_ITEM_BYTES];
         let head = item_head(ExtType::CONTROL_GUID, 16, true).to_le_bytes();
-        control_item[..ITEM_HEAD].copy_from_slice(&head);
-        control_item[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
+        control_item[..ITEM_HEAD_BYTES].copy_from_slice(&head);
+        control_item[ITEM_HEAD_BYTES..].copy_from_slice(&provider.to_bytes());
         Some(Self { header_guid: decode.to_words(), control_item })
     }
 

@@ -52,7 +52,7 @@ impl TraceEvent {
         let record = event.record;
         let mut bytes = Vec::new();
         if !edit::modernise(record, &mut bytes)? {
-            edit::with_payload(record, record.payload(), &mut bytes)?;
+            edit::append_with_payload(record, record.payload(), &mut bytes)?;
         }
         let (cpu, family) = (record.cpu(), record.family());
         Ok(Self { input: event.trace, cpu, stamp: EventStamp::Raw(record.time()), family, bytes })
@@ -82,7 +82,7 @@ impl TraceEvent {
     pub fn from_record(input: usize, cpu: u16, record: &[u8]) -> Result<Self> {
         let record = Record::parse(record, cpu)?;
         let mut bytes = Vec::new();
-        edit::with_payload(&record, record.payload(), &mut bytes)?;
+        edit::append_with_payload(&record, record.payload(), &mut bytes)?;
         let (stamp, family) = (EventStamp::Raw(record.time()), record.family());
         let mut event = Self { input, cpu: 0, stamp, family, bytes };
         event.set_processor(cpu)?;
@@ -116,7 +116,7 @@ impl TraceEvent {
     /// Fails with `ERROR_MORE_DATA` if the record would be too large.
     pub fn set_payload(&mut self, payload: &[u8]) -> Result<()> {
         let mut bytes = Vec::with_capacity(self.bytes.len());
-        edit::with_payload(&self.record()?, payload, &mut bytes)?;
+        edit::append_with_payload(&self.record()?, payload, &mut bytes)?;
         self.bytes = bytes;
         Ok(())
     }

@@ -210,7 +210,7 @@ impl Output {
 
     fn is_unchanged(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
-            && !record.items_damaged()
+            && !record.has_damaged_items()
             && (self.stack_key_offset(input) == 0 || !stack_key::has_key(record))
     }
 
@@ -226,10 +226,10 @@ impl Output {
     /// Moves the stack keys of a record, and corrects contradicting items.
     fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
         let offset = self.stack_key_offset(input);
-        if offset != 0 && !record.items_damaged() {
-            stack_key::move_key(record, bytes, offset);
+        if offset != 0 && !record.has_damaged_items() {
+            stack_key::shift_key(record, bytes, offset);
         }
-        let is_dropped = edit::drop_damaged_items(record, bytes);
+        let is_dropped = edit::clear_damaged_items_flag(record, bytes);
         self.summary.items_dropped = self.summary.items_dropped.saturating_add(u64::from(is_dropped));
     }
 
@@ -364,7 +364,7 @@ impl Output {
         }
         let offsets = self.payload_stamps.entry(key).or_insert_with(|| {
             let shape = kernel::shape_of(&record.provider(), descriptor.opcode, descriptor.version);
-            shape.map_or_else(Vec::new, |(shape, _)| shape.raw_times(pointer).collect())
+            shape.map_or_else(Vec::new, |(shape, _)| shape.raw_time_offsets(pointer).collect())
         });
         let start = record.bytes().len().saturating_sub(record.payload().len());
         for offset in offsets {

@@ -21,12 +21,11 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::ring::Blocks;
 
 use super::types::Level;
 use super::values::Id;
 use crate::client;
-use crate::event::CallerEvent;
+use crate::event::{Blocks, CallerEvent};
 use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
 use crate::write;
 
@@ -216,8 +215,12 @@ impl Context {
             return to_status(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
         let metadata = Some(metadata);
-        let event =
-            CallerEvent { metadata, activity, related, ..CallerEvent::from_blocks(descriptor, data.all()) };
+        let event = CallerEvent {
+            metadata,
+            activity,
+            related,
+            ..CallerEvent::from_blocks(descriptor, data.as_slice())
+        };
         to_status(write::write(handle.slot(), &event)).0
     }
 

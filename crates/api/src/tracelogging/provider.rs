@@ -8,12 +8,12 @@ use std::fmt;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::tracelogging::Traits;
-use traceweir_transport::ring::{Block, Blocks};
 
 use super::context::{Context, EnableFunction, make_callback};
 use super::ids::id_functions;
 use super::types::Level;
 use super::values::Id;
+use crate::event::{Block, Blocks};
 
 /// A provider of self-describing events, defined by [`define_provider!`](crate::define_provider).
 pub type Provider = ProviderWithId<Guid>;

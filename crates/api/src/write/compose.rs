@@ -7,7 +7,7 @@
 //! item 14, before all others, contains the provider's own GUID.
 
 use traceweir_format::header::event;
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
 
 use super::Options;
@@ -22,7 +22,7 @@ pub(super) const FIRST_WORD_BITS: u64 = (HeaderType::EVENT_HEADER64.0 as u64) <<
 
 /// Bytes of the usual items without the data of traits and metadata: heads and padding of those
 /// two, and a related activity.
-const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
+const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD_BYTES + 7) + ITEM_HEAD_BYTES + 16;
 
 const ZEROS: [u8; 8] = [0; 8];
 
@@ -80,7 +80,7 @@ impl<'a> RecordSource<'a> {
     }
 
     /// Composes the record with any items and returns its size in bytes. The size field of a record
-    /// above `MAX_RECORD` is wrong.
+    /// above `MAX_RECORD_BYTES` is wrong.
     #[inline(never)]
     pub(super) fn compose(&self, stage: &mut Stage<'a>, items: &'a RecordItems<'a>) -> usize {
         stage.begin(self.header_words());
@@ -149,7 +149,7 @@ fn set_decode_guid(stage: &mut Stage<'_>, decoding: &'static DecodeGuidWords) {
 }
 
 /// The head of an extended data item in memory.
-type ItemHead = [u8; ITEM_HEAD];
+type ItemHead = [u8; ITEM_HEAD_BYTES];
 
 fn head_bytes(kind: ExtType, length: usize, another_follows: bool) -> ItemHead {
     item_head(kind, length, another_follows).to_le_bytes()
@@ -223,8 +223,8 @@ impl<'a> SessionItems<'a> {
     /// Returns the bytes that the items add to a record.
     pub(super) fn size(&self) -> usize {
         // Neither needs padding: both consist of whole words.
-        self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
-            + self.stack.1.map_or(0, |frames| ITEM_HEAD + frames.len())
+        self.key.1.map_or(0, |key| ITEM_HEAD_BYTES + key.len())
+            + self.stack.1.map_or(0, |frames| ITEM_HEAD_BYTES + frames.len())
     }
 
     fn push_to(&'a self, stage: &mut Stage<'a>) {

@@ -30,7 +30,7 @@
 use std::mem::MaybeUninit;
 
 use traceweir_format::header::event;
-use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_transport::abi::PREFIX_BYTES;
 use traceweir_transport::ring::{Block, Gather};
 
@@ -195,9 +195,9 @@ impl<'a> Stage<'a> {
             // not overlap it.
             unsafe {
                 base.add(filled_bytes).cast::<u64>().write(head.to_le());
-                copy_padded(base.add(filled_bytes + ITEM_HEAD), data);
+                copy_padded(base.add(filled_bytes + ITEM_HEAD_BYTES), data);
             }
-            filled_bytes += ITEM_HEAD + data.len().next_multiple_of(8);
+            filled_bytes += ITEM_HEAD_BYTES + data.len().next_multiple_of(8);
         }
         if let Some(words) = last {
             // SAFETY: the caller checked the size, so these words end at `CAPACITY_BYTES` at the
@@ -242,7 +242,7 @@ impl<'a> Stage<'a> {
         let parts =
             unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.part_count) };
         let rest = if parts.is_empty() { self.remaining_blocks } else { parts };
-        Gather { staged, staged_bytes: self.filled_bytes - PREFIX_BYTES, rest, flags: 0 }
+        Gather { staged, staged_bytes: self.filled_bytes - PREFIX_BYTES, further_parts: rest, flags: 0 }
     }
 }
 
@@ -348,7 +348,7 @@ mod tests {
         );
         bytes.truncate(PREFIX_BYTES + gather.staged_bytes);
         bytes.drain(..PREFIX_BYTES);
-        for part in gather.rest {
+        for part in gather.further_parts {
             bytes.extend_from_slice(part.bytes());
         }
         bytes
@@ -384,7 +384,15 @@ mod tests {
         let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8 | 1).collect();
         for length in 0..=80 {
             for more in [0, 3, 8, 80] {
-                let bytes = ITEM_HEAD + length + 7 + ITEM_HEAD + more + 7 + ITEM_HEAD + 16 + b"tail".len();
+                let bytes = ITEM_HEAD_BYTES
+                    + length
+                    + 7
+                    + ITEM_HEAD_BYTES
+                    + more
+                    + 7
+                    + ITEM_HEAD_BYTES
+                    + 16
+                    + b"tail".len();
                 assert!(Stage::can_stage_items(bytes));
                 // Bytes that were in the memory before must not appear in the record.
                 let mut words = [MaybeUninit::new(u64::MAX); STAGE_WORDS];
@@ -416,7 +424,7 @@ mod tests {
         stage.push_payload(Block::from_slices(&blocks));
         assert_eq!(stage.size(), 80 + 128 * 17);
         let gather = stage.gather();
-        assert!(!gather.rest.is_empty());
+        assert!(!gather.further_parts.is_empty());
         assert_eq!(gathered_bytes(&gather).len(), 80 + 128 * 17);
     }
 }

@@ -23,7 +23,7 @@
 //! (`scratch`); all others on the stack. If the whole pool is in use, all chosen sessions count the
 //! event as lost.
 
-use traceweir_format::header::MAX_RECORD;
+use traceweir_format::header::MAX_RECORD_BYTES;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EVENT_KEY as EVENT_KEY,
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE as EXCLUDE_INPRIVATE,
@@ -146,7 +146,7 @@ impl<'e> EventDelivery<'e> {
         let mut words = Stage::EMPTY;
         let mut stage = Stage::new(&mut words);
         let size = source.compose_small(&mut stage);
-        if size > MAX_RECORD {
+        if size > MAX_RECORD_BYTES {
             return Err(WriteError::TooLarge);
         }
         self.publish_to_all(size, RecordComposition::Once(&mut stage))
@@ -162,7 +162,7 @@ impl<'e> EventDelivery<'e> {
         };
         let RecordScratch { composer, frames, unwinding } = &mut *claim;
         let size = self.compose(composer, &SessionItems::new(None, None), |_| ());
-        if size > MAX_RECORD {
+        if size > MAX_RECORD_BYTES {
             return Err(WriteError::TooLarge);
         }
         if self.with_key != 0 {
@@ -201,7 +201,7 @@ impl<'e> EventDelivery<'e> {
     fn find_obstacle(&self, size: usize) -> Option<WriteError> {
         self.chosen_sessions().filter(|enable| enable.property & INDEPENDENT == 0).find_map(|enable| {
             let size = size + self.items_for_session(&enable).size();
-            if size > MAX_RECORD {
+            if size > MAX_RECORD_BYTES {
                 return Some(WriteError::MoreData);
             }
             outlets::get(enable.outlet).check_room(enable.ticket, size).err().and_then(to_write_error)
@@ -243,7 +243,7 @@ impl<'e> EventDelivery<'e> {
         composer: &mut Composer,
     ) -> Result<(), WriteError> {
         let session_items = self.items_for_session(enable);
-        if size + session_items.size() > MAX_RECORD {
+        if size + session_items.size() > MAX_RECORD_BYTES {
             // The event itself is not too large; the items of this session make it so, which is a
             // loss of this session.
             outlets::get(enable.outlet).count_lost(enable.ticket);

@@ -70,7 +70,7 @@ pub(super) fn try_write(
 ) -> bool {
     let descriptor = bytes_of_descriptor(event.descriptor);
     let Some(target) = StraightTarget::find(slot, descriptor, passed_cell) else { return false };
-    if payload.all().len() > MAX_BLOCKS || event.related.is_some() {
+    if payload.as_slice().len() > MAX_BLOCKS || event.related.is_some() {
         return false;
     }
     let (flags, metadata, activity) = (event.flags, event.metadata, event.activity.map(bytes_of_guid));

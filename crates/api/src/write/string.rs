@@ -1,6 +1,6 @@
 //! Texts as events: UTF-16 with its terminator, no id, the thread's activity.
 
-use traceweir_format::header::MAX_RECORD;
+use traceweir_format::header::MAX_RECORD_BYTES;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor};
 
 use super::scratch::ScratchClaim;
@@ -36,7 +36,7 @@ pub(crate) fn write_string(
     } else {
         // One byte more than a record can have is enough to be refused by size, so a text of any
         // length needs no more memory than that.
-        long = utf16_bytes(text).take(MAX_RECORD + 1).collect::<Vec<u8>>();
+        long = utf16_bytes(text).take(MAX_RECORD_BYTES + 1).collect::<Vec<u8>>();
         &long
     };
     super::write(slot, &CallerEvent { flags, ..CallerEvent::new(&descriptor, &[data]) })

@@ -57,7 +57,7 @@ fn record_bytes(stage: &mut Stage<'_>) -> Vec<u8> {
     let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
     bytes.truncate(16 + gather.staged_bytes);
     bytes.drain(..16);
-    gather.rest.iter().for_each(|p| bytes.extend_from_slice(p.bytes()));
+    gather.further_parts.iter().for_each(|p| bytes.extend_from_slice(p.bytes()));
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }

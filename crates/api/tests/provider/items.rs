@@ -55,7 +55,7 @@ pub(crate) fn read_records(path: &Path) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
-        assert!(!record.items_damaged());
+        assert!(!record.has_damaged_items());
         if record.provider() == PROVIDER {
             records.push(record.bytes().to_vec());
         }

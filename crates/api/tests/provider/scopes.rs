@@ -112,9 +112,9 @@ fn is_stack_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
 
 fn payload_filter_up_to(maximum: i128) -> Vec<u8> {
     let mut payload_event = PayloadEvent::new(7, 0, false);
-    let field = payload_event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let field = payload_event.add_field(Field::single(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    payload_event.predicate(field, number, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
+    payload_event.add_predicate(field, number, PayloadOperator::LE, Operand::Number(maximum)).unwrap();
     let mut blob = Builder::new();
     blob.add(&payload_event, true).unwrap();
     blob.finish().unwrap()

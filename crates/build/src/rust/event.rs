@@ -107,7 +107,7 @@ impl PayloadScope<'_> {
 
     fn write_fields(&self, code: &mut SourceText) {
         for (index, field) in (self.first..).zip(self.fields) {
-            if field.referenced && field.count == Count::One {
+            if field.is_referenced && field.count == Count::One {
                 code.push(format!("let n{index}_ = {};", self.size_expression(index)));
             }
         }

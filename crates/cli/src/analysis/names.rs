@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
@@ -79,7 +79,7 @@ impl<'p> Visitor<'p> for NameFields {
         if self.source.key_fields.contains(&&*field.name) {
             self.key = value.bits();
         } else if *field.name == *self.source.name_field {
-            text(field, &value, Style::default(), &mut self.name);
+            push_text(field, &value, Style::default(), &mut self.name);
         }
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}

@@ -55,7 +55,7 @@ fn parse_class(text: &str) -> Result<InfoClass, String> {
         Err(_) => InfoClass::ALL.into_iter().find(matches_text),
     };
     match found {
-        Some(class) if class.rules().queries || class == InfoClass::TraceGroupQueryList => Ok(class),
+        Some(class) if class.rules().can_query || class == InfoClass::TraceGroupQueryList => Ok(class),
         Some(class) => Err(match class {
             InfoClass::TraceGuidQueryList | InfoClass::TraceGuidQueryInfo => {
                 "use weir providers, which lists providers and describes one".to_owned()

@@ -85,7 +85,7 @@ fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
     if !options.classes.is_empty() {
         return options.classes.clone();
     }
-    let can_query = |class: &InfoClass| class.rules().queries || *class == InfoClass::TraceGroupQueryList;
+    let can_query = |class: &InfoClass| class.rules().can_query || *class == InfoClass::TraceGroupQueryList;
     InfoClass::ALL
         .into_iter()
         .filter(|class| can_query(class) && is_about_session(*class) == has_session)
@@ -93,7 +93,7 @@ fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
 }
 
 fn is_about_session(class: InfoClass) -> bool {
-    class.rules().about == RequiredSession::Session
+    class.rules().required_session == RequiredSession::Session
 }
 
 /// Returns whether a query failed because the session is of another kind: not a system logger, or

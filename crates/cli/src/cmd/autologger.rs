@@ -127,7 +127,7 @@ fn build_definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
         let named_provider = AutologgerProvider::new(request.name.trim_start_matches('*')).ok();
         let named_provider = named_provider.filter(|provider| provider.guid == request.guid).map(Ok);
         let provider = named_provider.unwrap_or_else(|| AutologgerProvider::new(&request.guid.to_string()));
-        let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
+        let provider = provider.and_then(|provider| provider.with_params(&enable_params(request)));
         definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", escape(&request.name)))?);
     }
     Ok(definition)

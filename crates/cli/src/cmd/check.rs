@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 use traceweir_format::etl::{self, Finding, Rule};
 
 use crate::cli::CheckArgs;
@@ -76,10 +76,10 @@ fn write_finding(file: &str, finding: &Finding, as_json: bool, out: &mut Vec<u8>
     let advice = if *rule == Rule::NotFinalised { " (weir repair writes a finalised copy)" } else { "" };
     if as_json {
         out.extend_from_slice(b"{\"file\":");
-        json_string(file, out);
+        push_json_string(file, out);
         let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");
         out.extend_from_slice(tail.as_bytes());
-        json_string(&format!("{detail}{advice}"), out);
+        push_json_string(&format!("{detail}{advice}"), out);
         out.extend_from_slice(b"}\n");
     } else {
         let remark = if is_remark { "remark: " } else { "" };

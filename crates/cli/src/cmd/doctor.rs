@@ -75,7 +75,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
 
 fn check_machine(machine: &MachineState) -> Vec<DoctorCheck> {
     let parts = [
-        container::checks(machine),
+        container::run_checks(machine),
         perf::checks(machine),
         kernel::checks(machine),
         hardware::checks(machine),

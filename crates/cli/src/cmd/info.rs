@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use traceweir::LogFileMode;
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
 use traceweir_format::kernel::hook;
@@ -171,14 +171,14 @@ fn format_json(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let mut out = b"{\"file\":".to_vec();
-    json_string(&input.name, &mut out);
+    push_json_string(&input.name, &mut out);
     out.extend_from_slice(b",\"session\":");
-    json_string(&header.session_name, &mut out);
+    push_json_string(&header.session_name, &mut out);
     out.extend_from_slice(b",\"log_file\":");
-    json_string(&header.file_name, &mut out);
+    push_json_string(&header.file_name, &mut out);
     out.extend_from_slice(b",\"system\":");
     match &survey.system {
-        Some(system) => json_string(system, &mut out),
+        Some(system) => push_json_string(system, &mut out),
         None => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(format_number_fields(input, survey).as_bytes());
@@ -188,7 +188,7 @@ fn format_json(input: &TraceInput, survey: &TraceSurvey) -> String {
         if name.is_empty() {
             out.extend_from_slice(b"null");
         } else {
-            json_string(name, &mut out);
+            push_json_string(name, &mut out);
         }
         out.extend_from_slice(format!(",\"guid\":\"{guid}\",\"events\":{count}}}").as_bytes());
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use traceweir_decode::format::{Style, json_string};
+use traceweir_decode::format::{Style, push_json_string};
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
@@ -174,7 +174,7 @@ impl TraceStats {
             let label = self.row_label(key);
             if as_json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
-                json_string(&label, &mut out);
+                push_json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.write_json_ids(key, page);
                 let rate = events_per_second(totals.events);

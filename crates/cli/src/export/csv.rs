@@ -2,7 +2,7 @@
 //! `--items`, extended data items have further columns at the end.
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower, push_escaped_text};
+use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 
@@ -85,7 +85,7 @@ impl CsvSink {
             descriptor.task,
         ] {
             out.push(b',');
-            decimal(number, out);
+            push_decimal(number, out);
         }
         out.extend_from_slice(b",0x");
         hex_lower(descriptor.keyword, out);
@@ -94,11 +94,11 @@ impl CsvSink {
         out.push(b',');
         push_id(record.thread_id(), out);
         out.push(b',');
-        decimal(record.cpu(), out);
+        push_decimal(record.cpu(), out);
         out.push(b',');
         push_cell(event.process.unwrap_or_default().as_bytes(), out);
         out.push(b',');
-        decimal(record.payload().len(), out);
+        push_decimal(record.payload().len(), out);
         out.push(b',');
     }
 

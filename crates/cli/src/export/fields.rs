@@ -1,6 +1,6 @@
 //! Visitors that write the fields of an event as text or JSON.
 
-use traceweir_decode::format::{Style, decimal, is_plain_word, json, push_word, text};
+use traceweir_decode::format::{Style, is_plain_word, push_decimal, push_json, push_text, push_word};
 use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -85,7 +85,7 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
             return;
         }
         self.write_label(index);
-        json(field, &value, self.style, self.out);
+        push_json(field, &value, self.style, self.out);
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
         self.write_label(index);
@@ -147,7 +147,7 @@ impl<'a> TextFields<'a> {
 
     fn write_text(&mut self, field: &Field, value: &Value<'_>) {
         self.scratch.clear();
-        text(field, value, self.style, &mut self.scratch);
+        push_text(field, value, self.style, &mut self.scratch);
         push_word(&self.scratch, self.out);
     }
 }
@@ -162,10 +162,10 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         match value {
             // Fast paths: most text is one plain word, and most numbers have the default out type.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
-            Value::U32(v) if has_plain_type(field, InType::UINT32) => decimal(v, self.out),
-            Value::U64(v) if has_plain_type(field, InType::UINT64) => decimal(v, self.out),
+            Value::U32(v) if has_plain_type(field, InType::UINT32) => push_decimal(v, self.out),
+            Value::U64(v) if has_plain_type(field, InType::UINT64) => push_decimal(v, self.out),
             _ if may_need_quotes(field, &value) => self.write_text(field, &value),
-            _ => text(field, &value, self.style, self.out),
+            _ => push_text(field, &value, self.style, self.out),
         }
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {

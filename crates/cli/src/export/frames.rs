@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use traceweir_decode::format::{decimal, hex_lower, json_string, push_escaped_text};
+use traceweir_decode::format::{hex_lower, push_decimal, push_escaped_text, push_json_string};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -193,7 +193,7 @@ fn push_frame(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>
         push_escaped_text(file.as_bytes(), out);
         if let Some(line) = frame.line {
             out.push(b':');
-            decimal(line, out);
+            push_decimal(line, out);
         }
     }
 }
@@ -214,7 +214,7 @@ pub(super) fn push_json(event: &DescribedEvent<'_>, walker: &mut Walker, out: &m
         if index > 0 {
             out.push(b',');
         }
-        json_string(field, out);
+        push_json_string(field, out);
         out.extend_from_slice(b":[");
         push_objects(std::iter::once(resolved), out);
         out.push(b']');
@@ -237,7 +237,7 @@ fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8
     let push_member = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
         out.extend_from_slice(key);
         match value {
-            Some(value) => json_string(value, out),
+            Some(value) => push_json_string(value, out),
             None => out.extend_from_slice(b"null"),
         }
     };
@@ -253,7 +253,7 @@ fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8
     }
     if let Some(line) = frame.line {
         out.extend_from_slice(b",\"line\":");
-        decimal(line, out);
+        push_decimal(line, out);
     }
     if frame.is_inlined {
         out.extend_from_slice(b",\"inlined\":true");
@@ -267,7 +267,7 @@ fn push_offset(offset: u64, out: &mut Vec<u8>) {
     if !is_exact_number {
         out.push(b'"');
     }
-    decimal(offset, out);
+    push_decimal(offset, out);
     if !is_exact_number {
         out.push(b'"');
     }

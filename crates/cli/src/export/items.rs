@@ -12,7 +12,7 @@
 //!
 //! Items whose data does not fit their type are left out.
 
-use traceweir_decode::format::{decimal, hex_lower, json_string, push_escaped_text};
+use traceweir_decode::format::{hex_lower, push_decimal, push_escaped_text, push_json_string};
 use traceweir_format::header::Record;
 use traceweir_format::header::extended::Item;
 use traceweir_format::security::Sid;
@@ -40,8 +40,8 @@ pub(super) fn push_json(record: &Record<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"\":");
         match value {
-            ItemValue::Text(text) => json_string(&text, out),
-            ItemValue::Number(number) => decimal(number, out),
+            ItemValue::Text(text) => push_json_string(&text, out),
+            ItemValue::Number(number) => push_decimal(number, out),
             ItemValue::Key(key) => {
                 out.extend_from_slice(b"\"0x");
                 hex_lower(key, out);
@@ -76,7 +76,7 @@ pub(super) fn push_item(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
 fn push_item_value(value: &ItemValue, out: &mut Vec<u8>) {
     match value {
         ItemValue::Text(text) => push_escaped_text(text.as_bytes(), out),
-        ItemValue::Number(number) => decimal(*number, out),
+        ItemValue::Number(number) => push_decimal(*number, out),
         ItemValue::Key(key) => {
             out.extend_from_slice(b"0x");
             hex_lower(*key, out);

@@ -1,7 +1,7 @@
 //! The JSON format: one object per line.
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower, json_string};
+use traceweir_decode::format::{Style, hex_lower, push_decimal, push_json_string};
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
 
@@ -53,7 +53,7 @@ impl JsonSink {
             (b",\"task\":", descriptor.task),
         ] {
             out.extend_from_slice(key);
-            decimal(number, out);
+            push_decimal(number, out);
         }
         out.extend_from_slice(b",\"keywords\":\"0x");
         hex_lower(descriptor.keyword, out);
@@ -62,9 +62,9 @@ impl JsonSink {
         out.extend_from_slice(b",\"tid\":");
         push_id(record.thread_id(), out);
         out.extend_from_slice(b",\"cpu\":");
-        decimal(record.cpu(), out);
+        push_decimal(record.cpu(), out);
         out.extend_from_slice(b",\"len\":");
-        decimal(record.payload().len(), out);
+        push_decimal(record.payload().len(), out);
     }
 
     fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
@@ -101,7 +101,7 @@ impl JsonSink {
             .is_some()
         {
             out.extend_from_slice(b",\"message\":");
-            json_string(&String::from_utf8_lossy(&self.message), out);
+            push_json_string(&String::from_utf8_lossy(&self.message), out);
         }
         walked.err()
     }
@@ -109,7 +109,7 @@ impl JsonSink {
 
 fn push_name(name: Option<&str>, out: &mut Vec<u8>) {
     match name {
-        Some(name) => json_string(name, out),
+        Some(name) => push_json_string(name, out),
         None => out.extend_from_slice(b"null"),
     }
 }
@@ -118,7 +118,7 @@ fn push_undecoded(reason: &str, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"raw\":\"");
     push_hex(payload, out);
     out.extend_from_slice(b"\",\"undecoded\":");
-    json_string(reason, out);
+    push_json_string(reason, out);
 }
 
 fn push_guid(key: &[u8], guid: Option<Guid>, out: &mut Vec<u8>) {
@@ -155,7 +155,7 @@ impl EventSink for JsonSink {
         }
         if let Some(process) = event.process {
             out.extend_from_slice(b",\"process\":");
-            json_string(process, out);
+            push_json_string(process, out);
         }
         push_guid(b",\"activity\":\"", event.record.activity(), out);
         push_guid(b",\"related\":\"", event.record.items().related_activity(), out);

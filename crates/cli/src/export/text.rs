@@ -9,7 +9,7 @@
 //! ```
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, decimal, hex_lower, push_escaped_text};
+use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 
@@ -111,7 +111,7 @@ impl TextSink {
         out: &mut Vec<u8>,
     ) {
         out.extend_from_slice(b" [");
-        decimal(event.record.cpu(), out);
+        push_decimal(event.record.cpu(), out);
         out.extend_from_slice(b"] ");
         push_id(pid, out);
         out.push(b'/');

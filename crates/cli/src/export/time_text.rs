@@ -64,7 +64,7 @@ pub(crate) fn push_milliseconds(nanoseconds: i64, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     let n = nanoseconds.unsigned_abs();
-    traceweir_decode::format::decimal(n / 1_000_000, out);
+    traceweir_decode::format::push_decimal(n / 1_000_000, out);
     out.push(b'.');
     out.extend_from_slice(&format_digits::<6>((n % 1_000_000) as u32));
 }

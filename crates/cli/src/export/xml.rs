@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, hex_lower, text};
+use traceweir_decode::format::{Style, hex_lower, push_text};
 use traceweir_decode::schema::{Field, SchemaOrigin};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
@@ -250,7 +250,7 @@ impl<'p> Visitor<'p> for XmlFields<'_> {
         write_escaped(field.name.as_bytes(), self.out);
         self.out.extend_from_slice(b"\">");
         self.scratch.clear();
-        text(field, &value, self.style, self.scratch);
+        push_text(field, &value, self.style, self.scratch);
         write_escaped(self.scratch, self.out);
         self.out.extend_from_slice(b"</Data>\r\n");
         if let Some(n) = &mut self.array_len {

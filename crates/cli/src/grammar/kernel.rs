@@ -21,7 +21,7 @@ mod nearest;
 
 use traceweir::controller::info::{ClassicEventId, GroupMask};
 use traceweir_format::kernel::hook::hook_of;
-use traceweir_format::kernel::{event_name, events_named};
+use traceweir_format::kernel::{event_name, find_events};
 use traceweir_format::spec::system::{
     GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
 };
@@ -270,7 +270,7 @@ pub(crate) fn parse_stacks(text: &str) -> Result<StackSelection, String> {
 /// Returns the events that a text names: an event, a class or a hook id. Events without a hook id
 /// are left out.
 fn events_by_name(name: &str) -> Vec<ClassicEventId> {
-    let events = events_named(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
+    let events = find_events(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
     events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()
 }
 

@@ -56,7 +56,7 @@ fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> 
             let operator = find_operator(&field, comparison.sign)?;
             let add_path = |error: traceweir_format::Error| format!("{}: {error}", field.path);
             pass_operand(&field, kind, comparison, |operand| {
-                layout.event.predicate(field.at, kind, operator, operand).map_err(add_path)
+                layout.event.add_predicate(field.at, kind, operator, operand).map_err(add_path)
             })?;
         }
         builder.add(&layout.event, false).map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ fn unknown_event_message(events: &[&EventSchema], name: &str) -> String {
 
 /// Returns the type that a field is compared as.
 fn comparable_type(field: &DescribedField<'_>) -> Result<Type, String> {
-    field.compared_as().ok_or_else(|| {
+    field.comparison_type().ok_or_else(|| {
         format!("{} is neither a number, a GUID nor text, so it cannot be compared", field.path)
     })
 }
@@ -128,13 +128,14 @@ fn pass_operand(
         Type::Utf16 | Type::Ansi => pass(Operand::Text(value)),
         Type::Guid => pass(Operand::Guid(value.parse().map_err(|_| message("a GUID"))?)),
         Type::Integer { .. } if matches!(comparison.sign, ComparisonSign::In | ComparisonSign::NotIn) => {
-            let ends =
-                value.split_once("..").and_then(|(low, high)| field.number(low).zip(field.number(high)));
+            let ends = value
+                .split_once("..")
+                .and_then(|(low, high)| field.parse_number(low).zip(field.parse_number(high)));
             let (low, high) = ends.ok_or_else(|| message("a range such as 1..10"))?;
             pass(Operand::Range(low, high))
         }
         Type::Integer { .. } => {
-            let number = field.number(value);
+            let number = field.parse_number(value);
             pass(Operand::Number(number.ok_or_else(|| message("a number, or a name in its map"))?))
         }
     }

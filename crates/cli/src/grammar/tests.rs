@@ -373,9 +373,9 @@ fn any_inclusion_list<T: std::fmt::Debug>(
 fn encode_number_filter(number: u64) -> Vec<u8> {
     use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
     let mut event = Event::new(1, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let field = event.add_field(Field::single(Shape::Fixed(8))).unwrap();
     let kind = Type::Integer { bytes: 8, signed: false };
-    event.predicate(field, kind, PayloadOperator::EQ, Operand::Number(number.into())).unwrap();
+    event.add_predicate(field, kind, PayloadOperator::EQ, Operand::Number(number.into())).unwrap();
     let mut builder = Builder::new();
     builder.add(&event, false).unwrap();
     builder.finish().unwrap()

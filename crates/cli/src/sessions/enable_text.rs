@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use traceweir::session::{Filter, ProviderEnable};
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, payload};
 use traceweir_format::spec::enable as spec;
 
@@ -59,7 +59,7 @@ pub(crate) fn format_filter(filter: &Filter) -> Option<String> {
 }
 
 /// Formats a filter as a JSON object: type, command-line option and values.
-pub(super) fn filter_object(filter: &Filter) -> Option<String> {
+pub(super) fn format_filter_json(filter: &Filter) -> Option<String> {
     let decoded = decode_filter(filter)?;
     let mut object = JsonObject::new();
     object.mask("type", filter.kind()).text("option", decoded.option);
@@ -88,7 +88,7 @@ impl FilterValue {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => {
                 let mut out = Vec::new();
-                json_string(text, &mut out);
+                push_json_string(text, &mut out);
                 String::from_utf8_lossy(&out).into_owned()
             }
         }
@@ -120,12 +120,14 @@ fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
     match filter.kind() {
         spec::EVENT_FILTER_TYPE_PID => build(
             option,
-            filter::pids(data).ok()?.into_iter().map(|pid| FilterValue::Number(pid.into())).collect(),
+            filter::parse_pids(data).ok()?.into_iter().map(|pid| FilterValue::Number(pid.into())).collect(),
         ),
         spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | spec::EVENT_FILTER_TYPE_PACKAGE_ID
         | spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID
-        | spec::EVENT_FILTER_TYPE_CONTAINER => build(option, to_texts(filter::names_as_given(data).ok()?)),
+        | spec::EVENT_FILTER_TYPE_CONTAINER => {
+            build(option, to_texts(filter::parse_names_as_given(data).ok()?))
+        }
         spec::EVENT_FILTER_TYPE_EVENT_ID | spec::EVENT_FILTER_TYPE_STACKWALK => {
             let ids = EventIds::parse(data).ok()?;
             let values = ids.ids().map(|id| FilterValue::Number(id.into())).collect();

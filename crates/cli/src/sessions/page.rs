@@ -291,7 +291,7 @@ pub(crate) fn put_enable(object: &mut JsonObject, enable: &ProviderEnable) {
     object.mask("all", enable.all_keywords.bits()).mask("property", enable.properties.bits());
     object
         .raw("filters", &json_array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind()))));
-    object.raw("filtered", &json_array(enable.filters.iter().filter_map(enable_text::filter_object)));
+    object.raw("filtered", &json_array(enable.filters.iter().filter_map(enable_text::format_filter_json)));
     object.number("traced", enable.traced);
 }
 

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
+use traceweir_decode::symbols::elf::{ElfParts, find_build_id};
 use traceweir_decode::symbols::{Dwarf, Elf, SymbolTable, demangle, listing};
 
 use super::module::find_elf_frames;
@@ -179,7 +179,7 @@ fn read_running_kernel(
         );
     }
     let running_id = read_notes(&options.local_path("/sys/kernel/notes"));
-    let running_id = running_id.as_deref().and_then(build_id_of_notes);
+    let running_id = running_id.as_deref().and_then(find_build_id);
     let is_same_build = id.zip(running_id).is_none_or(|(id, running)| id.matches_build_id(running));
     if !is_same_build || !table.kernel_starts().any(|first| first == base) {
         return Err(

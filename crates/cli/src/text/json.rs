@@ -1,6 +1,6 @@
 //! Writes one JSON object, member by member, for reports that are not events.
 
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 
 /// The largest integer that is written as a number. JSON readers may lose digits of larger
 /// integers, so they are written as strings.
@@ -21,13 +21,13 @@ impl JsonObject {
         if self.out.len() > 1 {
             self.out.push(b',');
         }
-        json_string(key, &mut self.out);
+        push_json_string(key, &mut self.out);
         self.out.push(b':');
         &mut self.out
     }
 
     pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
-        json_string(value, self.push_key(key));
+        push_json_string(value, self.push_key(key));
         self
     }
 

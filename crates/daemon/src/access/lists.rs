@@ -243,5 +243,5 @@ fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Right
 pub(super) fn deny_all_list() -> SecurityDescriptor {
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::SYSTEM, Rights::WMIGUID_ALL_ACCESS));
-    SecurityDescriptor::of_root(dacl)
+    SecurityDescriptor::owned_by_root(dacl)
 }

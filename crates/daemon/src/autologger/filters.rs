@@ -118,7 +118,7 @@ fn decode_level(data: &[u8]) -> Option<u8> {
 }
 
 fn decode_joined_names(data: &[u8]) -> Option<Vec<String>> {
-    Some(filter::names_as_given(data).ok()?.iter().map(|name| quote(name)).collect())
+    Some(filter::parse_names_as_given(data).ok()?.iter().map(|name| quote(name)).collect())
 }
 
 const fn level_gate(level: u8) -> Gate {

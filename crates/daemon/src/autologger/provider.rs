@@ -2,7 +2,7 @@
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
-use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME};
+use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME_UNITS};
 
 use super::filters;
 use crate::conf::{ConfEntry, ConfSection, ConfigError};
@@ -53,7 +53,7 @@ impl AutologgerProvider {
 
     /// Takes over the parameters of an enable call, except its source; fails for a filter that a
     /// file cannot hold.
-    pub fn with(self, params: &EnableParams) -> Result<Self, String> {
+    pub fn with_params(self, params: &EnableParams) -> Result<Self, String> {
         let (level, property) = (u32::from(params.level), params.property);
         let filters = params.filters.clone();
         if let Some(filter) = filters.iter().find(|filter| filters::format_filter(filter).is_none()) {
@@ -138,7 +138,7 @@ impl AutologgerProvider {
     #[must_use]
     pub fn name(&self) -> String {
         let is_name = self.heading.parse::<Guid>().is_err()
-            && self.heading.encode_utf16().count() <= MAX_PROVIDER_NAME
+            && self.heading.encode_utf16().count() <= MAX_PROVIDER_NAME_UNITS
             && !self.heading.contains(char::is_control);
         if is_name { self.heading.clone() } else { String::new() }
     }

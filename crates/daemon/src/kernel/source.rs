@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use traceweir_kernel::{Capture, CaptureControl, Clock};
-use traceweir_session::capture::{self, CaptureClock, Captured};
+use traceweir_session::capture::{self, CaptureClock, CapturedRecord};
 
 /// Losses of a capture as of its last poll; final once its session has stopped. The counters are
 /// updated independently.
@@ -91,8 +91,8 @@ impl Clock for ClockAdapter<'_> {
 }
 
 impl capture::Capture for KernelCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
-        self.capture.wake()
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.capture.wake_fd()
     }
 
     fn begin(&mut self) {
@@ -104,9 +104,9 @@ impl capture::Capture for KernelCapture {
         self.store_losses();
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let next = self.capture.peek(stream)?;
-        Some(Captured { length: next.length, raw: next.raw, is_stack: next.is_stack })
+        Some(CapturedRecord { length: next.length, raw: next.raw, is_stack: next.is_stack })
     }
 
     fn take(&mut self, stream: u16, out: &mut [u8]) {

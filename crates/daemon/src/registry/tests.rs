@@ -52,7 +52,7 @@ fn process_is_limited_to_1024_registrations_until_one_is_removed() {
     assert!(registry.unregister(1, 5).is_none());
     registry.register(1, 5, PROVIDER, &[], false).unwrap();
     assert_eq!(registry.registrations_of_target(EnableTarget::Provider(PROVIDER)).len(), 1024);
-    assert_eq!(registry.remove(1).unwrap().registrations.len(), 1024);
+    assert_eq!(registry.remove_process(1).unwrap().registrations.len(), 1024);
     assert!(!registry.is_known(EnableTarget::Provider(PROVIDER)));
 }
 
@@ -201,7 +201,7 @@ fn malformed_traits_do_not_join_a_group() {
     // A registration that came with trait bytes, even malformed ones, cannot set traits again.
     assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     registry.set_traits(1, 0, &good).unwrap();
-    registry.remove(1).unwrap();
+    registry.remove_process(1).unwrap();
     assert!(
         !registry.is_known(EnableTarget::Group(group))
             && registry.providers(None, &BTreeSet::new()).next().is_none()
@@ -291,7 +291,7 @@ fn registrations_of_one_user_are_bounded_across_processes() {
     registry.unregister(0, 5).unwrap();
     registry.register(links, 0, PROVIDER, &[], false).unwrap();
     assert!(registry.register(links, 1, PROVIDER, &[], false).is_err());
-    registry.remove(0).unwrap();
+    registry.remove_process(0).unwrap();
     registry.register(links, 1, PROVIDER, &[], false).unwrap();
 }
 
@@ -365,7 +365,7 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     assert!(registry.disable(target, 5));
     assert_eq!([0, 1, 3, 4].map(|number| registry.sessions_wanting(1, number).len()), [0; 4]);
     assert_eq!(registry.registrations_reached(target, 5), [(1, 1)]);
-    registry.remove(1).unwrap();
+    registry.remove_process(1).unwrap();
     assert!(registry.by_name_hash.is_empty() && registry.registered.is_empty());
 }
 
@@ -425,7 +425,7 @@ fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
     }
     let entry = |registry: &Registry| registry.providers(None, &BTreeSet::new()).next().unwrap();
     assert_eq!((entry(&registry).contained, entry(&registry).sessions[0].left_out), (vec![0], 1));
-    registry.remove(2).unwrap();
+    registry.remove_process(2).unwrap();
     assert_eq!(
         (entry(&registry).contained, entry(&registry).sessions[0].left_out),
         (vec![], 1),

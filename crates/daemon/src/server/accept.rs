@@ -165,7 +165,7 @@ impl Server {
 
     /// Removes the deadline of a link that has sent `Hello`, and lets a controller send
     /// descriptors.
-    pub(super) fn after_hello(&mut self, id: LinkId) {
+    pub(super) fn finish_hello(&mut self, id: LinkId) {
         if self.service.is_introduced(id) {
             self.expect_within(id, None);
         }

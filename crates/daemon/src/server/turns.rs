@@ -277,7 +277,7 @@ impl Server {
             match link.receive() {
                 Received::Message(envelope) => {
                     self.service.handle(id, envelope, Instant::now());
-                    self.after_hello(id);
+                    self.finish_hello(id);
                 }
                 Received::Nothing => break,
                 Received::Malformed(reason) => self.service.reject_malformed(id, &reason),

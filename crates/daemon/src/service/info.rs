@@ -14,7 +14,7 @@ use traceweir_format::spec::info::{InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Machine, Settings, System, local_answer};
+use traceweir_session::info::{Machine, Settings, System, answer_locally};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Properties, SessionConfig};
 
@@ -152,7 +152,7 @@ impl Information {
     ) -> Result<Answer, Refusal> {
         let machine = self.machine();
         Ok(match query {
-            Query::SampledProfileInterval(source) => self.system.interval(source, machine)?,
+            Query::SampledProfileInterval(source) => self.system.answer_interval(source, machine)?,
             Query::MaxLoggers => {
                 Answer::MaxLoggers(u32::try_from(sessions.max_sessions()).unwrap_or(u32::MAX))
             }
@@ -164,14 +164,14 @@ impl Information {
                 });
                 Answer::PmcSessions(pmc_sessions.collect())
             }
-            query => local_answer(query, || machine)?.ok_or_else(not_queryable)?,
+            query => answer_locally(query, || machine)?.ok_or_else(not_queryable)?,
         })
     }
 }
 
 /// Checks that a session is of a kind that supports an information class.
 pub(super) fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
-    if rules.is_of_system_loggers && !is_system_logger(config) {
+    if rules.needs_system_logger && !is_system_logger(config) {
         let reason = "this is about kernel events, which only a SYSTEM_LOGGER_MODE session receives";
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }

@@ -241,7 +241,7 @@ impl SystemLoggers {
         let mut opened = opened.into_iter();
         for (id, wanted) in change.steps {
             let opened = opened.next().flatten();
-            let Some(logger) = self.all.get_mut(&id) else {
+            let Some(logger) = self.loggers.get_mut(&id) else {
                 drop_capture_on_thread(opened);
                 continue;
             };
@@ -304,7 +304,7 @@ impl SystemLoggers {
         groups: RequestedGroups,
         settings: Settings,
     ) -> bool {
-        let Some(logger) = self.all.get_mut(&id) else { return false };
+        let Some(logger) = self.loggers.get_mut(&id) else { return false };
         let Some(session) = core.sessions.running_session(id) else { return false };
         session.set_groups(groups.combined());
         logger.groups = groups;
@@ -315,7 +315,7 @@ impl SystemLoggers {
     /// Applies the current settings to the capture of a session, because settings may have changed
     /// while the session started.
     pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
-        if !self.all.contains_key(&id) {
+        if !self.loggers.contains_key(&id) {
             return;
         }
         if self.current_change.is_some() {
@@ -339,7 +339,7 @@ impl SystemLoggers {
         id: u64,
         groups: RequestedGroups,
     ) {
-        if let Some(logger) = self.all.get_mut(&id) {
+        if let Some(logger) = self.loggers.get_mut(&id) {
             logger.groups = groups;
             self.adjust_capture(core, registry, id);
         }

@@ -87,7 +87,7 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 /// All private sessions, and the requests to their processes.
 #[derive(Debug, Default)]
 pub(super) struct PrivateSessions {
-    all: BTreeMap<u64, PrivateSessionEntry>,
+    sessions: BTreeMap<u64, PrivateSessionEntry>,
     /// The unanswered requests by order number.
     pending: BTreeMap<u32, UnansweredRequest>,
     last_order: u32,
@@ -191,10 +191,10 @@ impl PrivateSessions {
     /// Finds a session by id or name.
     pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
-            SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
+            SessionRef::Id(id) => self.sessions.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
                 let has_name = |private: &PrivateSessionEntry| is_same_name(&private.config.name, name);
-                self.all.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
+                self.sessions.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
             }
         }
     }
@@ -202,7 +202,7 @@ impl PrivateSessions {
     /// Finds the session whose provider has this GUID, if it is the only session of that provider.
     pub(super) fn find_only_session_of_provider(&self, provider: &str) -> Option<u64> {
         let provider = provider.parse::<Guid>().ok()?;
-        let mut sessions = self.all.iter().filter(|(_, private)| private.config.guid == provider);
+        let mut sessions = self.sessions.iter().filter(|(_, private)| private.config.guid == provider);
         sessions.next().map(|(id, _)| *id).filter(|_| sessions.next().is_none())
     }
 
@@ -217,7 +217,8 @@ impl PrivateSessions {
     /// Returns the logger id of a new session; ids are reused as late as possible.
     fn next_logger_id(&mut self) -> u16 {
         let stopping = self.pending.values().map(|pending| pending.session);
-        let used: BTreeSet<u64> = self.all.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
+        let used: BTreeSet<u64> =
+            self.sessions.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
         for _ in PRIVATE_LOGGER_IDS {
             let next = self.last_logger_id.saturating_add(1);
             self.last_logger_id =
@@ -231,12 +232,12 @@ impl PrivateSessions {
 
     /// Returns whether there are neither sessions nor pending requests.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.pending.is_empty()
+        self.sessions.is_empty() && self.pending.is_empty()
     }
 
     /// Returns the sessions that end with a connection.
     pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
-        self.all.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
+        self.sessions.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
     /// Returns the earliest deadline of a request.
@@ -294,7 +295,7 @@ impl PrivateSessions {
 
     /// Finds a session that runs or is being stopped, so that processes may report on it.
     fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSessionEntry> {
-        if let Some(private) = self.all.get_mut(&session) {
+        if let Some(private) = self.sessions.get_mut(&session) {
             return Some(private);
         }
         self.pending.values_mut().find(|pending| pending.session == session).and_then(|pending| {
@@ -407,7 +408,7 @@ impl PrivateSessions {
     pub(super) fn session_ids(&self) -> Vec<u64> {
         let stopping =
             self.pending.values().filter(|pending| matches!(pending.purpose, RequestPurpose::Stop(_)));
-        self.all.keys().copied().chain(stopping.map(|pending| pending.session)).collect()
+        self.sessions.keys().copied().chain(stopping.map(|pending| pending.session)).collect()
     }
 
     /// Makes the next logger id wrap around.

@@ -388,7 +388,8 @@ pub(crate) fn write_events(region: Region, count: usize) -> usize {
     for _ in 0..count {
         let mut staged = vec![0u64; 2];
         staged.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
-        let gather = &mut Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], flags: 0 };
+        let gather =
+            &mut Gather { staged: &mut staged, staged_bytes: record.len(), further_parts: &[], flags: 0 };
         lost += usize::from(outlet.write(ticket, 1, gather).is_err());
     }
     assert!(outlet.close());

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use traceweir_format::time::{Civil, FileTime};
 use traceweir_format::wire::{chunk, u16_at, u32_at};
 
-use super::number::decimal;
+use super::number::push_decimal;
 
 /// The address family IPv4, as on Windows.
 const AF_INET: u16 = 2;
@@ -44,7 +44,7 @@ pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
         _ => return false,
     }
     out.push(b':');
-    decimal(port, out);
+    push_decimal(port, out);
     true
 }
 
@@ -54,16 +54,16 @@ pub(super) fn push_sid(bytes: &[u8], out: &mut Vec<u8>) {
     let authority =
         bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     out.extend_from_slice(b"S-");
-    decimal(revision, out);
+    push_decimal(revision, out);
     out.push(b'-');
-    decimal(authority, out);
+    push_decimal(authority, out);
     for index in 0..usize::from(count) {
         let at = index.saturating_mul(4).saturating_add(8);
         if at >= bytes.len() {
             break;
         }
         out.push(b'-');
-        decimal(u32_at(bytes, at), out);
+        push_decimal(u32_at(bytes, at), out);
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
 pub(super) fn push_date(civil: &Civil, is_utc: bool, out: &mut Vec<u8>) {
     let two_digits = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
     if (1000..=9999).contains(&civil.year) {
-        decimal(civil.year, out);
+        push_decimal(civil.year, out);
         for (separator, part) in [
             (b'-', civil.month),
             (b'-', civil.day),

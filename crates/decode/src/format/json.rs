@@ -1,15 +1,15 @@
 //! Formats values as JSON.
 
 use traceweir_format::spec::types::OutType;
-use traceweir_format::text::{chars16, cp1252};
+use traceweir_format::text::{chars16, decode_cp1252};
 use traceweir_format::time::FileTime;
 
-use super::number::{decimal, hex_lower, push_bytes_lower, push_float};
+use super::number::{hex_lower, push_bytes_lower, push_decimal, push_float};
 use super::text::{
     PORT_MAX, U32_MAX, is_8_bit, is_character, is_signed_out_type, is_unsigned_out_type, is_utf8, push_char,
     sign_extend, unpack_text,
 };
-use super::{Style, address, display_type, push_map_names, text_of_utf16};
+use super::{Style, address, display_type, push_map_names, push_utf16_text};
 use crate::schema::Field;
 use crate::value::Value;
 
@@ -18,12 +18,12 @@ const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
 /// Appends a value as JSON.
 #[inline]
-pub fn json(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
+pub fn push_json(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
     let (out_type, map) = display_type(field, style);
     if let Some(map) = map {
         let mut name = Vec::new();
         if push_map_names(map, value, &mut name) {
-            return json_string(std::str::from_utf8(&name).unwrap_or_default(), out);
+            return push_json_string(std::str::from_utf8(&name).unwrap_or_default(), out);
         }
     }
     push_unmapped(out_type, value, out);
@@ -31,7 +31,7 @@ pub fn json(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
 
 /// Appends a string in quotes, with JSON's escapes.
 #[inline]
-pub fn json_string(text: &str, out: &mut Vec<u8>) {
+pub fn push_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     push_escaped(text.as_bytes(), out);
     out.push(b'"');
@@ -70,11 +70,11 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
             let unit = u16::try_from(bits).unwrap_or(0);
             match u8::try_from(bits) {
                 Ok(0) => {}
-                Ok(byte) if is_8_bit(value) => push_escaped_char(cp1252(byte), out),
+                Ok(byte) if is_8_bit(value) => push_escaped_char(decode_cp1252(byte), out),
                 _ => push_escaped_utf16(&unit.to_le_bytes(), out),
             }
         }),
-        OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
+        OutType::PORT if bits <= PORT_MAX => push_decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             push_quoted(out, |out| address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out));
         }
@@ -106,14 +106,18 @@ fn push_quoted(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn push_unsigned(value: u64, out: &mut Vec<u8>) {
-    if value <= MAX_EXACT_INTEGER { decimal(value, out) } else { push_quoted(out, |out| decimal(value, out)) }
+    if value <= MAX_EXACT_INTEGER {
+        push_decimal(value, out)
+    } else {
+        push_quoted(out, |out| push_decimal(value, out))
+    }
 }
 
 fn push_signed(value: i64, out: &mut Vec<u8>) {
     if value.unsigned_abs() <= MAX_EXACT_INTEGER {
-        decimal(value, out)
+        push_decimal(value, out)
     } else {
-        push_quoted(out, |out| decimal(value, out))
+        push_quoted(out, |out| push_decimal(value, out))
     }
 }
 
@@ -125,7 +129,7 @@ fn push_non_finite(value: f64, out: &mut Vec<u8>) {
     } else {
         "-Infinity"
     };
-    json_string(name, out);
+    push_json_string(name, out);
 }
 
 fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
@@ -191,7 +195,7 @@ fn push_escaped_utf16(bytes: &[u8], out: &mut Vec<u8>) {
     let needs_no_escape =
         |u: &[u8]| matches!(u, [lo, 0] if (0x20..0x7F).contains(lo) && *lo != b'"' && *lo != b'\\');
     if bytes.chunks_exact(2).all(needs_no_escape) {
-        text_of_utf16(bytes, out);
+        push_utf16_text(bytes, out);
     } else {
         chars16(bytes).for_each(|c| {
             if c.is_control() || c == '"' || c == '\\' {
@@ -207,6 +211,6 @@ fn push_escaped_8bit(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => push_escaped(text.as_bytes(), out),
         Err(_) if is_utf8(out_type) => push_escaped(String::from_utf8_lossy(bytes).as_bytes(), out),
-        Err(_) => bytes.iter().for_each(|&b| push_escaped_char(cp1252(b), out)),
+        Err(_) => bytes.iter().for_each(|&b| push_escaped_char(decode_cp1252(b), out)),
     }
 }

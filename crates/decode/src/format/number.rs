@@ -12,7 +12,7 @@ fn hex_digit(table: &[u8; 16], nibble: u8) -> u8 {
 
 /// Appends a number in decimal.
 #[inline]
-pub fn decimal(value: impl itoa::Integer, out: &mut Vec<u8>) {
+pub fn push_decimal(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 

@@ -21,8 +21,8 @@ struct TextAndJson {
 
 impl<'p> Visitor<'p> for TextAndJson {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        text(field, &value, self.style, &mut self.text);
-        json(field, &value, self.style, &mut self.json);
+        push_text(field, &value, self.style, &mut self.text);
+        push_json(field, &value, self.style, &mut self.json);
     }
 }
 
@@ -493,7 +493,7 @@ proptest! {
     #[test]
     fn any_text_survives_json(text: String) {
         let mut out = Vec::new();
-        json_string(&text, &mut out);
+        push_json_string(&text, &mut out);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text.clone());
         let (raw, json) = format_value(InType::COUNTEDSTRING, DEFAULT, &{
             let mut bytes = Vec::new();

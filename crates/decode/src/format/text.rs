@@ -2,11 +2,11 @@
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::types::OutType;
-use traceweir_format::text::{chars16, cp1252, until_nul16};
+use traceweir_format::text::{chars16, decode_cp1252, until_nul16};
 use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, lznt1};
 
-use super::number::{decimal, hex_upper, push_bytes_upper, push_float};
+use super::number::{hex_upper, push_bytes_upper, push_decimal, push_float};
 use super::{Style, address, display_type, push_map_names};
 use crate::schema::Field;
 use crate::value::Value;
@@ -16,7 +16,7 @@ const MAX_UNPACKED_BYTES: usize = 1 << 20;
 
 /// Appends a value as text.
 #[inline]
-pub fn text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
+pub fn push_text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
     let (out_type, map) = display_type(field, style);
     if map.is_some_and(|m| push_map_names(m, value, out)) {
         return;
@@ -27,13 +27,13 @@ pub fn text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
 fn push_unmapped(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     match *value {
         Value::Null => {}
-        Value::Text16(bytes) => text_of_utf16(bytes, out),
+        Value::Text16(bytes) => push_utf16_text(bytes, out),
         Value::Text8(bytes) => push_8bit_text(bytes, out_type, out),
         Value::F32(v) => push_float(v, out),
         Value::F64(v) => push_float(v, out),
         Value::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
         Value::Guid(guid) => push_guid(guid, out),
-        Value::FileTime(v) if out_type == OutType::ETWTIME => decimal(v, out),
+        Value::FileTime(v) if out_type == OutType::ETWTIME => push_decimal(v, out),
         Value::FileTime(v) => {
             address::push_date(&FileTime(v).civil(), out_type == OutType::DATETIME_UTC, out)
         }
@@ -43,7 +43,7 @@ fn push_unmapped(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         },
         Value::Sid(bytes) => address::push_sid(bytes, out),
         Value::Bytes(bytes) => push_binary(bytes, out_type, out),
-        Value::Pointer(v) if out_type == OutType::UNSIGNEDLONG => decimal(v, out),
+        Value::Pointer(v) if out_type == OutType::UNSIGNEDLONG => push_decimal(v, out),
         Value::Pointer(v) => push_hex(v, out),
         _ => push_integer(out_type, value, out),
     }
@@ -81,12 +81,12 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         }
         OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => push_character(bits, is_8_bit(value), out),
-        OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
+        OutType::PORT if bits <= PORT_MAX => push_decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
         }
         OutType::WIN32ERROR => {
-            decimal(bits, out);
+            push_decimal(bits, out);
             push_meaning(u32::try_from(bits).ok(), out);
         }
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
@@ -104,9 +104,9 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
                 out,
             );
         }
-        _ if is_unsigned_out_type(out_type) => decimal(bits, out),
-        _ if value.is_signed() || is_signed_out_type(out_type) => decimal(sign_extend(value), out),
-        _ => decimal(bits, out),
+        _ if is_unsigned_out_type(out_type) => push_decimal(bits, out),
+        _ if value.is_signed() || is_signed_out_type(out_type) => push_decimal(sign_extend(value), out),
+        _ => push_decimal(bits, out),
     }
 }
 
@@ -150,7 +150,7 @@ fn push_meaning(code: Option<u32>, out: &mut Vec<u8>) {
 
 fn push_character(bits: u64, is_narrow: bool, out: &mut Vec<u8>) {
     let c = if is_narrow {
-        cp1252(u8::try_from(bits).unwrap_or(0))
+        decode_cp1252(u8::try_from(bits).unwrap_or(0))
     } else {
         u32::try_from(bits).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
     };
@@ -165,7 +165,7 @@ pub(super) fn push_char(c: char, out: &mut Vec<u8>) {
 
 /// Appends UTF-16LE as UTF-8; replaces invalid characters.
 #[inline]
-pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn push_utf16_text(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.chunks_exact(2).all(|u| matches!(u, [lo, 0] if *lo < 0x80)) {
         out.extend(bytes.iter().step_by(2).take(bytes.len() / 2));
     } else {
@@ -179,7 +179,7 @@ fn push_8bit_text(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
         Err(_) if is_utf8(out_type) => {
             out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
         }
-        Err(_) => bytes.iter().for_each(|&b| push_char(cp1252(b), out)),
+        Err(_) => bytes.iter().for_each(|&b| push_char(decode_cp1252(b), out)),
     }
 }
 
@@ -200,7 +200,7 @@ fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
         OutType::SOCKETADDRESS if address::push_socket_address(bytes, out) => {}
         OutType::STRING | OutType::UTF8 | OutType::JSON => push_8bit_text(bytes, out_type, out),
         OutType::XML => match unpack_text(bytes) {
-            Some(text) => text_of_utf16(&text, out),
+            Some(text) => push_utf16_text(&text, out),
             None => push_8bit_text(bytes, out_type, out),
         },
         _ if bytes.is_empty() => {}

@@ -41,6 +41,6 @@ fn prepare(name: &str, origin: SchemaOrigin, fields: &[Field]) -> PreparedSchema
     let mut schema = Schema::default();
     schema.origin = origin;
     schema.names = SchemaNames { event: Some(name.into()), ..SchemaNames::default() };
-    // Sealing cannot fail: the fields are few and refer to no others.
+    // Sealing cannot fail: the fields are few, and none refers to another.
     PreparedSchema::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
 }

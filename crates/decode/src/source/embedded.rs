@@ -12,7 +12,7 @@
 //!   58 u32 BinXML size
 //!   5C u32 → event name, 60 u32 → attributes
 //!   64 u32 properties, 68 u32 top-level properties
-//!   6C u32 template flags: 4, tags: 28
+//!   6C u32 template flags (low 4 bits), tags (28 bits)
 //!   70 properties × 24 bytes
 //!
 //!   property                                           opcode 33: GUID provider, EVENT_MAP_INFO
@@ -159,16 +159,20 @@ fn read_properties(
 
 fn read_property(info: &mut Cursor<'_>, texts: &mut SharedTexts<'_>) -> Result<(Property, Option<Arc<str>>)> {
     let (flags, name) = (info.u32()?, info.u32()?);
-    let (first, second, third) = (info.u16()?, info.u16()?, info.u32()?);
+    let (type_or_first_member, output_or_members, map_offset) = (info.u16()?, info.u16()?, info.u32()?);
     let (count, length, tags) = (info.u16()?, info.u16()?, info.u32()?);
     let has_flag = |flag: u32| flags & flag != 0;
     let (kind, map) = if has_flag(PROPERTY_STRUCT) {
-        (FieldKind::Struct { first, members: second }, None)
+        (FieldKind::Struct { first: type_or_first_member, members: output_or_members }, None)
     } else {
-        // For a field with a custom schema, the third number is the offset of that schema.
-        let map =
-            if has_flag(PROPERTY_HAS_CUSTOM_SCHEMA) { None } else { texts.read_terminated_label(third)? };
-        (FieldKind::Value { input: InType(first), output: OutType(second), map: None }, map)
+        // For a field with a custom schema, the offset is that of the schema, not of a map name.
+        let map = if has_flag(PROPERTY_HAS_CUSTOM_SCHEMA) {
+            None
+        } else {
+            texts.read_terminated_label(map_offset)?
+        };
+        let (input, output) = (InType(type_or_first_member), OutType(output_or_members));
+        (FieldKind::Value { input, output, map: None }, map)
     };
     let property = Property {
         name: texts.read_terminated(name)?,
@@ -198,9 +202,9 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let is_bit_map =
         flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
-    // Each entry gets a copy of its text. A few entries may share a text, but not all of them a
-    // long one.
-    let mut budget = bytes.len().saturating_mul(2);
+    // Each entry gets a copy of its text, and many entries may refer to one long text. So the
+    // copies together may have at most twice the size of the structure.
+    let mut text_bytes_left = bytes.len().saturating_mul(2);
     for index in 0..count {
         let (text, value) = (info.u32()?, info.u32()?);
         let value = match (flags & map::WBEM_NO_MAP != 0, value_type) {
@@ -210,7 +214,8 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
             (false, _) => parse_number(&texts.read_terminated(value)?),
         };
         let text = texts.read_terminated(text)?;
-        budget = budget.checked_sub(text.len()).ok_or(Error::Schema("too much text in a map"))?;
+        text_bytes_left =
+            text_bytes_left.checked_sub(text.len()).ok_or(Error::Schema("too much text in a map"))?;
         entries.extend(value.map(|v| (v, text.to_string())));
     }
     Ok((provider, ValueMap::new(&texts.read_terminated(name)?, is_bit_map, entries)))

@@ -74,8 +74,8 @@ impl<'p> LookupEvent<'p> {
         true
     }
 
-    /// Returns whether EventWriteString wrote the event: the header says so, or the event has no
-    /// identity and its payload is exactly one string.
+    /// Returns whether EventWriteString wrote the event: the header says so, or all identifying
+    /// numbers of the descriptor are 0 and the payload is exactly one string.
     pub(super) fn is_string(&self) -> bool {
         let (d, payload) = (&self.descriptor, self.payload);
         let has_no_identity = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);

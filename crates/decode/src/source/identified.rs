@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The writer of the trace chooses which file is read, how much of it and how often, and a file may
-//! have holes: each byte is subtracted from a budget before memory is allocated for it. Symbols and
-//! other sections are not read, so a large program costs as little as a small one.
+//! be sparse. So each byte is subtracted from a budget before memory is allocated for it. Symbols
+//! and other sections are not read, so a large program costs as little as a small one.
 
 use std::cell::Cell;
 use std::io::{Read, Seek};
@@ -36,8 +36,8 @@ const NAME_READ_BYTES: u64 = 4096;
 /// Reads the providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal
 /// digits.
 ///
-/// Reads only headers, notes and the section, whatever the size of the file and the sizes it
-/// claims.
+/// Reads only the headers, the notes and the section `.etw_manifest`, whatever the size of the file
+/// and the sizes in its headers.
 pub(super) fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
     let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
     let file = LimitedReader { file: &cache, bytes_left: &bytes_left };
@@ -152,15 +152,15 @@ mod tests {
     use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 
     use super::*;
-    use crate::source::binary::tests::elf_sections;
+    use crate::source::binary::tests::build_elf_with_sections;
     use crate::source::wevt::build::compile_test_manifest;
 
-    /// A file that continues with zeros up to one gibibyte, like a sparse file. Counts the bytes
-    /// read.
+    /// A file that continues with zeros up to one gibibyte, like a sparse file, and that counts the
+    /// bytes read.
     struct SparseFile<'a> {
         bytes: Cursor<Vec<u8>>,
         at: u64,
-        read: &'a Cell<u64>,
+        bytes_read: &'a Cell<u64>,
     }
 
     impl Read for SparseFile<'_> {
@@ -169,7 +169,7 @@ mod tests {
             self.bytes.set_position(self.at);
             let _ = self.bytes.read(to)?;
             self.at += to.len() as u64;
-            self.read.set(self.read.get() + to.len() as u64);
+            self.bytes_read.set(self.bytes_read.get() + to.len() as u64);
             Ok(to.len())
         }
     }
@@ -188,12 +188,12 @@ mod tests {
     #[test]
     fn claimed_section_sizes_do_not_increase_the_bytes_read() {
         let manifest = compile_test_manifest(true);
-        for (kind, many) in [(SHT_NOTE, 64), (SHT_SYMTAB, 64), (SHT_DYNSYM, 64), (SHT_NOTE, 1)] {
-            let names: Vec<String> = (0..many).map(|n| format!(".huge{n}")).collect();
-            let mut all: Vec<(&str, u32, &[u8])> =
+        for (kind, section_count) in [(SHT_NOTE, 64), (SHT_SYMTAB, 64), (SHT_DYNSYM, 64), (SHT_NOTE, 1)] {
+            let names: Vec<String> = (0..section_count).map(|n| format!(".huge{n}")).collect();
+            let mut sections: Vec<(&str, u32, &[u8])> =
                 names.iter().map(|name| (&name[..], kind, &[0; 24][..])).collect();
-            all.push((ELF_SECTION, 1, &manifest));
-            let mut bytes = elf_sections(true, &all);
+            sections.push((ELF_SECTION, 1, &manifest));
+            let mut bytes = build_elf_with_sections(true, &sections);
             // Each section of this kind claims nearly the whole file, which ends at 1 GiB.
             let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
             let count = u16::from_le_bytes(bytes[0x3C..0x3E].try_into().unwrap());
@@ -203,10 +203,14 @@ mod tests {
                     bytes[at + 0x20..at + 0x28].copy_from_slice(&((1_u64 << 30) - (1 << 20)).to_le_bytes());
                 }
             }
-            let read = Cell::new(0);
-            let file = SparseFile { bytes: Cursor::new(bytes), at: 0, read: &read };
+            let bytes_read = Cell::new(0);
+            let file = SparseFile { bytes: Cursor::new(bytes), at: 0, bytes_read: &bytes_read };
             assert!(load_identified(file, "00").is_err());
-            assert!(read.get() < 1 << 20, "{} bytes read for {many} sections of type {kind}", read.get());
+            let bytes_read = bytes_read.get();
+            assert!(
+                bytes_read < 1 << 20,
+                "{bytes_read} bytes read for {section_count} sections of type {kind}"
+            );
         }
     }
 }

@@ -80,7 +80,7 @@ struct ManifestChunks {
 }
 
 impl TraceSchemas {
-    /// Reduces the budget to this many fields.
+    /// Leaves this many fields of the budget.
     #[cfg(test)]
     pub(super) fn set_remaining_budget(&mut self, fields: usize) {
         self.spent_fields = MAX_KEPT_FIELDS - fields;

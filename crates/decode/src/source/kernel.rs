@@ -18,10 +18,11 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Only schemas of [`SchemaOrigin::Kernel`] use two conventions. BINARY of natural length is the
-//! rest of the payload, and the last field. With the out type XML, the bytes are not the text
-//! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
-//! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
+//! Two conventions apply only to schemas of [`SchemaOrigin::Kernel`]. BINARY of natural length is
+//! the last field and takes the rest of the payload. With the out type XML, the bytes are a `u32`
+//! with the text's size in bytes and an LZNT1 stream of UTF-16 text, which the formatter unpacks.
+//!
+//! `ETWTIME` marks a stamp of the session's raw clock. Only a consumer that knows this clock can
 //! show the stamp as a time.
 //!
 //! Enumerations and flags that are documented in full get a map of names; partly documented flags
@@ -391,7 +392,7 @@ mod tests {
         let pnp = build_schema(&class::CONFIG, 0x16, 4).unwrap();
         assert_eq!(find_field(&pnp, "UpperFilters").count, Count::Field(1));
         assert_eq!(find_field(&pnp, "LowerFilters").count, Count::Field(2));
-        assert!(pnp.top()[1].referenced && pnp.top()[2].referenced);
+        assert!(pnp.top()[1].is_referenced && pnp.top()[2].is_referenced);
         let stack = build_schema(&class::STACK_WALK, 0x20, 2).unwrap();
         assert_eq!(find_field(&stack, "Stack").count, Count::ToEnd);
         let compact = build_schema(&class::THREAD, 0x25, 2).unwrap();
@@ -417,7 +418,7 @@ mod tests {
         assert_eq!(find_map(&switch, "OldThreadWaitReason").value(13), Some("WrUserRequest"));
         assert_eq!(find_map(&switch, "OldThreadState").value(5), Some("Waiting"));
         let process = build_schema(&class::PROCESS, 1, 4).unwrap();
-        assert!(find_map(&process, "Flags").bits);
+        assert!(find_map(&process, "Flags").is_bit_map);
         let optical = build_schema(&class::CONFIG, 0x12, 2).unwrap();
         assert!(matches!(find_field(&optical, "DeviceType").kind, FieldKind::Value { map: None, .. }));
     }

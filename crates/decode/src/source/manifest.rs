@@ -29,9 +29,9 @@
 //! like `channel`. Elements of foreign namespaces are ignored, too.
 //!
 //! Invariants, because the input is hostile:
-//! - The input bounds memory and time: its size, nesting, attributes and number of definitions are
-//!   limited, and so is what one definition can multiply into (a template in many events, a text in
-//!   many maps).
+//! - Memory and time are bounded: the size of the input, its nesting, attributes and number of
+//!   definitions are limited. So are the copies of one definition (a template in many events, a
+//!   text in many maps).
 //! - Document type declarations and entities beyond the five predefined ones are errors; nothing
 //!   outside the text is opened.
 //! - A name that is used and not defined is an error with its offset, except a map (the number is

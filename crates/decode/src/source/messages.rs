@@ -48,7 +48,7 @@ impl MessageTable {
     pub fn parse(resource: &[u8]) -> Result<Self> {
         let mut blocks = Cursor::new("message table", resource);
         let mut table = Self::default();
-        let mut budget = resource.len();
+        let mut bytes_left = resource.len();
         let count = blocks.u32()?;
         for _ in 0..count {
             let (low, high, offset) = (blocks.u32()?, blocks.u32()?, blocks.u32()?);
@@ -56,7 +56,8 @@ impl MessageTable {
             entries.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
             for id in low..=high {
                 let length = table.read_entry(id, &mut entries)?;
-                budget = budget.checked_sub(length).ok_or_else(|| blocks.invalid("blocks overlap"))?;
+                bytes_left =
+                    bytes_left.checked_sub(length).ok_or_else(|| blocks.invalid("blocks overlap"))?;
             }
             table.end = table.end.max(entries.position());
         }
@@ -74,8 +75,8 @@ impl MessageTable {
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
         let bytes = entries.bytes(text_bytes)?;
         let text = match flags {
-            MESSAGE_RESOURCE_UNICODE => text::utf16(text::until_nul16(bytes)),
-            _ => text::ansi(text::until_nul8(bytes)),
+            MESSAGE_RESOURCE_UNICODE => text::decode_utf16(text::until_nul16(bytes)),
+            _ => text::decode_ansi(text::until_nul8(bytes)),
         };
         self.texts.entry(id).or_insert_with(|| text.trim_end().into());
         Ok(length)
@@ -113,7 +114,7 @@ mod tests {
     use traceweir_format::wire::Put;
 
     #[test]
-    fn texts_are_found_by_id_in_either_encoding() {
+    fn utf16_and_8_bit_texts_are_found_by_id() {
         let mut bytes =
             encode_message_table(&[(5, "five %1 %2\r\n"), (6, "six "), (0xB000_0001, "é\u{1F600}")]);
         let table = MessageTable::parse(&bytes).unwrap();

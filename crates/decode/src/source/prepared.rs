@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::{json_string, push_escaped_text, push_word};
+use crate::format::{push_escaped_text, push_json_string, push_word};
 use crate::message::EventMessage;
 use crate::schema::{FieldKind, Schema};
 
@@ -32,7 +32,7 @@ pub struct PreparedSchema {
 
 impl PreparedSchema {
     /// Returns an upper limit of the bytes that [`PreparedSchema::new`] derives. Fields and events
-    /// may share the texts of a schema, but not the derived ones.
+    /// may share the texts of a schema, but derived texts are not shared.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
         /// Bytes of two allocations and the pointers to them.
         const BYTES_PER_FIELD: usize = 96;
@@ -129,7 +129,7 @@ fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [Box
             }
         }
         let mut key = Vec::with_capacity(name.len().saturating_add(3));
-        json_string(&name, &mut key);
+        push_json_string(&name, &mut key);
         key.push(b':');
         if let Some(slot) = keys.get_mut(index) {
             *slot = key.into();

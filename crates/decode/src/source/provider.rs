@@ -62,7 +62,7 @@ pub struct ValueName {
     pub value: u64,
     /// The name in the manifest, with the prefix `win:` of predefined names.
     pub name: Arc<str>,
-    /// The message text that people read instead.
+    /// The message text that people read instead of the name.
     pub text: Option<Arc<str>>,
 }
 

@@ -9,6 +9,7 @@ pub(super) enum SourceRank {
     Embedded,
     /// A program that the trace names.
     Tracked,
+    /// A manifest from outside the trace.
     External(Precedence),
 }
 

@@ -59,6 +59,8 @@ struct RepeatedItems {
     index: usize,
 }
 
+/// A multiplier that spreads similar words: 2^64 divided by the golden ratio.
+const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const REPEAT_SLOT_COUNT: usize = 256;
 /// The most bytes of items that are remembered of one event.
 const MAX_ITEMS_BYTES: usize = 1024;
@@ -68,7 +70,7 @@ impl SelfDescribedCache {
     /// items, if the cache holds it.
     #[inline(always)]
     pub(super) fn find_repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
-        let repeat = self.repeats.get(repeat_slot(items))?;
+        let repeat = self.repeats.get(hash_items_to_slot(items))?;
         let is_same = chunk::<16>(record, PROVIDER_OFFSET) == Some(&repeat.provider)
             && *repeat.items == *items
             && !items.is_empty();
@@ -84,7 +86,7 @@ impl SelfDescribedCache {
             self.repeats.resize(REPEAT_SLOT_COUNT, RepeatedItems::default());
         }
         if let (Some(slot), Some(provider)) =
-            (self.repeats.get_mut(repeat_slot(items)), chunk(record, PROVIDER_OFFSET))
+            (self.repeats.get_mut(hash_items_to_slot(items)), chunk(record, PROVIDER_OFFSET))
         {
             *slot = RepeatedItems { provider: *provider, items: items.into(), index };
         }
@@ -99,7 +101,7 @@ impl SelfDescribedCache {
         metadata: &[u8],
     ) -> Result<usize, Undecoded> {
         let traits = traits.unwrap_or_default();
-        let slot = metadata_slot(&provider, metadata);
+        let slot = hash_metadata_to_slot(&provider, metadata);
         let cached = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
         let hit =
             cached.filter(|&i| self.entries.get(i).is_some_and(|e| e.matches(&provider, traits, metadata)));
@@ -123,7 +125,7 @@ impl SelfDescribedCache {
         metadata: &[u8],
         slot: usize,
     ) -> Result<usize, Undecoded> {
-        let hash = full_hash(&provider, traits, metadata);
+        let hash = hash_fully(&provider, traits, metadata);
         let cached = self.by_hash.get(&hash).and_then(|list| {
             let is_same = |i: &&u32| {
                 let entry = usize::try_from(**i).ok().and_then(|i| self.entries.get(i));
@@ -186,28 +188,30 @@ impl CachedSchema {
 /// Hashes the length and a few words from the middle and the end, where the names of events and
 /// fields are, to a slot.
 #[inline(always)]
-fn repeat_slot(items: &[u8]) -> usize {
+fn hash_items_to_slot(items: &[u8]) -> usize {
     let end = items.len();
     let mixed = u64_at(items, end.wrapping_sub(8))
         ^ u64_at(items, end.wrapping_sub(24)).rotate_left(21)
         ^ u64_at(items, (end >> 1) & !7).rotate_left(42)
         ^ (end as u64);
-    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56).unwrap_or(0)
+    // The highest 8 bits select one of `REPEAT_SLOT_COUNT` slots.
+    usize::try_from(mixed.wrapping_mul(HASH_MULTIPLIER) >> 56).unwrap_or(0)
 }
 
 /// Hashes the provider, the length and a few words to a slot; the caller compares the bytes.
 #[inline]
-fn metadata_slot(provider: &Guid, metadata: &[u8]) -> usize {
+fn hash_metadata_to_slot(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);
     let mixed = u64_at(metadata, 3)
         ^ u64_at(metadata, 11).rotate_left(21)
         ^ u64_at(metadata, tail).rotate_left(42)
         ^ u64::from(provider.data1)
         ^ (metadata.len() as u64).rotate_left(32);
-    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54).unwrap_or(0)
+    // The highest 10 bits select one of `SLOT_COUNT` slots.
+    usize::try_from(mixed.wrapping_mul(HASH_MULTIPLIER) >> 54).unwrap_or(0)
 }
 
-fn full_hash(provider: &Guid, traits: &[u8], metadata: &[u8]) -> u64 {
+fn hash_fully(provider: &Guid, traits: &[u8], metadata: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::default();
     hasher.write(&provider.to_bytes());
     hasher.write(metadata);
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
     use traceweir_format::tracelogging::MetadataBuilder;
 
-    fn metadata(name: &str, fields: u32) -> Vec<u8> {
+    fn encode_metadata(name: &str, fields: u32) -> Vec<u8> {
         let mut builder = MetadataBuilder::new(name, 0);
         for n in 0..fields {
             builder.add_field(&n.to_string(), 8, 0, 0);
@@ -234,25 +238,25 @@ mod tests {
         let mut clear_count = 0;
         for n in 0..MAX_ENTRIES * 2 + 10 {
             let before = cache.entries.len();
-            let index = cache.find(Guid::NULL, None, &metadata(&n.to_string(), 0)).unwrap();
+            let index = cache.find(Guid::NULL, None, &encode_metadata(&n.to_string(), 0)).unwrap();
             assert_eq!(cache.get(index).unwrap().event_name.as_deref(), Some(&*n.to_string()));
             clear_count += usize::from(cache.entries.len() < before);
             assert!(cache.entries.len() <= MAX_ENTRIES);
         }
         assert_eq!(clear_count, 2);
         for n in 0..100 {
-            cache.find(Guid::NULL, None, &metadata(&n.to_string(), 3000)).unwrap();
+            cache.find(Guid::NULL, None, &encode_metadata(&n.to_string(), 3000)).unwrap();
             assert!(cache.bytes <= MAX_CACHE_BYTES && cache.entries.len() < MAX_ENTRIES);
         }
-        let kept: usize = cache.entries.iter().map(|e| e.prepared.schema.fields().len()).sum();
-        assert!(kept * FIELD_BYTES <= MAX_CACHE_BYTES);
+        let field_count: usize = cache.entries.iter().map(|e| e.prepared.schema.fields().len()).sum();
+        assert!(field_count * FIELD_BYTES <= MAX_CACHE_BYTES);
     }
 
     #[test]
     fn hash_collisions_clear_the_cache() {
         let mut cache = SelfDescribedCache::default();
         for n in 0..MAX_COLLISIONS + 1 {
-            cache.parse_and_insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();
+            cache.parse_and_insert(Guid::NULL, &[], &encode_metadata(&n.to_string(), 1), 42).unwrap();
         }
         assert_eq!((cache.entries.len(), cache.by_hash[&42].len()), (1, 1));
     }

@@ -22,7 +22,7 @@ use super::*;
 use crate::schema::{Field, FieldKind, SchemaOrigin};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
-const OTHER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
+const OTHER_PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
 const CLASS: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000003);
 
 fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes an event of [`PROVIDER`] without extended data items.
-fn plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+fn encode_plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
     let descriptor = EventDescriptor { id, version, ..Default::default() };
     encode_event(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
 }
@@ -59,8 +59,8 @@ fn encode_classic(class: Guid, opcode: u8, version: u16, payload: &[u8]) -> Vec<
     out
 }
 
-fn encode_system(hook: u16, version: u8, compact: bool) -> Vec<u8> {
-    let cpu_times = (!compact).then_some((0, 0));
+fn encode_system(hook: u16, version: u8, is_compact: bool) -> Vec<u8> {
+    let cpu_times = (!is_compact).then_some((0, 0));
     let header =
         SystemHeader { pointer_size: 8, version, hook, thread_id: 0, process_id: 0, time: 0, cpu_times };
     let mut out = Vec::new();
@@ -88,7 +88,7 @@ fn assert_no_schema(decoder: &mut Decoder, record: &[u8]) {
 }
 
 /// Builds a manifest whose events, by id and version, have one field of the given name.
-fn manifest_xml(events: &[(u16, u8, &str)]) -> String {
+fn build_manifest_xml(events: &[(u16, u8, &str)]) -> String {
     let mut xml = format!(
         "<instrumentationManifest xmlns=\"http://schemas.microsoft.com/win/2004/08/events\"><instrumentation><events>\
          <provider name=\"Test-Provider\" guid=\"{{{PROVIDER}}}\"><templates>"
@@ -135,6 +135,7 @@ fn encode_info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: 
     encode_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
 
+/// Like [`encode_info`], with the number of a decoding source (0 manifest, 1 MOF).
 fn encode_info_from(
     decoding_source: u32,
     event_guid: Guid,
@@ -161,14 +162,14 @@ fn encode_info_from(
     encode_classic(class::EVENT_METADATA, in_trace::OPCODE_EVENT_INFO, 0, &b.0)
 }
 
-/// Builds an EVENT_MAP_INFO with one name.
+/// Builds an EVENT_MAP_INFO with one entry: `text` for `value`.
 fn encode_map(name: &str, value: u32, text: &str) -> Vec<u8> {
     let mut b = PatchedBytes::default();
-    let at = b.reserve_u32();
+    let name_at = b.reserve_u32();
     b.0.put_u32(1).put_u32(1).put_u32(0);
     let text_at = b.reserve_u32();
     b.0.put_u32(value);
-    b.fill_position(at);
+    b.fill_position(name_at);
     b.0.put_wide_z(name);
     b.fill_position(text_at);
     b.0.put_wide_z(text);
@@ -226,15 +227,15 @@ fn messages_need_their_format() {
     let found = decoder.find(&Record::parse(&described, 0).unwrap()).unwrap();
     assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
-    for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
-        assert_eq!(schema_field_names(&mut decoder, &other), Err(Undecoded::NoMessageFormat));
+    for undescribed in [message(99, Some(guid)), message(10, Some(OTHER_PROVIDER)), message(10, None)] {
+        assert_eq!(schema_field_names(&mut decoder, &undescribed), Err(Undecoded::NoMessageFormat));
     }
 }
 
 #[test]
 fn events_with_damaged_items_are_not_decoded() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut record =
         encode_event_with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], descriptor_of(1, 0), &[0; 4]);
     assert_fields(&mut decoder, &record, &["a"]);
@@ -253,7 +254,7 @@ fn unknown_record_types_are_reported() {
 fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
     for record in [
-        plain_event(1, 0, &[]),
+        encode_plain_event(1, 0, &[]),
         encode_system(hook::PROCESS_START, 4, false),
         encode_classic(class::PROCESS, 1, 4, &[]),
     ] {
@@ -264,8 +265,8 @@ fn ordinary_events_are_not_observed() {
 #[test]
 fn a_located_schema_can_be_fetched_later() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
-    let record = plain_event(1, 0, &[1, 2, 3, 4]);
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    let record = encode_plain_event(1, 0, &[1, 2, 3, 4]);
     let located = decoder.locate(&Record::parse(&record, 0).unwrap()).unwrap();
     let found = decoder.get(&located);
     assert_eq!((&*found.prepared.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));

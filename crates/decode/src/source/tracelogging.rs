@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
-use traceweir_format::text::ansi;
+use traceweir_format::text::decode_ansi;
 use traceweir_format::tracelogging::{Arity, EventMetadata, FieldMetadata, Traits};
 
 use crate::schema::{Count, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin};
@@ -56,7 +56,7 @@ pub fn build_schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> R
 }
 
 fn parse_name(bytes: &[u8]) -> Option<Arc<str>> {
-    (!bytes.is_empty()).then(|| ansi(bytes).into())
+    (!bytes.is_empty()).then(|| decode_ansi(bytes).into())
 }
 
 struct FieldTree<'a> {
@@ -136,15 +136,15 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     if has_no_bytes && count != Count::One {
         return Err(Error::Schema("array of elements without bytes"));
     }
-    let mut out = Field::new(&ansi(field.name), kind).with_count(count);
+    let mut out = Field::new(&decode_ansi(field.name), kind).with_count(count);
     out.tags = field.tags;
     out.has_listed_length =
         matches!(field.arity, Arity::Custom(_)) || InType(field.in_type.into()) == InType::BINARY;
     Ok(out)
 }
 
-/// Returns the layout of a value. Binary and custom values have a 16-bit count of bytes before
-/// them, which other sources call counted binary.
+/// Returns the layout of a value. A 16-bit count of bytes precedes binary and custom values; other
+/// sources call this layout counted binary.
 fn layout_type(field: &FieldMetadata<'_>) -> Result<InType> {
     if matches!(field.arity, Arity::Custom(_)) {
         return Ok(InType::COUNTEDBINARY);
@@ -165,9 +165,9 @@ mod tests {
     use super::*;
     use crate::schema::MAX_DEPTH;
 
-    fn schema_from_builder(f: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
+    fn schema_from_builder(add_fields: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
         let mut builder = MetadataBuilder::new("event", 0);
-        f(&mut builder);
+        add_fields(&mut builder);
         build_schema(Guid::NULL, None, builder.finish().unwrap())
     }
 
@@ -253,6 +253,7 @@ mod tests {
         assert_eq!(schema.fields(), [Field::value("address", InType::COUNTEDBINARY, OutType::IPV6)]);
     }
 
+    /// Lets a closure that calls the builder return nothing.
     fn discard(_: &mut MetadataBuilder) {}
 
     #[test]

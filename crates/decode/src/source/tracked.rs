@@ -24,8 +24,8 @@ use traceweir_format::header::Record;
 use super::{Decoder, SourceRank, identified};
 use crate::{Error, Result};
 
-/// The most files that are listed for a trace, and the number of known providers at which a file
-/// gets no more of them.
+/// The most files that are listed for a trace. Also limits the providers of one file: a file with
+/// this many known providers gets no more.
 pub const MAX_TRACKED: usize = 256;
 
 /// The files that a trace names.
@@ -113,7 +113,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::source::binary::{self, tests::elf_sections};
+    use crate::source::binary::{self, tests::build_elf_with_sections};
     use crate::source::wevt::build::{PROVIDER, compile_test_manifest, for_each_damaged_copy};
     use traceweir_format::wire::Put;
 
@@ -124,9 +124,12 @@ mod tests {
         note
     }
 
-    fn build_program(wide: bool) -> Vec<u8> {
+    fn build_program(is_64_bit: bool) -> Vec<u8> {
         let (note, manifest) = (encode_build_id_note(&[0xAB, 0x01, 0x02, 0x03]), compile_test_manifest(true));
-        elf_sections(wide, &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)])
+        build_elf_with_sections(
+            is_64_bit,
+            &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)],
+        )
     }
 
     fn binary_path(build_id: &str, guids: &[Guid]) -> BinaryPath {
@@ -146,9 +149,10 @@ mod tests {
 
     #[test]
     fn program_with_the_same_build_id_describes_its_listed_providers() {
-        for wide in [true, false] {
-            let add =
-                |binary: &BinaryPath| Decoder::new().add_tracked(binary, Cursor::new(build_program(wide)));
+        for is_64_bit in [true, false] {
+            let add = |binary: &BinaryPath| {
+                Decoder::new().add_tracked(binary, Cursor::new(build_program(is_64_bit)))
+            };
             assert_eq!(add(&binary_path("ab010203", &[PROVIDER])), Ok(3));
             assert_eq!(add(&binary_path("AB010203", &[Guid::NULL, PROVIDER])), Ok(3));
             assert_eq!(
@@ -156,8 +160,9 @@ mod tests {
                 Ok(0),
                 "the file must not describe other providers"
             );
-            for other in ["", "ab0102", "ab01020304", "cd010203"] {
-                assert!(matches!(add(&binary_path(other, &[PROVIDER])), Err(Error::Binary(_))), "{other}");
+            for build_id in ["", "ab0102", "ab01020304", "cd010203"] {
+                let result = add(&binary_path(build_id, &[PROVIDER]));
+                assert!(matches!(result, Err(Error::Binary(_))), "{build_id}");
             }
         }
     }
@@ -165,11 +170,14 @@ mod tests {
     #[test]
     fn program_without_build_id_or_manifest_is_refused() {
         let manifest = compile_test_manifest(true);
-        let without_build_id = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
+        let without_build_id = build_elf_with_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
         let add =
             |file: Vec<u8>| Decoder::new().add_tracked(&binary_path("", &[PROVIDER]), Cursor::new(file));
         assert!(matches!(add(without_build_id), Err(Error::Binary(_))));
-        assert!(matches!(add(elf_sections(true, &[(".text", 1, b"x")])), Err(Error::NoMetadata(_))));
+        assert!(matches!(
+            add(build_elf_with_sections(true, &[(".text", 1, b"x")])),
+            Err(Error::NoMetadata(_))
+        ));
         assert!(matches!(add(Vec::new()), Err(Error::Binary(_))));
         assert!(matches!(add(b"MZ no program of this system".to_vec()), Err(Error::Binary(_))));
     }
@@ -205,7 +213,7 @@ mod tests {
 
     #[test]
     fn damaged_input_never_panics() {
-        let file = elf_sections(
+        let file = build_elf_with_sections(
             true,
             &[(".note.gnu.build-id", 7, &encode_build_id_note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")],
         );

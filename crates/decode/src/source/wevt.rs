@@ -25,9 +25,9 @@
 //! at them, so MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not
 //! read.
 //!
-//! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
-//! each record spends from a budget that a sound blob does not use up
-//! (`WevtReader::spend_bytes`), and so do the fields of events.
+//! Invariants: the total that is read stays proportional to the blob, however its offsets overlap.
+//! Each record spends from a budget that a sound blob does not exceed (`WevtReader::spend_bytes`).
+//! The fields of events and the texts of maps have budgets of their own.
 //!
 //! This project defines SYMB: the message compiler puts symbols only into its C header, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
@@ -77,6 +77,15 @@ const PROVIDER_LIST_OFFSET: u32 = 12;
 /// The size of a provider's GUID and offset, in bytes.
 const PROVIDER_ENTRY_BYTES: usize = 20;
 
+/// The size of an element's type and offset, in bytes.
+const ELEMENT_ENTRY_BYTES: usize = 8;
+
+/// The size of an entry of SYMB, in bytes.
+const SYMBOL_ENTRY_BYTES: usize = 8;
+
+/// The size of an entry of PRVA, in bytes.
+const ATTRIBUTE_ENTRY_BYTES: usize = 8;
+
 /// The size of an event entry, in bytes.
 const EVENT_ENTRY_BYTES: usize = 48;
 
@@ -117,7 +126,7 @@ pub(in crate::source) fn trim_to_size(blob: &[u8]) -> Result<&[u8]> {
     Ok(header.bytes(size)?)
 }
 
-/// The state of reading a blob: the caches by offset, and the budgets.
+/// The state of reading a blob: caches, with offsets as keys, and budgets.
 struct WevtReader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
@@ -126,7 +135,7 @@ struct WevtReader<'a> {
     templates: HashMap<u32, Schema>,
     bytes_left: usize,
     fields_left: usize,
-    map_text_left: usize,
+    map_text_bytes_left: usize,
 }
 
 impl<'a> WevtReader<'a> {
@@ -142,7 +151,7 @@ impl<'a> WevtReader<'a> {
             // Events share templates and map entries share texts, so these totals may exceed the
             // size of the blob.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
-            map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
+            map_text_bytes_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
         }
     }
 
@@ -172,7 +181,7 @@ impl<'a> WevtReader<'a> {
         let (mut event_lists, mut symbols) = (Vec::new(), HashMap::new());
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(ELEMENT_ENTRY_BYTES)?;
             let mut element = self.cursor_at(offset)?;
             match element.array::<4>()? {
                 b"EVNT" => event_lists.push(offset),
@@ -202,7 +211,7 @@ impl<'a> WevtReader<'a> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (id, version, _zero, name) = (element.u16()?, element.u8()?, element.u8()?, element.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(SYMBOL_ENTRY_BYTES)?;
             symbols.insert((id, version), self.texts.read_record(name)?);
         }
         Ok(())
@@ -213,7 +222,7 @@ impl<'a> WevtReader<'a> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (kind, offset) = (element.u32()?, element.u32()?);
-            self.spend_bytes(8)?;
+            self.spend_bytes(ATTRIBUTE_ENTRY_BYTES)?;
             if kind == PROVIDER_NAME_ATTRIBUTE {
                 return Ok(Some(self.texts.read_terminated(offset)?).filter(|t| !t.is_empty()));
             }
@@ -257,7 +266,7 @@ impl<'a> WevtReader<'a> {
             provider: provider.name.clone(),
             event: None,
             task: tables.tasks.find(task, u64::from(descriptor.task)),
-            opcode: tables.opcode(opcode, &descriptor),
+            opcode: tables.opcode_name(opcode, &descriptor),
             level: tables.levels.find(level, u64::from(descriptor.level)),
             channel: tables.channels.find(channel, u64::from(descriptor.channel)),
             keywords: self.read_keywords(keyword_count, keywords, tables)?,

@@ -11,9 +11,8 @@
 //! ```
 //!
 //! Invariants: every [`MessageFormat`] has a sealed schema whose fields are the arguments in
-//! payload order; its message counts inserts from `%1` = first field. A message with an unknown
-//! argument type keeps the arguments before it, and one field of raw bytes for the remaining
-//! payload.
+//! payload order; `%1` in its message is the first field. A message with an unknown argument type
+//! keeps the arguments before it, and one field of raw bytes for the remaining payload.
 //!
 //! Other modules read the record header of a message, and find the files that hold its format.
 //!

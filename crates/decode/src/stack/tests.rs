@@ -51,17 +51,17 @@ struct JoinerTest {
 }
 
 impl JoinerTest {
-    fn expect(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
+    fn expect(&mut self, bytes: &[u8], cpu: u16, label: &'static str) {
         let record = Record::parse(bytes, cpu).unwrap();
-        self.joiner.expect(StackClaim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
+        self.joiner.expect(StackClaim::from_record(&record, 0, record.time()), label, 0, std::iter::empty());
     }
 
     fn attach(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
         let record = Record::parse(bytes, cpu).unwrap();
         let walk = StackWalk::parse(&record).unwrap();
         let mut event = None;
-        let is_attached = self.joiner.attach(&walk, (0, cpu, record.time()), &self.definitions, |what| {
-            event = Some(*what);
+        let is_attached = self.joiner.attach(&walk, (0, cpu, record.time()), &self.definitions, |label| {
+            event = Some(*label);
             0
         });
         assert_eq!(is_attached, event.is_some());
@@ -70,8 +70,8 @@ impl JoinerTest {
 
     fn release_all(&mut self) -> Vec<(&'static str, Vec<u64>)> {
         self.joiner.end();
-        let all = std::iter::from_fn(|| self.joiner.next_ready());
-        all.map(|joined| (joined.event, joined.stack.frames().collect())).collect()
+        let released = std::iter::from_fn(|| self.joiner.next_ready());
+        released.map(|joined| (joined.event, joined.stack.frames().collect())).collect()
     }
 }
 
@@ -189,13 +189,13 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
 fn an_event_waits_for_the_window_and_no_longer() {
     let mut test = JoinerTest::default();
     test.expect(&encode_sample(0, 7), 0, "a");
-    test.expect(&encode_sample(WINDOW, 7), 0, "b");
+    test.expect(&encode_sample(WINDOW_100NS, 7), 0, "b");
     assert!(test.joiner.next_ready().is_none());
-    test.expect(&encode_sample(WINDOW + 1, 7), 0, "c");
+    test.expect(&encode_sample(WINDOW_100NS + 1, 7), 0, "c");
     assert_eq!(test.joiner.next_ready().unwrap().event, "a");
     assert!(test.joiner.next_ready().is_none());
     assert_eq!(
-        test.attach(&encode_stack(WINDOW + 2, (0, 4, 7), &[1]), 0),
+        test.attach(&encode_stack(WINDOW_100NS + 2, (0, 4, 7), &[1]), 0),
         None,
         "a stack after the window must not match"
     );
@@ -230,13 +230,17 @@ fn waiting_events_are_bounded() {
 #[derive(Clone, Debug)]
 struct TestEvent {
     thread: u32,
-    kernel: Option<u8>,
-    user: Option<u8>,
+    kernel_delay: Option<u8>,
+    user_delay: Option<u8>,
 }
 
 fn test_event() -> impl Strategy<Value = TestEvent> {
-    let part = || proptest::option::of(1_u8..40);
-    (0_u32..4, part(), part()).prop_map(|(thread, kernel, user)| TestEvent { thread, kernel, user })
+    let delay = || proptest::option::of(1_u8..40);
+    (0_u32..4, delay(), delay()).prop_map(|(thread, kernel_delay, user_delay)| TestEvent {
+        thread,
+        kernel_delay,
+        user_delay,
+    })
 }
 
 proptest! {
@@ -249,13 +253,15 @@ proptest! {
             let time = index as i64 * 10;
             let (kernel, user) = (KERNEL + index as u64, 1000 + index as u64);
             records.push((time, event.thread as u16, encode_sample(time, event.thread)));
-            for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
+            for (delay, frame, cpu) in
+                [(event.kernel_delay, kernel, event.thread as u16), (event.user_delay, user, 9)]
+            {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
                     records.push((at, cpu, encode_stack(at, (time, 4, event.thread), &[frame])));
                 }
             }
-            let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];
+            let frames = [event.kernel_delay.map(|_| kernel), event.user_delay.map(|_| user)];
             expected.push(frames.into_iter().flatten().collect::<Vec<u64>>());
         }
         records.sort_by_key(|(time, ..)| *time);

@@ -6,8 +6,8 @@
 //!                                     level 1        [── add ──)           add, line 3 of its file
 //! ```
 //!
-//! `gimli` parses the format. A unit is read when an address is in it. When the units together take
-//! too much memory, all are dropped.
+//! `gimli` parses the format. A unit is read when an address in it is first looked up. When the
+//! units together take too much memory, all are dropped.
 //!
 //! Invariants:
 //! 1. Sections are in memory unchanged; everything else is derived from them within `WorkBudget`
@@ -43,7 +43,7 @@ const MAX_UNIT_TIME: Duration = Duration::from_secs(10);
 /// The most time for all units of a file together.
 const MAX_FILE_TIME: Duration = Duration::from_secs(60);
 /// The most units that are searched for one address.
-const MAX_CANDIDATES: usize = 8;
+const MAX_CANDIDATE_UNITS: usize = 8;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Info<'a> = gimli::Dwarf<Slice<'a>>;
@@ -57,8 +57,8 @@ fn is_code(range: &gimli::Range) -> bool {
 
 /// Returns the address ranges of an entry; `None` if they are damaged.
 ///
-/// `gimli` adds the size of a range to its start without a check, so the check is here. An entry may
-/// repeat an attribute; any of the values may be the one that `gimli` uses.
+/// `gimli` adds the size of a range to its start without a check, so the check is here. An entry
+/// may repeat an attribute; any of the values may be the one that `gimli` uses.
 fn read_ranges<'a>(info: &Info<'a>, unit: &Unit<'a>, entry: &Entry<'a>) -> Option<RangeIter<Slice<'a>>> {
     let (mut last_start, mut largest_size) = (0_u64, 0_u64);
     for attribute in entry.attrs() {
@@ -104,7 +104,7 @@ pub struct Sections(Vec<(SectionId, Vec<u8>)>);
 
 impl Sections {
     /// The sections that are read.
-    pub const WANTED: [SectionId; 9] = [
+    pub const IDS: [SectionId; 9] = [
         SectionId::DebugInfo,
         SectionId::DebugAbbrev,
         SectionId::DebugLine,
@@ -152,7 +152,7 @@ pub struct FunctionSite {
     pub file: Option<Arc<str>>,
     /// The line in the source file.
     pub line: Option<u32>,
-    /// Whether the function was inlined into the next one.
+    /// Whether the function was inlined into the next function of the list.
     pub is_inlined: bool,
 }
 
@@ -200,7 +200,7 @@ impl Dwarf {
             self.units = Some(Units::read(&self.sections.parse_info(self.endian)));
         }
         let candidates: Vec<usize> =
-            self.units.iter().flat_map(|units| units.find(address)).take(MAX_CANDIDATES).collect();
+            self.units.iter().flat_map(|units| units.find(address)).take(MAX_CANDIDATE_UNITS).collect();
         let mut line_only = Vec::new();
         for unit in candidates {
             let contents = self.unit_contents(unit);

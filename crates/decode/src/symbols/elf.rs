@@ -87,17 +87,17 @@ pub struct Elf {
 
 /// Finds the GNU build id in ELF notes. A kernel shows its own notes in this form.
 #[must_use]
-pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
+pub fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
     const NOTE_HEADER_BYTES: usize = 12;
     while let Some(head) = notes.first_chunk::<NOTE_HEADER_BYTES>() {
         let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
-        let (name, size, kind) = (word(0), word(4), word(8));
-        let data = NOTE_HEADER_BYTES.checked_add(name)?.checked_next_multiple_of(4)?;
-        let end = data.checked_add(size)?;
+        let (name_bytes, data_bytes, kind) = (word(0), word(4), word(8));
+        let data_at = NOTE_HEADER_BYTES.checked_add(name_bytes)?.checked_next_multiple_of(4)?;
+        let end = data_at.checked_add(data_bytes)?;
         if kind == NT_GNU_BUILD_ID as usize
-            && notes.get(NOTE_HEADER_BYTES..NOTE_HEADER_BYTES.checked_add(name)?)? == b"GNU\0"
+            && notes.get(NOTE_HEADER_BYTES..NOTE_HEADER_BYTES.checked_add(name_bytes)?)? == b"GNU\0"
         {
-            return notes.get(data..end);
+            return notes.get(data_at..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
     }
@@ -270,7 +270,7 @@ where
 {
     let mut located = Vec::new();
     let mut bytes_left = MAX_DWARF_BYTES;
-    for id in Sections::WANTED {
+    for id in Sections::IDS {
         let Some((_, section)) = sections.section_by_name(endian, id.name().as_bytes()) else { continue };
         if section.sh_type(endian) == SHT_NOBITS {
             continue;

@@ -56,9 +56,9 @@ fn read_lines(
     let mut line = Vec::new();
     while table.len() < MAX_SYMBOLS {
         line.clear();
-        // A line that is longer than `max_line` is read as several lines.
-        let max_line = u64::try_from(MAX_NAME_BYTES).unwrap_or(u64::MAX);
-        if (&mut from).take(max_line).read_until(b'\n', &mut line)? == 0 {
+        // A line that is longer than `max_line_bytes` is read as several lines.
+        let max_line_bytes = u64::try_from(MAX_NAME_BYTES).unwrap_or(u64::MAX);
+        if (&mut from).take(max_line_bytes).read_until(b'\n', &mut line)? == 0 {
             break;
         }
         parse_line(line.trim_ascii_end(), &mut table);

@@ -41,9 +41,9 @@ const S_GLOBAL_PROCEDURES: [u16; 2] = [0x1110, 0x1147];
 const PUBLIC_FUNCTION_FLAG: u32 = 2;
 /// The number of the stream of debug information, which lists optional streams.
 const DEBUG_STREAM: u16 = 3;
-/// The index in this list of the stream that maps moved code.
+/// The index of the stream that maps moved code, in the list of optional streams.
 const OMAP_STREAM: usize = 4;
-/// The index in this list of the stream of section headers.
+/// The index of the stream of section headers, in the list of optional streams.
 const SECTION_HEADERS_STREAM: usize = 5;
 /// The size of a section header, in bytes.
 const SECTION_HEADER_BYTES: usize = 40;
@@ -155,8 +155,8 @@ fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mu
         };
         let (offset, section) = (wire::u32_at(bytes, at), wire::u16_at(bytes, at.saturating_add(4)));
         // Procedures have flags before their name.
-        let name = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
-        let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
+        let name_offset = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
+        let name = text::until_nul8(bytes.get(name_offset..).unwrap_or_default());
         let address = usize::from(section).checked_sub(1).and_then(|index| section_addresses.get(index));
         if let Some(start) = address.and_then(|address| address.checked_add(offset)) {
             to.push(start.into(), length.into(), name, rank);

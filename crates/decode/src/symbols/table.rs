@@ -83,7 +83,7 @@ pub struct SymbolTable {
     is_cut: bool,
 }
 
-/// The names of the first byte of a kernel.
+/// The names of the symbols at the start of a kernel's code.
 const KERNEL_START_NAMES: [&[u8]; 2] = [b"_text", b"_stext"];
 
 impl SymbolTable {

@@ -271,7 +271,7 @@ pub(super) fn encode_map_info(map: &ValueMap, origin: SchemaOrigin) -> Vec<u8> {
     let entries = map.entries();
     let fixed_bytes = entries.len().saturating_mul(8).saturating_add(16);
     let mut texts = TextTable::new(fixed_bytes);
-    let flag = match (is_classic, map.bits) {
+    let flag = match (is_classic, map.is_bit_map) {
         (false, false) => map::MANIFEST_VALUEMAP,
         (false, true) => map::MANIFEST_BITMAP,
         (true, false) => map::WBEM_VALUEMAP,

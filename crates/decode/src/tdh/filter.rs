@@ -41,18 +41,18 @@ pub struct PayloadFilter {
 }
 
 impl PayloadFilter {
-    /// Builds the filter of an event from predicates on its fields. With `any`, one matching
-    /// predicate is enough.
+    /// Builds the filter of an event from predicates on its fields. With `is_any_enough`, an event
+    /// passes if one predicate matches; otherwise all must match.
     pub fn new(
         provider: Guid,
         event: &EventSchema,
-        any: bool,
+        is_any_enough: bool,
         predicates: &[FieldPredicate],
     ) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
             return Err(Refusal::Invalid("a filter must have one to eight predicates"));
         }
-        let mut layout = FilterLayout::new(event, any);
+        let mut layout = FilterLayout::new(event, is_any_enough);
         for predicate in predicates {
             let field = layout
                 .find(&predicate.field)
@@ -65,8 +65,8 @@ impl PayloadFilter {
     }
 }
 
-/// Encodes several filters of one provider as one blob. Each filter with `true` must match; of the
-/// others, if there are any, at least one must match.
+/// Encodes several filters of one provider as one blob. Each filter that is paired with `true` must
+/// match; of the other filters, if there are any, at least one must match.
 pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
     let has_same_provider =
@@ -74,20 +74,22 @@ pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, b
     if !has_same_provider {
         return Err(Refusal::Invalid("all filters of one blob must have the same provider"));
     }
-    encode_filters(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
+    encode_filters(
+        &filters.iter().map(|(filter, is_required)| (&filter.event, *is_required)).collect::<Vec<_>>(),
+    )
 }
 
 fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
     let mut builder = Builder::new();
-    for (event, required) in filters {
-        builder.add(event, *required).map_err(refuse_filter)?;
+    for (event, is_required) in filters {
+        builder.add(event, *is_required).map_err(refuse_filter)?;
     }
     builder.finish().map_err(refuse_filter)
 }
 
 fn refuse_filter(error: Error) -> Refusal {
     match error {
-        Error::TooLarge { .. } => Refusal::TooLong,
+        Error::TooLarge { .. } => Refusal::FilterTooLarge,
         _ => Refusal::Invalid("the field cannot be compared like this"),
     }
 }
@@ -97,11 +99,11 @@ fn add_predicate(event: &mut Event, field: &DescribedField<'_>, predicate: &Fiel
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // `weir` can compare pointers with its own predicates; TdhCreatePayloadFilter refuses them.
     let kind = field
-        .compared_as()
+        .comparison_type()
         .filter(|_| !matches!(field.input, InType::POINTER | InType::SIZET))
         .ok_or(INCOMPARABLE)?;
     let value = predicate.value.as_str();
-    let number = |text: &str| field.number(text).ok_or(BAD_VALUE);
+    let number = |text: &str| field.parse_number(text).ok_or(BAD_VALUE);
     let operand = match (kind, predicate.operator) {
         (Type::Integer { .. }, Operator::BETWEEN | Operator::NOTBETWEEN) => {
             let (low, high) = value.split_once(',').ok_or(BAD_VALUE)?;
@@ -115,5 +117,5 @@ fn add_predicate(event: &mut Event, field: &DescribedField<'_>, predicate: &Fiel
         }
         (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
     };
-    event.predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
+    event.add_predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
 }

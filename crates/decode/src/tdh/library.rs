@@ -39,12 +39,12 @@ const MAX_FILES: usize = 4096;
 /// The size limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Reads the installed manifests: those in the given folders, or else in the default ones. Skips
-/// files that are unreadable or not manifests.
+/// Reads the installed manifests: those in `folders`, or else in the default folders. Skips files
+/// that are unreadable or not manifests.
 pub fn read_installed_manifests(folders: Option<Vec<PathBuf>>) -> impl Iterator<Item = Vec<ProviderSchemas>> {
     let folders = folders.unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
-    let files = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
-    files.flat_map(|all| all.take(MAX_FILES)).filter_map(|file| {
+    let listings = folders.into_iter().filter_map(|folder| folder.read_dir().ok());
+    listings.flat_map(|files| files.take(MAX_FILES)).filter_map(|file| {
         let bytes = read_bounded_file(&file.ok()?.path()).ok()?;
         read_manifest(&bytes).ok()
     })
@@ -66,7 +66,7 @@ pub enum ManifestOrigin {
 impl ManifestOrigin {
     /// Identifies a manifest in memory.
     #[must_use]
-    pub fn memory(bytes: &[u8]) -> Self {
+    pub fn from_memory(bytes: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
         Self::Memory(bytes.len(), hasher.finish())
@@ -120,7 +120,7 @@ impl Library {
 
     /// Loads an XML manifest from memory.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Answer<()> {
-        self.load(ManifestOrigin::memory(bytes), manifest::parse(bytes)?)
+        self.load(ManifestOrigin::from_memory(bytes), manifest::parse(bytes)?)
     }
 
     fn load(&mut self, origin: ManifestOrigin, providers: Vec<ProviderSchemas>) -> Answer<()> {
@@ -145,7 +145,7 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(other, _)| matches!(other, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
+                .any(|(origin, _)| matches!(origin, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
@@ -196,7 +196,7 @@ impl Library {
 
     /// Returns the decoder for an event; reads the installed manifests first unless the event
     /// describes itself.
-    pub fn queries(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
+    pub fn decoder_for(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
         if event.metadata.is_none() {
             self.ensure_installed_loaded();
         }
@@ -205,7 +205,7 @@ impl Library {
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        self.queries(event).event_info(event, pointer_size)
+        self.decoder_for(event).event_info(event, pointer_size)
     }
 
     /// Returns the bytes of a property.
@@ -215,13 +215,13 @@ impl Library {
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        self.queries(event).property(event, pointer_size, path)
+        self.decoder_for(event).property(event, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or else of any event of
     /// its provider.
     pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
-        let query_decoder = self.queries(event);
+        let query_decoder = self.decoder_for(event);
         let provider = query_decoder
             .decoder
             .find_event(event)
@@ -285,15 +285,16 @@ impl Library {
         })
     }
 
-    /// Builds a payload filter for an event in a manifest.
+    /// Builds a payload filter for an event in a manifest; see [`PayloadFilter::new`].
     pub fn payload_filter(
         &mut self,
         provider: Guid,
         descriptor: &EventDescriptor,
-        any: bool,
+        is_any_enough: bool,
         predicates: &[FieldPredicate],
     ) -> Answer<PayloadFilter> {
-        PayloadFilter::new(provider, self.find_manifest_event(provider, descriptor)?, any, predicates)
+        let event = self.find_manifest_event(provider, descriptor)?;
+        PayloadFilter::new(provider, event, is_any_enough, predicates)
     }
 }
 

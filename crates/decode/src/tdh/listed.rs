@@ -15,7 +15,7 @@
 //! properties arrives at the fields:
 //!
 //! ```text
-//!   properties   ProviderMetadata (bytes, not to be shown) │ EventMetadata (the same) │ a │ …
+//!   properties   ProviderMetadata (bytes, NOPRINT) │ EventMetadata (bytes, NOPRINT) │ a │ …
 //! ```
 //!
 //! Members stay adjacent and come after all fields of the level above, so the levels are laid out
@@ -54,7 +54,7 @@ pub(super) fn wpp_property_schema() -> Schema {
     let top = fields.len();
     let mut schema = Schema::default();
     schema.origin = SchemaOrigin::Wpp;
-    // Sealing cannot fail: the fields are few and refer to no others.
+    // Sealing cannot fail: the fields are few, and none refers to another.
     schema.seal(fields, top).unwrap_or_default()
 }
 

@@ -75,16 +75,17 @@ pub(super) fn encode_providers<'s>(
     if source.is_some_and(|source| source >= DECODING_SOURCE_COUNT) {
         return Err(Refusal::Invalid("no such decoding source"));
     }
-    let is_wanted = |candidate: u32| source.is_none_or(|source| source == candidate);
+    let is_selected = |candidate: u32| source.is_none_or(|source| source == candidate);
     let mut entries: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
-    if is_wanted(DECODING_SOURCE_WBEM) {
+    if is_selected(DECODING_SOURCE_WBEM) {
         entries.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (DECODING_SOURCE_WBEM, KERNEL_PROVIDER_NAME));
     }
-    for provider in providers.filter(|_| is_wanted(DECODING_SOURCE_XML_FILE)) {
+    for provider in providers.filter(|_| is_selected(DECODING_SOURCE_XML_FILE)) {
         entries
             .entry(provider.id.to_bytes())
             .or_insert((DECODING_SOURCE_XML_FILE, provider.name.as_deref().unwrap_or_default()));
     }
+    // A header of 8 bytes, and entries of 24 bytes.
     let mut texts = TextTable::new(entries.len().saturating_mul(24).saturating_add(8));
     let mut out = Vec::new();
     out.put_u32(to_u32_count(entries.len())).put_u32(0);
@@ -101,18 +102,21 @@ pub(super) fn encode_fields<'s>(
     kind: EventFieldType,
     value: Option<u64>,
 ) -> Answer<Vec<u8>> {
-    let is_wanted = |name: &&ValueName| match value {
+    let is_selected = |name: &&ValueName| match value {
         None => true,
         Some(value) if kind == EventFieldType::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
-    let mut names: Vec<_> =
-        descriptions.flat_map(|schemas| kind.select_names(&schemas.value_names)).filter(is_wanted).collect();
+    let mut names: Vec<_> = descriptions
+        .flat_map(|schemas| kind.select_names(&schemas.value_names))
+        .filter(is_selected)
+        .collect();
     names.sort();
     names.dedup();
     if names.is_empty() {
         return Err(Refusal::NotFound("there is no such field of the provider"));
     }
+    // A header of 8 bytes, and entries of 16 bytes.
     let mut texts = TextTable::new(names.len().saturating_mul(16).saturating_add(8));
     let mut out = Vec::new();
     out.put_u32(to_u32_count(names.len())).put_u32(kind.code());
@@ -163,7 +167,7 @@ pub(super) fn encode_filters<'s>(
     let mut encoded = Vec::with_capacity(filters.len());
     for filter in filters.into_values() {
         let bytes = encode_filter_info(filter);
-        bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
+        bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::AnswerTooLarge)?;
         encoded.push(bytes);
     }
     Ok(encoded)
@@ -175,7 +179,7 @@ fn to_u32_count(count: usize) -> u32 {
 
 fn append_texts(mut out: Vec<u8>, texts: TextTable<'_>) -> Answer<Vec<u8>> {
     out.extend_from_slice(&texts.into_bytes());
-    if out.len() > MAX_ANSWER_BYTES { Err(Refusal::TooLarge) } else { Ok(out) }
+    if out.len() > MAX_ANSWER_BYTES { Err(Refusal::AnswerTooLarge) } else { Ok(out) }
 }
 
 /// Returns a predicate that matches providers with this id.

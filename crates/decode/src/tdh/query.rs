@@ -99,6 +99,7 @@ impl Hasher for SchemaIdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio, which spreads consecutive numbers.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
@@ -124,7 +125,7 @@ fn complete_info<'i>(
     payload: &[u8],
     pointer_size: usize,
 ) -> Answer<Cow<'i, [u8]>> {
-    let bytes = info.bytes().ok_or(Refusal::TooLarge)?;
+    let bytes = info.bytes().ok_or(Refusal::AnswerTooLarge)?;
     let Some(open) = info.open_property() else { return Ok(bytes.into()) };
     let mut counter = ElementCounter { index: open.index(), count: 0 };
     // If the payload is too short, the elements before its end are counted.
@@ -144,7 +145,7 @@ pub(super) fn encode_map_by_name(schema: &Schema, name: &str) -> Option<Vec<u8>>
 
 /// Returns a structure unless it is larger than [`MAX_ANSWER_BYTES`].
 pub(super) fn check_answer_size(bytes: Vec<u8>) -> Answer<Vec<u8>> {
-    if bytes.len() > MAX_ANSWER_BYTES { Err(Refusal::TooLarge) } else { Ok(bytes) }
+    if bytes.len() > MAX_ANSWER_BYTES { Err(Refusal::AnswerTooLarge) } else { Ok(bytes) }
 }
 
 /// Counts the elements of one array, or the bytes of one value.

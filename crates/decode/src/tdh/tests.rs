@@ -132,11 +132,11 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     let names: Vec<_> = read.fields().iter().map(|f| &*f.name).collect();
     assert_eq!(names, ["ProviderMetadata", "EventMetadata", "n", "blob.Length", "blob", "s", "m"]);
     // The properties cover the complete payload.
-    let mut found = Vec::new();
+    let mut property_bytes = Vec::new();
     for name in &names[..6] {
-        found.extend_from_slice(library.property(&event, 8, &[step(name)]).unwrap());
+        property_bytes.extend_from_slice(library.property(&event, 8, &[step(name)]).unwrap());
     }
-    assert_eq!(found, payload);
+    assert_eq!(property_bytes, payload);
     assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
     // The same event with separate metadata has none in its payload.
     let separate =
@@ -150,13 +150,13 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
 fn event_info_is_encoded_once_for_each_schema() {
     let event =
         |metadata| LookupEvent { metadata: Some(metadata), payload: b"\x07", ..LookupEvent::default() };
-    let [one, other] = ["one", "other"]
+    let [metadata, other_metadata] = ["one", "other"]
         .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
     let mut queries = QueryDecoder::default();
     let mut info_address = |metadata| queries.event_info(&event(metadata), 8).unwrap().as_ptr();
-    let first = info_address(&one);
-    assert_ne!(info_address(&other), first);
-    assert_eq!(info_address(&one), first);
+    let first = info_address(&metadata);
+    assert_ne!(info_address(&other_metadata), first);
+    assert_eq!(info_address(&metadata), first);
 }
 
 #[test]
@@ -274,10 +274,10 @@ fn unloaded_manifest_no_longer_describes_events() {
     assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
     assert!(library.load_memory(b"<no manifest").is_err());
     assert_eq!(status(&mut library), Status::ERROR_SUCCESS, "an unusable manifest must change nothing");
-    library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap();
+    library.unload(&ManifestOrigin::from_memory(EVERYTHING)).unwrap();
     assert_eq!(status(&mut library), Status::ERROR_NOT_FOUND);
     assert_eq!(
-        library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap_err().status(),
+        library.unload(&ManifestOrigin::from_memory(EVERYTHING)).unwrap_err().status(),
         Status::ERROR_NOT_FOUND
     );
     assert_eq!(library.event_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);

@@ -20,9 +20,9 @@ pub struct DecodedValue<'p> {
     field: Field,
 }
 
-/// Reads the value at the start of `data`. `length` is the length of its property, in UTF-16
-/// characters or in bytes for other types; 0 means the length that the type defines, or no bytes
-/// for binary data other than an IPv6 address.
+/// Reads the value at the start of `data`. `length` is the length of its property: in UTF-16 code
+/// units for UNICODESTRING, in bytes for other types. 0 means the length that the type defines, or
+/// no bytes for binary data other than an IPv6 address.
 pub fn decode_value(
     input: InType,
     output: OutType,
@@ -73,7 +73,7 @@ impl<'p> DecodedValue<'p> {
 
     /// Appends the value as text.
     pub fn text(&self, out: &mut Vec<u8>) {
-        format::text(&self.field, &self.value, Style::default(), out);
+        format::push_text(&self.field, &self.value, Style::default(), out);
     }
 }
 

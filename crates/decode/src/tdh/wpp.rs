@@ -105,7 +105,7 @@ impl WppMessages {
     pub fn event_info(&mut self, event: &LookupEvent<'_>) -> Answer<&[u8]> {
         let (format, _) = self.find_format(event)?;
         let info = format.event_info.get_or_init(|| EventInfo::encode(&format.prepared.schema));
-        info.bytes().ok_or(Refusal::TooLarge)
+        info.bytes().ok_or(Refusal::AnswerTooLarge)
     }
 
     /// Returns the bytes of a property of a message; texts have their terminator.

@@ -115,8 +115,8 @@ fn struct_field(first: u16, members: u16) -> Field {
 fn values_of<'p>(schema: &Schema, payload: &'p [u8], remaining: usize) -> Vec<Value<'p>> {
     let (calls, result) = walk(schema, payload, 8);
     assert_eq!(result.map(<[u8]>::len), Ok(remaining));
-    let value = |s| if let Call::Value(_, v) = s { Some(v) } else { None };
-    calls.into_iter().filter_map(value).collect()
+    let to_value = |call| if let Call::Value(_, value) = call { Some(value) } else { None };
+    calls.into_iter().filter_map(to_value).collect()
 }
 
 #[track_caller]
@@ -130,7 +130,7 @@ fn assert_too_short(schema: &Schema, payload: &[u8], at: usize) {
 fn assert_bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
     let (calls, result) = walk(schema, payload, 8);
     assert!(matches!(&result, Err(Undecoded::BadField { offset, .. }) if *offset == at), "{result:?}");
-    calls.iter().map(|s| format!("{s:?}")).collect()
+    calls.iter().map(|call| format!("{call:?}")).collect()
 }
 
 const GUID: Guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff);

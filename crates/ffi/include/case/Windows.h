@@ -1,3 +1,3 @@
-/* For sources that use this spelling. It has a folder of its own, because a checkout may be on a
- * file system that ignores case. */
+/* For sources that use this spelling. These headers have a folder of their own, because a checkout
+ * may be on a file system that ignores case. */
 #include "../windows.h"

@@ -1,5 +1,5 @@
-/* The consumer part of evntrace.h, which includes it: events of files, of live sessions and of
- * buffers.
+/* The consumer part of evntrace.h, which includes this file: events of files, of live sessions and
+ * of buffers.
  *
  *   EVENT_TRACE_LOGFILEW log = {0};
  *   log.LogFileName = (LPWSTR)u"trace.etl";                   or LoggerName, and in the mode below
@@ -282,7 +282,7 @@ typedef struct _ETW_TRACE_PARTITION_INFORMATION_V2 {
 extern "C" {
 #endif
 
-/* On failure, these set the thread's last error and return INVALID_PROCESSTRACE_HANDLE. */
+/* On failure, these functions set the last error and return INVALID_PROCESSTRACE_HANDLE. */
 PROCESSTRACE_HANDLE WMIAPI OpenTraceW(_Inout_ PEVENT_TRACE_LOGFILEW Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceA(_Inout_ PEVENT_TRACE_LOGFILEA Logfile);
 PROCESSTRACE_HANDLE WMIAPI OpenTraceFromFile(_In_ LPCWSTR LogFileName, _In_ const ETW_OPEN_TRACE_OPTIONS *Options,
@@ -296,15 +296,15 @@ PROCESSTRACE_HANDLE WMIAPI OpenTraceFromBufferStream(_In_ const ETW_OPEN_TRACE_O
                                                      _In_ PETW_BUFFER_COMPLETION_CALLBACK BufferCompletionCallback,
                                                      _In_opt_ PVOID BufferCompletionContext);
 
-/* Returns when all events of all handles were delivered, or when processing was ended before. */
+/* Returns when all events of all handles have been delivered, or when processing is ended early. */
 ULONG WMIAPI ProcessTrace(_In_reads_(HandleCount) const PROCESSTRACE_HANDLE *HandleArray, _In_ ULONG HandleCount,
                           _In_opt_ const FILETIME *StartTime, _In_opt_ const FILETIME *EndTime);
-/* Returns ERROR_CTX_CLOSE_PENDING, which is a success, while ProcessTrace runs: that returns after
- * the events that have already arrived. */
+/* While ProcessTrace runs, returns ERROR_CTX_CLOSE_PENDING, which is a success. ProcessTrace then
+ * delivers the events that have already arrived, and returns. */
 ULONG WMIAPI CloseTrace(_In_ PROCESSTRACE_HANDLE TraceHandle);
 
-/* In a buffer callback: keeps the buffer until it was released as many times. ProcessTrace waits
- * for that. */
+/* For buffer callbacks. A buffer is kept until its reference count has been decremented as often as
+ * it was incremented. ProcessTrace waits for that. */
 ULONG WMIAPI ProcessTraceBufferIncrementReference(_In_ PROCESSTRACE_HANDLE TraceHandle, _In_ const ETW_BUFFER_HEADER *Buffer);
 ULONG WMIAPI ProcessTraceBufferDecrementReference(_In_ const ETW_BUFFER_HEADER *Buffer);
 /* The buffer must not change until the completion callback has received it. */
@@ -316,8 +316,8 @@ ULONG WMIAPI QueryTraceProcessingHandle(_In_ PROCESSTRACE_HANDLE ProcessingHandl
                                         _In_ ULONG InBufferSize, PVOID OutBuffer, _In_ ULONG OutBufferSize,
                                         _Out_ PULONG ReturnLength);
 
-/* Sets a callback for the classic events of a class in all traces, called before the trace's
- * own. */
+/* Sets a callback for the classic events of a class in all traces. It is called before the callback
+ * of the trace. */
 ULONG WMIAPI SetTraceCallback(_In_ LPCGUID pGuid, _In_ PEVENT_CALLBACK EventCallback);
 ULONG WMIAPI RemoveTraceCallback(_In_ LPCGUID pGuid);
 

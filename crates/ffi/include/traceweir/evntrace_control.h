@@ -21,14 +21,14 @@
 #pragma GCC system_header
 #endif
 
-/* Filters have the structures of providers. */
+/* For EVENT_FILTER_DESCRIPTOR. */
 #include "../evntprov.h"
 #include "evntrace_constants.h"
 
 /* The id of a session; 0 is none. An id is never used again for another session. */
 typedef ULONG64 CONTROLTRACE_ID, *PCONTROLTRACE_ID;
 
-/* StartTrace for handles of type uint64_t: guiddef.h. */
+/* StartTrace for handles of type uint64_t; see guiddef.h. */
 #ifdef TRACEWEIR_LONG_HANDLES
 #define TRACEWEIR_FRIENDS_OF_PROPERTIES \
     template <typename Handle>                                                                                                        \
@@ -172,8 +172,8 @@ ULONG WMIAPI UpdateTraceA(CONTROLTRACE_ID TraceId, _In_opt_ LPCSTR InstanceName,
 ULONG WMIAPI FlushTraceW(CONTROLTRACE_ID TraceId, _In_opt_ LPCWSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 ULONG WMIAPI FlushTraceA(CONTROLTRACE_ID TraceId, _In_opt_ LPCSTR InstanceName, _Inout_ PEVENT_TRACE_PROPERTIES Properties);
 
-/* Fills as many blocks as there are. Returns ERROR_MORE_DATA if there are more sessions than
- * blocks. */
+/* Fills one block of the array for each session. Returns ERROR_MORE_DATA if there are more sessions
+ * than blocks. */
 ULONG WMIAPI QueryAllTracesW(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPERTIES *PropertyArray, _In_ ULONG PropertyArrayCount,
                              _Out_ PULONG LoggerCount);
 ULONG WMIAPI QueryAllTracesA(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPERTIES *PropertyArray, _In_ ULONG PropertyArrayCount,
@@ -197,8 +197,8 @@ ULONG WMIAPI QueryAllTracesA(_Out_writes_(PropertyArrayCount) PEVENT_TRACE_PROPE
 #define QueryAllTraces QueryAllTracesA
 #endif
 
-/* Timeout in milliseconds: 0 waits at most 50 ms and only for the calling process, 0xFFFFFFFF without
- * limit. After ERROR_TIMEOUT the enable remains in effect. */
+/* Timeout in milliseconds: 0 waits at most 50 ms and only for the calling process, 0xFFFFFFFF waits
+ * without limit. After ERROR_TIMEOUT the enable remains in effect. */
 ULONG WMIAPI EnableTraceEx2(_In_ CONTROLTRACE_ID TraceId, _In_ LPCGUID ProviderId, _In_ ULONG ControlCode, _In_ UCHAR Level,
                             _In_ ULONGLONG MatchAnyKeyword, _In_ ULONGLONG MatchAllKeyword, _In_ ULONG Timeout,
                             _In_opt_ PENABLE_TRACE_PARAMETERS EnableParameters);

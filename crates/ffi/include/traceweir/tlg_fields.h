@@ -4,8 +4,8 @@
  *   TraceLoggingInt32Array(pointer, count, …)                     the count is known at run time
  *   TraceLoggingInt32FixedArray(pointer, count, …)                the count is a constant
  *
- * Each makes a tuple for tlg_metadata.h: name, tags, type, presentation, count, and how to pass the
- * data. Descriptions are for readers of the source.
+ * Each macro makes a tuple for tlg_metadata.h: name, tags, type, presentation, count, and how to
+ * pass the data. Descriptions are for readers of the source.
  */
 #ifndef TRACEWEIR_TLG_FIELDS_H
 #define TRACEWEIR_TLG_FIELDS_H
@@ -16,8 +16,8 @@
 
 #include "tlg_metadata.h"
 
-/* One value, then optional arguments. The text is that of all arguments, and is used only if there
- * is one. */
+/* One value, then optional arguments. "text" is the source of all arguments; it is the field's name
+ * only if the value is the only argument. */
 #define _TLG_F1(text, in, out, how, type, ...) \
     _TLG_CAT(_TLG_F1_, _TLG_COUNT(__VA_ARGS__))(text, in, out, how, type, __VA_ARGS__)
 #define _TLG_F1_1(text, in, out, how, type, v) (_tlgFIELD, text, 0, in, out, 0, how, type, v)
@@ -41,7 +41,8 @@
 #define _TLG_FN_3(text, in, out, type, p, n, name, description) (_tlgFIELD, name, 0, in, out, n, _tlgFIXED, type, p, n)
 #define _TLG_FN_4(text, in, out, type, p, n, name, description, tags) (_tlgFIELD, name, tags, in, out, n, _tlgFIXED, type, p, n)
 
-/* A pointer, a count and the presentation, or the type with and without it. */
+/* A pointer, a count, and: the presentation (F3), the type (P1), or the type and the presentation
+ * (P2). */
 #define _TLG_F3(text, how, p, ...) _TLG_CAT(_TLG_F3_, _TLG_COUNT(__VA_ARGS__))(text, how, p, __VA_ARGS__)
 #define _TLG_F3_2(text, how, p, n, out) (_tlgFIELD, text, 0, TlgInBINARY, out, 0, how, 0, p, n)
 #define _TLG_F3_3(text, how, p, n, out, name) (_tlgFIELD, name, 0, TlgInBINARY, out, 0, how, 0, p, n)
@@ -67,7 +68,7 @@
 /* The type of a packed field, marked so that it is checked. */
 #define _TLG_IN(in) ((in) | _TLG_IN_PACKED)
 
-/* Values of one size. */
+/* Values of fixed size. */
 #define TraceLoggingInt8(...) _TLG_F1(#__VA_ARGS__, TlgInINT8, TlgOutNULL, _tlgVAL, INT8, __VA_ARGS__)
 #define TraceLoggingUInt8(...) _TLG_F1(#__VA_ARGS__, TlgInUINT8, TlgOutNULL, _tlgVAL, UINT8, __VA_ARGS__)
 #define TraceLoggingInt16(...) _TLG_F1(#__VA_ARGS__, TlgInINT16, TlgOutNULL, _tlgVAL, INT16, __VA_ARGS__)
@@ -357,7 +358,7 @@
  * one. */
 #define TraceLoggingStruct(n, ...) _TLG_M(_TlgInSTRUCT, (n), __VA_ARGS__)
 
-/* Metadata and data apart, for sources that keep them consistent themselves. */
+/* Separate macros for metadata and data, for sources that keep them consistent themselves. */
 #define TraceLoggingPackedField(pointer, ...) _TLG_P1(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedFieldEx(pointer, ...) _TLG_P2(#pointer, pointer, __VA_ARGS__)
 #define TraceLoggingPackedMetadata(in, ...) _TLG_M(_TLG_IN(in), TlgOutNULL, __VA_ARGS__)

@@ -14,10 +14,10 @@
  * A macro expands each tuple once for each result: members of a structure, their values, the number
  * of data blocks, the blocks, the attributes.
  *
- * What follows a field's name, apart from a schema, has at most eight bytes, but their number is
- * known only together with the constants. In C it is one bit-field in a packed structure, as wide
- * as necessary: a plain initialized constant. In C++ a function makes an array of bytes at compile
- * time: a local class cannot use "this", packs and structured bindings.
+ * At most eight bytes, apart from a schema, follow a field's name. Their number depends on the
+ * constants of the field. In C they are one bit-field of that width in a packed structure, which is
+ * a plain initialized constant. In C++ a function makes an array of bytes at compile time instead,
+ * because a local class cannot use "this", packs and structured bindings.
  */
 #ifndef TRACEWEIR_TLG_METADATA_H
 #define TRACEWEIR_TLG_METADATA_H
@@ -103,7 +103,7 @@ enum _tlgOut {
     (_TLG_TAG_PART(t, 21) | (_TLG_TAG_SIZE(t) > 1 ? 0x80 | _TLG_TAG_PART(t, 14) << 8 : 0) |              \
      (_TLG_TAG_SIZE(t) > 2 ? 0x8000 | (0x80 | _TLG_TAG_PART(t, 7)) << 16 | _TLG_TAG_PART(t, 0) << 24 : 0))
 
-/* What follows the name of a field: the number of bytes, and the bytes. */
+/* The bytes that follow the name of a field: their number, and their values. */
 #define _TLG_HAS_TAG(t) (((t) & 0xFFFFFFF) != 0)
 #define _TLG_HAS_OUT(out, t) ((out) != 0 || _TLG_HAS_TAG(t))
 #define _TLG_HAS_COUNT(in) (((in) & 0x60) == 0x20)
@@ -199,10 +199,11 @@ enum _tlgOut {
 
 #else
 
-/* Checks that each structure has its members. Each field is a number to add, from the last one: 1
- * for a field, 1 - n for a structure of n, and the sum stays above 0 while there are enough
- * members. C cannot sum up constants, but it sums up the sizes of members: a type whose members
- * have 0x8000 bytes more or less gives each sum. */
+/* Checks that each structure has its members. Each field counts as a number: 1 - n for a structure
+ * of n members, 1 for any other field. Members are missing if the sum from a structure to the last
+ * field is 0 or less. C cannot sum up constants, but it sums up the sizes of the members of a type:
+ * here the member for a field has 0x8000 bytes more than the field's number, and the sum is found
+ * modulo 0x8000. */
 #define _TLG_SHAPE(i, arg) _TLG_PASS(_TLG_SHAPE, i, arg)
 #define _TLG_SHAPE_tlgFIELD(i, ...) char _f##i[0x8001u - ((_Tlg_in##i & 0x1F) == _TlgInSTRUCT ? _Tlg_out##i : 0u)];
 #define _TLG_SHAPE_tlgCUSTOM(i, ...) char _f##i[0x8001];
@@ -285,8 +286,8 @@ enum _tlgOut {
 #define _TLG_FILL_tlgDATA(i, data, ...) _TLG_CAT(_TLG_FILL, data)(i, __VA_ARGS__)
 #define _TLG_FILL_tlgATTR(...)
 
-/* Attributes: "5" continues as "5*0+(n)", so that the last one holds; keywords and tags are
- * OR-ed. */
+/* Attributes: a default "5" continues as "5*0+(n)", so that the last attribute applies; keywords
+ * and tags are OR-ed. */
 #define TraceLoggingLevel(level) (_tlgATTR, *0 + (level), , , , , , )
 #define TraceLoggingKeyword(keyword) (_tlgATTR, , | (keyword), , , , , )
 #define TraceLoggingOpcode(opcode) (_tlgATTR, , , *0 + (opcode), , , , )
@@ -339,7 +340,7 @@ enum _tlgOut {
     _TLG_STATIC_ASSERT(_TLG_IS_NAME(event), "the name of an event has no NUL inside");                          \
     _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, __VA_ARGS__)
 
-/* The same for a name that is known to be valid. */
+/* Like _TLG_CONSTANTS, for a name that is known to be valid. */
 #define _TLG_CONSTANTS_NAMED(prefix, event, level, keyword, opcode, ...)                      \
     _TLG_NUMBER(prefix##_tags, 0 _TLG_EACH(_TLG_TAGS, __VA_ARGS__));                                            \
     _TLG_EACH(_TLG_NUMBERS, __VA_ARGS__)                                                                        \

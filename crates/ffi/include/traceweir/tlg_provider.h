@@ -5,9 +5,9 @@
  *              KeywordAny, KeywordAll
  *              RegHandle   0: not registered
  *
- * The enable callback keeps the first three, so that a write that no session records costs one load
- * and a branch. The thread of the callback writes them, and all others read them without a lock:
- * each is atomic, and LevelPlus1 is stored last.
+ * The enable callback stores LevelPlus1, KeywordAny and KeywordAll, so that a write that no session
+ * records costs one load and a branch. Other threads read these members without a lock: each is
+ * atomic, and LevelPlus1 is stored last.
  */
 #ifndef TRACEWEIR_TLG_PROVIDER_H
 #define TRACEWEIR_TLG_PROVIDER_H
@@ -48,8 +48,8 @@ typedef HRESULT TLG_STATUS;
 #else
 #define _TLG_SEND _TLG_INLINE
 #endif
-/* Whether the usual event may use the library's shortcut: not if the source defines a function of
- * its own. */
+/* Whether an event without activity ids may be written with TraceweirWriteDescribed: not if the
+ * source defines its own function. */
 #ifdef TLG_EVENT_WRITE_TRANSFER
 #define _TLG_STRAIGHT 0
 #else
@@ -85,8 +85,8 @@ typedef HRESULT TLG_STATUS;
 #define _TLG_NUMBER(name, value) enum { name = (int)(value) }
 #define _TLG_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
-/* Not static in C: events may be in inline functions that are not static, which must not use static
- * functions. No object file ever has a copy of such a function. */
+/* These functions are not static in C, because events may be in inline functions that are not
+ * static, and such functions must not use static ones. No object file ever has a copy of them. */
 #ifdef __cplusplus
 #define _TLG_INLINE static inline __attribute__((always_inline, unused))
 #else
@@ -108,7 +108,8 @@ typedef HRESULT TLG_STATUS;
 struct _tlgProvider_t {
     ULONG LevelPlus1;
     UINT16 TraitsSize;
-    /* Whether the registration has set the traits: until then events carry them themselves. */
+    /* Whether the registration uses the types of blocks: it set EventProviderUseDescriptorType or
+     * the traits. */
     UINT16 IsTyped;
     ULONGLONG KeywordAny;
     ULONGLONG KeywordAll;
@@ -121,8 +122,8 @@ struct _tlgProvider_t {
 
 typedef const struct _tlgProvider_t *TraceLoggingHProvider;
 
-/* The head of the section for tools: they find provider traits after each of these, and metadata of
- * events everywhere else. */
+/* A header in the section for tools. Tools find provider traits after each of these headers, and
+ * metadata of events everywhere else. */
 struct _tlgModule_t {
     char Signature[4];
     UINT16 Size;
@@ -143,7 +144,7 @@ struct _tlgModule_t {
     TRACELOGGING_DECLARE_PROVIDER(handle);                                     \
     const TraceLoggingHProvider handle = &_tlgStorage_##handle
 
-/* The same without a handle, which the source defines:
+/* Like TRACELOGGING_DEFINE_PROVIDER, but without a handle. The source defines the handle:
  * "const TraceLoggingHProvider h = &storage;". */
 #define TRACELOGGING_DEFINE_PROVIDER_STORAGE(storage, name, ...) \
     _TLG_CAT(_TLG_PROVIDER_, _TLG_COUNT(__VA_ARGS__))(storage, name, __VA_ARGS__)
@@ -187,7 +188,7 @@ struct _tlgModule_t {
     static struct _tlgProvider_t storage __attribute__((unused)) = {                                 \
         0, _TLG_TRAITS_SIZE(storage), 0, 0, 0, 0, (const char *)&_tlgTraits_##storage + sizeof(struct _tlgModule_t), NULL, NULL, _TLG_GUID guid}
 
-/* Returns a Win32 status in the form that functions here return. */
+/* Converts a Win32 status to the type that the functions of this header return. */
 static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
 #if _TLG_KERNEL_MODE
     switch (code) {
@@ -215,7 +216,7 @@ static inline __attribute__((unused)) TLG_STATUS _Tlg_status(ULONG code) {
 }
 
 #if TLG_HAVE_EVENT_SET_INFORMATION == 2
-/* A function of a static library is not a dynamic symbol, but the program has it. */
+/* dlsym does not find a function of a static library; this weak reference does. */
 static ULONG EVNTAPI _Tlg_linked_set_information(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG)
     __attribute__((weakref("EventSetInformation"), unused));
 #endif
@@ -235,10 +236,10 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingSetInformation(Trac
 #endif
 #elif TLG_HAVE_EVENT_SET_INFORMATION == 2
     ULONG(EVNTAPI * function)(REGHANDLE, EVENT_INFO_CLASS, PVOID, ULONG) = NULL;
-    /* NULL is RTLD_DEFAULT. ISO C has no conversion from data to functions; POSIX guarantees that
-     * the bits are the same. */
-    void *found = dlsym(NULL, "EventSetInformation");
-    memcpy(&function, &found, sizeof function);
+    /* NULL is RTLD_DEFAULT. ISO C has no conversion from data pointers to function pointers; POSIX
+     * guarantees that the bits are the same. */
+    void *symbol = dlsym(NULL, "EventSetInformation");
+    memcpy(&function, &symbol, sizeof function);
     function = function ? function : _Tlg_linked_set_information;
     return _Tlg_status(function ? function(provider->RegHandle, kind, data, size) : (ULONG)ERROR_NOT_SUPPORTED);
 #else
@@ -291,7 +292,7 @@ static inline __attribute__((unused)) TLG_STATUS TraceLoggingRegister(TraceLoggi
     return TraceLoggingRegisterEx(handle, NULL, NULL);
 }
 
-/* Unregisters; does nothing for a provider that is not registered. It may register again. */
+/* Unregisters a provider; does nothing if it is not registered. It may be registered again. */
 _TLG_COLD VOID TraceLoggingUnregister(TraceLoggingHProvider handle) {
     struct _tlgProvider_t *provider = (struct _tlgProvider_t *)handle;
     REGHANDLE registration = provider->RegHandle;
@@ -305,8 +306,8 @@ _TLG_COLD VOID TraceLoggingUnregister(TraceLoggingHProvider handle) {
     provider->CallbackContext = NULL;
 }
 
-/* Returns whether any session listens to events of this level and these keywords; 0 stands for
- * any. */
+/* Returns whether any session listens to events of this level and these keywords. 0 stands for any
+ * level, or for any keyword. */
 _TLG_INLINE BOOLEAN TraceLoggingProviderEnabled(TraceLoggingHProvider provider, UCHAR level, ULONGLONG keyword) {
     if (__builtin_expect(level >= __atomic_load_n(&provider->LevelPlus1, __ATOMIC_RELAXED), 1)) {
         return FALSE;

@@ -8,8 +8,8 @@
 
 #include "tlg_provider.h"
 
-/* The size of a number of elements. More than a 16-bit length can express makes the event larger
- * than allowed, so that it is refused and not truncated. */
+/* Returns the size of "count" elements of "size" bytes. A size that 16 bits cannot express becomes
+ * 0x10000, so that the event is too large and is refused, not truncated. */
 _TLG_INLINE ULONG _Tlg_bytes(SIZE_T count, ULONG size) {
     return count > 0xFFFF / size ? 0x10000u : (ULONG)count * size;
 }
@@ -38,7 +38,8 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, 
 
 _TLG_INLINE ULONG _Tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
 
-/* The same for pointers that are in a variable. */
+/* Store a block, like _Tlg_put_string and _Tlg_put_string16, for a pointer in a variable. The
+ * parameters are those of _Tlg_put, so that _Generic can select one of these functions. */
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
     (void)size;
     return _Tlg_put_string(at, *(const char *const *)text);
@@ -57,15 +58,15 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_sid_at(EVENT_DATA_DESCRIPTOR *at, co
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Writes the usual event without its first two blocks, which the library knows. Returns 0 if the
- * event must be written through the published function. */
+/* Writes an event without activity ids. "data" lacks the first two blocks, for traits and metadata.
+ * Returns 0 if the event must be written through the published function. */
 ULONG EVNTAPI TraceweirWriteDescribed(REGHANDLE registration, PCEVENT_DESCRIPTOR event, const void *metadata, ULONG size,
                                       ULONG count, const EVENT_DATA_DESCRIPTOR *data);
 #ifdef __cplusplus
 }
 #endif
 
-/* The first two blocks of every event: provider traits and event metadata. */
+/* Stores the first two blocks of every event: provider traits and event metadata. */
 _TLG_INLINE void _Tlg_put_metadata(TraceLoggingHProvider provider, const void *metadata, ULONG size,
                                    EVENT_DATA_DESCRIPTOR *data) {
     data[0].Ptr = (ULONGLONG)(ULONG_PTR)provider->Traits;

@@ -73,7 +73,7 @@
 #define _TLG_FILL_tlgRAW(i, pointer, size) _Tlg_at = _Tlg_put(_Tlg_at, (pointer), _Tlg_bytes((SIZE_T)(size), 1));
 #define _TLG_FILL_tlgTYPED(i, pointer, size, type) _TLG_FILL_tlgRAW(i, pointer, size) _Tlg_at[-1].Reserved = (UCHAR)(type);
 
-/* TraceLoggingValue is for C++; C11 can do it too. */
+/* The published TraceLoggingValue is for C++ only; with _Generic it works in C11, too. */
 #define _TLG_VALUE_IN(v)                                                                                           \
     _Generic((v), _Bool: TlgInUINT8, char: TlgInUINT8, signed char: TlgInINT8, unsigned char: TlgInUINT8,          \
              short: TlgInINT16, unsigned short: TlgInUINT16, int: TlgInINT32, unsigned: TlgInUINT32, long: TlgInLONG, \

@@ -151,7 +151,7 @@ _TLG_CPP_INLINE Memory sid(const void *pointer) { return {pointer, _Tlg_sid_size
 
 _TLG_CPP_INLINE Memory raw(const void *pointer, SIZE_T size) { return {pointer, _Tlg_bytes(size, 1)}; }
 
-/* The field that TraceLoggingValue makes of a type. */
+/* The in type and out type of a field of TraceLoggingValue. */
 template <int in_type, int out_type = TlgOutNULL>
 struct Field {
     static constexpr int in = in_type;
@@ -159,45 +159,45 @@ struct Field {
 };
 
 template <class T>
-struct Of {
+struct ValueField {
     static constexpr bool wide = is_wide<std::remove_pointer_t<T>>;
     static_assert(!wide, _TLG_WIDE_TEXT);
     static_assert(wide, "TraceLoggingValue has no field for this type; use the macro of the field you want");
     static constexpr int in = 0;
     static constexpr int out = 0;
 };
-template <> struct Of<bool> : Field<TlgInUINT8, TlgOutBOOLEAN> {};
-template <> struct Of<char> : Field<TlgInUINT8, TlgOutSTRING> {};
-template <> struct Of<char16_t> : Field<TlgInUINT16, TlgOutSTRING> {};
-template <> struct Of<signed char> : Field<TlgInINT8> {};
-template <> struct Of<unsigned char> : Field<TlgInUINT8> {};
-template <> struct Of<short> : Field<TlgInINT16> {};
-template <> struct Of<unsigned short> : Field<TlgInUINT16> {};
-template <> struct Of<int> : Field<TlgInINT32> {};
-template <> struct Of<unsigned> : Field<TlgInUINT32> {};
-template <> struct Of<long> : Field<TlgInLONG> {};
-template <> struct Of<unsigned long> : Field<TlgInULONG> {};
-template <> struct Of<long long> : Field<TlgInINT64> {};
-template <> struct Of<unsigned long long> : Field<TlgInUINT64> {};
-template <> struct Of<float> : Field<TlgInFLOAT> {};
-template <> struct Of<double> : Field<TlgInDOUBLE> {};
-template <> struct Of<GUID> : Field<TlgInGUID> {};
-template <> struct Of<FILETIME> : Field<TlgInFILETIME> {};
-template <> struct Of<SYSTEMTIME> : Field<TlgInSYSTEMTIME> {};
-template <> struct Of<SID *> : Field<TlgInSID> {};
-template <> struct Of<void *> : Field<TlgInHEXINTPTR> {};
-template <> struct Of<char *> : Field<TlgInANSISTRING> {};
-template <> struct Of<char16_t *> : Field<TlgInUNICODESTRING> {};
+template <> struct ValueField<bool> : Field<TlgInUINT8, TlgOutBOOLEAN> {};
+template <> struct ValueField<char> : Field<TlgInUINT8, TlgOutSTRING> {};
+template <> struct ValueField<char16_t> : Field<TlgInUINT16, TlgOutSTRING> {};
+template <> struct ValueField<signed char> : Field<TlgInINT8> {};
+template <> struct ValueField<unsigned char> : Field<TlgInUINT8> {};
+template <> struct ValueField<short> : Field<TlgInINT16> {};
+template <> struct ValueField<unsigned short> : Field<TlgInUINT16> {};
+template <> struct ValueField<int> : Field<TlgInINT32> {};
+template <> struct ValueField<unsigned> : Field<TlgInUINT32> {};
+template <> struct ValueField<long> : Field<TlgInLONG> {};
+template <> struct ValueField<unsigned long> : Field<TlgInULONG> {};
+template <> struct ValueField<long long> : Field<TlgInINT64> {};
+template <> struct ValueField<unsigned long long> : Field<TlgInUINT64> {};
+template <> struct ValueField<float> : Field<TlgInFLOAT> {};
+template <> struct ValueField<double> : Field<TlgInDOUBLE> {};
+template <> struct ValueField<GUID> : Field<TlgInGUID> {};
+template <> struct ValueField<FILETIME> : Field<TlgInFILETIME> {};
+template <> struct ValueField<SYSTEMTIME> : Field<TlgInSYSTEMTIME> {};
+template <> struct ValueField<SID *> : Field<TlgInSID> {};
+template <> struct ValueField<void *> : Field<TlgInHEXINTPTR> {};
+template <> struct ValueField<char *> : Field<TlgInANSISTRING> {};
+template <> struct ValueField<char16_t *> : Field<TlgInUNICODESTRING> {};
 #if __SIZEOF_WCHAR_T__ == 2
-template <> struct Of<wchar_t> : Field<TlgInUINT16, TlgOutSTRING> {};
-template <> struct Of<wchar_t *> : Field<TlgInUNICODESTRING> {};
+template <> struct ValueField<wchar_t> : Field<TlgInUINT16, TlgOutSTRING> {};
+template <> struct ValueField<wchar_t *> : Field<TlgInUNICODESTRING> {};
 #endif
-template <class T> struct Of<const T *> : Of<T *> {};
+template <class T> struct ValueField<const T *> : ValueField<T *> {};
 
 /* By value: a constant member of a class may have no address. */
 template <class T>
 _TLG_CPP_INLINE auto value(T v) {
-    constexpr int in = Of<T>::in;
+    constexpr int in = ValueField<T>::in;
     if constexpr (in == TlgInSID) {
         return sid(v);
     } else if constexpr (in == TlgInANSISTRING) {
@@ -225,22 +225,23 @@ struct Blob {
     char bytes[size];
 };
 
-/* Metadata, which begin with their size. */
+/* Builds metadata: its size, then the pieces. */
 template <SIZE_T size>
 constexpr Blob<size> blob(std::initializer_list<Piece> pieces) {
-    Blob<size> made{};
-    made.bytes[0] = static_cast<char>(size & 0xFF);
-    made.bytes[1] = static_cast<char>(size >> 8 & 0xFF);
+    Blob<size> result{};
+    result.bytes[0] = static_cast<char>(size & 0xFF);
+    result.bytes[1] = static_cast<char>(size >> 8 & 0xFF);
     SIZE_T at = 2;
     for (const Piece &piece : pieces) {
         for (SIZE_T i = 0; i < piece.size; i++) {
-            made.bytes[at++] = piece.is_text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
+            result.bytes[at++] = piece.is_text ? piece.text[i] : static_cast<char>(piece.number >> (8 * i) & 0xFF);
         }
     }
-    return made;
+    return result;
 }
 
-/* Whether fields with these numbers of members, 0 for most, are followed by their members. */
+/* Returns whether each structure is followed by its members. "fields" has the number of members of
+ * each field; it is 0 if the field is not a structure. */
 constexpr bool complete(std::initializer_list<unsigned> fields) {
     unsigned missing = 0;
     for (unsigned members : fields) {
@@ -317,11 +318,11 @@ _TLG_CPP_INLINE void write(const How &how, TraceLoggingHProvider provider, const
 #define _TLG_FILL_tlgTYPED(i, p, n, type) \
     , ::traceweir::tlg::Typed { ::traceweir::tlg::raw(p, static_cast<SIZE_T>(n)), static_cast<UCHAR>(type) }
 #define _TLG_FILL_tlgVALUE(i, v) , ::traceweir::tlg::value<std::decay_t<decltype(v)>>(v)
-#define _TLG_VALUE_IN(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::in
-#define _TLG_VALUE_OUT(v) ::traceweir::tlg::Of<std::decay_t<decltype(v)>>::out
+#define _TLG_VALUE_IN(v) ::traceweir::tlg::ValueField<std::decay_t<decltype(v)>>::in
+#define _TLG_VALUE_OUT(v) ::traceweir::tlg::ValueField<std::decay_t<decltype(v)>>::out
 
-/* Writes an event, if a session listens. "send" names the function of tlg_send.h, and "how" its
- * last arguments. */
+/* Writes an event, if a session listens. "how_to_send" names the function of tlg_send.h, and "how"
+ * has its last arguments in parentheses. */
 #define _TLG_EVENT(provider, event, level, keyword, opcode, how_to_send, how, ...)                               \
     do {                                                                                                        \
         _TLG_CONSTANTS(_Tlg, event, level, keyword, opcode, __VA_ARGS__);                                       \

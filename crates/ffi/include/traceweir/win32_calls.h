@@ -1,6 +1,6 @@
-/* The few functions beside tracing that tracing programs call: new GUIDs, texts of SIDs, COM errors,
- * the version of Windows, and privileges. A program that brings its own defines
- * TRACEWEIR_NO_WIN32_CALLS before it includes the first header.
+/* The few functions besides those for tracing that tracing programs call: new GUIDs, texts of SIDs,
+ * COM errors, the version of Windows, and privileges. A program that has its own versions of these
+ * functions defines TRACEWEIR_NO_WIN32_CALLS before it includes the first header.
  *
  * Programs see Windows 10. Root has all privileges, always enabled; other users have none.
  */
@@ -137,9 +137,9 @@ extern "C" {
 #endif
 
 HRESULT WINAPI CoCreateGuid(_Out_ GUID *pguid);
-/* There is no COM: S_FALSE, and NULL in *pperrinfo. */
+/* There is no COM: returns S_FALSE, and stores NULL in *pperrinfo. */
 HRESULT WINAPI GetErrorInfo(ULONG dwReserved, void **pperrinfo);
-/* Memory for LocalFree. */
+/* The caller frees the string with LocalFree. */
 BOOL WINAPI ConvertSidToStringSidA(_In_ PSID Sid, LPSTR *StringSid);
 BOOL WINAPI ConvertSidToStringSidW(_In_ PSID Sid, LPWSTR *StringSid);
 
@@ -153,7 +153,8 @@ BOOL WINAPI CloseHandle(HANDLE hObject);
 BOOL WINAPI OpenProcessToken(HANDLE ProcessHandle, DWORD DesiredAccess, _Out_ PHANDLE TokenHandle);
 BOOL WINAPI LookupPrivilegeValueA(_In_opt_ LPCSTR lpSystemName, _In_ LPCSTR lpName, _Out_ PLUID lpLuid);
 BOOL WINAPI LookupPrivilegeValueW(_In_opt_ LPCWSTR lpSystemName, _In_ LPCWSTR lpName, _Out_ PLUID lpLuid);
-/* Succeeds always. The last error is ERROR_NOT_ALL_ASSIGNED if the user lacks a privilege. */
+/* Succeeds for valid arguments. The last error is then ERROR_NOT_ALL_ASSIGNED if the user lacks a
+ * privilege. */
 BOOL WINAPI AdjustTokenPrivileges(HANDLE TokenHandle, BOOL DisableAllPrivileges, _In_opt_ PTOKEN_PRIVILEGES NewState,
                                   DWORD BufferLength, PTOKEN_PRIVILEGES PreviousState, PDWORD ReturnLength);
 BOOL WINAPI GetTokenInformation(HANDLE TokenHandle, TOKEN_INFORMATION_CLASS TokenInformationClass, PVOID TokenInformation,

@@ -197,10 +197,10 @@ impl TraceConsumer {
         let current = references::CurrentBuffer::new(self.handle, at.addr());
         // SAFETY: the program opened the trace with a function of this type; its arguments live
         // until it returns.
-        let continues = unsafe { function(at, size, &information, context) != 0 };
+        let should_continue = unsafe { function(at, size, &information, context) != 0 };
         // If the bytes move to `references`, their address stays the same.
         current.end_callback(&mut self.buffer_bytes);
-        continues
+        should_continue
     }
 }
 

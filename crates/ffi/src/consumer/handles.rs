@@ -75,18 +75,19 @@ pub(super) struct BufferFeed {
 }
 
 struct TraceTable {
-    next: u64,
+    next_handle: u64,
     entries: BTreeMap<u64, Arc<OpenedTrace>>,
 }
 
-static TRACES: Mutex<TraceTable> = Mutex::new(TraceTable { next: FIRST_HANDLE, entries: BTreeMap::new() });
+static TRACES: Mutex<TraceTable> =
+    Mutex::new(TraceTable { next_handle: FIRST_HANDLE, entries: BTreeMap::new() });
 
 /// Adds a trace to the table, and returns its handle.
 pub(super) fn add_trace(trace: Trace, mut consumer: TraceConsumer, feed: Option<BufferFeed>) -> u64 {
     let details = TraceDetails::new(&trace);
     let mut table = lock(&TRACES);
-    let handle = table.next;
-    table.next = table.next.saturating_add(1);
+    let handle = table.next_handle;
+    table.next_handle = table.next_handle.saturating_add(1);
     consumer.handle = handle;
     let closer = trace.closer();
     let state = Mutex::new(ProcessingState::Opened(Box::new((trace, consumer))));
@@ -145,8 +146,8 @@ pub(super) fn claim_traces(handles: &[u64], window: &Window) -> Result<Vec<Claim
 
 /// Checks that all traces are files, or that there is only one trace.
 fn check_kinds(entries: &[Arc<OpenedTrace>]) -> Result<(), Status> {
-    let all_files = entries.iter().all(|entry| entry.details.kind == Kind::File);
-    if all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
+    let are_all_files = entries.iter().all(|entry| entry.details.kind == Kind::File);
+    if are_all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
 }
 
 /// Closes a handle. A trace that is being processed ends later.

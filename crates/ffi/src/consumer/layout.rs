@@ -68,7 +68,7 @@ pub struct TraceLogfileHeader {
     pub logger_name: *mut u16,
     pub log_file_name: *mut u16,
     pub time_zone: TimeZoneInformation,
-    /// Inserted by the compiler in C.
+    /// C compilers insert this padding.
     pub padding: u32,
     pub boot_time: i64,
     pub perf_freq: i64,
@@ -109,7 +109,8 @@ pub struct EventTraceLogfile {
     pub buffer_size: u32,
     pub filled: u32,
     pub events_lost: u32,
-    /// An [`EventCallback`], or an [`EventRecordCallback`] if the mode says so.
+    /// An [`EventCallback`], or an [`EventRecordCallback`] with
+    /// [`PROCESS_TRACE_MODE_EVENT_RECORD`].
     pub event_callback: Option<EventCallback>,
     pub is_kernel_trace: u32,
     pub context: *mut c_void,

@@ -43,6 +43,8 @@ impl NameEncoding {
     }
 }
 
+/// Reads a name of a known unit type. `to_units` converts its units for the copy.
+///
 /// # Safety
 ///
 /// `at` is the address of characters that end with a NUL.
@@ -50,7 +52,7 @@ unsafe fn read_name<U: TextUnit>(
     at: *const U,
     to_units: impl FnOnce(&[U]) -> Vec<u16>,
 ) -> Result<TraceName, Status> {
-    // SAFETY: the caller passes NULL or a readable `at`.
+    // SAFETY: the caller passes the address of characters that end with a NUL.
     let units = unsafe { ptr::read_text(at, MAX_PATH_UNITS) }.ok_or(Status::ERROR_BAD_PATHNAME)?;
     let mut copy = to_units(&units);
     copy.push(0);

@@ -54,6 +54,8 @@ fn handle_or_last_error(open: impl FnOnce() -> Result<u64, Status>) -> u64 {
     })
 }
 
+/// Opens the trace that a structure describes, and fills in the structure.
+///
 /// # Safety
 ///
 /// As [`OpenTraceW`].
@@ -150,8 +152,8 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLogger(
 }
 
 /// Like [`OpenTraceFromRealTimeLogger`], with a limit for the memory of buffers that wait for the
-/// program ([`Trace::set_queue_limit`]): 0 stands for the default, and the limit is never less than the
-/// session's own queue. Memory partitions are not supported.
+/// program ([`Trace::set_queue_limit`]). 0 stands for the default, and the limit is never less than
+/// the session's own queue. Memory partitions are not supported.
 ///
 /// # Safety
 ///
@@ -178,6 +180,8 @@ pub unsafe extern "C" fn OpenTraceFromRealTimeLoggerWithAllocationOptions(
     })
 }
 
+/// Opens a trace with `open`, and stores its header.
+///
 /// # Safety
 ///
 /// As [`OpenTraceFromFile`].

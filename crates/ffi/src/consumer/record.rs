@@ -115,7 +115,7 @@ impl Assembler {
         if record.family() == Family::Event {
             self.fill_event(record, flags);
         } else {
-            self.fill_other(record, flags);
+            self.fill_other_family(record, flags);
         }
         self.record.event_header.time_stamp = stamp;
         self.record.buffer_context = self.buffer_context_of(record, is_wide);
@@ -174,7 +174,7 @@ impl Assembler {
     fn fill_items(&mut self, record: &Record<'_>) -> ItemSummary {
         // One bit for each type of item; all types from 63 on share a bit.
         let (mut count, mut type_bits) = (0_u16, 0_u64);
-        for (to, (first_word, data)) in self.items.iter_mut().zip(record.items().published()) {
+        for (to, (first_word, data)) in self.items.iter_mut().zip(record.items().iter_published()) {
             *to = make_item(first_word, data);
             type_bits |= 1_u64 << (first_word >> 16 & 0xFFFF).min(63);
             count = count.wrapping_add(1);
@@ -190,7 +190,7 @@ impl Assembler {
 
     /// Fills in a kernel event, a classic event or a message.
     #[inline(never)]
-    fn fill_other(&mut self, record: &Record<'_>, flags: u16) {
+    fn fill_other_family(&mut self, record: &Record<'_>, flags: u16) {
         let (kernel_time, user_time) = record.cpu_times().unwrap_or((0, 0));
         let (family_flag, event_property) = match record.family() {
             Family::Message => (EVENT_HEADER_FLAG_TRACE_MESSAGE, 0),
@@ -214,7 +214,7 @@ impl Assembler {
         let instance = self.make_instance_item(record);
         let counters = record.pmc_counters();
         let counters = (!counters.is_empty()).then(|| make_unlinked_item(ExtType::PMC_COUNTERS, counters));
-        let count = self.make_items([instance, counters]);
+        let count = self.store_items([instance, counters]);
         if count != 0 {
             self.record.event_header.flags |= EVENT_HEADER_FLAG_EXTENDED_INFO;
         }
@@ -235,7 +235,7 @@ impl Assembler {
 
     /// Stores extended data items in this order, each except the last linked to the next. Returns
     /// their number.
-    fn make_items<const N: usize>(&mut self, new_items: [Option<ExtendedDataItem>; N]) -> u16 {
+    fn store_items<const N: usize>(&mut self, new_items: [Option<ExtendedDataItem>; N]) -> u16 {
         const { assert!(N <= MAX_ITEMS) };
         let mut count = 0_u16;
         let mut remaining = new_items.into_iter().flatten().peekable();

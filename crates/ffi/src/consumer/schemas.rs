@@ -63,7 +63,8 @@ impl TraceSchemas {
 }
 
 impl LearnedSchemas {
-    /// Loads the manifests of the programs that the trace names. Returns whether one describes events.
+    /// Loads the manifests of the programs that the trace names. Returns whether one of them
+    /// describes events.
     fn load_programs(&mut self) -> bool {
         let mut has_learned = false;
         for tracked in self.queries.decoder.take_tracked() {
@@ -74,7 +75,8 @@ impl LearnedSchemas {
         has_learned
     }
 
-    /// Reads the whole file for events that describe others, unless it was read before.
+    /// Reads the whole file for events that describe others, unless it was read before. Returns
+    /// whether the file was read.
     fn search_file(&mut self) -> bool {
         let Some(trace) = self.file.take().and_then(|file| etl::Trace::open(file).ok()) else { return false };
         let mut events = trace.events();
@@ -100,8 +102,8 @@ thread_local! {
 impl ThreadDelivery {
     /// Begins the delivery of traces by this thread.
     pub(super) fn begin(traces: Vec<Arc<TraceSchemas>>) -> (Rc<Self>, EndDelivery) {
-        let this = Rc::new(Self { traces, current: Cell::new(0) });
-        (Rc::clone(&this), EndDelivery(DELIVERING.replace(Some(this))))
+        let delivery = Rc::new(Self { traces, current: Cell::new(0) });
+        (Rc::clone(&delivery), EndDelivery(DELIVERING.replace(Some(delivery))))
     }
 
     /// Returns the traces that this thread delivers, if it runs a callback of a delivery.

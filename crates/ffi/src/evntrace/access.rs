@@ -18,7 +18,7 @@ const SID_HEADER_BYTES: usize = 8;
 /// Bytes of a subauthority.
 const SUBAUTHORITY_BYTES: usize = 4;
 
-/// Sets or adds one entry of an object's access list; [`Controller::set_access`].
+/// Sets or adds one entry of an object's access list, like [`Controller::set_access`].
 ///
 /// # Safety
 ///
@@ -45,8 +45,8 @@ pub unsafe extern "C" fn EventAccessControl(
     })
 }
 
-/// Returns the access list that applies to an object, and its size; [`Controller::access`]. Returns
-/// ERROR_MORE_DATA if the buffer is too small: callers pass a size of 0 to learn the size.
+/// Returns the access list that applies to an object, and its size, like [`Controller::access`].
+/// Returns ERROR_MORE_DATA if the buffer is too small: callers pass a size of 0 to query the size.
 ///
 /// # Safety
 ///
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn EventAccessQuery(object: *const Guid, buffer: *mut c_vo
     })
 }
 
-/// Removes the access list of an object, so that the default list applies again;
+/// Removes the access list of an object, so that the default list applies again, like
 /// [`Controller::remove_access`].
 ///
 /// # Safety
@@ -117,5 +117,5 @@ unsafe fn read_sid(at: *const u8) -> Option<Sid> {
         return None;
     }
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    Sid::parse(unsafe { ptr::array(at, bytes) }?).ok()
+    Sid::parse(unsafe { ptr::read_array(at, bytes) }?).ok()
 }

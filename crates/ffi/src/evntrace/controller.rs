@@ -71,6 +71,8 @@ pub unsafe extern "C" fn StartTraceA(
     boundary::to_status(|| unsafe { start_session(id, name, properties) })
 }
 
+/// Starts the session that a block describes, and fills in the block.
+///
 /// # Safety
 ///
 /// As [`StartTraceW`].
@@ -167,6 +169,8 @@ control_functions! {
     Flush FlushTraceW FlushTraceA "Writes out the buffered events of a session; [`Controller::flush`].",
 }
 
+/// Finds a session, performs an action on it, and fills in the block.
+///
 /// # Safety
 ///
 /// As [`ControlTraceW`].
@@ -196,6 +200,8 @@ unsafe fn control_session<U: TextUnit>(
     Ok(filled)
 }
 
+/// Performs an action on a session, and returns the session's properties.
+///
 /// # Safety
 ///
 /// As [`ControlTraceW`].
@@ -231,16 +237,16 @@ unsafe fn perform_action<U: TextUnit>(
 ///
 /// # Safety
 ///
-/// `all` is NULL, or has `capacity` elements, each NULL or with `Wnode.BufferSize` bytes; `running`
-/// is NULL or valid.
+/// `properties_array` is NULL, or has `capacity` elements, each NULL or with `Wnode.BufferSize`
+/// bytes; `session_count` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesW(
-    all: *mut *mut EventTraceProperties,
+    properties_array: *mut *mut EventTraceProperties,
     capacity: u32,
-    running: *mut u32,
+    session_count: *mut u32,
 ) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `query_all_sessions` requires no more.
-    boundary::to_status(|| unsafe { query_all_sessions::<u16>(all, capacity, running) })
+    boundary::to_status(|| unsafe { query_all_sessions::<u16>(properties_array, capacity, session_count) })
 }
 
 /// Like [`QueryAllTracesW`], with names in UTF-8.
@@ -250,23 +256,25 @@ pub unsafe extern "C" fn QueryAllTracesW(
 /// As [`QueryAllTracesW`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryAllTracesA(
-    all: *mut *mut EventTraceProperties,
+    properties_array: *mut *mut EventTraceProperties,
     capacity: u32,
-    running: *mut u32,
+    session_count: *mut u32,
 ) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `query_all_sessions` requires no more.
-    boundary::to_status(|| unsafe { query_all_sessions::<u8>(all, capacity, running) })
+    boundary::to_status(|| unsafe { query_all_sessions::<u8>(properties_array, capacity, session_count) })
 }
 
+/// Fills in one block for each session, and stores the number of sessions.
+///
 /// # Safety
 ///
 /// As [`QueryAllTracesW`].
 unsafe fn query_all_sessions<U: TextUnit>(
-    all: *mut *mut EventTraceProperties,
+    properties_array: *mut *mut EventTraceProperties,
     capacity: u32,
-    running: *mut u32,
+    session_count: *mut u32,
 ) -> Result<Status, Status> {
-    if capacity == 0 || all.is_null() || running.is_null() {
+    if capacity == 0 || properties_array.is_null() || session_count.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let sessions = match Controller::find(None).map_err(|error| error.status())? {
@@ -276,8 +284,8 @@ unsafe fn query_all_sessions<U: TextUnit>(
     let count = sessions.len().min(capacity as usize);
     let mut blocks = Vec::new();
     for index in 0..count {
-        // SAFETY: the caller passes NULL or a readable `all`.
-        let at = unsafe { ptr::read_value(all.wrapping_add(index)) }.unwrap_or_default();
+        // SAFETY: the caller passes NULL or a readable `properties_array`.
+        let at = unsafe { ptr::read_value(properties_array.wrapping_add(index)) }.unwrap_or_default();
         // All blocks are checked before the first is filled.
         // SAFETY: the caller guarantees that each element is NULL or a block.
         blocks.push(unsafe { PropertiesBlock::<U>::open(at, BlockPurpose::Control) }?);
@@ -288,7 +296,7 @@ unsafe fn query_all_sessions<U: TextUnit>(
         let filled = unsafe { block.fill(session) };
         outcome = if filled == Status::ERROR_SUCCESS { outcome } else { filled };
     }
-    // SAFETY: the caller passes NULL or a writable `running`.
-    unsafe { ptr::store(running, u32::try_from(sessions.len()).unwrap_or(u32::MAX)) };
+    // SAFETY: the caller passes NULL or a writable `session_count`.
+    unsafe { ptr::store(session_count, u32::try_from(sessions.len()).unwrap_or(u32::MAX)) };
     Ok(if count < sessions.len() { Status::ERROR_MORE_DATA } else { outcome })
 }

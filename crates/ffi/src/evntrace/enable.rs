@@ -144,15 +144,16 @@ unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableParams,
 ///
 /// # Safety
 ///
-/// `all` is NULL, or has `capacity` elements that are NULL or valid; `total` is NULL or valid.
+/// `properties_array` is NULL, or has `capacity` elements that are NULL or valid; `total` is NULL
+/// or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnumerateTraceGuids(
-    all: *mut *mut TraceGuidProperties,
+    properties_array: *mut *mut TraceGuidProperties,
     capacity: u32,
     total: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        if capacity == 0 || all.is_null() || total.is_null() {
+        if capacity == 0 || properties_array.is_null() || total.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
         let providers = match Controller::find(None) {
@@ -164,16 +165,16 @@ pub unsafe extern "C" fn EnumerateTraceGuids(
             Ok(providers) => providers
                 .iter()
                 .filter(|entry| !entry.is_group && !entry.pids.is_empty())
-                .map(guid_properties)
+                .map(to_guid_properties)
                 .collect(),
             Err(error) => return error.status(),
         };
         // SAFETY: the caller fulfils the `# Safety` section; `store_properties` requires no more.
-        unsafe { store_properties(all, capacity as usize, &registered, total) }
+        unsafe { store_properties(properties_array, capacity as usize, &registered, total) }
     })
 }
 
-fn guid_properties(entry: &ProviderEntry) -> TraceGuidProperties {
+fn to_guid_properties(entry: &ProviderEntry) -> TraceGuidProperties {
     let first_enable = entry.sessions.first();
     TraceGuidProperties {
         guid: entry.provider,
@@ -187,18 +188,20 @@ fn guid_properties(entry: &ProviderEntry) -> TraceGuidProperties {
     }
 }
 
+/// Stores the properties of providers and their number. Stores nothing if an element is NULL.
+///
 /// # Safety
 ///
-/// As [`EnumerateTraceGuids`]; neither `all` nor `total` is NULL.
+/// As [`EnumerateTraceGuids`]; neither `properties_array` nor `total` is NULL.
 unsafe fn store_properties(
-    all: *mut *mut TraceGuidProperties,
+    properties_array: *mut *mut TraceGuidProperties,
     capacity: usize,
     registered: &[TraceGuidProperties],
     total: *mut u32,
 ) -> Status {
     let elements: Vec<*mut TraceGuidProperties> = (0..registered.len().min(capacity))
         // SAFETY: the caller guarantees that the value can be read.
-        .map(|index| unsafe { all.wrapping_add(index).read_unaligned() })
+        .map(|index| unsafe { properties_array.wrapping_add(index).read_unaligned() })
         .collect();
     if elements.iter().any(|element| element.is_null()) {
         return Status::ERROR_INVALID_PARAMETER;

@@ -1,7 +1,7 @@
 //! The log-file names that this process gave to sessions, as it spelled them.
 //!
-//! Sessions have absolute file names. A program that gave a relative name gets it back as it was, so
-//! that an area of exactly its size is large enough.
+//! Sessions have absolute file names. A program that gave a relative name gets it back as it
+//! spelled it, so that an area of exactly the size of this name is large enough.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::Properties;
 
-/// Largest number of names. Sessions that end by themselves leave their names behind; the names of
-/// the lowest session ids are removed first.
+/// The most names that are stored. Sessions that end by themselves leave their names behind; the
+/// names of the lowest session ids are removed first.
 const MAX_NAMES: usize = 256;
 
 /// A file name of a session, and how this process spelled it.
-struct GivenName {
+struct SpelledName {
     absolute: PathBuf,
-    given: PathBuf,
+    spelled: PathBuf,
 }
 
-static NAMES: Mutex<BTreeMap<u64, GivenName>> = Mutex::new(BTreeMap::new());
+static NAMES: Mutex<BTreeMap<u64, SpelledName>> = Mutex::new(BTreeMap::new());
 
-fn lock() -> MutexGuard<'static, BTreeMap<u64, GivenName>> {
+fn lock() -> MutexGuard<'static, BTreeMap<u64, SpelledName>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stores the name that this process gave to the log file of a session.
-pub(super) fn store(session: &Properties, given: Option<&Path>) {
-    let (Some(absolute), Some(given)) = (&session.config.log_file, given) else { return };
+pub(super) fn store(session: &Properties, spelled: Option<&Path>) {
+    let (Some(absolute), Some(spelled)) = (&session.config.log_file, spelled) else { return };
     let mut names = lock();
-    if absolute == given {
+    if absolute == spelled {
         names.remove(&session.id);
         return;
     }
-    names.insert(session.id, GivenName { absolute: absolute.clone(), given: given.to_owned() });
+    names.insert(session.id, SpelledName { absolute: absolute.clone(), spelled: spelled.to_owned() });
     if names.len() > MAX_NAMES {
         names.pop_first();
     }
@@ -44,7 +44,7 @@ pub(super) fn find(session: &Properties) -> Option<PathBuf> {
     let absolute = session.config.log_file.as_ref()?;
     let names = lock();
     let name = names.get(&session.id).filter(|name| name.absolute == *absolute);
-    Some(name.map_or(absolute, |name| &name.given).clone())
+    Some(name.map_or(absolute, |name| &name.spelled).clone())
 }
 
 /// Removes the name of a session that has ended.

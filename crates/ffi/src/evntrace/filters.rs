@@ -25,7 +25,7 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
     let mut filters = Vec::new();
     for index in 0..count {
         let descriptor = (!at.is_null()).then(|| at.wrapping_add(index));
-        // SAFETY: the caller passes NULL or a readable `descriptor`.
+        // SAFETY: `at` is not NULL, so the caller guarantees `count` readable descriptors there.
         let descriptor = descriptor
             .and_then(|descriptor| unsafe { ptr::read_value(descriptor) })
             .ok_or(Status::ERROR_INVALID_PARAMETER)?;
@@ -36,7 +36,7 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: the caller passes NULL or a readable `descriptor.ptr`.
-        let data = unsafe { ptr::bytes_at(descriptor.ptr, descriptor.size) };
+        let data = unsafe { ptr::read_bytes_at(descriptor.ptr, descriptor.size) };
         let data = data.ok_or(Status::ERROR_INVALID_PARAMETER)?.to_vec();
         filters.push(Filter { kind: descriptor.kind, data });
     }

@@ -27,7 +27,7 @@ const GUID_BYTES_PLUS_ONE: usize = 17;
 const BRANCH_EVENTS_PLUS_ONE: usize = 5;
 
 /// Selects the responder to a call: the session in this process, or the daemon.
-fn responder(in_process: Option<&PrivateSession>) -> Responder<'_> {
+fn select_responder(in_process: Option<&PrivateSession>) -> Responder<'_> {
     in_process.map_or(Responder::FoundDaemon, Responder::Private)
 }
 
@@ -48,7 +48,8 @@ pub unsafe extern "C" fn TraceSetInformation(
         // SAFETY: the caller passes NULL or readable memory as `info`.
         let info = unsafe { bytes_or_none(info, length) };
         let in_process = sessions::find_in_process(session);
-        controller::set_bytes(responder(in_process.as_deref()), session, class, info, length).into_status()
+        let responder = select_responder(in_process.as_deref());
+        controller::set_bytes(responder, session, class, info, length).into_status()
     })
 }
 
@@ -66,12 +67,12 @@ pub unsafe extern "C" fn TraceConfigureLastBranchRecord(
 ) -> u32 {
     boundary::to_status(|| {
         let count = count as usize;
-        // One more than allowed is enough for the core to refuse them.
+        // One event more than allowed is enough for the core to refuse the call.
         let length = count.min(BRANCH_EVENTS_PLUS_ONE).saturating_mul(ClassicEventId::SIZE);
         // SAFETY: the caller passes NULL or readable memory as `events`.
         let events = unsafe { bytes_or_none(events, length) };
         let in_process = sessions::find_in_process(session);
-        let responder = responder(in_process.as_deref());
+        let responder = select_responder(in_process.as_deref());
         controller::configure_last_branch_record_bytes(responder, session, configuration, events, count)
             .into_status()
     })
@@ -95,7 +96,8 @@ pub unsafe extern "C" fn TraceQueryInformation(
         // SAFETY: the caller passes NULL or `length` bytes, and no more than `length` are read.
         let input = unsafe { bytes_or_none(info, length.min(Query::input_size(class))) };
         let in_process = sessions::find_in_process(session);
-        let answer = controller::query_bytes(responder(in_process.as_deref()), session, class, input, length);
+        let responder = select_responder(in_process.as_deref());
+        let answer = controller::query_bytes(responder, session, class, input, length);
         // SAFETY: the caller fulfils the `# Safety` section; `store_answer` requires no more.
         unsafe { store_answer(answer, info, return_length) }
     })
@@ -123,8 +125,8 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         // The core refuses more bytes than a GUID has, so one more is enough to read.
         // SAFETY: the caller passes NULL or `input_length` bytes.
         let input = unsafe { bytes_or_none(input, (input_length as usize).min(GUID_BYTES_PLUS_ONE)) };
-        let room = OutputBuffer { length: output_length as usize, is_null: output.is_null() };
-        let answer = controller::enumerate_bytes(Responder::FoundDaemon, class, input, room);
+        let output_buffer = OutputBuffer { length: output_length as usize, is_null: output.is_null() };
+        let answer = controller::enumerate_bytes(Responder::FoundDaemon, class, input, output_buffer);
         // SAFETY: the caller fulfils the `# Safety` section; `store_answer` requires no more.
         unsafe { store_answer(answer, output, return_length) }
     })
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
 /// `at` is NULL, or has `length` bytes, which do not change for `'a`.
 unsafe fn bytes_or_none<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    (!at.is_null()).then(|| unsafe { ptr::array(at.cast::<u8>(), length) })?
+    (!at.is_null()).then(|| unsafe { ptr::read_array(at.cast::<u8>(), length) })?
 }
 
 /// Writes an answer to the caller's memory, and returns its status.

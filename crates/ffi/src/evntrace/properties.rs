@@ -6,7 +6,8 @@
 //!                       ▲ LoggerNameOffset            ▲ LogFileNameOffset
 //! ```
 //!
-//! Either name may come first: its area ends at the other name or at the end of the block.
+//! The names may be in either order: an area ends where the other area begins, or at the end of the
+//! block.
 //! [`PropertiesBlock::open`] reports errors in a block before the action. [`PropertiesBlock::fill`]
 //! reports a name that does not fit after the action, with everything else filled in.
 
@@ -91,12 +92,9 @@ impl<U: TextUnit> PropertiesBlock<U> {
             Some(_) => size_of::<EventTracePropertiesV2>(),
             None => size_of::<EventTraceProperties>(),
         };
-        let lies_inside = |offset: u32| offset == 0 || (size..self.bytes).contains(&(offset as usize));
+        let is_inside = |offset: u32| offset == 0 || (size..self.bytes).contains(&(offset as usize));
         let (name, file) = (self.structure.logger_name_offset, self.structure.log_file_name_offset);
-        is_known_version
-            && lies_inside(name)
-            && lies_inside(file)
-            && (!is_start || has_traced_flag && name != 0)
+        is_known_version && is_inside(name) && is_inside(file) && (!is_start || has_traced_flag && name != 0)
     }
 
     /// Returns the area of a text: up to the other text, or to the end of the block.
@@ -228,6 +226,8 @@ impl<U: TextUnit> PropertiesBlock<U> {
         if fits { Status::ERROR_SUCCESS } else { Status::ERROR_MORE_DATA }
     }
 
+    /// Writes the state of a session, without names.
+    ///
     /// # Safety
     ///
     /// As [`open`](Self::open).
@@ -257,7 +257,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
         // SAFETY: the block has at least the bytes of the structure.
         unsafe { self.at.write_unaligned(filled) };
         if let Some(v2) = self.v2 {
-            let v2 = EventTracePropertiesV2 { first: filled, v2_options: config.options, ..v2 };
+            let v2 = EventTracePropertiesV2 { base: filled, v2_options: config.options, ..v2 };
             // SAFETY: `open` checked that the block has the bytes of the version 2 structure.
             unsafe { self.at.cast::<EventTracePropertiesV2>().write_unaligned(v2) };
         }

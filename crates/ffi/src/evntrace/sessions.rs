@@ -131,13 +131,13 @@ pub(super) fn find(selector: SessionSelector) -> Result<TargetSession> {
         None => session.query().id == id,
         Some(_) => is_named && (mode & EVENT_TRACE_PRIVATE_LOGGER_MODE != 0 || session.query().id == id),
     };
-    let found = sessions.into_iter().find(|(is_named, session)| is_selected(*is_named, session));
-    if let Some((_, session)) = found {
+    let selected = sessions.into_iter().find(|(is_named, session)| is_selected(*is_named, session));
+    if let Some((_, session)) = selected {
         if session.is_running() {
             return Ok(TargetSession::InProcess(session));
         }
         drop(remove_in_process(|entry| {
-            entry.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, &session))
+            entry.session.as_ref().is_some_and(|entry_session| Arc::ptr_eq(entry_session, &session))
         }));
         return Err(not_running_error());
     }
@@ -177,10 +177,10 @@ impl TargetSession {
     pub(super) fn stop(&self) -> Result<Properties> {
         match self {
             Self::InProcess(session) => {
-                let ended = remove_in_process(|entry| {
-                    entry.session.as_ref().is_some_and(|other| Arc::ptr_eq(other, session))
+                let removed = remove_in_process(|entry| {
+                    entry.session.as_ref().is_some_and(|entry_session| Arc::ptr_eq(entry_session, session))
                 });
-                if ended.is_empty() {
+                if removed.is_empty() {
                     return Err(not_running_error());
                 }
                 session.end()

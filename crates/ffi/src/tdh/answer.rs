@@ -37,7 +37,7 @@ impl OutputBuffer {
         if needed > self.capacity_bytes || self.buffer.is_null() {
             return Status::ERROR_INSUFFICIENT_BUFFER;
         }
-        // SAFETY: the buffer has `capacity_bytes` by the contract of `new`, and no more are written.
+        // SAFETY: the buffer has `capacity_bytes` by the contract of `new`; no more are written.
         unsafe { ptr::write_bytes(self.buffer, bytes) };
         for (at, part) in overwrites {
             if at.checked_add(part.len()).is_some_and(|end| end <= bytes.len()) {
@@ -54,8 +54,8 @@ impl OutputBuffer {
     }
 }
 
-/// Reads a text of at most `max_chars` characters. Returns `None` if it is NULL, longer, or not valid
-/// UTF-16.
+/// Reads a text of at most `max_chars` characters. Returns `None` if it is NULL, longer, or not
+/// valid UTF-16.
 ///
 /// # Safety
 ///

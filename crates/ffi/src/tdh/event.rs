@@ -24,7 +24,7 @@ pub(super) const CONTEXT_GMT: u32 = 2;
 pub(super) const CONTEXT_POINTER_SIZE: u32 = 3;
 pub(super) const CONTEXT_PDB_PATH: u32 = 4;
 /// The number of context types.
-pub(super) const CONTEXT_TYPES: usize = 5;
+pub(super) const CONTEXT_TYPE_COUNT: usize = 5;
 
 /// An event that a caller asks about, with the options of the call.
 pub(super) struct EventQuery<'p> {
@@ -70,20 +70,21 @@ pub(super) unsafe fn read_query<'p>(
         string_only: header.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0,
         // SAFETY: the caller guarantees that `record.user_data` is NULL or valid.
         payload: unsafe {
-            ptr::array(record.user_data.cast_const().cast(), usize::from(record.user_data_length))
+            ptr::read_array(record.user_data.cast_const().cast(), usize::from(record.user_data_length))
         }?,
         ..LookupEvent::default()
     };
     // SAFETY: the caller guarantees that `record.extended_data` is NULL or valid.
-    let items =
-        unsafe { ptr::array(record.extended_data.cast_const(), usize::from(record.extended_data_count)) }?;
+    let items = unsafe {
+        ptr::read_array(record.extended_data.cast_const(), usize::from(record.extended_data_count))
+    }?;
     for item in items {
         if matches!(
             ExtType(item.ext_type),
             ExtType::PROV_TRAITS | ExtType::EVENT_SCHEMA_TL | ExtType::CONTROL_GUID
         ) {
             // SAFETY: the caller passes NULL or a readable `item.data_ptr`.
-            let data = unsafe { ptr::bytes_at(item.data_ptr, item.data_size.into()) }?;
+            let data = unsafe { ptr::read_bytes_at(item.data_ptr, item.data_size.into()) }?;
             event.take_item(ExtType(item.ext_type), data);
         }
     }
@@ -96,14 +97,17 @@ pub(super) unsafe fn read_query<'p>(
 }
 
 impl EventQuery<'_> {
+    /// Sets the options that the contexts contain. Returns `None` for an invalid context or two of
+    /// one type.
+    ///
     /// # Safety
     ///
     /// As [`read_query`].
     unsafe fn read_contexts(&mut self, count: u32, context: *const TdhContext) -> Option<()> {
-        let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXT_TYPES)?;
-        let mut parameters_set = [false; CONTEXT_TYPES];
+        let count = usize::try_from(count).ok().filter(|count| *count <= CONTEXT_TYPE_COUNT)?;
+        let mut parameters_set = [false; CONTEXT_TYPE_COUNT];
         // SAFETY: the caller guarantees that `context` is NULL or valid.
-        for context in unsafe { ptr::array(context, count) }? {
+        for context in unsafe { ptr::read_array(context, count) }? {
             let is_set = parameters_set.get_mut(usize::try_from(context.parameter_type).ok()?)?;
             if std::mem::replace(is_set, true) {
                 return None;
@@ -111,7 +115,8 @@ impl EventQuery<'_> {
             match context.parameter_type {
                 CONTEXT_GMT => self.is_gmt = context.parameter_value != 0,
                 CONTEXT_POINTER_SIZE => self.pointer_size = check_pointer_size(context.parameter_value)?,
-                // SAFETY: the caller passes NULL or a text with a terminator as `context.parameter_value`.
+                // SAFETY: the caller guarantees that the value is 0 or the address of a text with a
+                // terminator.
                 kind => self.paths.push((kind, unsafe { text_at(context.parameter_value) }?)),
             }
         }

@@ -32,7 +32,7 @@ const MAX_COMBINED_FILTERS: usize = 1024;
 pub unsafe extern "C" fn TdhCreatePayloadFilter(
     provider: *const Guid,
     descriptor: *const EventDescriptor,
-    any: u8,
+    match_any: u8,
     count: u32,
     predicates: *const PayloadFilterPredicate,
     filter: *mut *mut c_void,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
         else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        let created = lock_library().payload_filter(provider, &descriptor, any != 0, &predicates);
+        let created = lock_library().payload_filter(provider, &descriptor, match_any != 0, &predicates);
         match created.map_err(|refusal| refusal.status()).and_then(|created| FILTERS.add(created)) {
             Ok(handle) => {
                 // SAFETY: the caller passes NULL or a writable `filter`.
@@ -59,13 +59,15 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
     })
 }
 
+/// Copies predicates. Returns `None` for an invalid text or number of predicates.
+///
 /// # Safety
 ///
 /// As [`TdhCreatePayloadFilter`].
 unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<FieldPredicate>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
     // SAFETY: the caller guarantees that `at` is NULL or valid.
-    let predicates = unsafe { ptr::array(at, count) }?;
+    let predicates = unsafe { ptr::read_array(at, count) }?;
     let read = |predicate: &PayloadFilterPredicate| {
         // SAFETY: the caller passes NULL or readable memory as `predicate.field_name` and
         // `predicate.value`.
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
             return Status::ERROR_INVALID_PARAMETER;
         };
         // SAFETY: the caller guarantees that `filters` and `required` are NULL or valid.
-        let (handles, flags) = unsafe { (ptr::array(filters, count), ptr::array(required, count)) };
+        let (handles, flags) = unsafe { (ptr::read_array(filters, count), ptr::read_array(required, count)) };
         let (Some(handles), false) = (handles, descriptor.is_null()) else {
             return Status::ERROR_INVALID_PARAMETER;
         };

@@ -29,16 +29,16 @@ const MAX_ENTRIES: u32 = 1 << 20;
 /// # Safety
 ///
 /// Pointers are NULL or valid: `info` and `map` are complete structures, `data` has
-/// `length_of_data` bytes, `buffer` has `*size` bytes.
+/// `data_bytes` bytes, `buffer` has `*size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhFormatProperty(
     info: *const TraceEventInfo,
     map: *const EventMapInfo,
-    bytes_of_pointer: u32,
+    pointer_bytes: u32,
     in_type: u16,
     out_type: u16,
     length: u16,
-    length_of_data: u16,
+    data_bytes: u16,
     data: *const u8,
     size: *mut u32,
     buffer: *mut u16,
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn TdhFormatProperty(
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `data`, `buffer` and `size` are NULL or valid.
         let (data, output) =
-            unsafe { (ptr::array(data, length_of_data.into()), OutputBuffer::new(buffer, size)) };
-        let pointer_size = check_pointer_size(bytes_of_pointer.into());
+            unsafe { (ptr::read_array(data, data_bytes.into()), OutputBuffer::new(buffer, size)) };
+        let pointer_size = check_pointer_size(pointer_bytes.into());
         let (Some(data), Some(output), Some(pointer_size)) = (data, output, pointer_size) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn TdhFormatProperty(
         let formatted = decode_value(InType(in_type), OutType(out_type), length, pointer_size, data)
             .and_then(|decoded| {
                 // SAFETY: `info` is not NULL, so the caller guarantees a complete structure.
-                let (class, opcode) = unsafe { class_and_opcode(info) };
+                let (class, opcode) = unsafe { read_class_and_opcode(info) };
                 let shown = decoded.shown_in(&class, opcode, pointer_size, data);
                 let text = if map.is_null() {
                     format_plain(&shown)
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn TdhFormatProperty(
 /// # Safety
 ///
 /// `info` is a complete TRACE_EVENT_INFO. Without properties, it ends before the property list.
-unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
+unsafe fn read_class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
     // SAFETY: both members lie in the structure that the caller guarantees; only they are read, at
     // any alignment.
     unsafe {
@@ -130,9 +130,14 @@ unsafe fn format_mapped(
     });
     let mut joined = String::new();
     for offset in map_names(flag & MAP_BITS != 0, entries, value)? {
-        let at = base.wrapping_add(offset as usize).cast();
-        // SAFETY: the caller passes NULL or a text with a terminator as `at`.
-        let name = unsafe { read_utf16(at, MAX_NAME_CHARS) }.filter(|_| offset != 0).unwrap_or_default();
+        // An entry without a text has offset 0.
+        let name = if offset == 0 {
+            String::new()
+        } else {
+            let text = base.wrapping_add(offset as usize).cast();
+            // SAFETY: the caller guarantees a text with a terminator at each other offset.
+            unsafe { read_utf16(text, MAX_NAME_CHARS) }.unwrap_or_default()
+        };
         if !joined.is_empty() {
             joined.push('|');
         }

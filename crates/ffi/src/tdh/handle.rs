@@ -9,7 +9,7 @@ use traceweir_decode::tdh::{MessageFacts, WppMessages};
 use super::answer::{OutputBuffer, read_utf16};
 use super::event::{
     CONTEXT_GMT, CONTEXT_PDB_PATH, CONTEXT_POINTER_SIZE, CONTEXT_TMF_FILE, CONTEXT_TMF_SEARCH_PATH,
-    CONTEXT_TYPES, add_path, check_pointer_size, display_time, read_query, text_at,
+    CONTEXT_TYPE_COUNT, add_path, check_pointer_size, display_time, read_query, text_at,
 };
 use super::table::HandleTable;
 use super::{MAX_NAME_CHARS, format};
@@ -23,7 +23,7 @@ static DECODING_HANDLES: HandleTable<DecodingState> = HandleTable::new();
 #[derive(Debug, Default)]
 struct DecodingState {
     messages: WppMessages,
-    parameters: [Option<DecodingParameter>; CONTEXT_TYPES],
+    parameters: [Option<DecodingParameter>; CONTEXT_TYPE_COUNT],
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *
         let Some(mut parameter) = (unsafe { ptr::read_value(context.cast_const()) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if parameter.parameter_type as usize >= CONTEXT_TYPES {
+        if parameter.parameter_type as usize >= CONTEXT_TYPE_COUNT {
             return Status::ERROR_INVALID_PARAMETER;
         }
         let mut stored = None;
@@ -184,8 +184,9 @@ pub unsafe extern "C" fn TdhGetWppMessage(
 ) -> u32 {
     boundary::to_status(|| {
         let name = Some("FormattedString".to_owned());
-        // SAFETY: the caller fulfils the `# Safety` section; `message_property` requires no more.
-        unsafe { message_property(handle, event, name, size, buffer) }
+        // SAFETY: the caller fulfils the `# Safety` section; `store_message_property` requires no
+        // more.
+        unsafe { store_message_property(handle, event, name, size, buffer) }
     })
 }
 
@@ -202,16 +203,18 @@ pub unsafe extern "C" fn TdhGetWppProperty(
     size: *mut u32,
     buffer: *mut u8,
 ) -> u32 {
-    // SAFETY: the caller fulfils the section above; `read_utf16` and `message_property` require no more.
+    // SAFETY: the caller fulfils the `# Safety` section; the two functions require no more.
     boundary::to_status(|| unsafe {
-        message_property(handle, event, read_utf16(name, MAX_NAME_CHARS), size, buffer)
+        store_message_property(handle, event, read_utf16(name, MAX_NAME_CHARS), size, buffer)
     })
 }
 
+/// Stores a property of a message, shown with the options of a handle.
+///
 /// # Safety
 ///
 /// As [`TdhGetWppMessage`].
-unsafe fn message_property(
+unsafe fn store_message_property(
     handle: *mut c_void,
     event: *const EventRecord,
     name: Option<String>,
@@ -233,7 +236,7 @@ unsafe fn message_property(
             .and_then(check_pointer_size)
             .unwrap_or(query.pointer_size);
         let is_gmt = decoding.number_parameter(CONTEXT_GMT) == Some(1);
-        let display = MessageFacts { time: display_time(query.time, is_gmt), pointer_size, sequence: None };
-        output.write_answer(decoding.messages.property(&query.event, &display, &name))
+        let facts = MessageFacts { time: display_time(query.time, is_gmt), pointer_size, sequence: None };
+        output.write_answer(decoding.messages.property(&query.event, &facts, &name))
     })
 }

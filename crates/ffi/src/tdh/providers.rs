@@ -17,7 +17,7 @@ use crate::types::tdh::{
 use crate::{boundary, ptr};
 
 /// The most characters in the path of a manifest.
-const MAX_PATH: usize = 260;
+const MAX_PATH_CHARS: usize = 260;
 
 /// Lists all known providers; [`Library::provider_list`].
 ///
@@ -46,16 +46,16 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
     source: u32,
     buffer: *mut ProviderEnumerationInfo,
     size: u32,
-    needed: *mut u32,
+    required_size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        if needed.is_null() {
+        if required_size.is_null() {
             return Status::ERROR_INVALID_PARAMETER;
         }
-        // SAFETY: the caller passes NULL or a writable `needed`.
-        unsafe { ptr::store(needed, size) };
-        // SAFETY: `needed` holds the size of the buffer here, and receives the required size.
-        let Some(output) = (unsafe { OutputBuffer::new(buffer, needed) }) else {
+        // SAFETY: the caller passes NULL or a writable `required_size`.
+        unsafe { ptr::store(required_size, size) };
+        // SAFETY: `required_size` holds the size of the buffer here, and receives the required size.
+        let Some(output) = (unsafe { OutputBuffer::new(buffer, required_size) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
         let list = lock_library().provider_list(Some(source));
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `provider` and `context` are NULL or valid.
         let (provider, contexts) =
-            unsafe { (ptr::read_value(provider), ptr::array(context, contexts as usize)) };
+            unsafe { (ptr::read_value(provider), ptr::read_array(context, contexts as usize)) };
         // SAFETY: the caller guarantees that `buffer` and `size` are NULL or valid.
         let output = unsafe { OutputBuffer::new(buffer, size) };
         let is_valid = contexts.is_some() && !count.is_null();
@@ -225,7 +225,7 @@ fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
 unsafe fn with_path(path: *const u16, body: impl FnOnce(&mut Library, PathBuf) -> Answer<()>) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller passes NULL or a text with a terminator as `path`.
-        match unsafe { read_utf16(path, MAX_PATH) }.filter(|path| !path.is_empty()) {
+        match unsafe { read_utf16(path, MAX_PATH_CHARS) }.filter(|path| !path.is_empty()) {
             Some(path) => body(&mut lock_library(), path.into()).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,
         }
@@ -284,9 +284,11 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `with_memory` requires no more.
-    unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::memory(bytes))) }
+    unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::from_memory(bytes))) }
 }
 
+/// Calls `body` with the [`Library`] and bytes.
+///
 /// # Safety
 ///
 /// `data` is NULL, or has `size` bytes.
@@ -297,7 +299,7 @@ unsafe fn with_memory(
 ) -> u32 {
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `data` is NULL or valid.
-        let bytes = unsafe { ptr::array(data.cast::<u8>(), size as usize) };
+        let bytes = unsafe { ptr::read_array(data.cast::<u8>(), size as usize) };
         match bytes.filter(|bytes| !bytes.is_empty()) {
             Some(bytes) => body(&mut lock_library(), bytes).into_status(),
             None => Status::ERROR_INVALID_PARAMETER,

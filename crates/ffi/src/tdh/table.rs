@@ -95,10 +95,10 @@ mod tests {
         static TABLE: HandleTable<u32> = HandleTable::new();
         let (first, second) = (TABLE.add(1).unwrap(), TABLE.add(2).unwrap());
         let inside = TABLE.with_entry(first, |_| {
-            let other = std::thread::spawn(move || {
+            let thread = std::thread::spawn(move || {
                 (TABLE.with_entry(second, |value| *value), TABLE.remove(first), TABLE.add(3).is_ok())
             });
-            other.join().unwrap()
+            thread.join().unwrap()
         });
         assert_eq!(inside, Some((Some(2), Some(()), true)));
     }
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn table_refuses_more_than_max_entries() {
         let table = HandleTable::new();
-        let all: Vec<_> = (0..MAX_ENTRIES).map(|_| table.add(()).unwrap()).collect();
+        let handles: Vec<_> = (0..MAX_ENTRIES).map(|_| table.add(()).unwrap()).collect();
         assert_eq!(table.add(()), Err(Status::ERROR_NOT_ENOUGH_MEMORY));
-        assert_eq!(table.remove(all[0]), Some(()));
+        assert_eq!(table.remove(handles[0]), Some(()));
         assert!(table.add(()).is_ok());
     }
 }

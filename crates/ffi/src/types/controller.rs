@@ -38,7 +38,7 @@ pub struct EventTraceProperties {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventTracePropertiesV2 {
-    pub first: EventTraceProperties,
+    pub base: EventTraceProperties,
     /// VersionNumber in the low 8 bits.
     pub v2_control: u32,
     pub filter_desc_count: u32,

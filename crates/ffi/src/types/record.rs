@@ -28,7 +28,7 @@ pub struct EventHeader {
 #[derive(Clone, Copy, Debug)]
 pub struct BufferContext {
     /// The processor index, or the processor number in the low byte and the alignment in the high
-    /// one.
+    /// byte.
     pub processor_index: u16,
     pub logger_id: u16,
 }

@@ -12,15 +12,15 @@ use traceweir::{EventDescriptor, Guid};
 pub struct EventPropertyInfo {
     pub flags: u32,
     pub name_offset: u32,
-    /// In a structure: the index of its first member.
+    /// The in type of a value, or the index of the first member of a structure.
     pub in_type: u16,
-    /// In a structure: the number of its members.
+    /// The out type of a value, or the number of members of a structure.
     pub out_type: u16,
-    /// Or the offset of a custom schema.
+    /// The offset of the name of a map, or of a custom schema.
     pub map_name_offset: u32,
-    /// Or the index of the property that has the count.
+    /// The count, or the index of the property that has the count.
     pub count: u16,
-    /// Or the index of the property that has the length.
+    /// The length, or the index of the property that has the length.
     pub length: u16,
     pub tags: u32,
 }

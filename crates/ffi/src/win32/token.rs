@@ -1,7 +1,8 @@
 //! Privileges: the token of this process, which shows what its user may do.
 //!
-//! Root has all privileges, always enabled; other users have none. Programs enable a privilege before
-//! they trace the kernel; whether that is permitted, the call that starts the session reports.
+//! Root has all privileges, always enabled; other users have none. Programs enable a privilege
+//! before they trace the kernel. The call that starts the session reports whether tracing is
+//! permitted.
 
 use std::ffi::c_void;
 
@@ -12,8 +13,9 @@ use super::to_bool;
 use crate::text::{self, TextUnit};
 use crate::{last_error, ptr};
 
-/// Handles that stand for the current process and for its token.
+/// The handle that stands for the current process.
 const CURRENT_PROCESS: isize = -1;
+/// The handle that stands for the token of the current process.
 const PROCESS_TOKEN: isize = -4;
 
 /// Published names of privileges with their numbers.
@@ -58,7 +60,7 @@ const PRIVILEGES: [(&str, u32); 35] = [
 /// Attributes of a privilege: enabled by default, and enabled.
 const ENABLED: u32 = 0x3;
 
-/// Classes of GetTokenInformation.
+// Classes of GetTokenInformation, and values of TOKEN_ELEVATION_TYPE.
 const TOKEN_USER: u32 = 1;
 const TOKEN_PRIVILEGES: u32 = 3;
 const TOKEN_ELEVATION_TYPE: u32 = 18;
@@ -66,7 +68,7 @@ const TOKEN_ELEVATION: u32 = 20;
 const ELEVATION_TYPE_DEFAULT: u32 = 1;
 const ELEVATION_TYPE_FULL: u32 = 2;
 
-/// LUID.
+/// The published structure LUID: the number of a privilege.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Luid {
@@ -89,7 +91,8 @@ pub extern "C" fn GetCurrentProcess() -> *mut c_void {
     std::ptr::without_provenance_mut(CURRENT_PROCESS.cast_unsigned())
 }
 
-/// Closes the token of this process; any other handle is invalid here.
+/// Accepts the handles of this process and of its token, which need not be closed. Any other handle
+/// is invalid here.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseHandle(handle: *mut c_void) -> i32 {
     to_bool(|| {
@@ -122,15 +125,16 @@ pub unsafe extern "C" fn OpenProcessToken(
     })
 }
 
-/// Returns the number of a privilege by its name. Fails with ERROR_NO_SUCH_PRIVILEGE.
+/// Stores the number of a privilege by its name. Fails with ERROR_NO_SUCH_PRIVILEGE for an unknown
+/// name.
 ///
 /// # Safety
 ///
 /// `system` is not read; `name` is NULL or has a terminator; `luid` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LookupPrivilegeValueA(_system: *const u8, name: *const u8, luid: *mut Luid) -> i32 {
-    // SAFETY: the caller fulfils the `# Safety` section; `look_up` requires no more.
-    to_bool(|| unsafe { look_up(name, luid) })
+    // SAFETY: the caller fulfils the `# Safety` section; `look_up_privilege` requires no more.
+    to_bool(|| unsafe { look_up_privilege(name, luid) })
 }
 
 /// Like [`LookupPrivilegeValueA`], in UTF-16.
@@ -144,34 +148,36 @@ pub unsafe extern "C" fn LookupPrivilegeValueW(
     name: *const u16,
     luid: *mut Luid,
 ) -> i32 {
-    // SAFETY: the caller fulfils the `# Safety` section; `look_up` requires no more.
-    to_bool(|| unsafe { look_up(name, luid) })
+    // SAFETY: the caller fulfils the `# Safety` section; `look_up_privilege` requires no more.
+    to_bool(|| unsafe { look_up_privilege(name, luid) })
 }
 
+/// Stores the number of a privilege by its name.
+///
 /// # Safety
 ///
 /// As [`LookupPrivilegeValueA`].
-unsafe fn look_up<U: TextUnit>(name: *const U, luid: *mut Luid) -> Result<(), Status> {
+unsafe fn look_up_privilege<U: TextUnit>(name: *const U, luid: *mut Luid) -> Result<(), Status> {
     // SAFETY: the caller passes NULL or a text with a terminator as `name`.
     let name = unsafe { text::read_name(name) }?.unwrap_or_default();
     if luid.is_null() {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
-    let found = PRIVILEGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name));
-    let (_, low) = found.ok_or(Status::ERROR_NO_SUCH_PRIVILEGE)?;
+    let privilege = PRIVILEGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name));
+    let (_, low) = privilege.ok_or(Status::ERROR_NO_SUCH_PRIVILEGE)?;
     // SAFETY: the caller passes NULL or a writable `luid`.
     unsafe { ptr::store(luid, Luid { low: *low, high: 0 }) };
     Ok(())
 }
 
-/// Enables or disables privileges. Succeeds always; the last error is ERROR_NOT_ALL_ASSIGNED if the
-/// user does not have a privilege that is to be enabled, else ERROR_SUCCESS. The privileges of root
-/// stay enabled, so the previous state is empty.
+/// Enables or disables privileges. Succeeds for valid arguments: the last error is then
+/// ERROR_NOT_ALL_ASSIGNED if the user does not have a privilege that is to be enabled, else
+/// ERROR_SUCCESS. The privileges of root stay enabled, so the previous state is empty.
 ///
 /// # Safety
 ///
-/// `state` is NULL or TOKEN_PRIVILEGES; `previous` is NULL or has `length` bytes; `needed` is NULL or
-/// can be written.
+/// `state` is NULL or TOKEN_PRIVILEGES; `previous` is NULL or has `length` bytes; `required_bytes`
+/// is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AdjustTokenPrivileges(
     token: *mut c_void,
@@ -179,7 +185,7 @@ pub unsafe extern "C" fn AdjustTokenPrivileges(
     state: *const u32,
     length: u32,
     previous: *mut u32,
-    needed: *mut u32,
+    required_bytes: *mut u32,
 ) -> i32 {
     to_bool(|| {
         if token.addr().cast_signed() != PROCESS_TOKEN {
@@ -196,7 +202,7 @@ pub unsafe extern "C" fn AdjustTokenPrivileges(
         // SAFETY: the caller passes NULL or writable addresses.
         unsafe {
             ptr::store(previous, 0);
-            ptr::store(needed, 4);
+            ptr::store(required_bytes, 4);
         }
         let lacks_privilege = disable_all == 0 && count > 0 && !is_root();
         last_error::set(if lacks_privilege { Status::ERROR_NOT_ALL_ASSIGNED } else { Status::ERROR_SUCCESS });
@@ -208,22 +214,22 @@ pub unsafe extern "C" fn AdjustTokenPrivileges(
 ///
 /// # Safety
 ///
-/// `buffer` is NULL or has `length` bytes; `needed` is NULL or can be written.
+/// `buffer` is NULL or has `length` bytes; `required_bytes` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetTokenInformation(
     token: *mut c_void,
     class: u32,
     buffer: *mut c_void,
     length: u32,
-    needed: *mut u32,
+    required_bytes: *mut u32,
 ) -> i32 {
     to_bool(|| {
         if token.addr().cast_signed() != PROCESS_TOKEN {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         let answer = match class {
-            TOKEN_USER => user_answer(buffer.addr()),
-            TOKEN_PRIVILEGES => privileges_answer(),
+            TOKEN_USER => encode_user(buffer.addr()),
+            TOKEN_PRIVILEGES => encode_privileges(),
             TOKEN_ELEVATION_TYPE => {
                 let kind = if is_root() { ELEVATION_TYPE_FULL } else { ELEVATION_TYPE_DEFAULT };
                 kind.to_ne_bytes().to_vec()
@@ -231,8 +237,8 @@ pub unsafe extern "C" fn GetTokenInformation(
             TOKEN_ELEVATION => u32::from(is_root()).to_ne_bytes().to_vec(),
             _ => return Err(Status::ERROR_INVALID_PARAMETER),
         };
-        // SAFETY: the caller passes NULL or a writable `needed`.
-        unsafe { ptr::store(needed, u32::try_from(answer.len()).unwrap_or(u32::MAX)) };
+        // SAFETY: the caller passes NULL or a writable `required_bytes`.
+        unsafe { ptr::store(required_bytes, u32::try_from(answer.len()).unwrap_or(u32::MAX)) };
         if buffer.is_null() || answer.len() > length as usize {
             return Err(Status::ERROR_INSUFFICIENT_BUFFER);
         }
@@ -242,19 +248,20 @@ pub unsafe extern "C" fn GetTokenInformation(
     })
 }
 
-/// TOKEN_USER: the address of the SID, which follows, and its attributes.
-fn user_answer(buffer: usize) -> Vec<u8> {
+/// Encodes a TOKEN_USER for memory at `buffer`: the address of the SID, its attributes, and the
+/// SID.
+fn encode_user(buffer: usize) -> Vec<u8> {
     let mut answer = buffer.wrapping_add(16).to_ne_bytes().to_vec();
     answer.extend_from_slice(&[0; 8]);
     answer.extend_from_slice(&Sid::user(user_id()).to_bytes());
     answer
 }
 
-/// TOKEN_PRIVILEGES: the count, then number and attributes of each.
-fn privileges_answer() -> Vec<u8> {
-    let held = if is_root() { &PRIVILEGES[..] } else { &[] };
-    let mut answer = u32::try_from(held.len()).unwrap_or(0).to_ne_bytes().to_vec();
-    for (_, low) in held {
+/// Encodes TOKEN_PRIVILEGES: the count, then the number and the attributes of each privilege.
+fn encode_privileges() -> Vec<u8> {
+    let privileges = if is_root() { &PRIVILEGES[..] } else { &[] };
+    let mut answer = u32::try_from(privileges.len()).unwrap_or(0).to_ne_bytes().to_vec();
+    for (_, low) in privileges {
         for word in [*low, 0, ENABLED] {
             answer.extend_from_slice(&word.to_ne_bytes());
         }

@@ -11,7 +11,7 @@ const BUILD: u32 = 19045;
 const PLATFORM_NT: u32 = 2;
 const PRODUCT_WORKSTATION: u8 = 1;
 
-/// Bits of VER_… types, each with its place in a condition mask.
+// Bits of type masks. The condition for bit n is at bits 3n to 3n + 2 of a condition mask.
 const VER_MINORVERSION: u32 = 0x1;
 const VER_MAJORVERSION: u32 = 0x2;
 const VER_BUILDNUMBER: u32 = 0x4;
@@ -21,7 +21,7 @@ const VER_SERVICEPACKMAJOR: u32 = 0x20;
 const VER_SUITENAME: u32 = 0x40;
 const VER_PRODUCT_TYPE: u32 = 0x80;
 
-/// Conditions.
+// Conditions.
 const VER_EQUAL: u64 = 1;
 const VER_GREATER: u64 = 2;
 const VER_GREATER_EQUAL: u64 = 3;
@@ -39,7 +39,7 @@ pub struct VersionHead {
     platform: u32,
 }
 
-/// The members of OSVERSIONINFOEX behind the text of 128 characters.
+/// The members of OSVERSIONINFOEX after the text of 128 characters.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct VersionTail {
@@ -50,7 +50,7 @@ struct VersionTail {
     reserved: u8,
 }
 
-/// Characters of the text between head and tail.
+/// The number of characters of the text between head and tail.
 const TEXT_CHARACTERS: usize = 128;
 
 /// Adds a condition for some members to a mask.
@@ -84,6 +84,8 @@ pub unsafe extern "C" fn VerifyVersionInfoW(version: *const VersionHead, types: 
     to_bool(|| unsafe { verify(version, 2 * TEXT_CHARACTERS, types, conditions) })
 }
 
+/// Compares the members that `types` selects with the version of this system.
+///
 /// # Safety
 ///
 /// `version` is NULL, or a head, `text_bytes` bytes and a tail can be read there.
@@ -94,19 +96,20 @@ unsafe fn verify(
     conditions: u64,
 ) -> Result<(), Status> {
     // SAFETY: the caller passes NULL or a readable `version`.
-    let wanted = unsafe { ptr::read_value(version) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    let given_version = unsafe { ptr::read_value(version) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
     let tail = version.wrapping_byte_add(size_of::<VersionHead>().saturating_add(text_bytes));
-    // SAFETY: the tail follows the text.
+    // SAFETY: the caller guarantees that a tail can be read after the text.
     let tail =
         unsafe { ptr::read_value(tail.cast::<VersionTail>()) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
     if types == 0 || types > 0xFF {
         return Err(Status::ERROR_BAD_ARGUMENTS);
     }
     let condition = |bit: u32| conditions.wrapping_shr(bit.trailing_zeros().saturating_mul(3)) & 7;
-    // The parts of a version number form one number: a part counts only if those before it are equal.
+    // The parts of a version number form one number: a part counts only if the parts before it are
+    // equal.
     let parts = [
-        (VER_MAJORVERSION, MAJOR, wanted.major),
-        (VER_MINORVERSION, MINOR, wanted.minor),
+        (VER_MAJORVERSION, MAJOR, given_version.major),
+        (VER_MINORVERSION, MINOR, given_version.minor),
         (VER_SERVICEPACKMAJOR, 0, u32::from(tail.service_pack_major)),
         (VER_SERVICEPACKMINOR, 0, u32::from(tail.service_pack_minor)),
     ];
@@ -118,8 +121,8 @@ unsafe fn verify(
         holds &= compare(condition(*first), &ours, &theirs)?;
     }
     let single = [
-        (VER_BUILDNUMBER, BUILD, wanted.build),
-        (VER_PLATFORMID, PLATFORM_NT, wanted.platform),
+        (VER_BUILDNUMBER, BUILD, given_version.build),
+        (VER_PLATFORMID, PLATFORM_NT, given_version.platform),
         (VER_PRODUCT_TYPE, u32::from(PRODUCT_WORKSTATION), u32::from(tail.product)),
     ];
     for (bit, ours, theirs) in single.into_iter().filter(|(bit, ..)| types & bit != 0) {
@@ -130,6 +133,7 @@ unsafe fn verify(
     if holds { Ok(()) } else { Err(Status::ERROR_OLD_WIN_VERSION) }
 }
 
+/// Returns whether `ours` and `theirs` fulfil a condition.
 fn compare<T: Ord + ?Sized>(condition: u64, ours: &T, theirs: &T) -> Result<bool, Status> {
     Ok(match condition {
         VER_EQUAL => ours == theirs,

@@ -1,6 +1,6 @@
-/* An enable callback: called before the registration returns, because a session already enables the
- * provider, then for a capture state, and when the session ends. The event that the first call writes
- * is recorded: the handle is already stored. */
+/* An enable callback. It is called before the registration returns, because a session already
+ * enables the provider, then for a capture state, and when the session ends. The event that the
+ * first call writes is recorded: the handle is already stored. */
 #include <evntprov.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* A classic provider with a session: events in one block and by fields, instances, messages. The
- * test that runs this checks the records. */
+ * test that runs this program checks the records. */
 #include <evntrace.h>
 #include <string.h>
 

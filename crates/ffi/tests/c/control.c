@@ -8,20 +8,20 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static BLOCKW block, other;
+static BLOCKW block, second_block;
 static const GUID PROVIDER = {0xC0FFEE09, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const EVENT_DESCRIPTOR ERROR_EVENT = {1, 0, 0, 2, 0, 0, 1}, VERBOSE_EVENT = {2, 0, 0, 5, 0, 0, 2};
 static REGHANDLE reg;
 
 static ULONG query_session(CONTROLTRACE_ID id) {
-    return ControlTraceW(id, NULL, &file_block(&other, 0, "")->p, EVENT_TRACE_CONTROL_QUERY);
+    return ControlTraceW(id, NULL, &file_block(&second_block, 0, "")->p, EVENT_TRACE_CONTROL_QUERY);
 }
 
 /* One session from start to stop, in UTF-16. */
 static void check_session_in_utf16(const char *folder) {
     CONTROLTRACE_ID id = 0, second = 7;
     ULONG running = 0;
-    PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
+    PEVENT_TRACE_PROPERTIES blocks[1] = {&second_block.p};
     file_block(&block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "whole.etl"));
     block.p.BufferSize = 15;
     block.p.MinimumBuffers = 1;
@@ -35,15 +35,15 @@ static void check_session_in_utf16(const char *folder) {
     EXPECT(1, block.p.Wnode.Guid.Data1 != 0 && block.p.Wnode.TimeStamp.QuadPart > 0);
     EXPECT(1, equals_wide(block.name, "Whole life") && equals_wide(block.file, path_in(folder, "whole.etl")));
 
-    file_block(&other, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "other.etl"));
-    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"WHOLE LIFE", &other.p));
+    file_block(&second_block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "other.etl"));
+    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"WHOLE LIFE", &second_block.p));
     EXPECT(0, second);
-    file_block(&other, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "other.etl"))->p.Wnode.Guid = block.p.Wnode.Guid;
-    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"other", &other.p));
-    file_block(&other, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "whole.etl"));
-    EXPECT(ERROR_BAD_PATHNAME, StartTraceW(&second, u"other", &other.p));
-    file_block(&other, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "none/other.etl"));
-    EXPECT(ERROR_PATH_NOT_FOUND, StartTraceW(&second, u"other", &other.p));
+    file_block(&second_block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "other.etl"))->p.Wnode.Guid = block.p.Wnode.Guid;
+    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"other", &second_block.p));
+    file_block(&second_block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "whole.etl"));
+    EXPECT(ERROR_BAD_PATHNAME, StartTraceW(&second, u"other", &second_block.p));
+    file_block(&second_block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "none/other.etl"));
+    EXPECT(ERROR_PATH_NOT_FOUND, StartTraceW(&second, u"other", &second_block.p));
 
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, TRACE_LEVEL_ERROR, 0, 0, 10000, NULL));
     EXPECT(1, EventEnabled(reg, &ERROR_EVENT));
@@ -53,56 +53,56 @@ static void check_session_in_utf16(const char *folder) {
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_CAPTURE_STATE, 0, 0, 0, 10000, NULL));
 
     EXPECT(0, query_session(id));
-    EXPECT(1, equals_wide(other.name, "Whole life") && equals_wide(other.file, path_in(folder, "whole.etl")));
-    EXPECT(0, memcmp(&other.p.Wnode.Guid, &block.p.Wnode.Guid, sizeof(GUID)));
-    EXPECT(2, other.p.Wnode.ClientContext);
-    EXPECT(0, ControlTraceW(STALE_ID, u"whole LIFE", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id, u"another", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(0, FlushTraceW(id, NULL, &file_block(&other, 0, path_in(folder, "whole.etl"))->p));
-    EXPECT(1, other.p.BuffersWritten >= 1);
+    EXPECT(1, equals_wide(second_block.name, "Whole life") && equals_wide(second_block.file, path_in(folder, "whole.etl")));
+    EXPECT(0, memcmp(&second_block.p.Wnode.Guid, &block.p.Wnode.Guid, sizeof(GUID)));
+    EXPECT(2, second_block.p.Wnode.ClientContext);
+    EXPECT(0, ControlTraceW(STALE_ID, u"whole LIFE", &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id, u"another", &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(0, FlushTraceW(id, NULL, &file_block(&second_block, 0, path_in(folder, "whole.etl"))->p));
+    EXPECT(1, second_block.p.BuffersWritten >= 1);
     EXPECT(0, QueryAllTracesW(blocks, 1, &running));
     EXPECT(1, running);
-    EXPECT(id, other.p.Wnode.HistoricalContext);
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
 
     /* Offsets of 0: no names are returned. */
-    memset(&other, 0, sizeof other);
-    other.p.Wnode.BufferSize = sizeof other.p;
-    EXPECT(0, ControlTraceW(id, NULL, &other.p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
+    memset(&second_block, 0, sizeof second_block);
+    second_block.p.Wnode.BufferSize = sizeof second_block.p;
+    EXPECT(0, ControlTraceW(id, NULL, &second_block.p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
     /* A name that does not fit is reported, with everything else filled in. */
-    empty_block(&other)->p.LogFileNameOffset = offsetof(BLOCKW, name) + 8;
-    EXPECT(ERROR_MORE_DATA, ControlTraceW(id, NULL, &other.p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
-    EXPECT(0, other.name[0]);
-    EXPECT(1, equals_wide(other.name + 4, path_in(folder, "whole.etl")));
+    empty_block(&second_block)->p.LogFileNameOffset = offsetof(BLOCKW, name) + 8;
+    EXPECT(ERROR_MORE_DATA, ControlTraceW(id, NULL, &second_block.p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
+    EXPECT(0, second_block.name[0]);
+    EXPECT(1, equals_wide(second_block.name + 4, path_in(folder, "whole.etl")));
 
-    file_block(&other, 0, path_in(folder, "whole.etl"));
-    EXPECT(ERROR_BAD_PATHNAME, UpdateTraceW(id, NULL, &other.p));
-    EXPECT(ERROR_INVALID_PARAMETER, (empty_block(&other)->p.EnableFlags = EVENT_TRACE_FLAG_PROCESS, UpdateTraceW(id, NULL, &other.p)));
-    empty_block(&other)->p.FlushTimer = 5;
-    other.p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
-    EXPECT(0, UpdateTraceW(id, NULL, &other.p));
-    EXPECT(5, other.p.FlushTimer);
-    EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE, other.p.LogFileMode);
-    file_block(&other, 0, path_in(folder, "second.etl"));
-    EXPECT(0, UpdateTraceW(id, NULL, &other.p));
-    EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL, other.p.LogFileMode);
-    EXPECT(5, other.p.FlushTimer);
-    EXPECT(1, equals_wide(other.file, path_in(folder, "second.etl")));
-    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
+    file_block(&second_block, 0, path_in(folder, "whole.etl"));
+    EXPECT(ERROR_BAD_PATHNAME, UpdateTraceW(id, NULL, &second_block.p));
+    EXPECT(ERROR_INVALID_PARAMETER, (empty_block(&second_block)->p.EnableFlags = EVENT_TRACE_FLAG_PROCESS, UpdateTraceW(id, NULL, &second_block.p)));
+    empty_block(&second_block)->p.FlushTimer = 5;
+    second_block.p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
+    EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
+    EXPECT(5, second_block.p.FlushTimer);
+    EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE, second_block.p.LogFileMode);
+    file_block(&second_block, 0, path_in(folder, "second.etl"));
+    EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
+    EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL, second_block.p.LogFileMode);
+    EXPECT(5, second_block.p.FlushTimer);
+    EXPECT(1, equals_wide(second_block.file, path_in(folder, "second.etl")));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
     EXPECT(0, EventWrite(reg, &ERROR_EVENT, 0, NULL));
 
-    empty_block(&other)->p.LogFileNameOffset = sizeof other - 6;
-    EXPECT(ERROR_MORE_DATA, ControlTraceW(id, NULL, &other.p, EVENT_TRACE_CONTROL_STOP));
-    EXPECT(0, other.p.EventsLost);
+    empty_block(&second_block)->p.LogFileNameOffset = sizeof second_block - 6;
+    EXPECT(ERROR_MORE_DATA, ControlTraceW(id, NULL, &second_block.p, EVENT_TRACE_CONTROL_STOP));
+    EXPECT(0, second_block.p.EventsLost);
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(id));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&second_block)->p));
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 4, 0, 0, 0, NULL));
     EXPECT(0, EventEnabled(reg, &ERROR_EVENT));
 }
 
-/* The same in UTF-8, with the names in the other order. */
+/* One session from start to stop, in UTF-8, with the names in the other order. */
 static void check_session_in_utf8(const char *folder) {
     BLOCKA a;
     CONTROLTRACE_ID id = 0;
@@ -117,8 +117,8 @@ static void check_session_in_utf8(const char *folder) {
     EXPECT(0, ControlTraceA(id, NULL, &narrow_block(&a, 0, "")->p, EVENT_TRACE_CONTROL_QUERY));
     EXPECT(0, strcmp(a.name, "schm\xC3\xA4l"));
     EXPECT(0, strcmp(a.file, path_in(folder, "narrow-\xC3\xA4.etl")));
-    EXPECT(0, QueryTraceW(0, u"SCHM\u00c4L", &file_block(&other, 0, "")->p));
-    EXPECT(1, other.name[4] == 0xE4 && other.name[5] == u'l' && other.name[6] == 0);
+    EXPECT(0, QueryTraceW(0, u"SCHM\u00c4L", &file_block(&second_block, 0, "")->p));
+    EXPECT(1, second_block.name[4] == 0xE4 && second_block.name[5] == u'l' && second_block.name[6] == 0);
     EXPECT(0, QueryAllTracesA(blocks, 1, &running));
     EXPECT(1, running);
     EXPECT(0, strcmp(a.name, "schm\xC3\xA4l"));
@@ -135,26 +135,26 @@ static void check_other_modes(const char *folder) {
     EXPECT(0, StartTraceW(&id, u"recorder", &block.p));
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 0, 0, 0, 10000, NULL));
     EXPECT(0, EventWrite(reg, &VERBOSE_EVENT, 0, NULL));
-    EXPECT(0, FlushTraceW(id, NULL, &file_block(&other, 0, path_in(folder, "snapshot.etl"))->p));
-    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(0, FlushTraceW(id, NULL, &file_block(&second_block, 0, path_in(folder, "snapshot.etl"))->p));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
 
     file_block(&block, EVENT_TRACE_FILE_MODE_NEWFILE, path_in(folder, "row-%d.etl"))->p.MaximumFileSize = 1;
     EXPECT(0, StartTraceW(&id, u"row", &block.p));
-    EXPECT(0, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
-    EXPECT(0, StopTraceW(0, u"row", &empty_block(&other)->p));
+    EXPECT(0, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
+    EXPECT(0, StopTraceW(0, u"row", &empty_block(&second_block)->p));
     EXPECT(0, access(path_in(folder, "row-2.etl"), F_OK));
     file_block(&block, EVENT_TRACE_FILE_MODE_NEWFILE, path_in(folder, "row.etl"))->p.MaximumFileSize = 1;
     EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, u"row", &block.p));
 
     file_block(&block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "turns.etl"));
     EXPECT(0, StartTraceW(&id, u"turns", &block.p));
-    EXPECT(0, ControlTraceW(id, NULL, &file_block(&other, 0, "")->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    EXPECT(EVENT_TRACE_REAL_TIME_MODE, other.p.LogFileMode);
-    EXPECT(0, other.file[0]);
+    EXPECT(0, ControlTraceW(id, NULL, &file_block(&second_block, 0, "")->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    EXPECT(EVENT_TRACE_REAL_TIME_MODE, second_block.p.LogFileMode);
+    EXPECT(0, second_block.file[0]);
     /* The session has no other output any more, so it cannot stop being live. */
-    EXPECT(ERROR_INVALID_PARAMETER, UpdateTraceW(id, NULL, &empty_block(&other)->p));
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(ERROR_INVALID_PARAMETER, UpdateTraceW(id, NULL, &empty_block(&second_block)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
 }
 
 /* A private session that the processes of a provider run; this process is one of them. */
@@ -167,7 +167,7 @@ static void check_private_session_of_processes(const char *folder) {
     ULONG own_pid = (ULONG)getpid();
     EVENT_FILTER_DESCRIPTOR filter = {(ULONG_PTR)&own_pid, sizeof own_pid, EVENT_FILTER_TYPE_PID};
     CONTROLTRACE_ID id = 0;
-    PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
+    PEVENT_TRACE_PROPERTIES blocks[1] = {&second_block.p};
     ULONG running = 7;
     v2.p.Wnode.BufferSize = sizeof v2;
     v2.p.Wnode.Flags = WNODE_FLAG_TRACED_GUID | WNODE_FLAG_VERSIONED_PROPERTIES;
@@ -184,20 +184,20 @@ static void check_private_session_of_processes(const char *folder) {
     EXPECT(1, EventEnabled(reg, &VERBOSE_EVENT));
     EXPECT(0, EventWrite(reg, &VERBOSE_EVENT, 0, NULL));
     EXPECT(0, query_session(id));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
-    EXPECT(0, memcmp(&other.p.Wnode.Guid, &PROVIDER, sizeof PROVIDER));
-    file_block(&other, EVENT_TRACE_PRIVATE_LOGGER_MODE, "");
-    EXPECT(0, ControlTraceW(0, u"PRIVATE", &other.p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
-    empty_block(&other)->p.FlushTimer = 7;
-    EXPECT(0, UpdateTraceW(id, NULL, &other.p));
-    EXPECT(7, other.p.FlushTimer);
-    EXPECT(0, FlushTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
+    EXPECT(0, memcmp(&second_block.p.Wnode.Guid, &PROVIDER, sizeof PROVIDER));
+    file_block(&second_block, EVENT_TRACE_PRIVATE_LOGGER_MODE, "");
+    EXPECT(0, ControlTraceW(0, u"PRIVATE", &second_block.p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
+    empty_block(&second_block)->p.FlushTimer = 7;
+    EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
+    EXPECT(7, second_block.p.FlushTimer);
+    EXPECT(0, FlushTraceW(id, NULL, &empty_block(&second_block)->p));
     /* A private session is in no list, as documented. */
-    empty_block(&other);
+    empty_block(&second_block);
     EXPECT(0, QueryAllTracesW(blocks, 1, &running));
     EXPECT(0, running);
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(id));
 }
 
@@ -211,7 +211,7 @@ static void check_enables(void) {
     EVENT_FILTER_DESCRIPTOR filter = {(ULONG_PTR)&ids, 8, EVENT_FILTER_TYPE_EVENT_ID};
     EVENT_FILTER_DESCRIPTOR twice[2];
     ENABLE_TRACE_PARAMETERS params;
-    TRACE_GUID_PROPERTIES found[64], *all[64];
+    TRACE_GUID_PROPERTIES properties[64], *elements[64];
     ULONG count = 0, index = 64;
     empty_block(&block)->p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
     EXPECT(0, StartTraceW(&id, u"enables", &block.p));
@@ -236,19 +236,19 @@ static void check_enables(void) {
     EXPECT(0, EnableTraceEx(&PROVIDER, &PROVIDER, id, 1, 5, 3, 0, 0, &filter));
 
     for (unsigned i = 0; i < 64; i++) {
-        all[i] = &found[i];
+        elements[i] = &properties[i];
     }
-    EXPECT(0, EnumerateTraceGuids(all, 64, &count));
+    EXPECT(0, EnumerateTraceGuids(elements, 64, &count));
     for (ULONG i = 0; i < count; i++) {
-        index = memcmp(&found[i].Guid, &PROVIDER, sizeof PROVIDER) == 0 ? i : index;
+        index = memcmp(&properties[i].Guid, &PROVIDER, sizeof PROVIDER) == 0 ? i : index;
     }
     EXPECT(1, index < count);
-    EXPECT(1, found[index].IsEnable);
-    EXPECT(id & 0xFFFF, found[index].LoggerId);
-    EXPECT(5, found[index].EnableLevel);
-    EXPECT(3, found[index].EnableFlags);
-    all[0] = NULL;
-    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(all, 64, &count));
+    EXPECT(1, properties[index].IsEnable);
+    EXPECT(id & 0xFFFF, properties[index].LoggerId);
+    EXPECT(5, properties[index].EnableLevel);
+    EXPECT(3, properties[index].EnableFlags);
+    elements[0] = NULL;
+    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(elements, 64, &count));
 
     EXPECT(0, EnableTrace(FALSE, 0, 0, &PROVIDER, id));
     WAIT_UNTIL(!EventEnabled(reg, &ERROR_EVENT));
@@ -256,7 +256,7 @@ static void check_enables(void) {
     WAIT_UNTIL(EventEnabled(reg, &ERROR_EVENT));
     EXPECT(1, EventEnabled(reg, &ERROR_EVENT));
     EXPECT(0, EventEnabled(reg, &VERBOSE_EVENT));
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
 }
 
 /* More sessions than blocks; a block of version 2; an invalid block among valid ones. */
@@ -266,7 +266,7 @@ static void check_many_sessions(void) {
         WCHAR name[32];
     } v2;
     CONTROLTRACE_ID first = 0, second = 0;
-    PEVENT_TRACE_PROPERTIES blocks[3] = {&block.p, &other.p, NULL};
+    PEVENT_TRACE_PROPERTIES blocks[3] = {&block.p, &second_block.p, NULL};
     ULONG running = 0;
     empty_block(&block)->p.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
     EXPECT(0, StartTraceW(&first, u"first", &block.p));
@@ -288,17 +288,17 @@ static void check_many_sessions(void) {
     EXPECT(2, running);
     EXPECT(first, block.p.Wnode.HistoricalContext);
     empty_block(&block);
-    empty_block(&other)->p.Wnode.BufferSize = 7;
+    empty_block(&second_block)->p.Wnode.BufferSize = 7;
     EXPECT(ERROR_BAD_LENGTH, QueryAllTracesW(blocks, 2, &running));
     EXPECT(0, block.p.Wnode.HistoricalContext);
     blocks[1] = NULL;
     EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesW(blocks, 2, &running));
-    blocks[1] = &other.p;
-    empty_block(&other)->p.LoggerNameOffset = sizeof other - 2;
+    blocks[1] = &second_block.p;
+    empty_block(&second_block)->p.LoggerNameOffset = sizeof second_block - 2;
     EXPECT(ERROR_MORE_DATA, QueryAllTracesW(blocks, 3, &running));
-    EXPECT(second, other.p.Wnode.HistoricalContext);
-    EXPECT(0, StopTraceW(first, NULL, &empty_block(&other)->p));
-    EXPECT(0, StopTraceW(second, NULL, &empty_block(&other)->p));
+    EXPECT(second, second_block.p.Wnode.HistoricalContext);
+    EXPECT(0, StopTraceW(first, NULL, &empty_block(&second_block)->p));
+    EXPECT(0, StopTraceW(second, NULL, &empty_block(&second_block)->p));
 }
 
 static void check_access_rights(void) {
@@ -345,18 +345,18 @@ static void *control_repeatedly(void *number) {
 }
 
 static void check_concurrent_controllers(void) {
-    pthread_t all[4];
+    pthread_t threads[4];
     void *failed = NULL;
     ULONG running = 7;
-    PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
+    PEVENT_TRACE_PROPERTIES blocks[1] = {&second_block.p};
     for (LONG_PTR i = 0; i < 4; i++) {
-        EXPECT(0, pthread_create(&all[i], NULL, control_repeatedly, (void *)i));
+        EXPECT(0, pthread_create(&threads[i], NULL, control_repeatedly, (void *)i));
     }
     for (int i = 0; i < 4; i++) {
-        EXPECT(0, pthread_join(all[i], &failed));
+        EXPECT(0, pthread_join(threads[i], &failed));
         EXPECT(1, failed == NULL);
     }
-    empty_block(&other);
+    empty_block(&second_block);
     EXPECT(0, QueryAllTracesW(blocks, 1, &running));
     EXPECT(0, running);
 }
@@ -369,24 +369,24 @@ static void check_relative_file_name(const char *folder) {
         WCHAR file[sizeof "relative.etl"];
     } EXACT;
     EXACT exact;
-    const char *last = "relative.etl";
+    const char *file_name = "relative.etl";
     CONTROLTRACE_ID id = 0;
     char before[4096];
     EXPECT(1, getcwd(before, sizeof before) != NULL && chdir(folder) == 0);
-    for (int control = 0; control < 3; control++) {
+    for (int step = 0; step < 3; step++) {
         memset(&exact, 0, sizeof exact);
         exact.p.Wnode.BufferSize = sizeof exact;
         exact.p.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
         exact.p.LoggerNameOffset = offsetof(EXACT, name);
         exact.p.LogFileNameOffset = offsetof(EXACT, file);
-        if (control == 0) {
+        if (step == 0) {
             exact.p.LogFileMode = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
-            to_wide(exact.file, last);
+            to_wide(exact.file, file_name);
             EXPECT(0, StartTraceW(&id, u"Relative", &exact.p));
         } else {
-            EXPECT(0, ControlTraceW(id, NULL, &exact.p, control == 1 ? EVENT_TRACE_CONTROL_QUERY : EVENT_TRACE_CONTROL_STOP));
+            EXPECT(0, ControlTraceW(id, NULL, &exact.p, step == 1 ? EVENT_TRACE_CONTROL_QUERY : EVENT_TRACE_CONTROL_STOP));
         }
-        EXPECT(1, equals_wide(exact.file, last) && equals_wide(exact.name, "Relative"));
+        EXPECT(1, equals_wide(exact.file, file_name) && equals_wide(exact.name, "Relative"));
     }
     EXPECT(0, chdir(before));
 }
@@ -425,15 +425,15 @@ static void check_kernel_logger(void) {
     EXPECT(0xFFFF, id);
     EXPECT(0xFFFF, block.p.Wnode.HistoricalContext);
     EXPECT(0, query_session(0xFFFF));
-    EXPECT(1, equals_wide(other.name, "NT Kernel Logger"));
+    EXPECT(1, equals_wide(second_block.name, "NT Kernel Logger"));
     ULONG masks[8], length = 0;
     EXPECT(0, TraceQueryInformation(0xFFFF, TraceSystemTraceEnableFlagsInfo, masks, sizeof masks, &length));
     EXPECT(1, masks[0] & EVENT_TRACE_FLAG_PROCESS);
     EXPECT(1, count_kernel_enables(SYSTEM_PROCESS, &logger));
     EXPECT(0xFFFF, logger);
     EXPECT(1, count_kernel_enables(SYSTEM_TRACE, &logger));
-    EXPECT(0, StopTraceW(0xFFFF, NULL, &empty_block(&other)->p));
-    EXPECT(0xFFFF, other.p.Wnode.HistoricalContext);
+    EXPECT(0, StopTraceW(0xFFFF, NULL, &empty_block(&second_block)->p));
+    EXPECT(0xFFFF, second_block.p.Wnode.HistoricalContext);
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, query_session(0xFFFF));
 }
 

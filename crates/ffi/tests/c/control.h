@@ -31,10 +31,10 @@ static inline void to_wide(WCHAR *to, const char *from) {
 }
 
 /* Returns whether a UTF-16 text equals an ASCII text. */
-static inline int equals_wide(const WCHAR *text, const char *wanted) {
+static inline int equals_wide(const WCHAR *text, const char *expected) {
     WCHAR wide[NAME_UNITS];
-    size_t length = strlen(wanted) + 1;
-    to_wide(wide, wanted);
+    size_t length = strlen(expected) + 1;
+    to_wide(wide, expected);
     return memcmp(text, wide, length * sizeof(WCHAR)) == 0;
 }
 

@@ -1,14 +1,14 @@
 /* Controllers without a daemon: errors are reported, queries find no sessions, and private sessions
  * run.
  *
- *   control_alone FOLDER      writes logs to FOLDER; the private sessions write own.etl and next.etl
+ *   control_alone FOLDER      writes logs to FOLDER; a private session writes own.etl and next.etl
  */
 #include "control.h"
 
 #include <evntprov.h>
 #include <sys/wait.h>
 
-static BLOCKW block, other;
+static BLOCKW block, second_block;
 static const GUID PROVIDER = {0xC0FFEE08, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
 static const GUID KERNEL_LOGGER = {0x9e814aad, 0x3204, 0x11d2, {0x9a, 0x82, 0x00, 0x60, 0x08, 0xa8, 0x69, 0x39}};
 static const EVENT_DESCRIPTOR EVENT = {1, 0, 0, 4, 0, 0, 1};
@@ -135,7 +135,7 @@ static void check_invalid_controls(void) {
 
 static void check_lists(void) {
     PEVENT_TRACE_PROPERTIES blocks[1] = {&block.p};
-    TRACE_GUID_PROPERTIES properties, *all[1] = {&properties};
+    TRACE_GUID_PROPERTIES properties, *elements[1] = {&properties};
     ULONG count = 7;
     EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesW(NULL, 1, &count));
     EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesW(blocks, 0, &count));
@@ -145,9 +145,9 @@ static void check_lists(void) {
     EXPECT(0, count);
     count = 7;
     EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(NULL, 1, &count));
-    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(all, 0, &count));
-    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(all, 1, NULL));
-    EXPECT(0, EnumerateTraceGuids(all, 1, &count));
+    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(elements, 0, &count));
+    EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuids(elements, 1, NULL));
+    EXPECT(0, EnumerateTraceGuids(elements, 1, &count));
     EXPECT(0, count);
 }
 
@@ -223,7 +223,7 @@ static void check_private_session(const char *folder) {
     const ULONG IN_PROCESS = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
     CONTROLTRACE_ID id = 0, second = 7;
     REGHANDLE reg = 0;
-    PEVENT_TRACE_PROPERTIES blocks[1] = {&other.p};
+    PEVENT_TRACE_PROPERTIES blocks[1] = {&second_block.p};
     ULONG count = 7;
     EXPECT(0, EventRegister(&PROVIDER, count_captures, NULL, &reg));
     file_block(&block, IN_PROCESS | EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "own.etl"))->p.Wnode.Guid = PROVIDER;
@@ -232,11 +232,11 @@ static void check_private_session(const char *folder) {
     EXPECT(1, id != 0 && id == block.p.Wnode.HistoricalContext && block.p.NumberOfBuffers != 0);
     EXPECT(1, block.name[0] == u'O' && block.name[4] == 0xE4 && block.name[5] == 0);
     EXPECT(0, memcmp(&block.p.Wnode.Guid, &PROVIDER, sizeof PROVIDER));
-    file_block(&other, IN_PROCESS, path_in(folder, "second.etl"));
-    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"OWN \u00c4", &other.p));
+    file_block(&second_block, IN_PROCESS, path_in(folder, "second.etl"));
+    EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"OWN \u00c4", &second_block.p));
     EXPECT(0, second);
-    file_block(&other, IN_PROCESS, path_in(folder, "own.etl"));
-    EXPECT(ERROR_BAD_PATHNAME, StartTraceW(&second, u"second", &other.p));
+    file_block(&second_block, IN_PROCESS, path_in(folder, "own.etl"));
+    EXPECT(ERROR_BAD_PATHNAME, StartTraceW(&second, u"second", &second_block.p));
 
     check_invalid_enables(id, 0);
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 4, 0, 0, 0, NULL));
@@ -252,33 +252,33 @@ static void check_private_session(const char *folder) {
 
     /* The session is found by the id alone, and by the name with the mode or the id; a name alone
      * refers to a session of a daemon. */
-    EXPECT(0, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(id, other.p.Wnode.HistoricalContext);
-    EXPECT(0, ControlTraceW(id, u"own \u00c4", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(0, u"Own \u00e4", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id, u"another", &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
-    file_block(&other, IN_PROCESS, "");
-    EXPECT(0, ControlTraceW(0, u"own \u00e4", &other.p, EVENT_TRACE_CONTROL_QUERY));
-    EXPECT(1, equals_wide(other.file, path_in(folder, "own.etl")));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id + 0x10000, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(0, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(id, second_block.p.Wnode.HistoricalContext);
+    EXPECT(0, ControlTraceW(id, u"own \u00c4", &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(0, u"Own \u00e4", &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id, u"another", &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
+    file_block(&second_block, IN_PROCESS, "");
+    EXPECT(0, ControlTraceW(0, u"own \u00e4", &second_block.p, EVENT_TRACE_CONTROL_QUERY));
+    EXPECT(1, equals_wide(second_block.file, path_in(folder, "own.etl")));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id + 0x10000, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
     EXPECT(0, QueryAllTracesW(blocks, 1, &count));
     EXPECT(0, count);
 
-    EXPECT(0, FlushTraceW(id, NULL, &file_block(&other, 0, "")->p));
-    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
-    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&other)->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
-    file_block(&other, 0, path_in(folder, "next.etl"))->p.FlushTimer = 3;
-    EXPECT(0, UpdateTraceW(id, NULL, &other.p));
-    EXPECT(3, other.p.FlushTimer);
+    EXPECT(0, FlushTraceW(id, NULL, &file_block(&second_block, 0, "")->p));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
+    EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_CONVERT_TO_REALTIME));
+    file_block(&second_block, 0, path_in(folder, "next.etl"))->p.FlushTimer = 3;
+    EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
+    EXPECT(3, second_block.p.FlushTimer);
     EXPECT(0, EventWrite(reg, &EVENT, 0, NULL));
     /* The name does not fit, but the session has stopped. */
-    file_block(&other, 0, "");
-    other.p.LogFileNameOffset = sizeof other - 4;
-    EXPECT(ERROR_MORE_DATA, StopTraceW(id, NULL, &other.p));
-    EXPECT(0, other.file[NAME_UNITS - 2]);
-    EXPECT(0, other.p.EventsLost);
-    EXPECT(1, other.p.BuffersWritten >= 2);
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&other)->p));
+    file_block(&second_block, 0, "");
+    second_block.p.LogFileNameOffset = sizeof second_block - 4;
+    EXPECT(ERROR_MORE_DATA, StopTraceW(id, NULL, &second_block.p));
+    EXPECT(0, second_block.file[NAME_UNITS - 2]);
+    EXPECT(0, second_block.p.EventsLost);
+    EXPECT(1, second_block.p.BuffersWritten >= 2);
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&second_block)->p));
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, NULL));
     EXPECT(0, EventUnregister(reg));
 }
@@ -292,15 +292,15 @@ static void check_forked_child(const char *folder) {
     EXPECT(0, StartTraceW(&id, u"parent", &block.p));
     pid_t child = fork();
     if (child == 0) {
-        EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, QueryTraceW(id, NULL, &empty_block(&other)->p));
-        EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&other)->p));
+        EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, QueryTraceW(id, NULL, &empty_block(&second_block)->p));
+        EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&second_block)->p));
         EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, EnableTraceEx2(id, &PROVIDER, 1, 4, 0, 0, 0, NULL));
         _exit(0);
     }
     EXPECT(child, waitpid(child, &exit_status, 0));
     EXPECT(0, exit_status);
-    EXPECT(0, QueryTraceW(id, NULL, &empty_block(&other)->p));
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(0, QueryTraceW(id, NULL, &empty_block(&second_block)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
 }
 
 /* A session that ends by itself at the limit of its file. */
@@ -317,16 +317,16 @@ static void check_full_file(const char *folder) {
     EXPECT(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, 1, 5, 0, 0, 0, NULL));
     EventDataDescCreate(&data, large_payload, sizeof large_payload);
-    for (int i = 0; i < 6000 && QueryTraceW(id, NULL, &empty_block(&other)->p) == 0; i++) {
+    for (int i = 0; i < 6000 && QueryTraceW(id, NULL, &empty_block(&second_block)->p) == 0; i++) {
         EventWrite(reg, &EVENT, 1, &data);
         usleep(1000);
     }
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, QueryTraceW(id, NULL, &empty_block(&other)->p));
-    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, QueryTraceW(id, NULL, &empty_block(&second_block)->p));
+    EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, StopTraceW(id, NULL, &empty_block(&second_block)->p));
     /* The name of the session can be used again. */
     file_block(&block, EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC, path_in(folder, "again.etl"));
     EXPECT(0, StartTraceW(&id, u"full", &block.p));
-    EXPECT(0, StopTraceW(id, NULL, &empty_block(&other)->p));
+    EXPECT(0, StopTraceW(id, NULL, &empty_block(&second_block)->p));
     EXPECT(0, EventUnregister(reg));
 }
 

@@ -60,21 +60,22 @@ static void check_name_areas(CONTROLTRACE_ID id) {
         EXPECT(more >= 5 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, 0)));
         EXPECT(more >= 2 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, 0, name)));
         EXPECT(0, QueryTraceA(id, NULL, block_before_edge(size, 0, name)));
-        /* Both names at one offset; the file name in the last byte; the session name after it. */
+        /* Both names at one offset; the file name in the last byte; the session name in the last
+         * byte. */
         EXPECT(more >= 10 ? 0 : ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, name)));
         EXPECT(more >= 6 ? 0 : ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, name, size - 1)));
         EXPECT(ERROR_MORE_DATA, QueryTraceW(id, NULL, block_before_edge(size, name, size - 1)));
         EXPECT(ERROR_MORE_DATA, QueryTraceA(id, NULL, block_before_edge(size, size - 1, name)));
     }
     /* An array of one block, also at the edge. */
-    PEVENT_TRACE_PROPERTIES *all = (PEVENT_TRACE_PROPERTIES *)before_edge(sizeof *all);
-    PEVENT_TRACE_PROPERTIES none = NULL, one = &empty_block(&block)->p;
+    PEVENT_TRACE_PROPERTIES *array = (PEVENT_TRACE_PROPERTIES *)before_edge(sizeof *array);
+    PEVENT_TRACE_PROPERTIES null_element = NULL, element = &empty_block(&block)->p;
     ULONG running = 0;
-    memcpy(all, &one, sizeof one);
-    EXPECT(ERROR_MORE_DATA, QueryAllTracesW(all, 1, &running));
+    memcpy(array, &element, sizeof element);
+    EXPECT(ERROR_MORE_DATA, QueryAllTracesW(array, 1, &running));
     EXPECT(1, running > 1);
-    memcpy(all, &none, sizeof none);
-    EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesA(all, 1, &running));
+    memcpy(array, &null_element, sizeof null_element);
+    EXPECT(ERROR_INVALID_PARAMETER, QueryAllTracesA(array, 1, &running));
 }
 
 /* Names that lie at the edge, at odd addresses or in the block itself, or have no terminator. */
@@ -247,13 +248,13 @@ int main(int argc, char **argv) {
     EXPECT(0, mprotect(edge, PAGE, PROT_NONE));
     EXPECT(0, EventRegister(&PROVIDER, NULL, NULL, &reg));
     CONTROLTRACE_ID id = start_session(u"edge", EVENT_TRACE_REAL_TIME_MODE, "");
-    CONTROLTRACE_ID other = start_session(u"other", EVENT_TRACE_REAL_TIME_MODE, "");
+    CONTROLTRACE_ID second_id = start_session(u"other", EVENT_TRACE_REAL_TIME_MODE, "");
     check_name_areas(id);
     check_names(id);
     check_unread_file_names(folder);
     check_enable_parameters(id);
     check_information(id);
-    EXPECT(0, StopTraceW(other, NULL, &empty_block(&block)->p));
+    EXPECT(0, StopTraceW(second_id, NULL, &empty_block(&block)->p));
     EXPECT(0, StopTraceW(id, NULL, &empty_block(&block)->p));
     EXPECT(0, EventUnregister(reg));
     return report_rows();

@@ -48,17 +48,18 @@ fn run_without_daemon(program: &Path, wrapper: &[&str]) {
     assert!(!logs.path().join("never.etl").exists(), "a refused session left a file");
 }
 
-/// Runs a program with a daemon. With `only_daemon`, the program starts no private sessions.
-fn run_with_daemon(program: &Path, wrapper: &[&str], only_daemon: bool) {
+/// Runs a program with a daemon. The program also starts private sessions unless
+/// `skips_private_sessions`.
+fn run_with_daemon(program: &Path, wrapper: &[&str], skips_private_sessions: bool) {
     let (daemon, logs) = (TestDaemon::new(), tempfile::tempdir().unwrap());
     let mut command = wrap_command(program, wrapper);
-    command.arg(logs.path()).args(only_daemon.then_some("daemon"));
+    command.arg(logs.path()).args(skips_private_sessions.then_some("daemon"));
     let output = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder.path()));
     assert!(checked_rows(&output) > 140, "{output}");
     assert_eq!(read_event_ids(&logs.path().join("whole.etl")), [1]);
     assert_eq!(read_event_ids(&logs.path().join("second.etl")), [1]);
     assert_eq!(read_event_ids(&logs.path().join("snapshot.etl")), [2]);
-    assert!(only_daemon || read_event_ids(&logs.path().join("private.etl")) == [2]);
+    assert!(skips_private_sessions || read_event_ids(&logs.path().join("private.etl")) == [2]);
     assert!(!logs.path().join("other.etl").exists(), "a refused session left a file");
     assert!(logs.path().join("narrow-ä.etl").exists());
 }

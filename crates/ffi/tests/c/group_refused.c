@@ -17,7 +17,7 @@ static const GUID Provider = {0xC0FFEE31, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 
 TRACELOGGING_DEFINE_PROVIDER(g_refused, "Refused", (0xC0FFEE32, 0x1111, 0x2222, 1, 2, 3, 4, 5, 6, 7, 8),
                              TraceLoggingOptionGroup(0xC0FFEE40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
 
-/* Size, "T", 1: a group. */
+/* Makes provider traits: their size, the name "T", and a trait of type 1 (a group). */
 static const unsigned char *make_traits(ULONG group) {
     static unsigned char traits[23] = {23, 0, 'T', 0, 19, 0, 1};
     memcpy(traits + 7, &group, sizeof group);

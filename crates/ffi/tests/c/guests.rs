@@ -45,8 +45,8 @@ fn every_row_of_the_information_table_holds_in_c() {
     std::fs::copy(crate_path("../../fixtures/information/classes.txt"), &table).unwrap();
     let mut command = daemon.command(&build_program(&programs, "gcc", "information_table.c", &[]));
     command.arg(table).arg(logs.path());
-    for fact in [has_counters, has_branches] {
-        command.arg(u8::from(fact).to_string());
+    for is_present in [has_counters, has_branches] {
+        command.arg(u8::from(is_present).to_string());
     }
     let output = expect_success(command.arg(GUEST_UID.to_string()));
     let rows: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
@@ -55,8 +55,8 @@ fn every_row_of_the_information_table_holds_in_c() {
     assert!(rows > 2000, "{output}");
 }
 
-/// Returns a group of the C program by its number.
-fn group(number: u32) -> Guid {
+/// Returns the GUID of a group of the C program by its number.
+fn group_guid(number: u32) -> Guid {
     Guid::from_u128(u128::from(number) << 96)
 }
 
@@ -65,7 +65,7 @@ fn provider_refused_by_a_group_can_join_another() {
     if !can_drop_privileges() {
         return;
     }
-    let (closed_group, open_group) = (group(0xC0FF_EE40), group(0xC0FF_EE41));
+    let (closed_group, open_group) = (group_guid(0xC0FF_EE40), group_guid(0xC0FF_EE41));
     let programs = ProgramFolder::new();
     for (mode, status) in [("-D_USER_MODE", "0x80070005u"), ("-D_KERNEL_MODE", "0xC0000022u")] {
         let daemon = TestDaemon::for_all_users();

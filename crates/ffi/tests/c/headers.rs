@@ -30,7 +30,7 @@ const HEADERS: [&str; 17] = [
 ];
 
 /// Returns sources that include headers in several ways.
-fn sources(language: &Language) -> Vec<String> {
+fn build_sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
     let headers = if language.extension == C.extension { &HEADERS[..16] } else { &HEADERS[..] };
@@ -45,11 +45,11 @@ fn sources(language: &Language) -> Vec<String> {
     sources
 }
 
-/// Compiles all [`sources`] of a language with the headers of a folder.
+/// Compiles all sources of a language ([`build_sources`]) with the headers of a folder.
 fn compile_all(language: &Language, headers: &Path, extra_flags: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
-    for (number, source) in sources(language).into_iter().enumerate() {
+    for (number, source) in build_sources(language).into_iter().enumerate() {
         let file = folder.path().join(format!("s{number}.{}", language.extension));
         // An empty translation unit is not valid C.
         std::fs::write(&file, format!("{source}extern int s{number}; int s{number} = 1;\n")).unwrap();
@@ -210,8 +210,8 @@ fn header_defines_every_status_code_of_the_library() {
             in_header += 1;
         }
     }
-    let all = (0..0x1_0000).filter(|code| Status(*code).name().is_some()).count();
-    assert_eq!(in_header, all, "a code that the library can return is missing in the header");
+    let in_library = (0..0x1_0000).filter(|code| Status(*code).name().is_some()).count();
+    assert_eq!(in_header, in_library, "a code that the library can return is missing in the header");
 }
 
 #[test]

@@ -10,12 +10,12 @@ typedef uint32_t (*FUNCTION)(void);
 typedef uint32_t (*WRITE)(uint32_t);
 
 static void *find_function(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (found == NULL) {
+    void *function = dlsym(library, name);
+    if (function == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
     }
-    return found;
+    return function;
 }
 
 int main(int count, char **arguments) {
@@ -24,14 +24,14 @@ int main(int count, char **arguments) {
         void *library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
         FUNCTION start, stop;
         WRITE write;
-        void *found[3];
+        void *functions[3];
         EXPECT(1, library != NULL);
-        found[0] = find_function(library, "plugin_start");
-        found[1] = find_function(library, "plugin_write");
-        found[2] = find_function(library, "plugin_stop");
-        memcpy(&start, &found[0], sizeof start);
-        memcpy(&write, &found[1], sizeof write);
-        memcpy(&stop, &found[2], sizeof stop);
+        functions[0] = find_function(library, "plugin_start");
+        functions[1] = find_function(library, "plugin_write");
+        functions[2] = find_function(library, "plugin_stop");
+        memcpy(&start, &functions[0], sizeof start);
+        memcpy(&write, &functions[1], sizeof write);
+        memcpy(&stop, &functions[2], sizeof stop);
         EXPECT(0, start());
         EXPECT(0, write(round));
         EXPECT(0, stop());

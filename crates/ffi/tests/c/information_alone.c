@@ -1,10 +1,10 @@
-/* Information calls while no daemon answers: errors in the arguments, and information of the library
- * itself, do not depend on a daemon.
+/* Information calls while no daemon answers: errors in the arguments, and information of the
+ * library itself, do not depend on a daemon.
  *
- *   asked_alone FOLDER            no daemon runs: the answers are those of an idle system; a
- *                                 private session writes tracked.etl
- *   asked_alone FOLDER STATUS     a socket exists and does not answer: queries that need a daemon
- *                                 return STATUS
+ *   information_alone FOLDER            no daemon runs: the answers are those of an idle system; a
+ *                                       private session writes tracked.etl
+ *   information_alone FOLDER STATUS     a socket exists and does not answer: queries that need a
+ *                                       daemon return STATUS
  */
 #include "control.h"
 
@@ -159,8 +159,8 @@ static void check_local_information(void) {
     EXPECT(0, EventUnregister(reg));
 }
 
-/* Calls that need a daemon, and their status without one: of calls about a session, of calls about a
- * GUID, and of all others. */
+/* Checks calls that need a daemon. The parameters are the status of calls about a session, of calls
+ * about a GUID, and of all other calls. */
 static void check_daemon_information(ULONG session_status, ULONG guid_status, ULONG other_status) {
     CLASSIC_EVENT_ID event;
     memset(&event, 0, sizeof event);

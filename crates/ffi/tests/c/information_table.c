@@ -1,5 +1,5 @@
-/* The table of information classes, from C: each line is a call, and what it must return. A comment
- * in the table describes the format of its lines.
+/* The table of information classes, from C: each line is a call, and the result that it must have.
+ * A comment in the table describes the format of its lines.
  *
  *   information_table TABLE FOLDER PMU LBR GUEST
  *       PMU: 1 if the machine has counters; LBR: 1 if it records branches; GUEST: a user id
@@ -143,13 +143,13 @@ static void check_line(TABLE_LINE *entry, unsigned number, const char *line) {
     memcpy(before, entry->call[0] == 'e' ? output : bytes, sizeof before);
     ULONG status_returned = make_call(entry, entry->input, length, &returned);
     int is_expected = is_untouched(entry, status_returned, returned) && status_returned == strtoul(choose_alternative(entry->status), NULL, 10);
-    const char *want = choose_alternative(entry->returned);
-    if (strcmp(want, "any") == 0) {
+    const char *expected_length = choose_alternative(entry->returned);
+    if (strcmp(expected_length, "any") == 0) {
         is_expected &= returned != UNTOUCHED && returned > 0;
-    } else if (strcmp(want, "need") == 0) {
+    } else if (strcmp(expected_length, "need") == 0) {
         is_expected &= returned == query_needed_length(entry);
     } else {
-        is_expected &= returned == (want[0] == '-' ? UNTOUCHED : (ULONG)strtoul(want, NULL, 10));
+        is_expected &= returned == (expected_length[0] == '-' ? UNTOUCHED : (ULONG)strtoul(expected_length, NULL, 10));
     }
     if (entry->call[0] == 'q') {
         is_expected &= status_returned == make_call(entry, entry->input, length, NULL);

@@ -18,7 +18,7 @@ use traceweir_format::spec::{enable, event};
 
 use crate::support::{C, CPP, STRICT_FLAGS, crate_path, expect_success};
 
-/// `structure!(out, C name, Rust type { C field: Rust field, … })`
+/// Adds checks of a structure: `structure!(out, C name, Rust type { C field: Rust field, … })`
 macro_rules! structure {
     ($out:ident, $c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {
         check_size(&mut $out, $c, size_of::<$rust>(), align_of::<$rust>());
@@ -38,7 +38,7 @@ fn check_offset(out: &mut String, name: &str, field: &str, offset: usize) {
     writeln!(out, "CHECK(offsetof({name}, {field}) == {offset});").unwrap();
 }
 
-/// Adds the structures that Rust defines too.
+/// Adds checks of the structures that Rust also defines.
 fn add_shared_structures(mut out: String) -> String {
     structure!(out, "GUID", Guid { "Data1": data1, "Data2": data2, "Data3": data3, "Data4": data4 });
     structure!(out, "EVENT_DESCRIPTOR", EventDescriptor {
@@ -73,7 +73,7 @@ fn add_shared_structures(mut out: String) -> String {
     out
 }
 
-/// Adds the types that only C has, with their published sizes.
+/// Adds checks of the types that only C has, with their published sizes.
 fn add_published_types(mut out: String) -> String {
     let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
@@ -129,7 +129,7 @@ fn add_published_types(mut out: String) -> String {
     out
 }
 
-/// Members of structures that only C has, and members of others that Rust does not name.
+/// Members of structures that only C has, and members of other structures that Rust does not name.
 #[rustfmt::skip]
 const PUBLISHED_OFFSETS: &[(&str, &[(&str, usize)])] = &[
     ("FILETIME", &[("dwLowDateTime", 0), ("dwHighDateTime", 4)]),
@@ -162,7 +162,7 @@ macro_rules! constants {
     };
 }
 
-/// Adds the constants that Rust has under the same name.
+/// Adds checks of the constants that Rust also defines.
 fn add_shared_constants(mut out: String) -> String {
     constants!(out, event::{
         EVENT_WRITE_FLAG_NO_FAULTING, EVENT_WRITE_FLAG_INPRIVATE, EVENT_ACTIVITY_CTRL_GET_ID, EVENT_ACTIVITY_CTRL_SET_ID,
@@ -246,7 +246,7 @@ fn parse_structures(header: &str) -> Vec<(String, Vec<String>)> {
             members.push(name.rsplit([' ', '*']).next().unwrap_or_default().to_owned());
         }
     }
-    assert!(open.is_empty(), "{header}: {open:?}");
+    assert!(open.is_empty(), "{header}: braces without an end: {open:?}");
     structures
 }
 
@@ -276,8 +276,8 @@ fn assert_complete(source: &str) {
 fn c_and_rust_agree_on_every_structure_and_constant() {
     let prologue = "#include <evntprov.h>\n#include <evntrace.h>\n#include <evntcons.h>\n#include <winmeta.h>\n\
                 #define HRESULT_FROM(code) __HRESULT_FROM_WIN32(code)\n\
-                #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n#define ALIGN(type) alignof(type)\n\
-                #else\n#define CHECK(what) _Static_assert(what, #what)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
+                #ifdef __cplusplus\n#define CHECK(row) static_assert(row, #row)\n#define ALIGN(type) alignof(type)\n\
+                #else\n#define CHECK(row) _Static_assert(row, #row)\n#define ALIGN(type) _Alignof(type)\n#endif\n";
     let source = consumer::add_checks(add_shared_constants(add_published_types(add_shared_structures(
         prologue.to_owned(),
     ))));

@@ -1,5 +1,4 @@
-/* Events of every kind, written by a signal handler on an alternate stack: how much stack each
- * uses.
+/* Measures how much stack a signal handler on an alternate stack uses to write each kind of event.
  *
  *   signal_stack BYTES          the size of the stack; prints "depth BYTES KIND" for each kind
  *
@@ -15,7 +14,7 @@
 #include "check.h"
 
 #define PAGE 4096
-#define PAINT 0xA5
+#define FILL_BYTE 0xA5
 /* The size of the frame that the kernel makes for a handler, if the kernel reports that size: with
  * large vector registers, 8 KiB are not enough for the frame alone. */
 #ifndef AT_MINSIGSTKSZ
@@ -112,7 +111,7 @@ int main(int argc, char **argv) {
             write_in_handler = KINDS[i].write;
             /* A busy machine may need time to free a buffer. */
             for (unsigned tries = 0; tries < 6000; tries++) {
-                memset(stack, PAINT, size);
+                memset(stack, FILL_BYTE, size);
                 EXPECT(0, raise(SIGUSR1));
                 if (status != ERROR_NOT_ENOUGH_MEMORY) {
                     break;
@@ -120,7 +119,7 @@ int main(int argc, char **argv) {
                 usleep(10000);
             }
             unsigned char *lowest = stack;
-            while (*lowest == PAINT) {
+            while (*lowest == FILL_BYTE) {
                 lowest++;
             }
             EXPECT(1, frame > lowest && frame < stack + size);

@@ -1,5 +1,5 @@
-/* The status of every function while a session records everything: the parameters are checked now,
- * and the test that runs this checks the events. */
+/* The status of every function while a session records everything: the parameters are
+ * checked in this state. The test that runs this program checks the events. */
 #include <evntprov.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static EVENT_DATA_DESCRIPTOR make_block(const void *data, ULONG size, UCHAR type
 static void check_parameters(REGHANDLE reg) {
     static EVENT_DATA_DESCRIPTOR many[129];
     static UCHAR large[65536];
-    EVENT_DESCRIPTOR e = make_event(99);
+    EVENT_DESCRIPTOR event = make_event(99);
     EVENT_DATA_DESCRIPTOR null_block = make_block(NULL, 1, 0), large_block = make_block(large, sizeof large, 0);
     for (unsigned i = 0; i < 129; i++) {
         many[i] = make_block("m", 1, 0);
@@ -33,14 +33,14 @@ static void check_parameters(REGHANDLE reg) {
     EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, NULL, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteTransfer(reg, NULL, NULL, NULL, 0, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteEx(reg, NULL, 0, 0, NULL, NULL, 0, NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 1, NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 1, &null_block));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 129, many));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &e, 0xFFFFFFFF, many));
-    EXPECT(ERROR_INVALID_PARAMETER, EventWriteEx(reg, &e, 0, 4, NULL, NULL, 0, NULL));
-    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWrite(reg, &e, 1, &large_block));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &event, 1, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &event, 1, &null_block));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &event, 129, many));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWrite(reg, &event, 0xFFFFFFFF, many));
+    EXPECT(ERROR_INVALID_PARAMETER, EventWriteEx(reg, &event, 0, 4, NULL, NULL, 0, NULL));
+    EXPECT(ERROR_ARITHMETIC_OVERFLOW, EventWrite(reg, &event, 1, &large_block));
     EXPECT(ERROR_INVALID_PARAMETER, EventWriteString(reg, 4, 5, NULL));
-    EXPECT(TRUE, EventEnabled(reg, &e));
+    EXPECT(TRUE, EventEnabled(reg, &event));
     EXPECT(TRUE, EventProviderEnabled(reg, 5, 5));
     EXPECT(FALSE, EventProviderEnabled(reg, 6, 5));
     EXPECT(FALSE, EventEnabled(reg, NULL));

@@ -11,20 +11,20 @@ static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
 static const REGHANDLE Unknown = 0x7777777700000009;
 
 static void check_registration(void) {
-    REGHANDLE one = 1, two = 2;
-    EXPECT(ERROR_INVALID_PARAMETER, EventRegister(NULL, NULL, NULL, &one));
-    EXPECT(0, one);
+    REGHANDLE first = 1, second = 2;
+    EXPECT(ERROR_INVALID_PARAMETER, EventRegister(NULL, NULL, NULL, &first));
+    EXPECT(0, first);
     EXPECT(ERROR_INVALID_PARAMETER, EventRegister(&Provider, NULL, NULL, NULL));
-    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &one));
-    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &two));
-    EXPECT(1, one != 0 && two != 0 && one != two);
-    EXPECT(ERROR_SUCCESS, EventUnregister(one));
-    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(one));
-    EXPECT(ERROR_SUCCESS, EventUnregister(two));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
+    EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &second));
+    EXPECT(1, first != 0 && second != 0 && first != second);
+    EXPECT(ERROR_SUCCESS, EventUnregister(first));
+    EXPECT(ERROR_INVALID_HANDLE, EventUnregister(first));
+    EXPECT(ERROR_SUCCESS, EventUnregister(second));
     EXPECT(ERROR_INVALID_HANDLE, EventUnregister(0));
     EXPECT(ERROR_INVALID_HANDLE, EventUnregister(Unknown));
-    EXPECT(ERROR_INVALID_HANDLE, EventWrite(one, &Event, 0, NULL));
-    EXPECT(FALSE, EventEnabled(one, &Event));
+    EXPECT(ERROR_INVALID_HANDLE, EventWrite(first, &Event, 0, NULL));
+    EXPECT(FALSE, EventEnabled(first, &Event));
 }
 
 static void check_registration_limit(void) {
@@ -147,8 +147,8 @@ static void check_traits(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x16\0P\0" "\x12\0\x02" "0123456789abcde"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x18\0P\0" "\x14\0\x02" GUID_BYTES "0"));
     EXPECT(ERROR_INVALID_PARAMETER, TRAITS("\x2a\0P\0" "\x13\0\x01" GUID_BYTES "\x13\0\x01" GUID_BYTES));
-    /* Types 3 to 127 are reserved and 128 to 255 are the provider's own: kept, whatever they
-     * contain. */
+    /* Types 3 to 127 are reserved, and 128 to 255 are the provider's own. Their content is not
+     * checked. */
     EXPECT(ERROR_SUCCESS, TRAITS("\x0e\0P\0" "\x03\0\x03" "\x03\0\x80" "\x04\0\xff!"));
     /* Up to the largest possible size. */
     memset(large, 'P', sizeof large);
@@ -159,7 +159,7 @@ static void check_traits(void) {
 }
 
 static void check_information(void) {
-    /* Size, "P", a reserved trait, one of the provider's own, a group. */
+    /* Size, "P", a reserved trait, a trait of the provider's own, a group. */
     static UCHAR traits[] = "\x1F\0P\0" "\x04\0\x05r" "\x04\0\x80p" "\x13\0\x01" "0123456789abcdef";
     UCHAR broken[sizeof traits];
     BOOLEAN yes = TRUE, no = FALSE;
@@ -275,7 +275,7 @@ static void check_classic_providers(void) {
     TRACEGUID_HANDLE reg = 9;
     TRACE_GUID_REGISTRATION classes[2] = {{&Provider, NULL}, {&Provider, NULL}};
     TRACE_GUID_REGISTRATION null_class = {NULL, NULL};
-    EVENT_INSTANCE_INFO one, two;
+    EVENT_INSTANCE_INFO first, second;
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(NULL, NULL, &Provider, 0, NULL, NULL, NULL, &reg));
     EXPECT(0, reg);
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, NULL, 0, NULL, NULL, NULL, &reg));
@@ -284,17 +284,17 @@ static void check_classic_providers(void) {
     EXPECT(ERROR_INVALID_PARAMETER, RegisterTraceGuidsW(control, NULL, &Provider, ~0u, classes, NULL, NULL, &reg));
     EXPECT(ERROR_SUCCESS, RegisterTraceGuidsA(control, NULL, &Provider, 2, classes, "image", "resource", &reg));
     EXPECT(1, reg != 0 && classes[0].RegHandle != NULL && classes[0].RegHandle != classes[1].RegHandle);
-    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(NULL, &one));
+    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(NULL, &first));
     EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, NULL));
-    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[0].RegHandle, &one));
-    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[1].RegHandle, &two));
-    EXPECT(1, one.RegHandle == classes[0].RegHandle && one.InstanceId == 1 && two.InstanceId == 2);
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[0].RegHandle, &first));
+    EXPECT(ERROR_SUCCESS, CreateTraceInstanceId(classes[1].RegHandle, &second));
+    EXPECT(1, first.RegHandle == classes[0].RegHandle && first.InstanceId == 1 && second.InstanceId == 2);
     EXPECT(ERROR_INVALID_HANDLE, EventWrite(reg, &Event, 0, NULL));
     EXPECT(ERROR_INVALID_HANDLE, EventUnregister(reg));
     EXPECT(ERROR_SUCCESS, UnregisterTraceGuids(reg));
     EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(reg));
     EXPECT(ERROR_INVALID_PARAMETER, UnregisterTraceGuids(0));
-    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, &one));
+    EXPECT(ERROR_INVALID_PARAMETER, CreateTraceInstanceId(classes[0].RegHandle, &first));
 
     EVENT_TRACE_HEADER header;
     EVENT_INSTANCE_HEADER instance;
@@ -303,7 +303,7 @@ static void check_classic_providers(void) {
     for (unsigned i = 0; i < 3; i++) {
         EXPECT(ERROR_INVALID_HANDLE, TraceEvent(invalid[i], &header));
         EXPECT(ERROR_INVALID_HANDLE, TraceEvent(invalid[i], NULL));
-        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(invalid[i], &instance, &one, NULL));
+        EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(invalid[i], &instance, &first, NULL));
         EXPECT(ERROR_INVALID_HANDLE, TraceEventInstance(invalid[i], NULL, NULL, NULL));
         EXPECT(ERROR_INVALID_HANDLE, TraceMessage(invalid[i], TRACE_MESSAGE_GUID, &Provider, 1, "x", (SIZE_T)1, NULL, (SIZE_T)0));
         EXPECT(ERROR_INVALID_HANDLE, TraceMessage(invalid[i], TRACE_MESSAGE_GUID, NULL, 1, NULL));

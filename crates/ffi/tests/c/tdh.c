@@ -1,7 +1,7 @@
 /* Prints events as a program written for Windows would: queries the schema, walks the properties,
  * formats each element.
  *
- *   tdh RECORDS MANIFEST TMF     records as the test dumps them: header, items, payload
+ *   tdh RECORDS MANIFEST TMF     RECORDS: a file with header, items and payload of each event
  */
 #include <tdh.h>
 
@@ -21,9 +21,9 @@ static void print_text(const WCHAR *text) {
 }
 
 /* Converts an argument of the command line to UTF-16. */
-static void widen(WCHAR *to, size_t room, const char *from) {
+static void widen(WCHAR *to, size_t capacity, const char *from) {
     size_t at = 0;
-    for (; from[at] && at + 1 < room; at++) {
+    for (; from[at] && at + 1 < capacity; at++) {
         to[at] = (WCHAR)(unsigned char)from[at];
     }
     to[at] = 0;
@@ -35,7 +35,7 @@ struct walk {
     ULONG pointer_size;
     USHORT remaining;
     PBYTE data;
-    /* The values that counts and lengths refer to. */
+    /* The value of each property, to which counts and lengths of other properties refer. */
     USHORT numbers[4096];
 };
 
@@ -96,11 +96,11 @@ static int is_text_of_characters(PEVENT_PROPERTY_INFO property) {
 static int has_unique_name(const struct walk *walk, PEVENT_PROPERTY_INFO property) {
     ULONG count = 0;
     for (ULONG i = 0; i < walk->info->TopLevelPropertyCount; i++) {
-        PWSTR one = TEI_PROPERTY_NAME(walk->info, &walk->info->EventPropertyInfoArray[i]), other = TEI_PROPERTY_NAME(walk->info, property);
-        while (*one && *one == *other) {
-            one++, other++;
+        PWSTR candidate = TEI_PROPERTY_NAME(walk->info, &walk->info->EventPropertyInfoArray[i]), name = TEI_PROPERTY_NAME(walk->info, property);
+        while (*candidate && *candidate == *name) {
+            candidate++, name++;
         }
-        count += *one == *other;
+        count += *candidate == *name;
     }
     return count == 1;
 }
@@ -114,7 +114,8 @@ static ULONG print_properties(struct walk *walk, ULONG first, ULONG end, int dep
         int is_array = (flags & (PropertyParamCount | PropertyParamFixedCount)) != 0;
         int needs_no_bytes = !(flags & PropertyStruct) && (property->nonStructType.InType == TDH_INTYPE_NULL ||
                                                        ((flags & PropertyParamLength) && length == 0));
-        /* A payload may end before any field: an older version of the event may have fewer. */
+        /* A payload may end before any field: an older version of the event may have fewer
+         * fields. */
         if (depth == 0 && walk->remaining == 0 && count != 0 && !needs_no_bytes) {
             return ERROR_SUCCESS;
         }

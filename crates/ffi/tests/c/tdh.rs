@@ -1,5 +1,5 @@
 //! tdh.h in a C program: the program prints the events of the fixtures, and its output must match
-//! the decoder. Also the layouts of structures, and a table of calls with their status.
+//! the decoder. Other tests check the layouts of structures and the statuses of a table of calls.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use traceweir_c::types::tdh::{
     ProviderEnumerationInfo, ProviderEventInfo, ProviderFieldInfo, ProviderFieldInfoArray,
     ProviderFilterInfo, TdhContext, TraceEventInfo, TraceProviderInfo,
 };
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::{Count, Field, FieldKind, Schema};
 use traceweir_decode::source::{Decoder, SchemaMatch};
 use traceweir_decode::tdh::{EventInfo, map_names};
@@ -102,10 +102,11 @@ impl<'p> Visitor<'p> for FieldLines {
         let FieldKind::Value { map, .. } = &field.kind else { return };
         // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
-            map_names(map.bits, map.entries().iter().map(|(value, _)| (*value as u32, ())), &value).is_ok()
+            map_names(map.is_bit_map, map.entries().iter().map(|(value, _)| (*value as u32, ())), &value)
+                .is_ok()
         });
         let mut shown = Vec::new();
-        text(field, &value, Style { numeric: !is_named }, &mut shown);
+        push_text(field, &value, Style { numeric: !is_named }, &mut shown);
         self.out.push_str("  ");
         write_escaped(&field.name, &mut self.out);
         self.out.push('=');
@@ -131,20 +132,21 @@ enum Expected {
     Message,
 }
 
-fn expected_fields(schema: &Schema, found: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
+fn expected_fields(schema: &Schema, schema_match: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
     let mut lines = FieldLines::default();
-    let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
+    let walked = Walker::default().walk(schema, schema_match.payload, pointer_size, &mut lines);
     if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Truncated(lines.out) }
 }
 
-/// Returns whether a line is about something that the decoder does not show as a field: a
-/// character, or a description before the payload.
+/// Returns whether a line shows something that is not a field for the decoder: one character of a
+/// text, or metadata before the payload.
 fn is_not_a_field(line: &str) -> bool {
     let metadata_names = ["  ProviderMetadata=0x", "  EventMetadata=0x"];
     line.ends_with("(one of a text)") || metadata_names.iter().any(|name| line.starts_with(name))
 }
 
 /// Prints a trace with the C program, and compares each event with the result of the decoder.
+/// Returns the number of compared events.
 fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -> usize {
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut decoder = Decoder::new();
@@ -154,7 +156,7 @@ fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -
         etl::Trace::open(std::fs::File::open(fixture_path(&format!("etl/{trace}.etl"))).unwrap()).unwrap();
     let (mut events, mut dumped, mut expected) = (opened.events(), Vec::new(), Vec::new());
     while let Some(record) = events.next().unwrap() {
-        if record.items_damaged() || matches!(record.family(), Family::Other(_)) {
+        if record.has_damaged_items() || matches!(record.family(), Family::Other(_)) {
             continue;
         }
         let found = decoder.find(&record);
@@ -273,7 +275,7 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     {
         set_mode(path, mode);
     }
-    // The user nobody may run this test, too.
+    // This test may itself run as the user nobody.
     let is_nobody = std::fs::metadata(&program).unwrap().uid() == NOBODY;
     if is_nobody || chown(&program, Some(NOBODY), None).is_err() {
         return skip("root", "giving a program to another user takes root");
@@ -317,8 +319,8 @@ fn sanitizers_report_no_error_in_decoding_programs() {
 #[test]
 fn c_and_rust_agree_on_the_structures_of_tdh() {
     let mut source = String::from(
-        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
-         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n",
+        "#include <tdh.h>\n#ifdef __cplusplus\n#define CHECK(row) static_assert(row, #row)\n\
+         #else\n#define CHECK(row) _Static_assert(row, #row)\n#endif\n",
     );
     macro_rules! structure {
         ($c:literal, $rust:ty { $($c_field:literal: $field:ident),* $(,)? }) => {

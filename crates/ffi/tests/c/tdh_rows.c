@@ -1,5 +1,4 @@
-/* Calls of tdh.h and what they must return: a table for wrong arguments, manifests, lists and
- * filters.
+/* A table of calls of tdh.h and their results: wrong arguments, manifests, lists and filters.
  *
  *   tdh_rows MANIFEST NO_MANIFEST      NO_MANIFEST: a file that is not a manifest
  */
@@ -20,11 +19,11 @@ static ULONG reset_buffer_size(void) {
     return size;
 }
 
-static int equals_text(const WCHAR *one, const WCHAR *other) {
-    while (*one && *one == *other) {
-        one++, other++;
+static int equals_text(const WCHAR *left, const WCHAR *right) {
+    while (*left && *left == *right) {
+        left++, right++;
     }
-    return *one == *other;
+    return *left == *right;
 }
 
 static void widen(WCHAR *to, const char *from) {
@@ -129,15 +128,15 @@ static void check_values(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TdhFormatProperty(&info, NULL, 8, TDH_INTYPE_UINT32, 0, 0, 4, data, &size, shown, NULL));
 }
 
-static void check_providers(const char *path, const char *other) {
+static void check_providers(const char *manifest_path, const char *no_manifest_path) {
     WCHAR manifest[300], no_manifest[300], too_long[300], missing[] = u"/nowhere/at/all.man";
     LPGUID example = (LPGUID)(ULONG_PTR)&EXAMPLE, unknown = (LPGUID)(ULONG_PTR)&UNKNOWN;
     PROVIDER_ENUMERATION_INFO *list = (PROVIDER_ENUMERATION_INFO *)buffer;
     PROVIDER_FIELD_INFOARRAY *fields = (PROVIDER_FIELD_INFOARRAY *)buffer;
     PROVIDER_EVENT_INFO *event_list = (PROVIDER_EVENT_INFO *)buffer;
     PTRACE_EVENT_INFO info = (PTRACE_EVENT_INFO)buffer;
-    widen(manifest, path);
-    widen(no_manifest, other);
+    widen(manifest, manifest_path);
+    widen(no_manifest, no_manifest_path);
     for (int i = 0; i < 299; i++) {
         too_long[i] = 'x';
     }
@@ -169,13 +168,13 @@ static void check_providers(const char *path, const char *other) {
     EXPECT(ERROR_INVALID_PARAMETER, TdhEnumerateProviders(NULL, &size));
     EXPECT(ERROR_SUCCESS, TdhEnumerateProviders(list, &size));
     EXPECT(3, list->NumberOfProviders);
-    int found = 0;
+    int example_count = 0;
     for (ULONG i = 0; i < list->NumberOfProviders; i++) {
-        PTRACE_PROVIDER_INFO one = &list->TraceProviderInfoArray[i];
-        found += IsEqualGUID(&one->ProviderGuid, &EXAMPLE) && one->SchemaSource == 0 &&
-                 equals_text(PEI_PROVIDER_NAME(list, one), u"Traceweir-Example-Everything");
+        PTRACE_PROVIDER_INFO provider = &list->TraceProviderInfoArray[i];
+        example_count += IsEqualGUID(&provider->ProviderGuid, &EXAMPLE) && provider->SchemaSource == 0 &&
+                 equals_text(PEI_PROVIDER_NAME(list, provider), u"Traceweir-Example-Everything");
     }
-    EXPECT(1, found);
+    EXPECT(1, example_count);
     EXPECT(ERROR_SUCCESS, TdhEnumerateProvidersForDecodingSource(DecodingSourceWbem, list, sizeof buffer, &size));
     EXPECT(1, list->NumberOfProviders);
     EXPECT(ERROR_SUCCESS, TdhEnumerateProvidersForDecodingSource(DecodingSourceTlg, list, sizeof buffer, &size));
@@ -278,7 +277,7 @@ static void check_filters(void) {
 
 static void check_handles(void) {
     TDH_HANDLE handle = NULL, invented = (TDH_HANDLE)(ULONG_PTR)0x1234560;
-    WCHAR missing[] = u"/nowhere/x.tmf", folder[] = u"/nowhere", text_found[32];
+    WCHAR missing[] = u"/nowhere/x.tmf", folder[] = u"/nowhere", stored_path[32];
     TDH_CONTEXT gmt = {1, TDH_CONTEXT_WPP_GMT, 1}, pointer = {4, TDH_CONTEXT_POINTERSIZE, 4}, odd_size = {3, TDH_CONTEXT_POINTERSIZE, 4};
     TDH_CONTEXT tmf = {(ULONGLONG)(ULONG_PTR)missing, TDH_CONTEXT_WPP_TMFFILE, 0}, unknown_type = {0, TDH_CONTEXT_MAXIMUM, 0};
     TDH_CONTEXT path = {(ULONGLONG)(ULONG_PTR)folder, TDH_CONTEXT_WPP_TMFSEARCHPATH, 0}, path_query = {0, TDH_CONTEXT_WPP_TMFSEARCHPATH, 0};
@@ -304,9 +303,9 @@ static void check_handles(void) {
     EXPECT(ERROR_SUCCESS, TdhSetDecodingParameter(handle, &path));
     EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhGetDecodingParameter(handle, &path_query));
     EXPECT(18, path_query.ParameterSize);
-    path_query.ParameterValue = (ULONGLONG)(ULONG_PTR)text_found;
+    path_query.ParameterValue = (ULONGLONG)(ULONG_PTR)stored_path;
     EXPECT(ERROR_SUCCESS, TdhGetDecodingParameter(handle, &path_query));
-    EXPECT(1, equals_text(text_found, folder));
+    EXPECT(1, equals_text(stored_path, folder));
     /* A list of folders may be longer than the path of a manifest; invalid text names no folder. */
     WCHAR folders[1200], lone_surrogate[] = {u'/', 0xD800, 0};
     for (unsigned i = 0; i < 1199; i++) {

@@ -1,5 +1,5 @@
-/* Threads that query events, each with separate schemas, while others load and unload a manifest
- * and open and close handles.
+/* Threads that query events, each with separate schemas, while other threads load and unload a
+ * manifest and open and close handles.
  *
  *   tdh_threads MANIFEST
  */
@@ -40,19 +40,19 @@ static void *query_events(void *number) {
         event.UserData = payload;
         event.UserDataLength = sizeof payload;
         if (TdhGetEventInformation(&event, 0, NULL, info, &size) != 0 || info->TopLevelPropertyCount != 1) {
-            return (void *)"schema";
+            return (void *)"TdhGetEventInformation failed";
         }
         const WCHAR *name = (const WCHAR *)(const void *)(buffer + info->EventNameOffset);
         if (name[1] != (WCHAR)metadata[4] || name[2] != (WCHAR)metadata[5]) {
-            return (void *)"the schema of another event";
+            return (void *)"TdhGetEventInformation returned the schema of another event";
         }
         PROPERTY_DATA_DESCRIPTOR step = {(ULONGLONG)(ULONG_PTR)u"n", 0xFFFFFFFFu, 0};
         if (TdhGetProperty(&event, 0, NULL, 1, &step, sizeof value, value) != 0 || memcmp(value, payload, 4) != 0) {
-            return (void *)"property";
+            return (void *)"TdhGetProperty failed or returned another value";
         }
         size = 0;
         if (TdhEnumerateProviders(NULL, &size) != ERROR_INSUFFICIENT_BUFFER) {
-            return (void *)"providers";
+            return (void *)"TdhEnumerateProviders returned another status";
         }
     }
     return NULL;
@@ -65,10 +65,10 @@ static void *change_library(void *unused) {
         /* Another thread may have unloaded the manifest first. */
         ULONG loaded = TdhLoadManifest(manifest), unloaded = TdhUnloadManifest(manifest);
         if (loaded != 0 || (unloaded != 0 && unloaded != ERROR_NOT_FOUND)) {
-            return (void *)"manifest";
+            return (void *)"loading or unloading the manifest failed";
         }
         if (TdhOpenDecodingHandle(&handle) != 0 || TdhCloseDecodingHandle(handle) != 0 || TdhCloseDecodingHandle(handle) != ERROR_INVALID_HANDLE) {
-            return (void *)"handle";
+            return (void *)"opening or closing a handle returned another status";
         }
     }
     return NULL;

@@ -25,7 +25,7 @@ int main(void) {
     EXPECT(0, TraceweirWriteDescribed(0, &Event, Metadata, sizeof(Metadata) - 1, 1, data));
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &reg));
     WAIT_UNTIL(EventEnabled(reg, &Event));
-    /* Without registered traits an event must carry them. */
+    /* Without registered traits, the event itself must carry traits, so the shortcut refuses it. */
     EXPECT(0, WRITE(&Event, 1, data));
     EXPECT(ERROR_SUCCESS, EventSetInformation(reg, EventProviderSetTraits, (PVOID) "\x08\0Short", 8));
     /* The first event of a thread is written by the published function, which registers the
@@ -34,8 +34,9 @@ int main(void) {
     EXPECT(has_shortcut, WRITE(&Event, 1, data));
     EXPECT(has_shortcut, WRITE(&Event, 0, data));
     EXPECT(has_shortcut, WRITE(&Event, 3, data));
-    /* No session listens; too many blocks; a missing block; a block of another type; too large;
-     * metadata that is too short for the shortcut. */
+    /* The shortcut refuses, in this order: a level that no session enabled, too many blocks, a
+     * block without data, a block of another type, an event that is too large, and metadata that
+     * is too short. */
     EXPECT(0, WRITE(&TooVerbose, 1, data));
     EXPECT(0, WRITE(&Event, 129, data));
     data[2].Size = 4;

@@ -1,5 +1,5 @@
-/* Traits of several types: a decode GUID, a reserved type and a type of the provider; with every write
- * function. */
+/* Writes an event with every write function, and with traits of several types: a decode GUID, a
+ * reserved type and a type of the provider. */
 #include <evntprov.h>
 
 #include "check.h"

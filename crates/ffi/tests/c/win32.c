@@ -1,4 +1,4 @@
-/* Functions beside tracing: GUIDs, SIDs, COM errors, versions, privileges. */
+/* Win32 functions other than those for tracing: GUIDs, SIDs, COM errors, versions, privileges. */
 #include <objbase.h>
 #include <sddl.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void check_privileges(void) {
     LUID luid = {0, 0};
     TOKEN_PRIVILEGES state, previous;
     TOKEN_ELEVATION elevation = {9};
-    DWORD needed = 0;
+    DWORD required_bytes = 0;
     unsigned long long user[16];
     EXPECT(TRUE, OpenProcessToken(GetCurrentProcess(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY, &token));
     EXPECT(FALSE, OpenProcessToken(NULL, TOKEN_QUERY, &token));
@@ -95,24 +95,24 @@ static void check_privileges(void) {
     state.PrivilegeCount = 1;
     state.Privileges[0].Luid = luid;
     state.Privileges[0].Attributes = SE_PRIVILEGE_ENABLED;
-    EXPECT(TRUE, AdjustTokenPrivileges(token, FALSE, &state, sizeof previous, &previous, &needed));
+    EXPECT(TRUE, AdjustTokenPrivileges(token, FALSE, &state, sizeof previous, &previous, &required_bytes));
     EXPECT(is_root ? ERROR_SUCCESS : ERROR_NOT_ALL_ASSIGNED, GetLastError());
     EXPECT(0, previous.PrivilegeCount);
     EXPECT(FALSE, AdjustTokenPrivileges(NULL, FALSE, &state, 0, NULL, NULL));
-    EXPECT(TRUE, GetTokenInformation(token, TokenElevation, &elevation, sizeof elevation, &needed));
+    EXPECT(TRUE, GetTokenInformation(token, TokenElevation, &elevation, sizeof elevation, &required_bytes));
     EXPECT(is_root, elevation.TokenIsElevated);
-    EXPECT(FALSE, GetTokenInformation(token, TokenUser, NULL, 0, &needed));
+    EXPECT(FALSE, GetTokenInformation(token, TokenUser, NULL, 0, &required_bytes));
     EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
-    EXPECT(TRUE, needed <= sizeof user && GetTokenInformation(token, TokenUser, user, sizeof user, &needed));
+    EXPECT(TRUE, required_bytes <= sizeof user && GetTokenInformation(token, TokenUser, user, sizeof user, &required_bytes));
     LPSTR text = NULL;
     char expected[40];
     EXPECT(TRUE, ConvertSidToStringSidA(((TOKEN_USER *)(void *)user)->User.Sid, &text));
     snprintf(expected, sizeof expected, "S-1-22-1-%u", (unsigned)geteuid());
     EXPECT(0, strcmp(text, expected));
     LocalFree(text);
-    EXPECT(FALSE, GetTokenInformation(token, TokenPrivileges, NULL, 0, &needed));
-    EXPECT(1, is_root ? needed > sizeof state : needed == 4);
-    EXPECT(FALSE, GetTokenInformation(token, (TOKEN_INFORMATION_CLASS)99, user, sizeof user, &needed));
+    EXPECT(FALSE, GetTokenInformation(token, TokenPrivileges, NULL, 0, &required_bytes));
+    EXPECT(1, is_root ? required_bytes > sizeof state : required_bytes == 4);
+    EXPECT(FALSE, GetTokenInformation(token, (TOKEN_INFORMATION_CLASS)99, user, sizeof user, &required_bytes));
     EXPECT(TRUE, CloseHandle(token));
     EXPECT(FALSE, CloseHandle((HANDLE)(ULONG_PTR)77));
 }

@@ -1,6 +1,6 @@
 /* Prints the events of a trace as tdh.h decodes them; no manifest is loaded.
  *   decode file NAME     the events of a file
- *   decode live NAME     the events of a session, after "ready", until it stops
+ *   decode live NAME     prints "ready", then the events of a session until the session stops
  */
 #include <evntcons.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     fflush(stdout);
 }
 
-/* Queries about an event that was kept, outside of any callback. */
+/* Queries the schema of the kept event, outside of any callback. */
 static ULONG query_outside_callback(void) {
     static BYTE buffer[65536];
     ULONG size = sizeof buffer;

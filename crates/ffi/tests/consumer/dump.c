@@ -1,7 +1,11 @@
 /* Prints the events of files:
- *   dump records|raw|classic|buffers FILES
+ *   dump records FILES              as EVENT_RECORD
+ *   dump raw FILES                  as EVENT_RECORD with raw time stamps
+ *   dump classic FILES              as EVENT_TRACE
+ *   dump buffers FILES              as EVENT_RECORD, and the number of buffers
  *   dump window START END FILES     the events between two times
- *   dump relay BUFFERS FILE         through a stream, to which this program adds the file's buffers
+ *   dump relay BUFFERS FILE         from a stream, to which this program adds the BUFFERS buffers
+ *                                   of the file
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -32,11 +36,12 @@ static ULONG WINAPI on_logfile(PEVENT_TRACE_LOGFILEA log) {
     EXPECT(buffers, log->BuffersRead);
     EXPECT(TRUE, log->Filled >= 72 && log->LogfileHeader.BufferSize == log->BufferSize);
     EXPECT(0, log->LoggerName);
+    /* The name ends with ".etl". */
     EXPECT('l', log->LogFileName[strlen(log->LogFileName) - 1]);
     return TRUE;
 }
 
-static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) {
+static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL has_buffer_callback) {
     EVENT_TRACE_LOGFILEA log = {0};
     log.LogFileName = name;
     log.ProcessTraceMode = mode;
@@ -46,7 +51,7 @@ static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) 
     } else {
         log.EventCallback = on_trace;
     }
-    log.BufferCallback = with_buffers ? on_logfile : NULL;
+    log.BufferCallback = has_buffer_callback ? on_logfile : NULL;
     PROCESSTRACE_HANDLE trace = OpenTraceA(&log);
     if (trace == INVALID_PROCESSTRACE_HANDLE) {
         fprintf(stderr, "%s: %u\n", name, GetLastError());
@@ -61,7 +66,7 @@ static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) 
 static const ETW_BUFFER_HEADER *kept[MAX_BUFFERS];
 static ULONG sizes[MAX_BUFFERS];
 static unsigned kept_count, expected_count;
-static volatile unsigned returned;
+static volatile unsigned returned_count;
 static PROCESSTRACE_HANDLE stream;
 
 static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *info, PVOID callback_context) {
@@ -80,8 +85,8 @@ static BOOL WINAPI on_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const 
 
 static void WINAPI on_completion(const ETW_BUFFER_HEADER *buffer, PVOID callback_context) {
     EXPECT(&context, callback_context);
-    EXPECT(kept[returned], buffer);
-    __atomic_store_n(&returned, returned + 1, __ATOMIC_RELEASE);
+    EXPECT(kept[returned_count], buffer);
+    __atomic_store_n(&returned_count, returned_count + 1, __ATOMIC_RELEASE);
 }
 
 static volatile unsigned has_read_file;
@@ -101,7 +106,7 @@ static void *read_file(void *name) {
     return NULL;
 }
 
-static void *feed(void *name) {
+static void *feed_stream(void *name) {
     pthread_t reader;
     EXPECT(0, pthread_create(&reader, NULL, read_file, name));
     for (unsigned fed = 0; fed < expected_count; fed++) {
@@ -109,11 +114,11 @@ static void *feed(void *name) {
         EXPECT(TRUE, kept[fed] != NULL);
         EXPECT(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, kept[fed], sizes[fed]));
         EXPECT(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, kept[fed]));
-        WAIT_UNTIL(__atomic_load_n(&returned, __ATOMIC_ACQUIRE) > fed);
-        EXPECT(fed + 1, __atomic_load_n(&returned, __ATOMIC_ACQUIRE));
+        WAIT_UNTIL(__atomic_load_n(&returned_count, __ATOMIC_ACQUIRE) > fed);
+        EXPECT(fed + 1, __atomic_load_n(&returned_count, __ATOMIC_ACQUIRE));
     }
-    /* All buffers are kept, and none was released: the ProcessTrace of the file waits. One that
-     * did not wait would return in this time. */
+    /* ProcessTrace of the file waits, because no buffer was released. If it did not wait, it would
+     * return within this time. */
     usleep(500000);
     EXPECT(0, __atomic_load_n(&has_read_file, __ATOMIC_ACQUIRE));
     for (unsigned at = 0; at < expected_count; at++) {
@@ -133,7 +138,7 @@ static void relay_buffers(char *name) {
     stream = OpenTraceFromBufferStream(&options, on_completion, &context);
     EXPECT(TRUE, stream != INVALID_PROCESSTRACE_HANDLE);
     pthread_t feeder;
-    EXPECT(0, pthread_create(&feeder, NULL, feed, name));
+    EXPECT(0, pthread_create(&feeder, NULL, feed_stream, name));
     EXPECT(ERROR_SUCCESS, ProcessTrace(&stream, 1, NULL, NULL));
     pthread_join(feeder, NULL);
 }
@@ -151,25 +156,25 @@ int main(int count, char **arguments) {
     }
     ULONG mode = strcmp(form, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;
     mode |= strcmp(form, "raw") == 0 ? PROCESS_TRACE_MODE_RAW_TIMESTAMP : 0;
-    BOOL with_buffers = strcmp(form, "buffers") == 0;
+    BOOL has_buffer_callback = strcmp(form, "buffers") == 0;
     FILETIME start = {0, 0}, end = {0, 0};
     BOOL has_window = strcmp(form, "window") == 0;
-    int first = 2;
+    int first_file = 2;
     if (has_window) {
         unsigned long long from = strtoull(arguments[2], NULL, 10), to = strtoull(arguments[3], NULL, 10);
         start.dwLowDateTime = (DWORD)from, start.dwHighDateTime = (DWORD)(from >> 32);
         end.dwLowDateTime = (DWORD)to, end.dwHighDateTime = (DWORD)(to >> 32);
-        first = 4;
+        first_file = 4;
     }
-    for (int at = first; at < count; at++) {
-        traces[at - first] = open_file(arguments[at], mode, with_buffers);
+    for (int at = first_file; at < count; at++) {
+        traces[at - first_file] = open_file(arguments[at], mode, has_buffer_callback);
     }
-    EXPECT(ERROR_SUCCESS, ProcessTrace(traces, (ULONG)(count - first), has_window ? &start : NULL, has_window ? &end : NULL));
-    for (int at = first; at < count; at++) {
-        EXPECT(ERROR_SUCCESS, CloseTrace(traces[at - first]));
-        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(traces[at - first]));
+    EXPECT(ERROR_SUCCESS, ProcessTrace(traces, (ULONG)(count - first_file), has_window ? &start : NULL, has_window ? &end : NULL));
+    for (int at = first_file; at < count; at++) {
+        EXPECT(ERROR_SUCCESS, CloseTrace(traces[at - first_file]));
+        EXPECT(ERROR_INVALID_HANDLE, CloseTrace(traces[at - first_file]));
     }
-    if (with_buffers) {
+    if (has_buffer_callback) {
         printf("buffers %llu\n", buffers);
     }
     return 0;

@@ -21,13 +21,13 @@ static void WINAPI on_event(PEVENT_RECORD event) {
     }
 }
 
-static PVOID create_filter(const WCHAR *field, USHORT operator_, const WCHAR *value) {
+static PVOID create_filter(const WCHAR *field, USHORT comparison, const WCHAR *value) {
     EVENT_DESCRIPTOR boiled = {1, 0, 0, 4, 0, 0, 0};
     PAYLOAD_FILTER_PREDICATE predicate;
     PVOID filter = NULL;
     memset(&predicate, 0, sizeof predicate);
     predicate.FieldName = (LPWSTR)(uintptr_t)field;
-    predicate.CompareOp = operator_;
+    predicate.CompareOp = comparison;
     predicate.Value = (LPWSTR)(uintptr_t)value;
     EXPECT(ERROR_SUCCESS, TdhCreatePayloadFilter(&kitchen, &boiled, FALSE, 1, &predicate, &filter));
     return filter;

@@ -1,4 +1,4 @@
-/* Lists the filters that the manifest in the argument defines. */
+/* Checks the list of the filters that the manifest in the argument defines. */
 #include <string.h>
 #include <tdh.h>
 
@@ -6,13 +6,13 @@
 
 static const GUID kitchen = {0x2b4f0c6a, 0x91d3, 0x4c57, {0x8a, 0x0e, 0x6d, 0x5b, 0x3f, 0x1e, 0x7c, 0x42}};
 
-static int equals_text(const void *start, ULONG offset, const WCHAR *wanted) {
+static int equals_text(const void *start, ULONG offset, const WCHAR *expected) {
     const WCHAR *text = (const WCHAR *)(const void *)((const BYTE *)start + offset);
-    while (*text != 0 && *text == *wanted) {
+    while (*text != 0 && *text == *expected) {
         text++;
-        wanted++;
+        expected++;
     }
-    return *text == *wanted;
+    return *text == *expected;
 }
 
 int main(int arguments_count, char **arguments) {
@@ -20,7 +20,7 @@ int main(int arguments_count, char **arguments) {
     PPROVIDER_FILTER_INFO *filters = (PPROVIDER_FILTER_INFO *)(void *)buffer;
     const PROVIDER_FILTER_INFO *dishes, *everything;
     WCHAR manifest[512] = {0};
-    ULONG count = 9, size = 0, needed;
+    ULONG count = 9, size = 0, required_size;
     if (arguments_count < 2) {
         return 2;
     }
@@ -32,10 +32,10 @@ int main(int arguments_count, char **arguments) {
     EXPECT(ERROR_SUCCESS, TdhLoadManifest(manifest));
     EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, NULL, &size));
     EXPECT(2, count);
-    needed = size;
-    size = needed - 1;
+    required_size = size;
+    size = required_size - 1;
     EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
-    EXPECT(needed, size);
+    EXPECT(required_size, size);
     EXPECT(ERROR_SUCCESS, TdhEnumerateProviderFilters((LPGUID)(uintptr_t)&kitchen, 0, NULL, &count, filters, &size));
     EXPECT(2, count);
     dishes = filters[0];

@@ -1,5 +1,6 @@
-/* Writes ten pots, each hotter by ten degrees and every third one with soup, and a bell, as soon as
- * a session listens. Its manifest is compiled in. */
+/* Waits until a session enables the provider. Then writes ten events Boiled, each ten degrees
+ * hotter than the one before and every third with soup, and one event Bell. The manifest is
+ * compiled in. */
 #include "kitchen.h"
 
 #include "../c/check.h"

@@ -1,8 +1,8 @@
-/* Opens the live session that the first argument names and prints its events; the second argument
+/* Opens the live session that the first argument names, and prints its events. The second argument
  * says how the trace ends:
  *   stop      the session is stopped from outside
  *   inside    the callback closes the trace at event 99
- *   outside   another thread closes it after event 99
+ *   outside   another thread closes the trace after event 99
  */
 #include <pthread.h>
 #include <string.h>
@@ -54,14 +54,14 @@ int main(int count, char **arguments) {
     log.ProcessTraceMode = PROCESS_TRACE_MODE_REAL_TIME | PROCESS_TRACE_MODE_EVENT_RECORD;
     log.EventRecordCallback = on_event;
     trace = OpenTraceA(&log);
-    PROCESSTRACE_HANDLE second = OpenTraceA(&log);
-    if (trace == INVALID_PROCESSTRACE_HANDLE || second == INVALID_PROCESSTRACE_HANDLE) {
+    PROCESSTRACE_HANDLE second_trace = OpenTraceA(&log);
+    if (trace == INVALID_PROCESSTRACE_HANDLE || second_trace == INVALID_PROCESSTRACE_HANDLE) {
         fprintf(stderr, "%u\n", GetLastError());
         return 1;
     }
-    PROCESSTRACE_HANDLE both[2] = {trace, second};
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
-    EXPECT(ERROR_SUCCESS, CloseTrace(second));
+    PROCESSTRACE_HANDLE both_traces[2] = {trace, second_trace};
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both_traces, 2, NULL, NULL));
+    EXPECT(ERROR_SUCCESS, CloseTrace(second_trace));
     printf("ready\n");
     fflush(stdout);
     if (strcmp(ending, "outside") == 0) {

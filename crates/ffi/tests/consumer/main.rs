@@ -123,10 +123,10 @@ fn expected_line(record: &Record<'_>, stamp: i64) -> String {
     )
 }
 
-/// Returns the lines for the events of a file, which the Rust reader reads.
+/// Returns the lines for the events that the Rust reader finds in a file.
 fn expected_lines(
     file: &Path,
-    line: impl Fn(&Record<'_>, i64) -> String,
+    format_line: impl Fn(&Record<'_>, i64) -> String,
     has_raw_stamps: bool,
 ) -> Vec<String> {
     let trace = Trace::open(std::fs::File::open(file).unwrap()).unwrap();
@@ -134,7 +134,7 @@ fn expected_lines(
     let mut lines = Vec::new();
     while let Some(record) = events.next().unwrap() {
         let stamp = if has_raw_stamps { record.time() } else { trace.clock().file_time(record.time()).0 };
-        lines.push(line(&record, stamp));
+        lines.push(format_line(&record, stamp));
     }
     lines
 }

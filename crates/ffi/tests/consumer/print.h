@@ -23,7 +23,7 @@ static inline void print_record(const EVENT_RECORD *event) {
         item_hash = hash(item_hash, &item->ExtType, 2);
         item_hash = hash(item_hash, (const void *)(uintptr_t)item->DataPtr, item->DataSize);
         if (item->Linkage != (index + 1 < event->ExtendedDataCount)) {
-            printf("item %u of %u is not linked as it should be\n", index, event->ExtendedDataCount);
+            printf("item %u of %u has the wrong Linkage\n", index, event->ExtendedDataCount);
         }
     }
     printf("%lld %08x %u %u %u %u %u %llu cpu %u ids %u %u flags %x property %u activity %08x items %u %016llx payload %u %016llx\n",

@@ -1,5 +1,5 @@
 //! The schemas that traces contain, as C programs query them through tdh.h; and payload filters,
-//! which are made from such schemas.
+//! which C programs build from schemas.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ fn build_writer(programs: &ProgramFolder) -> PathBuf {
 
 /// Returns the lines that `decode.c` prints if it knows the writer's manifest.
 fn expected_lines() -> Vec<String> {
-    let pot = |at: u32| {
+    let format_pot = |at: u32| {
         let (dish, heat) =
             (if at.is_multiple_of(3) { "pea SOUP" } else { "tea" }, ["low", "high"][at as usize % 2]);
         format!("2b4f0c6a 1 status 0 Kitchen degrees={} dish={dish} heat={heat} left 0", at * 10)
     };
-    (0..10).map(pot).chain(["2b4f0c6a 2 status 0 Kitchen left 0".to_owned()]).collect()
+    (0..10).map(format_pot).chain(["2b4f0c6a 2 status 0 Kitchen left 0".to_owned()]).collect()
 }
 
 /// Records the events of the writer into a file that also names the path of its program.
@@ -69,14 +69,16 @@ fn trace_is_decoded_with_the_manifest_of_its_program() {
     let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let file = record_writer(&daemon, &writer);
     let mut lines = run_decoder(&reader, &file);
-    // A query outside of a callback asks all open traces. A closed trace has no schemas any more.
+    // A query outside of a callback searches the schemas of all open traces. A closed trace has
+    // none.
     assert_eq!(lines.pop().as_deref(), Some("later 0, closed 1168"));
     assert_eq!(lines, expected_lines());
 
-    // Neither another program at the path of the writer nor a file that is not a program is used.
-    let other =
+    // The reader uses neither another program at the path of the writer nor a file that is not a
+    // program.
+    let other_program =
         programs.build("gcc", &crate_path("tests/consumer/writer.c"), &["-Wl,--build-id"], Link::Shared);
-    for replacement in [std::fs::read(&other).unwrap(), b"no program".to_vec(), Vec::new()] {
+    for replacement in [std::fs::read(&other_program).unwrap(), b"no program".to_vec(), Vec::new()] {
         std::fs::remove_file(&writer).unwrap();
         std::fs::write(&writer, replacement).unwrap();
         let lines = run_decoder(&reader, &file);
@@ -139,11 +141,12 @@ fn manifests_in_events_describe_earlier_and_later_events() {
     }
 }
 
-/// Returns the writer's events that pass a filter: ids and degrees.
+/// Runs the writer while a session with a filter records. Returns the id and degrees of each event
+/// that passes.
 fn run_filtered(filter: &str) -> Vec<String> {
     let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
-    let (writer, listener) = (build_writer(&programs), build_program(&programs, "filtered.c", &[]));
-    let mut command = daemon.command(&listener);
+    let (writer, consumer) = (build_writer(&programs), build_program(&programs, "filtered.c", &[]));
+    let mut command = daemon.command(&consumer);
     command.arg(source_path("kitchen.man")).args(["kitchen", filter]);
     run_consumer_while(command, || {
         expect_success(&mut daemon.command(&writer));

@@ -84,7 +84,7 @@ static void check_open(void) {
     OPEN_FAILS(ERROR_INVALID_PARAMETER, OpenTraceFromBufferStream(&options, NULL, NULL));
 }
 
-static void WINAPI completed(const ETW_BUFFER_HEADER *buffer, PVOID count) {
+static void WINAPI count_completion(const ETW_BUFFER_HEADER *buffer, PVOID count) {
     (void)buffer;
     ++*(unsigned *)count;
 }
@@ -125,58 +125,58 @@ static void check_process(void) {
 }
 
 static void check_streams(void) {
-    unsigned given_back = 0;
+    unsigned returned_count = 0;
     unsigned long long buffer[128];
-    const ETW_BUFFER_HEADER *at = (const ETW_BUFFER_HEADER *)(const void *)buffer;
+    const ETW_BUFFER_HEADER *header = (const ETW_BUFFER_HEADER *)(const void *)buffer;
     memset(buffer, 0, sizeof buffer);
     ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, count_event, NULL, NULL, NULL};
-    PROCESSTRACE_HANDLE stream = OpenTraceFromBufferStream(&options, completed, &given_back);
+    PROCESSTRACE_HANDLE stream = OpenTraceFromBufferStream(&options, count_completion, &returned_count);
     PROCESSTRACE_HANDLE file = open_trace(trace_name, NULL, RECORDS, count_event);
     PROCESSTRACE_HANDLE both[2] = {stream, file};
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, NULL, 0));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 0));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, 71));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, 0));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, 71));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, sizeof buffer));
     memset(buffer, 0xFF, sizeof buffer);
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
-    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(file, at, sizeof buffer));
-    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(5, at, sizeof buffer));
-    EXPECT(0, given_back);
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(at));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, sizeof buffer));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(file, header, sizeof buffer));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(5, header, sizeof buffer));
+    EXPECT(0, returned_count);
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(header));
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(file, at));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(file, header));
     EXPECT(ERROR_SUCCESS, CloseTrace(stream));
-    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(stream, at, sizeof buffer));
+    EXPECT(ERROR_INVALID_HANDLE, ProcessTraceAddBufferToBufferStream(stream, header, sizeof buffer));
     EXPECT(ERROR_SUCCESS, CloseTrace(file));
 }
 
 static void check_queries(void) {
     unsigned char out[4096];
-    ULONG needed = 0;
+    ULONG required_bytes = 0;
     TRACE_LOGFILE_HEADER header;
     ETW_TRACE_PARTITION_INFORMATION partition;
     PROCESSTRACE_HANDLE trace = open_trace(trace_name, NULL, RECORDS, count_event);
-    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace + 1, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
-    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, (ETW_PROCESS_HANDLE_INFO_TYPE)0, NULL, 0, out, sizeof out, &needed));
-    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, EtwQueryProcessHandleInfoMax, NULL, 0, out, sizeof out, &needed));
-    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, 0, &needed));
-    EXPECT(sizeof header, needed);
-    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, needed - 1, &needed));
-    EXPECT(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, sizeof out, &needed));
+    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace + 1, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &required_bytes));
+    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, (ETW_PROCESS_HANDLE_INFO_TYPE)0, NULL, 0, out, sizeof out, &required_bytes));
+    EXPECT(ERROR_NOT_SUPPORTED, QueryTraceProcessingHandle(trace, EtwQueryProcessHandleInfoMax, NULL, 0, out, sizeof out, &required_bytes));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, 0, &required_bytes));
+    EXPECT(sizeof header, required_bytes);
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, required_bytes - 1, &required_bytes));
+    EXPECT(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, NULL, sizeof out, &required_bytes));
     EXPECT(ERROR_INVALID_PARAMETER, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, NULL));
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed));
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &required_bytes));
     EXPECT(TRUE, header.NumberOfProcessors > 0 && header.BufferSize >= 1024 && header.StartTime.QuadPart > 0);
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformation, NULL, 0, &partition, sizeof partition, &needed));
-    EXPECT(48, needed);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformation, NULL, 0, &partition, sizeof partition, &required_bytes));
+    EXPECT(48, required_bytes);
     EXPECT(0, partition.PartitionType);
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformationV2, NULL, 0, out, sizeof out, &needed));
-    EXPECT(32, needed);
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLastDroppedTimes, NULL, 0, out, sizeof out, &needed));
-    EXPECT(8 + 8 * header.NumberOfProcessors, needed);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryPartitionInformationV2, NULL, 0, out, sizeof out, &required_bytes));
+    EXPECT(32, required_bytes);
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(trace, EtwQueryLastDroppedTimes, NULL, 0, out, sizeof out, &required_bytes));
+    EXPECT(8 + 8 * header.NumberOfProcessors, required_bytes);
     EXPECT(header.NumberOfProcessors, *(ULONG *)(void *)out);
     EXPECT(ERROR_SUCCESS, CloseTrace(trace));
-    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_INVALID_HANDLE, QueryTraceProcessingHandle(trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &required_bytes));
 }
 
 static void check_class_callbacks(void) {
@@ -196,14 +196,14 @@ static void check_class_callbacks(void) {
     EXPECT(ERROR_SUCCESS, CloseTrace(trace));
 }
 
-/* A callback that calls the library: for its own handle, others, and a complete trace. */
+/* A callback that calls the library: for its own handle, and to process a whole other trace. */
 static void WINAPI call_library_in_callback(PEVENT_RECORD event) {
-    ULONG needed;
+    ULONG required_bytes;
     unsigned char out[280];
     (void)event;
     events++;
     EXPECT(ERROR_INVALID_HANDLE, ProcessTrace(&own_trace, 1, NULL, NULL));
-    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(own_trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &needed));
+    EXPECT(ERROR_SUCCESS, QueryTraceProcessingHandle(own_trace, EtwQueryLogFileHeader, NULL, 0, out, sizeof out, &required_bytes));
     if (events == 3) {
         unsigned long long before = events;
         PROCESSTRACE_HANDLE inner = open_trace(trace_name, NULL, RECORDS, count_event);
@@ -244,19 +244,19 @@ static void check_callbacks(void) {
 /* Many threads open, process and close their own handles and those of others at once. */
 static volatile PROCESSTRACE_HANDLE shared[8];
 
-static void *worker(void *number) {
+static void *use_shared_handles(void *number) {
     unsigned long long seed = (unsigned long long)(uintptr_t)number * 0x9E3779B97F4A7C15ull + 1;
     for (unsigned round = 0; round < 60; round++) {
         seed = seed * 6364136223846793005ull + 1442695040888963407ull;
         unsigned slot = (unsigned)(seed >> 60) & 7;
         PROCESSTRACE_HANDLE handle = open_trace(trace_name, NULL, RECORDS, count_event);
-        PROCESSTRACE_HANDLE before = __atomic_exchange_n(&shared[slot], handle, __ATOMIC_ACQ_REL);
+        PROCESSTRACE_HANDLE previous = __atomic_exchange_n(&shared[slot], handle, __ATOMIC_ACQ_REL);
         PROCESSTRACE_HANDLE foreign = __atomic_load_n(&shared[(slot + 1) & 7], __ATOMIC_ACQUIRE);
         ULONG status = ProcessTrace(&handle, 1, NULL, NULL);
         if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE) {
             abort();
         }
-        status = CloseTrace(before);
+        status = CloseTrace(previous);
         if (status != ERROR_SUCCESS && status != ERROR_INVALID_HANDLE && status != ERROR_CTX_CLOSE_PENDING) {
             abort();
         }
@@ -274,7 +274,7 @@ static void *worker(void *number) {
 static void check_threads(void) {
     pthread_t workers[8];
     for (unsigned at = 0; at < 8; at++) {
-        EXPECT(0, pthread_create(&workers[at], NULL, worker, (void *)(uintptr_t)(at + 1)));
+        EXPECT(0, pthread_create(&workers[at], NULL, use_shared_handles, (void *)(uintptr_t)(at + 1)));
     }
     for (unsigned at = 0; at < 8; at++) {
         pthread_join(workers[at], NULL);

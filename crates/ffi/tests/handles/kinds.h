@@ -74,7 +74,7 @@ static inline ULONG end_provider(HANDLE64 handle) {
     return EventUnregister(handle);
 }
 
-/* Classic providers, and the logger of the last one that was enabled. */
+/* Classic providers, and the logger of the classic provider that was enabled last. */
 static TRACEHANDLE logger;
 
 static ULONG WMIAPI on_control(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -100,7 +100,8 @@ static inline ULONG end_classic(HANDLE64 handle) {
     return UnregisterTraceGuids(handle);
 }
 
-/* The class of a registration is a handle too, and ends with it. The first registration stays. */
+/* A registration also returns the handle of its class, which becomes invalid together with the
+ * registration. The first registration stays until close_kinds. */
 static HANDLE64 first_class, first_classic;
 
 static inline ULONG use_class(HANDLE64 handle) {
@@ -154,7 +155,7 @@ static inline ULONG use_session(HANDLE64 handle) {
     struct {
         BOOLEAN in;
         UCHAR reserved;
-        USHORT count, one;
+        USHORT count, id;
     } event_ids = {TRUE, 0, 1, 1};
     EventFilterDescCreate(&ids, &event_ids, 6, EVENT_FILTER_TYPE_EVENT_ID);
     memset(&parameters, 0, sizeof parameters);
@@ -199,10 +200,10 @@ static inline HANDLE64 make_trace(void) {
 
 static inline ULONG use_trace(HANDLE64 handle) {
     TRACE_LOGFILE_HEADER header;
-    ULONG needed;
+    ULONG required_bytes;
     ProcessTraceBufferIncrementReference(handle, NULL);
     ProcessTraceAddBufferToBufferStream(handle, NULL, 0);
-    return QueryTraceProcessingHandle(handle, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &needed);
+    return QueryTraceProcessingHandle(handle, EtwQueryLogFileHeader, NULL, 0, &header, sizeof header, &required_bytes);
 }
 
 static inline ULONG end_trace(HANDLE64 handle) {
@@ -296,7 +297,7 @@ typedef struct {
     ULONG (*end)(HANDLE64);
     /* The status for a wrong handle, and for 0. */
     ULONG wrong_status, zero_status;
-    /* Whether the value of a closed handle may be returned again, as the address of memory may. */
+    /* Whether the library may return the value of a closed handle again: it is an address. */
     BOOLEAN can_repeat;
 } KIND;
 
@@ -315,16 +316,16 @@ static const KIND KINDS[] = {
     {"buffer", NULL, NULL, end_buffer, ERROR_INVALID_PARAMETER, ERROR_INVALID_PARAMETER, TRUE},
 };
 
-/* Indices in the list. */
+/* Indices in KINDS. */
 enum { KIND_PROVIDER, KIND_CLASSIC, KIND_CLASS, KIND_LOGGER, KIND_SESSION, KIND_PRIVATE, KIND_TRACE, KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
-static inline void open_kinds(const char *where, const char *manifest) {
+static inline void open_kinds(const char *folder_path, const char *manifest) {
     WCHAR path[450];
     TRACE_GUID_REGISTRATION class_ = {&CLASS, NULL};
     ULONG size = 0;
     PROVIDER_EVENT_INFO *events;
-    snprintf(folder, sizeof folder, "%s", where);
-    snprintf(trace_file, sizeof trace_file, "%s/manifest.etl", where);
+    snprintf(folder, sizeof folder, "%s", folder_path);
+    snprintf(trace_file, sizeof trace_file, "%s/manifest.etl", folder_path);
     to_wide(path, manifest);
     EXPECT(ERROR_SUCCESS, TdhLoadManifest(path));
     EXPECT(ERROR_INSUFFICIENT_BUFFER, TdhEnumerateManifestProviderEvents((LPGUID)(ULONG_PTR)&EXAMPLE, NULL, &size));

@@ -101,7 +101,8 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
 
 /// Builds a program and links it with a library for ThreadSanitizer.
 ///
-/// The runtime is Rust's: C compilers of other versions have most of its functions, but not all.
+/// The runtime is Rust's, because the runtimes of C compilers of other versions lack some of its
+/// functions.
 fn build_for_thread_sanitizer(source: &Path, tools: &SanitizerTools, folder: &Path) -> PathBuf {
     let SanitizerTools { library, runtime } = tools;
     let name = source.file_stem().unwrap();

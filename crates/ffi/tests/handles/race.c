@@ -5,7 +5,7 @@
 
 static GUID shared;
 
-static void *change(void *unused) {
+static void *create_ids(void *unused) {
     (void)unused;
     for (int round = 0; round < 1000; round++) {
         EventActivityIdControl(EVENT_ACTIVITY_CTRL_CREATE_ID, &shared);
@@ -14,10 +14,10 @@ static void *change(void *unused) {
 }
 
 int main(void) {
-    pthread_t other;
-    if (pthread_create(&other, NULL, change, NULL) != 0) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, create_ids, NULL) != 0) {
         return 2;
     }
-    change(NULL);
-    return pthread_join(other, NULL);
+    create_ids(NULL);
+    return pthread_join(thread, NULL);
 }

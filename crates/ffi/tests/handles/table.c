@@ -1,78 +1,79 @@
 /* Handles that are stale, closed twice, of another kind, or invented, for every function that takes
- * one: each call returns its error and has no other effect.
+ * a handle: each call returns its error and has no other effect.
  *
  *   table FOLDER MANIFEST
  */
 #include "kinds.h"
 
-/* The number of handles of each kind that exist at once, so that small numbers of different kinds
- * are equal. */
+/* Several handles of each kind exist at once, so that the small numbers in handles of different
+ * kinds overlap. */
 enum { HANDLES_PER_KIND = 6 };
 
-static HANDLE64 all[KIND_COUNT][HANDLES_PER_KIND];
+static HANDLE64 handles[KIND_COUNT][HANDLES_PER_KIND];
 
 static unsigned handle_count(unsigned kind) {
     return KINDS[kind].make == NULL ? 0 : kind == KIND_PRIVATE ? 3 : HANDLES_PER_KIND;
 }
 static unsigned callback_calls;
 
-/* Checks a row, and prints the kind and the handle of a wrong one. */
-static void expect(ULONG wanted, ULONG got, const char *what, const char *of, HANDLE64 handle) {
+/* Checks the status of a call. Prints the kind and the handle if the status is wrong. */
+static void expect_status(ULONG expected, ULONG status, const char *operation, const char *kind_name, HANDLE64 handle) {
     rows++;
-    if (wanted != got) {
-        fprintf(stderr, "%s of a %s with 0x%llx is %u, not %u\n", what, of, handle, got, wanted);
+    if (expected != status) {
+        fprintf(stderr, "%s of a %s with handle 0x%llx returned %u, not %u\n", operation, kind_name, handle, status, expected);
         exit(1);
     }
 }
 
 static void check_refused(unsigned kind, HANDLE64 handle) {
-    ULONG wanted = handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status;
+    ULONG expected = handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status;
     if (KINDS[kind].use != NULL) {
-        expect(wanted, KINDS[kind].use(handle), "use", KINDS[kind].name, handle);
+        expect_status(expected, KINDS[kind].use(handle), "use", KINDS[kind].name, handle);
     }
     if (KINDS[kind].end != NULL) {
-        expect(wanted, KINDS[kind].end(handle), "end", KINDS[kind].name, handle);
+        expect_status(expected, KINDS[kind].end(handle), "end", KINDS[kind].name, handle);
     }
 }
 
 /* Sessions of the daemon and of the process have ids of the same kind. */
-static BOOLEAN is_same_kind(unsigned one, unsigned other) {
-    return one == other || (one >= KIND_SESSION && one <= KIND_PRIVATE && other >= KIND_SESSION && other <= KIND_PRIVATE);
+static BOOLEAN is_same_kind(unsigned first, unsigned second) {
+    return first == second || (first >= KIND_SESSION && first <= KIND_PRIVATE && second >= KIND_SESSION && second <= KIND_PRIVATE);
 }
 
 static BOOLEAN is_live(unsigned kind, HANDLE64 handle) {
-    for (unsigned other = 0; other < KIND_COUNT; other++) {
+    for (unsigned other_kind = 0; other_kind < KIND_COUNT; other_kind++) {
         for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
-            if (is_same_kind(kind, other) && all[other][at] == handle) {
+            if (is_same_kind(kind, other_kind) && handles[other_kind][at] == handle) {
                 return TRUE;
             }
         }
     }
-    /* The class handles of other registrations do not belong to this test, but are valid. */
+    /* The class handles of the other registrations are valid, although they are not in the table. A
+     * class handle differs from the handle of its registration in bit 11. */
     return (handle == lasting_session && is_same_kind(kind, KIND_SESSION)) || (kind == KIND_CLASS && is_live(KIND_CLASSIC, handle ^ 1ull << 11));
 }
 
-static void check_works(unsigned kind) {
+static void check_usable(unsigned kind) {
     for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
-        if (all[kind][at] != 0 && KINDS[kind].use != NULL) {
-            expect(ERROR_SUCCESS, KINDS[kind].use(all[kind][at]), "use", KINDS[kind].name, all[kind][at]);
+        if (handles[kind][at] != 0 && KINDS[kind].use != NULL) {
+            expect_status(ERROR_SUCCESS, KINDS[kind].use(handles[kind][at]), "use", KINDS[kind].name, handles[kind][at]);
         }
     }
 }
 
 static void check_foreign_handles(void) {
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        for (unsigned other = 0; other < KIND_COUNT; other++) {
+        for (unsigned other_kind = 0; other_kind < KIND_COUNT; other_kind++) {
             for (unsigned at = 0; at < HANDLES_PER_KIND; at++) {
-                if (!is_same_kind(kind, other) && all[other][at] != 0) {
-                    check_refused(kind, all[other][at]);
+                if (!is_same_kind(kind, other_kind) && handles[other_kind][at] != 0) {
+                    check_refused(kind, handles[other_kind][at]);
                 }
             }
         }
     }
     /* None of these calls closed a handle. */
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
-        check_works(kind);
+        check_usable(kind);
     }
 }
 
@@ -89,8 +90,8 @@ static void check_invented_handles(void) {
         }
         /* Handles that differ from a valid one in one bit; for a logger, the lowest bits select
          * another registration. */
-        for (unsigned bit = kind == KIND_LOGGER ? 10 : 0; bit < 64 && all[kind][0] != 0; bit++) {
-            HANDLE64 similar = all[kind][0] ^ 1ull << bit;
+        for (unsigned bit = kind == KIND_LOGGER ? 10 : 0; bit < 64 && handles[kind][0] != 0; bit++) {
+            HANDLE64 similar = handles[kind][0] ^ 1ull << bit;
             if (!is_live(kind, similar) && similar > 1) {
                 check_refused(kind, similar);
             }
@@ -104,60 +105,60 @@ static void check_stale_handles(void) {
             continue;
         }
         HANDLE64 handle = KINDS[kind].make();
-        expect(ERROR_SUCCESS, KINDS[kind].end(handle), "end", KINDS[kind].name, handle);
+        expect_status(ERROR_SUCCESS, KINDS[kind].end(handle), "end", KINDS[kind].name, handle);
         check_refused(kind, handle);
         HANDLE64 next = KINDS[kind].make();
         if (!KINDS[kind].can_repeat) {
             EXPECT(TRUE, handle != next);
             check_refused(kind, handle);
         }
-        expect(ERROR_SUCCESS, KINDS[kind].end(next), "end", KINDS[kind].name, next);
+        expect_status(ERROR_SUCCESS, KINDS[kind].end(next), "end", KINDS[kind].name, next);
         check_refused(kind, next);
     }
 }
 
 /* A kept buffer can be released as many times as it was kept, and no more. */
 
-static const ETW_BUFFER_HEADER *kept;
+static const ETW_BUFFER_HEADER *kept_buffer;
 static HANDLE64 keeping_trace;
 
-static void *give_back(void *unused) {
+static void *release_buffer(void *unused) {
     (void)unused;
-    WAIT_UNTIL(__atomic_load_n(&kept, __ATOMIC_ACQUIRE) != NULL);
+    WAIT_UNTIL(__atomic_load_n(&kept_buffer, __ATOMIC_ACQUIRE) != NULL);
     /* The callback may not have returned yet. */
     usleep(50000);
-    EXPECT(ERROR_INVALID_HANDLE, CloseTrace(to_number(kept)));
-    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeping_trace, kept));
-    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
-    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept)));
+    EXPECT(ERROR_INVALID_HANDLE, CloseTrace(to_number(kept_buffer)));
+    EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(keeping_trace, kept_buffer));
+    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept_buffer)));
+    EXPECT(ERROR_SUCCESS, end_buffer(to_number(kept_buffer)));
     return NULL;
 }
 
-static BOOL WINAPI keep(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *information, PVOID context) {
+static BOOL WINAPI keep_buffer(const ETW_BUFFER_HEADER *buffer, ULONG size, const ETW_BUFFER_CALLBACK_INFORMATION *information, PVOID context) {
     (void)size, (void)context;
     EXPECT(keeping_trace, information->TraceHandle);
-    if (kept == NULL) {
+    if (kept_buffer == NULL) {
         EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(buffer)));
         EXPECT(ERROR_INVALID_HANDLE, ProcessTraceBufferIncrementReference(12345, buffer));
-        EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(all[KIND_TRACE][0], buffer));
+        EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceBufferIncrementReference(handles[KIND_TRACE][0], buffer));
         EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeping_trace, buffer));
         EXPECT(ERROR_SUCCESS, ProcessTraceBufferIncrementReference(keeping_trace, buffer));
-        __atomic_store_n(&kept, buffer, __ATOMIC_RELEASE);
+        __atomic_store_n(&kept_buffer, buffer, __ATOMIC_RELEASE);
     }
     return TRUE;
 }
 
 static void check_buffers(void) {
     WCHAR path[450];
-    pthread_t other;
-    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, keep, NULL};
+    pthread_t releaser;
+    ETW_OPEN_TRACE_OPTIONS options = {ETW_PROCESS_TRACE_MODE_NONE, NULL, NULL, keep_buffer, NULL};
     to_wide(path, trace_file);
     keeping_trace = OpenTraceFromFile(path, &options, NULL);
     EXPECT(TRUE, keeping_trace != INVALID_PROCESSTRACE_HANDLE);
-    EXPECT(0, pthread_create(&other, NULL, give_back, NULL));
+    EXPECT(0, pthread_create(&releaser, NULL, release_buffer, NULL));
     EXPECT(ERROR_SUCCESS, ProcessTrace(&keeping_trace, 1, NULL, NULL));
-    EXPECT(0, pthread_join(other, NULL));
-    EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(kept)));
+    EXPECT(0, pthread_join(releaser, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, end_buffer(to_number(kept_buffer)));
     EXPECT(ERROR_SUCCESS, CloseTrace(keeping_trace));
 }
 
@@ -227,19 +228,19 @@ int main(int argc, char **argv) {
     open_kinds(argv[1], argv[2]);
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         for (unsigned at = 0; at < handle_count(kind); at++) {
-            all[kind][at] = KINDS[kind].make();
+            handles[kind][at] = KINDS[kind].make();
         }
     }
-    all[KIND_CLASS][0] = first_class;
-    all[KIND_LOGGER][0] = logger;
+    handles[KIND_CLASS][0] = first_class;
+    handles[KIND_LOGGER][0] = logger;
     check_foreign_handles();
     check_invented_handles();
     check_buffers();
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
         for (unsigned at = 0; at < handle_count(kind); at++) {
-            expect(ERROR_SUCCESS, KINDS[kind].end(all[kind][at]), "end", KINDS[kind].name, all[kind][at]);
-            check_refused(kind, all[kind][at]);
-            all[kind][at] = 0;
+            expect_status(ERROR_SUCCESS, KINDS[kind].end(handles[kind][at]), "end", KINDS[kind].name, handles[kind][at]);
+            check_refused(kind, handles[kind][at]);
+            handles[kind][at] = 0;
         }
     }
     check_stale_handles();

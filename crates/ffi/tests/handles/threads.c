@@ -1,5 +1,5 @@
-/* Threads that create, use and close handles of every kind at once, including those of others:
- * exactly one thread closes each handle, and callbacks call the library.
+/* Threads that create, use and close handles of every kind at once, including handles of other
+ * threads: exactly one thread closes each handle, and callbacks call the library.
  *
  *   threads FOLDER MANIFEST [ROUNDS]
  */
@@ -11,15 +11,16 @@ static HANDLE64 slots[KIND_COUNT][SLOTS];
 static unsigned long long created[KIND_COUNT], ended[KIND_COUNT];
 static unsigned rounds = 120;
 
-static void report_wrong_status(const char *what, const char *of, ULONG status) {
-    fprintf(stderr, "%s of a %s is %u\n", what, of, status);
+static void report_wrong_status(const char *operation, const char *kind_name, ULONG status) {
+    fprintf(stderr, "%s of a %s returned %u\n", operation, kind_name, status);
     abort();
 }
 
-/* A process may have only a limited number of private sessions. */
+/* The number of private sessions that exist: a process may have only a few. */
 static unsigned long long private_sessions;
 
-static BOOLEAN can_create(unsigned kind) {
+/* Counts a new handle. Returns FALSE if there are too many private sessions. */
+static BOOLEAN try_reserve(unsigned kind) {
     if (kind != KIND_PRIVATE || __atomic_add_fetch(&private_sessions, 1, __ATOMIC_RELAXED) <= MAX_PRIVATE) {
         return TRUE;
     }
@@ -46,7 +47,7 @@ static void end_handle(unsigned kind, HANDLE64 handle) {
             __atomic_sub_fetch(&private_sessions, 1, __ATOMIC_RELAXED);
         }
     } else if (status != (handle == 0 ? KINDS[kind].zero_status : KINDS[kind].wrong_status) && (kind != KIND_SESSION || status != ERROR_ACTIVE_CONNECTIONS)) {
-        /* A session that another thread is stopping may return either status. */
+        /* ERROR_ACTIVE_CONNECTIONS is expected for a session that another thread is stopping. */
         report_wrong_status("end", KINDS[kind].name, status);
     }
 }
@@ -55,7 +56,7 @@ static void run_step(unsigned kind, unsigned slot, unsigned action) {
     HANDLE64 handle = __atomic_load_n(&slots[kind][slot], __ATOMIC_ACQUIRE);
     if (KINDS[kind].make == NULL) {
         use_handle(kind, kind == KIND_CLASS ? first_class : __atomic_load_n(&logger, __ATOMIC_ACQUIRE));
-    } else if (action == 0 && can_create(kind)) {
+    } else if (action == 0 && try_reserve(kind)) {
         HANDLE64 next = KINDS[kind].make();
         __atomic_add_fetch(&created[kind], 1, __ATOMIC_RELAXED);
         end_handle(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
@@ -74,10 +75,11 @@ static void run_step(unsigned kind, unsigned slot, unsigned action) {
     }
 }
 
-static void *worker(void *number) {
+static void *run_steps(void *number) {
     unsigned long long seed = (to_number(number) + 1) * 0x9E3779B97F4A7C15ull;
     for (unsigned round = 0; round < rounds; round++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        /* The last kind, buffers, cannot be created or used alone. */
         unsigned kind = (unsigned)(seed >> 32) % (KIND_COUNT - 1);
         run_step(kind, (unsigned)(seed >> 48) % SLOTS, (unsigned)(seed >> 56) % 4);
     }
@@ -125,7 +127,7 @@ static void WINAPI on_live(PEVENT_RECORD event) {
     }
 }
 
-static void *listener(void *unused) {
+static void *process_live_traces(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < rounds / 10 + 1; round++) {
         EVENT_TRACE_LOGFILEA log;
@@ -148,7 +150,7 @@ static void *listener(void *unused) {
     return NULL;
 }
 
-static void *closer(void *unused) {
+static void *close_live_traces(void *unused) {
     HANDLE64 previous = 0;
     (void)unused;
     for (;;) {
@@ -169,9 +171,9 @@ static void *closer(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    void *(*const others[])(void *) = {query_repeatedly, listener, closer};
-    enum { OTHERS = sizeof others / sizeof *others };
-    pthread_t threads[THREADS + OTHERS];
+    void *(*const other_threads[])(void *) = {query_repeatedly, process_live_traces, close_live_traces};
+    enum { OTHER_COUNT = sizeof other_threads / sizeof *other_threads };
+    pthread_t threads[THREADS + OTHER_COUNT];
     if (argc < 3) {
         return 2;
     }
@@ -180,10 +182,10 @@ int main(int argc, char **argv) {
     }
     alarm(200);
     open_kinds(argv[1], argv[2]);
-    for (unsigned at = 0; at < THREADS + OTHERS; at++) {
-        EXPECT(0, pthread_create(&threads[at], NULL, at < THREADS ? worker : others[at - THREADS], address(at)));
+    for (unsigned at = 0; at < THREADS + OTHER_COUNT; at++) {
+        EXPECT(0, pthread_create(&threads[at], NULL, at < THREADS ? run_steps : other_threads[at - THREADS], address(at)));
     }
-    for (unsigned at = 0; at < THREADS + OTHERS; at++) {
+    for (unsigned at = 0; at < THREADS + OTHER_COUNT; at++) {
         EXPECT(0, pthread_join(threads[at], NULL));
     }
     for (unsigned kind = 0; kind < KIND_COUNT; kind++) {

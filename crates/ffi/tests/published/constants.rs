@@ -1,6 +1,5 @@
-//! Every numeric constant and every GUID of tracing that the windows-sys crate has.
-//!
-//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
+//! Every numeric constant, session name and GUID for tracing in the windows-sys crate, which is
+//! generated from the metadata of Windows.
 
 use std::ffi::CStr;
 
@@ -238,9 +237,9 @@ pub(crate) fn session_name_constants() -> Vec<(&'static str, &'static str)> {
     name_value_pairs![read_text; DIAG_LOGGER_NAMEA, EVENT_LOGGER_NAMEA, GLOBAL_LOGGER_NAMEA, KERNEL_LOGGER_NAMEA]
 }
 
-fn read_text(at: windows_sys::core::PCSTR) -> &'static str {
+fn read_text(text: windows_sys::core::PCSTR) -> &'static str {
     // SAFETY: constants of windows-sys are literals with a terminator.
-    unsafe { CStr::from_ptr(at.cast()) }.to_str().unwrap()
+    unsafe { CStr::from_ptr(text.cast()) }.to_str().unwrap()
 }
 
 #[rustfmt::skip]

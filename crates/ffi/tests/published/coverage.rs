@@ -1,5 +1,5 @@
-//! `docs/c-coverage.md`: every function and macro of the published headers, whether it is done or
-//! the reason why not; and the missing constants and structures.
+//! The page `docs/c-coverage.md`: it lists every function and macro of the published headers as done
+//! or with the reason why it is missing, and the missing constants and structures.
 //!
 //! This test generates the page (`BLESS=1`) and compares it with the current headers. A name that
 //! is missing without a reason is a failure.
@@ -107,9 +107,9 @@ fn write_table(
 
 /// Writes how many names of windows-sys the headers have, and lists the missing names.
 fn write_missing(page: &mut String, label: &str, names: Vec<&str>, available: &BTreeSet<String>) {
-    let all = names.len();
+    let total = names.len();
     let mut missing: Vec<&str> = names.into_iter().filter(|name| !available.contains(*name)).collect();
-    writeln!(page, "\n{label}: {} of {all}.", all - missing.len()).unwrap();
+    writeln!(page, "\n{label}: {} of {total}.", total - missing.len()).unwrap();
     for (reason, prefixes) in MISSING_CONSTANTS {
         let explained = missing.extract_if(.., |name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
         write_names(page, reason, &explained.collect::<Vec<_>>());
@@ -136,11 +136,11 @@ fn write_names(page: &mut String, reason: &str, names: &[&str]) {
 fn available_functions(words: &BTreeSet<String>) -> BTreeSet<String> {
     let (declared, exported) =
         (library::declared_functions(), library::exported_functions(&ProgramFolder::new()));
-    let mut all: BTreeSet<String> = declared.intersection(&exported).cloned().collect();
-    all.extend(
+    let mut available: BTreeSet<String> = declared.intersection(&exported).cloned().collect();
+    available.extend(
         DEFINED_IN_HEADERS.iter().filter(|name| words.contains(**name)).map(|name| (*name).to_owned()),
     );
-    all
+    available
 }
 
 fn generate_page() -> String {
@@ -181,7 +181,7 @@ fn documented_table_matches_the_headers() {
         std::fs::write(&file, &page).unwrap();
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
-    let differs = written.lines().zip(page.lines()).find(|(have, want)| have != want);
+    let differs = written.lines().zip(page.lines()).find(|(written, generated)| written != generated);
     assert!(
         written == page,
         "docs/c-coverage.md does not match the headers (BLESS=1 writes it): {differs:?}"

@@ -16,8 +16,8 @@ const MINGW_EXCEPTIONS: &[(&str, &str)] = &[("tracelogging.c", "TraceLoggingProv
 const MINGW: &str = "x86_64-w64-mingw32-gcc";
 
 fn list_examples() -> Vec<PathBuf> {
-    let all = library::list_folder(&crate_path("../../examples/c"));
-    all.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
+    let files = library::list_folder(&crate_path("../../examples/c"));
+    files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "c")).collect()
 }
 
 fn file_name(path: &Path) -> &str {
@@ -197,18 +197,24 @@ fn list_example_shows_sessions() {
     let list = build_example(&programs, "list.c");
     let daemon = TestDaemon::new();
     let recording = daemon.record("listed", &[], &EnableParams::default());
-    let all = expect_success(&mut daemon.command(&list));
-    assert!(all.lines().any(|line| line.ends_with(" listed")), "{all}");
-    let one = expect_success(daemon.command(&list).arg("listed"));
-    assert!(one.contains("Name:             listed\n") && one.contains("listed.etl"), "{one}");
-    let none = daemon.command(&list).arg("nobody").output().unwrap();
-    assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("session is not running (4201)"), "{none:?}");
+    let list_output = expect_success(&mut daemon.command(&list));
+    assert!(list_output.lines().any(|line| line.ends_with(" listed")), "{list_output}");
+    let session_output = expect_success(daemon.command(&list).arg("listed"));
+    assert!(
+        session_output.contains("Name:             listed\n") && session_output.contains("listed.etl"),
+        "{session_output}"
+    );
+    let unknown_output = daemon.command(&list).arg("nobody").output().unwrap();
+    assert_eq!(unknown_output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&unknown_output.stderr).contains("session is not running (4201)"),
+        "{unknown_output:?}"
+    );
     recording.stop(0, |_| ());
 }
 
 /// A program that registers a provider and waits for the end of its input.
-const REGISTERED: &str = r#"
+const PROVIDER_SOURCE: &str = r#"
 #include <evntprov.h>
 #include <stdio.h>
 int main(void) {
@@ -225,18 +231,18 @@ fn list_example_shows_providers_with_their_processes_and_sessions() {
     let programs = ProgramFolder::new();
     let list = build_example(&programs, "list.c");
     let source = programs.path("registered.c");
-    std::fs::write(&source, REGISTERED).unwrap();
+    std::fs::write(&source, PROVIDER_SOURCE).unwrap();
     let registered = programs.build("gcc", &source, &[], Link::Shared);
     let daemon = TestDaemon::new();
     let params = EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() };
     let recording = daemon.record("enables", &[HELLO.parse().unwrap()], &params);
     let provider = start_program(&mut daemon.command(&registered), "registered");
     let process = format!("    process {}, session ", provider.child.id());
-    let all = expect_success(daemon.command(&list).arg("-providers"));
-    let mut lines = all.lines().skip_while(|line| *line != HELLO);
-    assert_eq!(lines.next(), Some(HELLO), "{all}");
+    let list_output = expect_success(daemon.command(&list).arg("-providers"));
+    let mut lines = list_output.lines().skip_while(|line| *line != HELLO);
+    assert_eq!(lines.next(), Some(HELLO), "{list_output}");
     let process_line = lines.take_while(|line| line.starts_with(' ')).find(|line| line.starts_with(&process));
-    assert!(process_line.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{all}");
+    assert!(process_line.is_some_and(|line| line.ends_with(": level 4 keywords 0x30")), "{list_output}");
     provider.finish();
     recording.stop(0, |_| ());
 }

@@ -1,7 +1,5 @@
 //! Every tracing function that the windows-sys crate declares, with the sizes of its result and
-//! parameters.
-//!
-//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
+//! parameters. The crate is generated from the metadata of Windows.
 
 use windows_sys::Win32::System::Diagnostics::Etw;
 
@@ -35,7 +33,8 @@ const fn prototype_sizes<F: Prototype>(_: F) -> &'static [usize] {
     F::SIZES
 }
 
-/// Sizes are constants, so that no program needs to link the functions.
+/// Lists functions with their sizes. The sizes are constants, so that the test does not link the
+/// functions.
 macro_rules! functions {
     ($($name:ident($($parameter:tt)*))*) => {
         vec![$((stringify!($name), { const SIZES: &[usize] = prototype_sizes(Etw::$name as unsafe extern "system" fn($($parameter)*) -> _); SIZES })),*]

@@ -1,4 +1,4 @@
-//! The names in the headers of this project, without comments.
+//! The words in the headers of this project, outside of comments.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::support::library::list_headers;
 pub(crate) const INCLUDE_ALL: &str = "#include <windows.h>\n#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
     #if __has_include(<evntcons.h>)\n#include <evntcons.h>\n#endif\n#if __has_include(<tdh.h>)\n#include <tdh.h>\n#endif\n";
 
-/// Returns every word in the headers of this project, without comments.
+/// Returns every word in the headers of this project, except the words of comments.
 pub(crate) fn collect_words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     for header in list_headers() {

@@ -47,7 +47,7 @@ impl_integer_constant!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64)
 const GROWN_CONSTANTS: [&str; 1] = ["MaxTraceSetInfoClass"];
 
 /// Returns the name of a member in C: the names of anonymous members are omitted.
-fn member_in_c(member: &str) -> String {
+fn c_member_name(member: &str) -> String {
     let parts = member.split('.').map(str::trim).filter(|part| !part.starts_with("Anonymous"));
     parts.collect::<Vec<_>>().join(".")
 }
@@ -63,7 +63,7 @@ fn assert_compiles(language: &Language, source: &str) {
     }
 }
 
-const CHECK: &str = "#define CHECK(what) _Static_assert(what, #what)\n";
+const CHECK: &str = "#define CHECK(row) _Static_assert(row, #row)\n";
 
 #[test]
 fn structures_have_the_layout_of_windows() {
@@ -77,7 +77,7 @@ fn structures_have_the_layout_of_windows() {
         checked += 1;
         writeln!(source, "CHECK(sizeof({name}) == {size}); CHECK(_Alignof({name}) == {align});").unwrap();
         for (member, offset) in members {
-            writeln!(source, "CHECK(offsetof({name}, {}) == {offset});", member_in_c(member)).unwrap();
+            writeln!(source, "CHECK(offsetof({name}, {}) == {offset});", c_member_name(member)).unwrap();
         }
     }
     assert!(checked >= 10, "only {checked} structures were checked");
@@ -112,8 +112,12 @@ fn guids_and_session_names_have_the_values_of_windows() {
             checked += 1;
             let last = guid.data4.map(|byte| byte.to_string()).join(", ");
             let GUID { data1, data2, data3, .. } = guid;
-            writeln!(source, "    {{ static const GUID want = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID have = {name};").unwrap();
-            writeln!(source, "    if (memcmp(&want, &have, sizeof want) != 0) return {checked}; }}").unwrap();
+            writeln!(source, "    {{ static const GUID expected = {{{data1}u, {data2}, {data3}, {{{last}}}}}; const GUID actual = {name};").unwrap();
+            writeln!(
+                source,
+                "    if (memcmp(&expected, &actual, sizeof expected) != 0) return {checked}; }}"
+            )
+            .unwrap();
         }
     }
     for (name, text) in
@@ -148,16 +152,16 @@ fn guids_and_session_names_have_the_values_of_windows() {
 const PROTOTYPE_CHECK: &str = "#include <cstddef>
 template <class Function> struct Shape;
 template <class Answer, class... Kinds> struct Shape<Answer(Kinds...)> {
-    template <std::size_t... want> static constexpr bool is() {
-        constexpr std::size_t have[] = {sizeof(Answer), sizeof(Kinds)...}, wanted[] = {want...};
-        if (sizeof have != sizeof wanted) return false;
-        for (std::size_t at = 0; at < sizeof...(want); at++) {
-            if (have[at] != wanted[at]) return false;
+    template <std::size_t... expected> static constexpr bool has_sizes() {
+        constexpr std::size_t sizes[] = {sizeof(Answer), sizeof(Kinds)...}, expected_sizes[] = {expected...};
+        if (sizeof sizes != sizeof expected_sizes) return false;
+        for (std::size_t at = 0; at < sizeof...(expected); at++) {
+            if (sizes[at] != expected_sizes[at]) return false;
         }
         return true;
     }
 };
-#define SHAPE(name, ...) static_assert(Shape<decltype(name)>::is<__VA_ARGS__>(), #name)
+#define SHAPE(name, ...) static_assert(Shape<decltype(name)>::has_sizes<__VA_ARGS__>(), #name)
 ";
 
 #[test]

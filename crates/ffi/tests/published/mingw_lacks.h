@@ -1,12 +1,12 @@
-/* Published names that the headers of mingw-w64 10 do not have, to check the examples against those
- * headers. Other tests compare their sizes with the windows-sys crate. A later mingw-w64 that has
- * one of them causes a redefinition error; remove the line then. */
+/* Published names that the headers of mingw-w64 10 do not have, so that the examples compile with
+ * those headers. A later mingw-w64 that has one of these names causes a redefinition error; then
+ * remove the name here. */
 #include <windows.h>
 #include <evntrace.h>
 #include <evntcons.h>
 #include <tdh.h>
 
-/* The other name of this member, for events that are not classic. */
+/* mingw-w64 has only the name that this member has for classic events. */
 #define EventNameOffset ActivityIDNameOffset
 
 enum { TDH_INTYPE_INT8 = 3, TDH_INTYPE_INT16 = 5, TDH_INTYPE_UINT64 = 10 };

@@ -1,7 +1,7 @@
 //! The names of the functions and macros of the published headers.
 //!
-//! They are from Microsoft's documentation, the headers of mingw-w64, and the windows-sys crate,
-//! all of whose functions are here. `constants` has the macros that are constants.
+//! The names are from Microsoft's documentation, the headers of mingw-w64, and the windows-sys
+//! crate. All tracing functions of that crate are listed. `constants` has the macros that are constants.
 
 /// A published header.
 pub(crate) struct PublishedHeader {

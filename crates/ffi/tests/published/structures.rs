@@ -1,6 +1,5 @@
-//! Every structure of tracing that the windows-sys crate has, member by member.
-//!
-//! The names are from the windows-sys crate, which is generated from the metadata of Windows.
+//! Every structure for tracing in the windows-sys crate, member by member. The crate is generated
+//! from the metadata of Windows.
 
 use std::mem::offset_of;
 
@@ -8,8 +7,8 @@ use windows_sys::Win32::System::Diagnostics::Etw;
 
 use crate::layout::StructureLayout;
 
-/// `structure!(out, NAME { member, Anonymous.member, … })`: in C, members of anonymous members are
-/// members of the structure.
+/// Adds the layout of a structure: `structure!(out, NAME { member, Anonymous.member, … })`. In C,
+/// members of anonymous members are members of the structure.
 macro_rules! structure {
     ($out:ident, $name:ident { $($($part:ident).+),* $(,)? }) => {
         $out.push(StructureLayout {

@@ -157,7 +157,7 @@ proptest! {
             Status::ERROR_BAD_PATHNAME,
             Status::ERROR_NOT_SUPPORTED,
             Status::ERROR_NO_SYSTEM_RESOURCES,
-        ].contains(&Status(status)), "{}", status);
+        ].contains(&Status(status)), "unexpected status {}", status);
     }
 
     #[test]
@@ -179,7 +179,7 @@ proptest! {
             Status::ERROR_BAD_LENGTH,
             Status::ERROR_INVALID_PARAMETER,
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-        ].contains(&Status(status)), "{}", status);
+        ].contains(&Status(status)), "unexpected status {}", status);
         prop_assert!(code < 6 || status != Status::ERROR_WMI_INSTANCE_NOT_FOUND.0);
     }
 
@@ -205,7 +205,7 @@ proptest! {
         let provider = Guid::from_u128(1);
         // SAFETY: there are `filter_desc_count` filters, each with as many bytes as it says.
         let status = unsafe { EnableTraceEx2(id, &provider, code, 4, 0, 0, 0, &params) };
-        prop_assert!([Status::ERROR_INVALID_PARAMETER, Status::ERROR_WMI_INSTANCE_NOT_FOUND].contains(&Status(status)), "{}", status);
+        prop_assert!([Status::ERROR_INVALID_PARAMETER, Status::ERROR_WMI_INSTANCE_NOT_FOUND].contains(&Status(status)), "unexpected status {}", status);
     }
 }
 
@@ -226,6 +226,7 @@ fn query_of_private_session_fills_blocks_of_every_size() {
     ] {
         start_block.write_u32(at, value);
     }
+    // LOG_FILE_NAME_OFFSET holds 400 here.
     let at = CANARY_BYTES + 400;
     start_block.bytes[at..at + file.len() * 2]
         .copy_from_slice(&file.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>());
@@ -255,7 +256,7 @@ fn query_of_private_session_fills_blocks_of_every_size() {
                     (true, true) => Status::ERROR_SUCCESS,
                     (true, false) => Status::ERROR_MORE_DATA,
                 };
-                assert_eq!(Status(status), expected, "{size} {offset}");
+                assert_eq!(Status(status), expected, "block of {size} bytes, name at {offset}");
             }
         }
     }
@@ -270,14 +271,14 @@ fn query_of_private_session_fills_blocks_of_every_size() {
 #[test]
 fn list_without_elements_is_refused() {
     disable_daemon();
-    let (mut running, mut elements) = (7, [std::ptr::null_mut(); 2]);
+    let (mut session_count, mut elements) = (7, [std::ptr::null_mut(); 2]);
     // SAFETY: there are as many elements as the call says.
     unsafe {
-        assert_eq!(QueryAllTracesW(elements.as_mut_ptr(), 2, &mut running), 0);
+        assert_eq!(QueryAllTracesW(elements.as_mut_ptr(), 2, &mut session_count), 0);
         assert_eq!(
-            QueryAllTracesA(elements.as_mut_ptr(), 0, &mut running),
+            QueryAllTracesA(elements.as_mut_ptr(), 0, &mut session_count),
             Status::ERROR_INVALID_PARAMETER.0
         );
     }
-    assert_eq!(running, 0);
+    assert_eq!(session_count, 0);
 }

@@ -22,21 +22,21 @@ pub(crate) fn declared_functions() -> BTreeSet<String> {
 
 /// Returns the functions that the shared library exports.
 pub(crate) fn exported_functions(programs: &ProgramFolder) -> BTreeSet<String> {
-    let listed = expect_success(
+    let symbols = expect_success(
         Command::new("nm").args(["-D", "--defined-only"]).arg(programs.path("libtraceweir.so")),
     );
-    listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+    symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }
 
 /// Returns every header in the folder `include`.
 pub(crate) fn list_headers() -> Vec<PathBuf> {
-    let (mut all, mut folders) = (Vec::new(), vec![crate_path("include")]);
+    let (mut headers, mut folders) = (Vec::new(), vec![crate_path("include")]);
     while let Some(folder) = folders.pop() {
         for path in list_folder(&folder) {
-            if path.is_dir() { &mut folders } else { &mut all }.push(path);
+            if path.is_dir() { &mut folders } else { &mut headers }.push(path);
         }
     }
-    all
+    headers
 }
 
 /// Returns the entries of a folder, in the order of names.

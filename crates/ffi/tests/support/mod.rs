@@ -165,13 +165,14 @@ pub(crate) fn optimized_library_folder() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_OPTIMIZED_LIBRARY").map(PathBuf::from)
 }
 
-/// Returns the folder of the library: that of this program, unless an optimized library is tested.
+/// Returns the folder of the library, which is the folder of this program unless an optimized
+/// library is tested.
 fn library_folder() -> PathBuf {
     if let Some(folder) = optimized_library_folder() {
         return std::path::absolute(folder).unwrap();
     }
-    let this = std::env::current_exe().unwrap();
-    this.parent().expect("the test program is in no folder").to_owned()
+    let test_program = std::env::current_exe().unwrap();
+    test_program.parent().expect("the test program is in no folder").to_owned()
 }
 
 /// Runs a command that must succeed.
@@ -212,7 +213,7 @@ impl TestDaemon {
         let (options, thread_stopper) = (Options::new(runtime), stopper.clone());
         let thread = std::thread::spawn(move || run_until(options, &thread_stopper).unwrap());
         let start = Instant::now();
-        while !Controller::find_at(folder.path()).is_ok_and(|found| found.is_some()) {
+        while !Controller::find_at(folder.path()).is_ok_and(|controller| controller.is_some()) {
             assert!(start.elapsed() < STEP_TIMEOUT, "the daemon does not answer");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -240,7 +241,7 @@ impl TestDaemon {
         self.record_with_config(name, providers, params, SessionConfig::default())
     }
 
-    /// Like [`Self::record`], with other settings.
+    /// Like [`Self::record`], with the other settings of `config`.
     pub(crate) fn record_with_config(
         &self,
         name: &str,
@@ -268,8 +269,8 @@ impl Drop for TestDaemon {
     fn drop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking());
+            let result = thread.join();
+            assert!(result.is_ok() || std::thread::panicking());
         }
     }
 }
@@ -289,20 +290,20 @@ impl RecordingSession<'_> {
     }
 
     /// Stops the session and returns a view of each provider event, in time order. Asserts that
-    /// `lost` events were lost.
-    pub(crate) fn stop<T>(self, lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
-        self.stop_with(lost, |_| (), view)
+    /// `expected_lost` events were lost.
+    pub(crate) fn stop<T>(self, expected_lost: u64, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+        self.stop_with(expected_lost, |_| (), view)
     }
 
     /// Like [`Self::stop`], and passes the events that the session itself wrote to
     /// `on_session_event`.
     pub(crate) fn stop_with<T>(
         self,
-        lost: u64,
+        expected_lost: u64,
         on_session_event: impl FnMut(&Record<'_>),
         view: impl FnMut(&Record<'_>) -> T,
     ) -> Vec<T> {
-        self.stop_and_check(Some(lost), on_session_event, view)
+        self.stop_and_check(Some(expected_lost), on_session_event, view)
     }
 
     /// Like [`Self::stop`], with any number of lost events.
@@ -312,12 +313,16 @@ impl RecordingSession<'_> {
 
     fn stop_and_check<T>(
         self,
-        lost: Option<u64>,
+        expected_lost: Option<u64>,
         mut on_session_event: impl FnMut(&Record<'_>),
         mut view: impl FnMut(&Record<'_>) -> T,
     ) -> Vec<T> {
         let end = self.daemon.controller().stop(&self.session).unwrap();
-        assert!(lost.is_none_or(|lost| end.events_lost == lost), "{} events lost", end.events_lost);
+        assert!(
+            expected_lost.is_none_or(|lost| end.events_lost == lost),
+            "{} events were lost, not {expected_lost:?}",
+            end.events_lost
+        );
         let trace = etl::Trace::open(std::fs::File::open(&self.file).unwrap()).unwrap();
         let mut events = trace.events();
         let mut views = Vec::new();

@@ -60,7 +60,7 @@ static void a_started_activity_stops_with_its_scope() {
     }
     CHECK(hook.writes == writes + 2 && hook.event.Opcode == 2 && hook.event.Level == 3 && hook.event.Keyword == 0x10);
     CHECK(event_name() == "Scope" && hook.metadata_size == 9 && hook.payload_size == 0 && hook.activity == id);
-    { TraceLoggingActivity<g_p> never; }
+    { TraceLoggingActivity<g_p> never_started; }
     {
         TraceLoggingActivity<g_p> stopped;
         TraceLoggingWriteStart(stopped, "S");
@@ -119,9 +119,9 @@ static void setter_sets_the_id_of_the_thread() {
     {
         TraceLoggingThreadActivityIdSetter by_reference(id);
         CHECK(s_thread_activity == id);
-        const GUID other{4, 2, 1, {}};
-        TraceLoggingThreadActivityIdSetter by_pointer(&other);
-        CHECK(s_thread_activity == other);
+        const GUID other_id{4, 2, 1, {}};
+        TraceLoggingThreadActivityIdSetter by_pointer(&other_id);
+        CHECK(s_thread_activity == other_id);
     }
     CHECK(s_thread_activity == before);
 }

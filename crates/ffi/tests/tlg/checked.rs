@@ -1,5 +1,5 @@
-//! The programs under sanitizers and valgrind, and what the compiler makes of the macros: constants
-//! in read-only data, and no code that runs before `main`.
+//! The programs under sanitizers and valgrind, and the objects that compilers make from the macros:
+//! they have constants in read-only data, and no code that runs before `main`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::table;
 
 /// Returns the sources of all programs that need no library.
 fn list_sources(folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
-    let table =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+    let table = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Hooks));
     let mut sources = vec![table, test_folder().join("rules.c")];
     if compiler.is_cpp {
         sources.extend(["activity.cpp", "places.cpp"].map(|name| test_folder().join(name)));
@@ -75,8 +75,8 @@ fn compile_object(folder: &SourceFolder, compiler: Compiler, source: &Path, flag
 #[test]
 fn metadata_are_read_only_and_nothing_runs_before_main() {
     let folder = SourceFolder::new();
-    let source =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Library));
+    let source = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Library));
     for compiler in compilers() {
         for pic in ["-fno-pic", "-fPIC"] {
             let object = compile_object(&folder, compiler, &source, &[pic]);
@@ -122,7 +122,7 @@ fn provider_can_be_declared_in_other_sources() {
             TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"n\"));\n    hook_print();\n}\n";
     let (define, declare) =
         (folder.write_source("define.c", define), folder.write_source("declare.c", declare));
-    // In any combination of languages.
+    // The two sources may be in different languages.
     for (first, second) in
         compilers().into_iter().flat_map(|first| compilers().into_iter().map(move |second| (first, second)))
     {

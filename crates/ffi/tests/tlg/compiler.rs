@@ -30,8 +30,8 @@ impl Compiler {
 
 /// Returns the installed compilers.
 pub(crate) fn compilers() -> Vec<Compiler> {
-    let c = C.compilers().map(|program| Compiler { program, is_cpp: false });
-    c.chain(cpp_compilers()).collect()
+    let c_compilers = C.compilers().map(|program| Compiler { program, is_cpp: false });
+    c_compilers.chain(cpp_compilers()).collect()
 }
 
 /// Returns the installed C++ compilers.
@@ -56,7 +56,7 @@ impl SourceFolder {
         self.0.path().join(name)
     }
 
-    /// Writes a source with this text.
+    /// Writes a source file, and returns its path.
     pub(crate) fn write_source(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("cannot write the source");

@@ -11,7 +11,7 @@ use crate::table::{EventDeclaration, Field, FieldContent};
 pub(crate) enum Runtime {
     /// `hooks.h`, which prints the events.
     Hooks,
-    /// The library, which writes them to sessions.
+    /// The library, which writes the events to sessions.
     Library,
 }
 
@@ -27,12 +27,12 @@ static const UINT8 sample_sid[] = {1, 2, 0, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0x20, 
 "#;
 
 /// Returns the complete program for a table.
-pub(crate) fn program(table: &[EventDeclaration], runtime: Runtime) -> String {
-    program_with_statements(&table.iter().map(format_statement).collect::<Vec<_>>(), runtime)
+pub(crate) fn generate_program(table: &[EventDeclaration], runtime: Runtime) -> String {
+    generate_program_from_statements(&table.iter().map(format_statement).collect::<Vec<_>>(), runtime)
 }
 
-/// Returns the complete program for events in C.
-pub(crate) fn program_with_statements(events: &[String], runtime: Runtime) -> String {
+/// Returns the complete program for events that are given as C statements.
+pub(crate) fn generate_program_from_statements(events: &[String], runtime: Runtime) -> String {
     let has_hooks = runtime == Runtime::Hooks;
     let mut text = if has_hooks { format!("#include \"hooks.h\"\n{PROLOGUE}") } else { PROLOGUE.to_owned() };
     for kind in FIELD_KINDS.iter().filter(|kind| !kind.c_initializers().is_empty()) {
@@ -74,11 +74,11 @@ fn format_statement(event: &EventDeclaration) -> String {
             _ => Ok(()),
         };
     }
-    event.fields.iter().for_each(|field| text = format!("{text},\n        {}", field_macro(field)));
+    event.fields.iter().for_each(|field| text = format!("{text},\n        {}", format_field_macro(field)));
     text + ");\n"
 }
 
-fn field_macro(field: &Field) -> String {
+fn format_field_macro(field: &Field) -> String {
     let tag = field.tag.map_or(String::new(), |tag| format!(", \"what it is\", {tag}"));
     let name = format!("\"{}\"{tag}", field.name);
     match &field.content {

@@ -48,7 +48,7 @@ const MAIN_START: &str = r#"fn main() {
     let mut builder = EventBuilder::new();
 "#;
 
-/// A kind, its form in `write_event!`, and a format if the form does not imply it.
+/// The name of each kind, its form in `write_event!`, and a format if the form does not imply it.
 const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("Int8", "i8", ""),
     ("UInt8", "u8", ""),
@@ -115,8 +115,8 @@ const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("BinaryBufferEx", "binary", "Json"),
 ];
 
-/// An in type, the builder's name for its fields, and the kind of value that [`format_value`]
-/// formats.
+/// Each in type, the suffix of the builder's function for it, and the type of value that
+/// [`format_value`] formats.
 const BUILDER_ADDERS: &[(u8, &str, &str)] = &[
     (1, "cstr16", "terminated16"),
     (2, "cstr8", "terminated8"),
@@ -142,6 +142,11 @@ const BUILDER_ADDERS: &[(u8, &str, &str)] = &[
     (23, "str8", "counted8"),
 ];
 
+/// The bit of an in type that marks an array whose count is in the payload.
+const VARIABLE_COUNT_FLAG: u8 = 64;
+/// The bits of an in type without its flags.
+const IN_TYPE_MASK: u8 = 31;
+
 /// Returns whether Rust has forms for all fields of an event: there are none for arrays whose count
 /// is in the metadata, and none for custom fields.
 pub(crate) fn has_rust_form(event: &EventDeclaration) -> bool {
@@ -154,18 +159,18 @@ pub(crate) fn has_rust_form(event: &EventDeclaration) -> bool {
 }
 
 /// Returns the complete program.
-pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> String {
+pub(crate) fn generate_program(table: &[EventDeclaration], crates: TracingCrates) -> String {
     let mut text = format!("{}{PROVIDERS}", crates.prologue());
     // Each function writes 16 events: debug builds give every value of a function a separate place
     // on the stack.
     for (i, events) in table.chunks(16).enumerate() {
         let _ = writeln!(text, "fn by_macro{i}() {{");
-        events.iter().for_each(|event| text += &macro_statement(event));
+        events.iter().for_each(|event| text += &format_macro_statement(event));
         let _ = writeln!(
             text,
             "}}\nfn by_builder{i}(builder: &mut EventBuilder, provider: DynamicProvider<'_>) {{"
         );
-        events.iter().for_each(|event| text += &builder_statement(event));
+        events.iter().for_each(|event| text += &format_builder_statement(event));
         text += "}\n";
     }
     text += MAIN_START;
@@ -175,7 +180,7 @@ pub(crate) fn program(table: &[EventDeclaration], crates: TracingCrates) -> Stri
     text + "    expect_success(TABLE.unregister());\n    expect_success(provider.unregister());\n}\n"
 }
 
-fn macro_statement(event: &EventDeclaration) -> String {
+fn format_macro_statement(event: &EventDeclaration) -> String {
     let EventDeclaration { name, fields, .. } = event;
     let mut text = format!(
         "    expect_success(tlg::write_event!(TABLE, \"{name}\", keyword({})",
@@ -193,14 +198,14 @@ fn macro_statement(event: &EventDeclaration) -> String {
         let _ = write!(text, ", id_version({id}, {})", event.attribute_or("version", 0));
     }
     let mut remaining_fields = fields.iter();
-    while let Some(field) = macro_field(&mut remaining_fields) {
+    while let Some(field) = format_macro_field(&mut remaining_fields) {
         let _ = write!(text, ",\n        {field}");
     }
     text + "));\n"
 }
 
-/// Returns the next field; for a structure, with its members.
-fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
+/// Formats the next field, for a structure with its members.
+fn format_macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Option<String> {
     let Field { content, name, tag, has_default_format } = remaining_fields.next()?;
     let mut tag = tag.map_or(String::new(), |tag| format!(", tag({tag})"));
     if *has_default_format {
@@ -208,15 +213,15 @@ fn macro_field<'a>(remaining_fields: &mut impl Iterator<Item = &'a Field>) -> Op
     }
     Some(match content {
         FieldContent::Struct(count) => {
-            let members: Vec<_> = (0..*count).map_while(|_| macro_field(remaining_fields)).collect();
+            let members: Vec<_> = (0..*count).map_while(|_| format_macro_field(remaining_fields)).collect();
             format!("struct(\"{name}\"{tag}, {{ {} }})", members.join(", "))
         }
         FieldContent::Packed(in_type, out) => {
-            let slice = if in_type & 64 != 0 { "_slice" } else { "" };
+            let slice = if in_type & VARIABLE_COUNT_FLAG != 0 { "_slice" } else { "" };
             let format = if *out == 0 { String::new() } else { format!(", format({out})") };
             format!(
                 "raw_field{slice}(\"{name}\", {}, &{}{tag}{format})",
-                in_type & 31,
+                in_type & IN_TYPE_MASK,
                 format_bytes(PACKED_BYTES)
             )
         }
@@ -251,13 +256,13 @@ fn macro_value_type<'a>(kind: &FieldKind, form: &'a str) -> &'a str {
 }
 
 fn find_adder(in_type: u8) -> (&'static str, &'static str) {
-    let found = BUILDER_ADDERS.iter().find(|(adder_type, ..)| *adder_type == in_type);
+    let adder = BUILDER_ADDERS.iter().find(|(adder_type, ..)| *adder_type == in_type);
     let &(_, add, value) =
-        found.unwrap_or_else(|| panic!("the builder has no function for in type {in_type}"));
+        adder.unwrap_or_else(|| panic!("the builder has no function for in type {in_type}"));
     (add, value)
 }
 
-fn builder_statement(event: &EventDeclaration) -> String {
+fn format_builder_statement(event: &EventDeclaration) -> String {
     let (level, keyword, tag) = (
         event.attribute_or("level", 5),
         event.combine_attributes("keyword"),
@@ -277,8 +282,11 @@ fn builder_statement(event: &EventDeclaration) -> String {
         let _ = match content {
             FieldContent::Struct(count) => write!(text, "\n        .add_struct(\"{name}\", {count}, {tag})"),
             FieldContent::Packed(in_type, out) => {
-                let (kind, in_type) =
-                    if in_type & 64 != 0 { ("vcount", in_type & 31) } else { ("scalar", *in_type) };
+                let (kind, in_type) = if in_type & VARIABLE_COUNT_FLAG != 0 {
+                    ("vcount", in_type & IN_TYPE_MASK)
+                } else {
+                    ("scalar", *in_type)
+                };
                 write!(
                     text,
                     "\n        .raw_add_meta_{kind}(\"{name}\", InType::from_int({in_type}), OutType::from_int({out}), {tag})\
@@ -304,13 +312,13 @@ fn builder_statement(event: &EventDeclaration) -> String {
     text + ";\n    expect_success(builder.write(provider, None, None));\n"
 }
 
-/// Returns one value, or an array of three.
+/// Formats the first value of a kind, or an array of all three.
 fn format_values(kind: &FieldKind, value_type: &str, is_slice: bool) -> String {
     let formatted: Vec<_> = kind.bytes().iter().map(|bytes| format_value(value_type, bytes)).collect();
     if is_slice { format!("[{}]", formatted.join(", ")) } else { formatted[0].clone() }
 }
 
-/// Returns a value with these bytes in the event.
+/// Formats a value that has these bytes in the event.
 fn format_value(value_type: &str, bytes: &[u8]) -> String {
     let end = bytes.len();
     match value_type {
@@ -326,7 +334,7 @@ fn format_value(value_type: &str, bytes: &[u8]) -> String {
     }
 }
 
-/// Returns bytes, with their type.
+/// Formats bytes as an array of `u8`.
 fn format_bytes(bytes: &[u8]) -> String {
     let formatted: Vec<_> = bytes.iter().map(|byte| format!("{byte}_u8")).collect();
     format!("[{}]", formatted.join(", "))

@@ -9,9 +9,10 @@
 #include <string.h>
 
 #define HOOK_HANDLE 0x77u
-#define HOOK_USED __attribute__((unused))
+#define HOOK_MAY_BE_UNUSED __attribute__((unused))
 
-/* The last call of each function. */
+/* How often each function was called, the arguments of its last call, and the status that it
+ * returns. */
 static struct {
     ULONG registers, unregisters, writes, writes_ex, sets;
     ULONG register_status, set_status;
@@ -36,11 +37,11 @@ static struct {
     ULONG traits_size, metadata_size, payload_size;
 } hook;
 
-static inline HOOK_USED void hook_enable(ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all) {
+static inline HOOK_MAY_BE_UNUSED void hook_enable(ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all) {
     hook.callback(&hook.id, code, level, any, all, NULL, hook.context);
 }
 
-static inline HOOK_USED ULONG hook_register(LPCGUID id, PENABLECALLBACK callback, PVOID context, PREGHANDLE handle) {
+static inline HOOK_MAY_BE_UNUSED ULONG hook_register(LPCGUID id, PENABLECALLBACK callback, PVOID context, PREGHANDLE handle) {
     hook.registers++;
     hook.id = *id;
     hook.callback = callback;
@@ -55,13 +56,13 @@ static inline HOOK_USED ULONG hook_register(LPCGUID id, PENABLECALLBACK callback
     return 0;
 }
 
-static inline HOOK_USED ULONG hook_unregister(REGHANDLE handle) {
+static inline HOOK_MAY_BE_UNUSED ULONG hook_unregister(REGHANDLE handle) {
     hook.unregisters++;
     hook.handle = handle;
     return 0;
 }
 
-static inline HOOK_USED ULONG hook_set_information(REGHANDLE handle, EVENT_INFO_CLASS kind, PVOID data, ULONG size) {
+static inline HOOK_MAY_BE_UNUSED ULONG hook_set_information(REGHANDLE handle, EVENT_INFO_CLASS kind, PVOID data, ULONG size) {
     hook.sets++;
     hook.handle = handle;
     hook.set_class = kind;
@@ -70,7 +71,7 @@ static inline HOOK_USED ULONG hook_set_information(REGHANDLE handle, EVENT_INFO_
     return hook.set_status;
 }
 
-static inline HOOK_USED ULONG hook_append(UINT8 *to, ULONG at, ULONG capacity, const EVENT_DATA_DESCRIPTOR *data) {
+static inline HOOK_MAY_BE_UNUSED ULONG hook_append(UINT8 *to, ULONG at, ULONG capacity, const EVENT_DATA_DESCRIPTOR *data) {
     if (data->Size > capacity - at) {
         abort();
     }
@@ -80,7 +81,7 @@ static inline HOOK_USED ULONG hook_append(UINT8 *to, ULONG at, ULONG capacity, c
     return at + data->Size;
 }
 
-static inline HOOK_USED ULONG hook_write_transfer(REGHANDLE handle, PCEVENT_DESCRIPTOR event, LPCGUID activity, LPCGUID related,
+static inline HOOK_MAY_BE_UNUSED ULONG hook_write_transfer(REGHANDLE handle, PCEVENT_DESCRIPTOR event, LPCGUID activity, LPCGUID related,
                                                   ULONG count, PEVENT_DATA_DESCRIPTOR data) {
     hook.writes++;
     hook.handle = handle;
@@ -116,7 +117,7 @@ static inline HOOK_USED ULONG hook_write_transfer(REGHANDLE handle, PCEVENT_DESC
     return 0;
 }
 
-static inline HOOK_USED ULONG hook_write_ex(REGHANDLE handle, PCEVENT_DESCRIPTOR event, ULONG64 filter, ULONG flags,
+static inline HOOK_MAY_BE_UNUSED ULONG hook_write_ex(REGHANDLE handle, PCEVENT_DESCRIPTOR event, ULONG64 filter, ULONG flags,
                                             LPCGUID activity, LPCGUID related, ULONG count, PEVENT_DATA_DESCRIPTOR data) {
     hook.writes_ex++;
     hook.filter = filter;
@@ -124,7 +125,7 @@ static inline HOOK_USED ULONG hook_write_ex(REGHANDLE handle, PCEVENT_DESCRIPTOR
     return hook_write_transfer(handle, event, activity, related, count, data);
 }
 
-static inline HOOK_USED void hook_print_bytes(const void *bytes, ULONG size) {
+static inline HOOK_MAY_BE_UNUSED void hook_print_bytes(const void *bytes, ULONG size) {
     putchar(' ');
     for (ULONG i = 0; i < size; i++) {
         printf("%02x", ((const UINT8 *)bytes)[i]);
@@ -135,7 +136,7 @@ static inline HOOK_USED void hook_print_bytes(const void *bytes, ULONG size) {
 }
 
 /* Prints one line: descriptor, traits, metadata, payload, types of the blocks. */
-static inline HOOK_USED void hook_print(void) {
+static inline HOOK_MAY_BE_UNUSED void hook_print(void) {
     printf("event");
     hook_print_bytes(&hook.event, sizeof hook.event);
     hook_print_bytes(hook.traits, hook.traits_size);

@@ -7,7 +7,7 @@
 TRACELOGGING_DEFINE_PROVIDER(g_info, "Info", (0xC0FFEE20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
 
 #if TLG_HAVE_EVENT_SET_INFORMATION == 0
-/* The same status for every class. */
+/* EventSetInformation is not called: every class has the same status. */
 #define USER(code) 0x80070032u
 #define KERNEL(code) 0xC0000139u
 #else

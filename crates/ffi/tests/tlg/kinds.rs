@@ -56,10 +56,10 @@ const fn argument_kind(
     name: &'static str,
     in_type: u8,
     out_type: u8,
-    c: &'static str,
+    c_arguments: &'static str,
     bytes: &'static [u8],
 ) -> FieldKind {
-    FieldKind { name, in_type, out_type, c_type: "", sample: FieldSample::Argument(c, bytes) }
+    FieldKind { name, in_type, out_type, c_type: "", sample: FieldSample::Argument(c_arguments, bytes) }
 }
 
 const POINTERS: [i128; 3] = [0x1122_3344_5566_7788, 0, 0xFFFF_8000_0000_0001];
@@ -193,7 +193,7 @@ impl FieldKind {
             }
             FieldSample::Float(values) => values.map(|value| format!("{value:?}f")).to_vec(),
             FieldSample::Double(values) => values.map(|value| format!("{value:?}")).to_vec(),
-            FieldSample::Struct(values) => values.map(|(c, _)| format!("{{{c}}}")).to_vec(),
+            FieldSample::Struct(values) => values.map(|(members, _)| format!("{{{members}}}")).to_vec(),
             FieldSample::Argument(..) => Vec::new(),
         }
     }

@@ -1,4 +1,5 @@
-//! The table of declarations: the same bytes from C and from C++ as from the builder.
+//! Compares the bytes that C and C++ programs pass for the table of declarations with those of the
+//! builder.
 
 use std::process::Command;
 
@@ -31,7 +32,7 @@ pub(crate) fn expected_line(event: &EventDeclaration) -> String {
 #[test]
 fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
     let (table, folder) = (table::read_declarations(), SourceFolder::new());
-    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Hooks));
+    let source = folder.write_source("table.c", &generate::generate_program(&table, Runtime::Hooks));
     for compiler in compilers() {
         let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
@@ -44,6 +45,7 @@ fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
             let (printed_event, types) =
                 line.rsplit_once(' ').expect("the line does not end with the types of the blocks");
             assert_eq!(printed_event, expected_line(event), "{compiler:?}: {}", event.name);
+            // The blocks are the traits (2), the metadata (1) and the payload (0).
             assert!(
                 types.starts_with("0201") && types[4..].bytes().all(|digit| digit == b'0'),
                 "{}: {types}",
@@ -59,21 +61,21 @@ fn table_has_every_kind_and_every_array() {
     assert!(table.len() >= 150, "{} declarations", table.len());
     let contents = || table.iter().flat_map(|event| &event.fields).map(|field| &field.content);
     for kind in FIELD_KINDS {
-        let is_kind = |other: &crate::kinds::FieldKind| other.name == kind.name;
+        let is_kind = |field_kind: &crate::kinds::FieldKind| field_kind.name == kind.name;
         assert!(
-            contents().any(|content| matches!(content, FieldContent::Value(other) if is_kind(other))),
-            "{}",
+            contents().any(|content| matches!(content, FieldContent::Value(value) if is_kind(value))),
+            "the table has no {}",
             kind.name
         );
         if !kind.c_initializers().is_empty() {
             assert!(
-                contents().any(|content| matches!(content, FieldContent::Array(other) if is_kind(other))),
-                "{}Array",
+                contents().any(|content| matches!(content, FieldContent::Array(array) if is_kind(array))),
+                "the table has no {}Array",
                 kind.name
             );
             assert!(
-                contents().any(|content| matches!(content, FieldContent::Fixed(other, _) if is_kind(other))),
-                "{}FixedArray",
+                contents().any(|content| matches!(content, FieldContent::Fixed(array, _) if is_kind(array))),
+                "the table has no {}FixedArray",
                 kind.name
             );
         }
@@ -83,8 +85,8 @@ fn table_has_every_kind_and_every_array() {
 #[test]
 fn table_compiles_strictly_in_the_newer_standard() {
     let folder = SourceFolder::new();
-    let source =
-        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+    let source = folder
+        .write_source("table.c", &generate::generate_program(&table::read_declarations(), Runtime::Hooks));
     for compiler in compilers() {
         folder.assert_compiles(compiler, &source, &[compiler.standards()[1]]);
     }

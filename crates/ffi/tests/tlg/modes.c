@@ -1,5 +1,10 @@
-/* TraceLoggingSetInformation in the mode that TLG_HAVE_EVENT_SET_INFORMATION, the version of
- * Windows and the mode of the compiler select; prints the status. */
+/* Prints the status of a macro in the mode that TLG_HAVE_EVENT_SET_INFORMATION, the version of
+ * Windows, and kernel or user mode select. STATUS is the status of the function that the
+ * macro calls.
+ *
+ *   modes STATUS              TraceLoggingSetInformation
+ *   modes register STATUS     TraceLoggingRegister
+ */
 #ifdef WITH_OVERRIDE
 #include "hooks.h"
 #else

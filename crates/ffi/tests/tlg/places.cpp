@@ -1,5 +1,5 @@
-/* Events in all places where C++ allows them: members, templates, packs, lambdas, structured
- * bindings; and the values there. */
+/* Writes events in all places where C++ allows them: members, templates, packs, lambdas, and next
+ * to structured bindings. */
 #include "hooks.h"
 #include <TraceLoggingProvider.h>
 
@@ -15,7 +15,7 @@ struct Pair {
 };
 
 struct Member {
-    /* Without a definition outside the class, it has a value but no address. */
+    /* Has a value but no address, because there is no definition outside of the class. */
     static const int kMax = 7;
     int m = 1;
     int array[4] = {1, 2, 3, 4};

@@ -6,7 +6,7 @@ use std::path::Path;
 use traceweir::controller::EnableParams;
 use traceweir::{EventDescriptor, Guid};
 use traceweir_decode::Decoder;
-use traceweir_decode::format::{Style, text};
+use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -40,7 +40,7 @@ struct FieldText(String);
 impl<'p> Visitor<'p> for FieldText {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let mut bytes = Vec::new();
-        text(field, &value, Style::default(), &mut bytes);
+        push_text(field, &value, Style::default(), &mut bytes);
         self.0 += &format!("{}={} ", field.name, String::from_utf8_lossy(&bytes));
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
@@ -58,11 +58,12 @@ impl<'p> Visitor<'p> for FieldText {
 }
 
 fn decode_event(decoder: &mut Decoder, record: &Record<'_>) -> Result<(String, String), String> {
-    let found = decoder.find(record).map_err(|error| format!("{error:?}"))?;
-    let schema = &found.prepared.schema;
+    let schema_match = decoder.find(record).map_err(|error| format!("{error:?}"))?;
+    let schema = &schema_match.prepared.schema;
     let mut shown = FieldText::default();
-    let remaining_bytes =
-        Walker::default().walk(schema, found.payload, 8, &mut shown).map_err(|error| format!("{error:?}"))?;
+    let remaining_bytes = Walker::default()
+        .walk(schema, schema_match.payload, 8, &mut shown)
+        .map_err(|error| format!("{error:?}"))?;
     if !remaining_bytes.is_empty() {
         return Err(format!("{} bytes are left", remaining_bytes.len()));
     }
@@ -140,7 +141,7 @@ fn check_event(event: &EventDeclaration, recorded: &RecordedEvent) -> String {
 #[test]
 fn session_records_and_decodes_what_the_macros_write() {
     let (table, folder) = (table::read_declarations(), SourceFolder::new());
-    let text = generate::program(&table, Runtime::Library);
+    let text = generate::generate_program(&table, Runtime::Library);
     for compiler in compilers() {
         let source = folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &text);
         let events = record_source(compiler, &source, Link::Shared, TABLE_PROVIDER);
@@ -158,7 +159,7 @@ fn session_records_and_decodes_what_the_macros_write() {
 #[test]
 fn statically_linked_program_records_the_same_events() {
     let (table, folder) = (table::read_declarations(), SourceFolder::new());
-    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
+    let source = folder.write_source("table.c", &generate::generate_program(&table, Runtime::Library));
     let events = record_source(GCC, &source, Link::Static, TABLE_PROVIDER);
     assert_eq!(events.len(), table.len());
     table.iter().zip(&events).for_each(|(event, recorded)| drop(check_event(event, recorded)));
@@ -167,7 +168,7 @@ fn statically_linked_program_records_the_same_events() {
 #[test]
 fn source_that_uses_the_published_function_records_the_same_events() {
     let (table, folder, programs) = (table::read_declarations(), SourceFolder::new(), ProgramFolder::new());
-    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
+    let source = folder.write_source("table.c", &generate::generate_program(&table, Runtime::Library));
     let flags = [GCC.standards()[0], "-DTLG_EVENT_WRITE_TRANSFER=EventWriteTransfer"];
     let program = programs.build(GCC.program, &source, &flags, Link::Shared);
     let events = record_program(&program, TABLE_PROVIDER);

@@ -21,10 +21,10 @@ fn rules_hold_in_c_and_cpp() {
     }
 }
 
-/// Warnings that careful programs enable in addition.
+/// Warnings that careful programs enable in addition to the strict flags.
 const EXTRA_WARNINGS: [&str; 3] = ["-Wconversion", "-Wsign-conversion", "-Wshadow"];
 
-/// More warnings, for C++.
+/// Additional warnings for C++.
 const CPP_WARNINGS: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wcast-qual"];
 
 #[test]
@@ -342,7 +342,8 @@ const INVALID_STATEMENTS: &[(&str, &str)] = &[
 fn invalid_statements_do_not_compile_and_are_explained() {
     let folder = SourceFolder::new();
     let prologue = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
-    // With the two metadata blocks 129; rules.c has an event with 128.
+    // 63 fields with two blocks, one field with one block, and the two metadata blocks are 129
+    // blocks; rules.c has an event with 128.
     let binaries: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
     let too_many_blocks =
         format!("TraceLoggingWrite(g, \"E\", {}, TraceLoggingInt8(1));", binaries.join(", "));

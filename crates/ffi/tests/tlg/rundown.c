@@ -18,7 +18,7 @@ static VOID NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG a
 }
 
 int main(void) {
-    /* The second round checks what the first registration leaves behind. */
+    /* The second registration must not be affected by the state that the first one left. */
     for (UINT32 turn = 1; turn <= 2; turn++) {
         if (TraceLoggingRegisterEx(provider, on_enable, NULL) != 0) {
             return 1;

@@ -1,5 +1,5 @@
-//! The table from Rust, through a session into a file: with the macros and the builder of this
-//! project, and with the published crates that they follow.
+//! Events of the table that Rust programs write through a session into a file: with the macros and
+//! the builder of this project, and with the published crates that have the same interfaces.
 //!
 //! ```text
 //!   declarations.txt ─▶ generate_rust ─┬─ cargo ─▶ traceweir ──────────────────────────┐
@@ -20,7 +20,7 @@ use std::process::{Command, Output};
 use traceweir_format::tracelogging::{EventMetadata, FieldMetadata};
 
 use crate::compiler::SourceFolder;
-use crate::generate_rust::{TracingCrates, has_rust_form, program};
+use crate::generate_rust::{TracingCrates, generate_program, has_rust_form};
 use crate::recorded::{RecordedEvent, TABLE_PROVIDER, check_all_but_metadata, record_program};
 use crate::support::{ProgramFolder, crate_path, skip};
 use crate::table::{self, EventDeclaration};
@@ -28,9 +28,9 @@ use crate::table::{self, EventDeclaration};
 /// Rows for which the published macros use a different number of bytes for the same tags and
 /// formats.
 ///
-/// They write a field's tags for every `tag(…)`, even if it is 0, and have a form of three bytes.
-/// The documented forms have 1, 2 and 4 bytes; the published builder and this project have no
-/// other. In the same way the macros write the byte of `format(Default)`, which is 0.
+/// These macros write a field's tags for every `tag(…)`, even if it is 0, and have a form of three
+/// bytes. The documented forms have 1, 2 and 4 bytes; the published builder and this project have
+/// no other form. In the same way the macros write the byte of `format(Default)`, which is 0.
 const MACROS_DIFFER: [&str; 4] = ["EventTag6", "FieldTags0", "FieldTags6", "FormatDefault"];
 /// Rows for which the published builder uses a different number of bytes: it always writes a
 /// field's tags in four bytes, and an event's tags in the fewest.
@@ -43,7 +43,7 @@ fn events_with_rust_form() -> Vec<EventDeclaration> {
     events
 }
 
-/// Writes a package that depends on these crates.
+/// Writes a package with one program and these dependencies.
 fn write_package(folder: &Path, source: &str, dependencies: &str) {
     let manifest = format!(
         "[package]\nname = \"table\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"table\"\npath = \"main.rs\"\n\
@@ -71,8 +71,8 @@ fn assert_built(output: &Output) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compares what was recorded, first by the macros and then by the builder, with the table. Returns
-/// the rows whose metadata differ.
+/// Compares recorded events, first those of the macros and then those of the builder, with the
+/// table. Returns the rows whose metadata differ.
 fn find_differing_metadata<'a>(
     events: &'a [EventDeclaration],
     recorded: &'a [RecordedEvent],
@@ -110,7 +110,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
     let api = crate_path("../api");
     write_package(
         &folder,
-        &program(&events, TracingCrates::Traceweir),
+        &generate_program(&events, TracingCrates::Traceweir),
         &format!("traceweir = {{ path = {api:?} }}"),
     );
     // The versions that the project uses, so that nothing is downloaded.
@@ -122,7 +122,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
 }
 
 #[test]
-fn metadata_from_the_published_crates_are_the_same() {
+fn metadata_from_the_published_crates_differ_only_in_known_encodings() {
     let (events, source_folder, programs) =
         (events_with_rust_form(), SourceFolder::new(), ProgramFolder::new());
     let folder = source_folder.path(".");
@@ -130,7 +130,7 @@ fn metadata_from_the_published_crates_are_the_same() {
         symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("cannot create a link");
     }
     let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
-    write_package(&folder, &program(&events, TracingCrates::Published), dependencies);
+    write_package(&folder, &generate_program(&events, TracingCrates::Published), dependencies);
     let fetch_attempts = [&["fetch", "--offline"][..], &["fetch"]]
         .map(|arguments| move |folder: &Path| run_cargo(folder, arguments, "published-table", &[]));
     if !fetch_attempts.iter().any(|fetch| fetch(&folder).status.success()) {
@@ -155,7 +155,7 @@ fn metadata_from_the_published_crates_are_the_same() {
     );
 }
 
-/// Returns the system that the compiler runs on.
+/// Returns the target triple of the system that the compiler runs on.
 fn host_target() -> String {
     let output = Command::new("rustc").arg("-vV").output().expect("cannot run rustc").stdout;
     let output = String::from_utf8_lossy(&output);

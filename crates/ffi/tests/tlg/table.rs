@@ -27,7 +27,9 @@ pub(crate) struct Field {
 pub(crate) enum FieldContent {
     Value(FieldKind),
     Array(FieldKind),
+    /// An array whose count is in the metadata.
     Fixed(FieldKind, u16),
+    /// A structure with this number of members.
     Struct(u8),
     /// In type with its flags, and out type.
     Packed(u8, u8),
@@ -65,12 +67,12 @@ fn parse_attribute(word: &str) -> (String, u64) {
 
 fn parse_field(line: &str) -> Field {
     let mut parts = line.splitn(3, '"');
-    let (content, name, rest) = (parts.next(), parts.next(), parts.next());
-    let (Some(content), Some(name), Some(rest)) = (content, name, rest) else {
+    let (content, name, options) = (parts.next(), parts.next(), parts.next());
+    let (Some(content), Some(name), Some(options)) = (content, name, options) else {
         panic!("{line} is not a field")
     };
-    let tag = rest.trim().strip_prefix("tag=").map(|tag| tag.parse().expect("a tag is not a number"));
-    let has_default_format = rest.trim() == "format=Default";
+    let tag = options.trim().strip_prefix("tag=").map(|tag| tag.parse().expect("a tag is not a number"));
+    let has_default_format = options.trim() == "format=Default";
     Field { content: parse_content(content.trim()), name: name.to_owned(), tag, has_default_format }
 }
 
@@ -102,7 +104,10 @@ impl EventDeclaration {
 
     /// Returns the bitwise or of all values of an attribute.
     pub(crate) fn combine_attributes(&self, key: &str) -> u64 {
-        self.attributes.iter().filter(|(name, _)| name == key).fold(0, |all, (_, value)| all | value)
+        self.attributes
+            .iter()
+            .filter(|(name, _)| name == key)
+            .fold(0, |combined, (_, value)| combined | value)
     }
 
     /// Returns the bytes of the event descriptor in memory.
@@ -129,6 +134,7 @@ impl EventDeclaration {
                 FieldContent::Array(kind) => (kind.in_type, kind.out_type, Arity::Variable),
                 FieldContent::Fixed(kind, count) => (kind.in_type, kind.out_type, Arity::Fixed(*count)),
                 FieldContent::Struct(members) => (TYPE_STRUCT, *members, Arity::Scalar),
+                // Bit 64 marks an array; the low five bits are the type.
                 FieldContent::Packed(in_type, out) if in_type & 64 != 0 => {
                     (in_type & 31, *out, Arity::Variable)
                 }

@@ -37,7 +37,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use super::{BufferRef, ReadAt};
 use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE};
@@ -51,7 +51,7 @@ pub enum Rule {
     /// `EndTime` is set when a session stops.
     NotFinalised,
     /// `BuffersWritten` is the number of buffers in the file; in a circular file that has wrapped,
-    /// it also counts overwritten ones.
+    /// it also counts overwritten buffers.
     BuffersWritten,
     /// Boot, start and end time are in this order.
     HeaderTimes,
@@ -72,7 +72,7 @@ pub enum Rule {
     BufferState,
     /// Flags and type of a buffer are known values, and the first buffer is not compressed.
     BufferKind,
-    /// The processor index is below `NumberOfProcessors`, where that is known and the file
+    /// The processor index is below `NumberOfProcessors`, if that number is known and the file is
     /// finalised.
     Processor,
     /// The data buffers of a session have one logger id; at most one finding per file.
@@ -84,7 +84,7 @@ pub enum Rule {
     /// mode).
     Compression,
     /// In finalised files that are not circular, the last buffer has the flush marker. Of the other
-    /// data buffers, only the last one of an earlier session may have it.
+    /// data buffers, only the last one of an earlier session may have this marker.
     FlushMarker,
     /// A record has a known marker, a possible size and lies inside its buffer.
     Record,
@@ -232,12 +232,12 @@ impl<R: ReadAt> Checker<'_, R> {
         let mut at = buffer.offset.saturating_add(u64::from(header.offset));
         let mut block = [0; 4096];
         while at < end {
-            let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
-            let part = block.get_mut(..left.min(4096)).unwrap_or_default();
+            let remaining = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let part = block.get_mut(..remaining.min(4096)).unwrap_or_default();
             let length = self.trace.source().read_at(at, part)?;
-            if let Some(bad) = part.iter().take(length).position(|&byte| byte != FILLER) {
+            if let Some(index) = part.iter().take(length).position(|&byte| byte != FILLER) {
                 let detail = "a byte other than 0xFF after the records of the buffer".to_string();
-                self.report_finding(Rule::Filler, at.saturating_add(bad as u64), detail);
+                self.report_finding(Rule::Filler, at.saturating_add(index as u64), detail);
                 break;
             }
             if length == 0 {
@@ -248,7 +248,7 @@ impl<R: ReadAt> Checker<'_, R> {
         Ok(())
     }
 
-    fn check_records(&mut self, buffer: &BufferRef, header: &BufferHeader, loaded: &Loaded) {
+    fn check_records(&mut self, buffer: &BufferRef, header: &BufferHeader, loaded: &LoadedBuffer) {
         let mut walk = crate::buffer::Records::new(
             &loaded.bytes,
             loaded.start,
@@ -273,7 +273,7 @@ impl<R: ReadAt> Checker<'_, R> {
                 }
             };
             self.events = self.events.saturating_add(1);
-            if record.items_damaged() {
+            if record.has_damaged_items() {
                 self.report_finding(
                     Rule::ExtendedItems,
                     at,

@@ -37,8 +37,9 @@ const PEEK_BYTES: usize = 0x48;
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record. If the record has none, that of the processor's previous buffer
-    /// in the file or, without one, that of the log-file header event.
+    /// Stamp of the first record. If that record has no stamp: the `first_time` of the processor's
+    /// previous buffer in the file or, for its first buffer, the stamp of the log-file header
+    /// event.
     pub first_time: i64,
     /// Bytes that the file holds of the buffer.
     pub size: u32,
@@ -218,9 +219,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         // From here on, the file is searched like one whose buffers differ in size.
         if core::mem::take(&mut self.has_fixed_size)
             && self.is_modern
-            && let Some(found) = self.search_header(start.saturating_add(1))?
+            && let Some(next) = self.search_header(start.saturating_add(1))?
         {
-            return Ok(Some(found));
+            return Ok(Some(next));
         }
         self.close_hole(self.length)?;
         Ok(None)
@@ -285,17 +286,17 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     ) -> Result<BufferCandidate> {
         let is_header = is_plausible_header(buffer);
         let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
-        // The previous buffer ends here if its size is right. Otherwise the next header may lie
-        // within it.
+        // The previous buffer ends at `at` if its size is right. Otherwise the next header may lie
+        // within that buffer.
         let from = previous.map_or(at, |last| last.offset);
-        let found = self.search_header(from.saturating_add(HEADER_SIZE as u64))?;
-        if let Some(next) = found.filter(|&next| next < at) {
+        let next_header = self.search_header(from.saturating_add(HEADER_SIZE as u64))?;
+        if let Some(next) = next_header.filter(|&next| next < at) {
             return Ok(BufferCandidate::InsidePrevious(next));
         }
-        if found.is_none() && is_header && u64::from(buffer.buffer_size) > left {
+        if next_header.is_none() && is_header && u64::from(buffer.buffer_size) > left {
             return Ok(BufferCandidate::Buffer(buffer.buffer_size));
         }
-        let end = found.unwrap_or(self.length);
+        let end = next_header.unwrap_or(self.length);
         if at.saturating_add(u64::from(buffer.buffer_size)) == end {
             return Ok(BufferCandidate::Buffer(buffer.buffer_size));
         }
@@ -321,7 +322,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     }
 
     /// Like `inspect_candidate` for buffers from before Windows Vista: all have the session's size,
-    /// whatever their first field holds.
+    /// if it is known, whatever their first field holds.
     fn inspect_old_candidate(
         &self,
         at: u64,
@@ -333,7 +334,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             if is_possible && u64::from(claimed) <= left {
                 return Ok(BufferCandidate::Buffer(claimed));
             }
-            // The first event has been read already.
+            // The first buffer is kept in any case: its first event has been read already.
             let size_in_file = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
             return Ok(if at == 0 {
                 BufferCandidate::Buffer(size_in_file)
@@ -348,7 +349,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     }
 
     fn report_bad_size(&mut self, offset: u64) {
-        let reason = "size is impossible; the session's size or the next header shows where it ends";
+        let reason = "size is impossible; the session's size or the next header shows where the buffer ends";
         self.index.add_defect(Error::Invalid { what: "buffer header", offset, reason });
     }
 
@@ -405,9 +406,9 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();
         let mut block = core::mem::take(&mut self.search_block);
         let mut size = *SEARCH_BLOCK_BYTES.start();
-        let mut found = None;
-        while found.is_none() && self.length.saturating_sub(at) >= HEADER_SIZE as u64 {
-            // A header may begin with the zeros before the first other byte.
+        let mut header_offset = None;
+        while header_offset.is_none() && self.length.saturating_sub(at) >= HEADER_SIZE as u64 {
+            // A header may begin with the zeros before the first nonzero byte.
             at = at.max(self.source.next_data(at).saturating_sub(HEADER_SIZE as u64));
             block.resize(size, 0);
             size = size.saturating_mul(2).min(*SEARCH_BLOCK_BYTES.end());
@@ -419,17 +420,17 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             // of a hit is the offset of its header in the block.
             let states = block.get(buffer::at::STATE..length.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
-                let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
+                let Some(raw) = block.get(hit..).and_then(|bytes| bytes.first_chunk()) else { break };
                 let offset = at.saturating_add(hit as u64);
                 if self.is_plausible_buffer(offset, &BufferHeader::parse(raw))? {
-                    found = Some(offset);
+                    header_offset = Some(offset);
                     break;
                 }
             }
             at = at.saturating_add(length.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
         }
         self.search_block = block;
-        Ok(found)
+        Ok(header_offset)
     }
 
     /// Returns whether a header that a search found belongs to a buffer, judged by the header
@@ -457,10 +458,10 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             if left == 0 {
                 break;
             }
-            let want = usize::try_from(left).unwrap_or(block.len()).min(block.len());
-            let Some(part) = block.get_mut(..want) else { break };
+            let read_size = usize::try_from(left).unwrap_or(block.len()).min(block.len());
+            let Some(part) = block.get_mut(..read_size) else { break };
             let length = self.source.read_at(at, part)?;
-            if length == 0 || part.iter().take(length).any(|&b| b != 0) {
+            if length == 0 || part.iter().take(length).any(|&byte| byte != 0) {
                 return Ok(length == 0);
             }
             (at, left) = (at.saturating_add(length as u64), left.saturating_sub(length as u64));
@@ -488,7 +489,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let valid = u32::try_from(buffer.with_minimum_size(size).valid_bytes(size as usize)).unwrap_or(size);
         let memory_bytes = if is_compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
         let is_stamped = time.is_some();
-        let found = BufferRef {
+        let buffer_ref = BufferRef {
             offset,
             first_time,
             size,
@@ -500,10 +501,11 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             is_compressed,
             follows_loss,
         };
-        self.index.buffers.push(found);
+        self.index.buffers.push(buffer_ref);
         Ok(())
     }
 
+    /// Inspects the first record in `body` or, for a compressed buffer, in its decompressed start.
     fn inspect_first_record(
         &mut self,
         offset: u64,
@@ -520,8 +522,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         let valid = valid.saturating_sub(HEADER_SIZE);
         let record_start = if is_compressed {
             let mut packed = [0; 4 * PEEK_BYTES];
-            let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
-            let packed = packed.get_mut(..want).unwrap_or_default();
+            let packed_size = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
+            let packed = packed.get_mut(..packed_size).unwrap_or_default();
             let length = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
             // A prefix is enough. Loading the buffer reports damage.
             let packed = packed.get(..length).unwrap_or_default();
@@ -557,8 +559,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
     fn finish(mut self) -> Index {
         // A wrapped file holds newer buffers before older ones. Sequence numbers order buffers with
         // equal times.
-        let sequence = |b: &BufferRef| if self.is_circular { b.sequence } else { 0 };
-        self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, sequence(b)));
+        let sequence = |buffer: &BufferRef| if self.is_circular { buffer.sequence } else { 0 };
+        self.index.buffers.sort_by_key(|buffer| (buffer.cpu, buffer.first_time, sequence(buffer)));
         self.index
     }
 }

@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::load::Loaded;
+use super::load::LoadedBuffer;
 use crate::Result;
 use crate::header::{EVENT_TIME_OFFSET, Measure, Record, measure, measure_event, time_of};
 use crate::wire::{align8, i64_at};
@@ -25,7 +25,7 @@ pub(super) struct Lane {
     pub(super) time: i64,
     /// Whether the bytes are in memory.
     pub(super) is_resident: bool,
-    loaded: Loaded,
+    loaded: LoadedBuffer,
     /// Offset of the current record.
     at: usize,
     /// The current record; `None` at the end.
@@ -41,11 +41,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Scans a loaded buffer once and returns the defect that ends its records, if there is one. A
-    /// lane without records is already at its end.
+    /// Opens a loaded buffer and scans it once. Also returns the defect that ends its records, if
+    /// there is one. A lane without records is already at its end.
     pub(super) fn open(
-        (buffer, cpu): (usize, u16),
-        loaded: Loaded,
+        buffer: usize,
+        cpu: u16,
+        loaded: LoadedBuffer,
         inherited: i64,
         has_short_instance_headers: bool,
     ) -> (Self, Result<()>) {
@@ -62,7 +63,7 @@ impl Lane {
         (lane, scan_result)
     }
 
-    fn set_bytes(&mut self, loaded: Loaded) {
+    fn set_bytes(&mut self, loaded: LoadedBuffer) {
         self.loaded = loaded;
         self.is_resident = true;
         if self.is_unordered {
@@ -72,7 +73,7 @@ impl Lane {
 
     /// Sets the bytes again after [`Lane::free_bytes`]. If the current record has changed, returns
     /// false and ends the lane.
-    pub(super) fn restore_bytes(&mut self, loaded: Loaded) -> bool {
+    pub(super) fn restore_bytes(&mut self, loaded: LoadedBuffer) -> bool {
         self.set_bytes(loaded);
         let expected = self.current;
         let is_unchanged = self.measure_at(self.at) == expected && expected.is_some();
@@ -83,7 +84,7 @@ impl Lane {
     }
 
     /// Takes the bytes out of the lane; [`Lane::restore_bytes`] puts them back.
-    pub(super) fn free_bytes(&mut self) -> Loaded {
+    pub(super) fn free_bytes(&mut self) -> LoadedBuffer {
         self.is_resident = false;
         self.group_heads = Vec::new();
         core::mem::take(&mut self.loaded)
@@ -103,7 +104,7 @@ impl Lane {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.current?, self.cpu, self.time))
     }
 
-    /// Moves to the next record; false at the end of the buffer.
+    /// Moves to the next record. Returns false at the end of the buffer.
     #[inline]
     pub(super) fn step(&mut self) -> bool {
         let Some(record) = self.current else { return false };
@@ -122,8 +123,8 @@ impl Lane {
     }
 
     /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
-    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise nothing
-    /// changes, and the caller uses [`Lane::step`].
+    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise
+    /// changes nothing and returns false; the caller then uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
         let Some(record) = self.current else { return false };
@@ -163,7 +164,7 @@ impl Lane {
 
     /// Returns whether stamps never decrease, and the defect that ends the records, if there is
     /// one.
-    fn check_order(&self, loaded: &Loaded) -> (bool, Result<()>) {
+    fn check_order(&self, loaded: &LoadedBuffer) -> (bool, Result<()>) {
         let (mut at, mut time, mut is_ordered) = (loaded.start, None, true);
         loop {
             let remaining = loaded.bytes.get(at..).unwrap_or_default();

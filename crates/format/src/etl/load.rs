@@ -10,7 +10,7 @@ use crate::{Error, Result, xpress};
 
 /// A buffer in memory: its valid bytes and the offset of its first record.
 #[derive(Debug, Default)]
-pub(super) struct Loaded {
+pub(super) struct LoadedBuffer {
     /// Valid bytes, including the header of a plain buffer.
     pub(super) bytes: Vec<u8>,
     /// Offset of the first record.
@@ -38,24 +38,24 @@ impl Loader {
         source: &R,
         buffer: &BufferRef,
         session_size: u32,
-    ) -> Result<(Loaded, Option<Error>)> {
+    ) -> Result<(LoadedBuffer, Option<Error>)> {
         let mut bytes = self.take_spare(buffer.memory_bytes as usize);
         if !buffer.is_compressed {
             read_bytes(source, buffer.offset, buffer.memory_bytes, &mut bytes)?;
-            let valid =
-                parse_header(&bytes).map_or(0, |h| h.with_minimum_size(buffer.size).valid_bytes(bytes.len()));
+            let valid = parse_header(&bytes)
+                .map_or(0, |header| header.with_minimum_size(buffer.size).valid_bytes(bytes.len()));
             bytes.truncate(valid);
-            return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
+            return Ok((LoadedBuffer { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
         bytes.clear();
         if self.packed.capacity() > MAX_SPARE_BYTES {
             self.packed = Vec::new();
         }
         read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
-        let valid = parse_header(&self.packed).map_or(0, |h| h.offset);
+        let valid = parse_header(&self.packed).map_or(0, |header| header.offset);
         let what = "compressed buffer";
         let loaded =
-            |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
+            |bytes| LoadedBuffer { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
         if valid < HEADER_SIZE as u32 || valid > session_size.max(MAX_BUFFER) {
             let reason = "unpacked size is impossible";
             return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, reason })));
@@ -63,22 +63,22 @@ impl Loader {
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
         let unpacked = (valid as usize).saturating_sub(HEADER_SIZE);
         let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
-        Ok((loaded(bytes), damage.map(|e| with_file_offset(e, buffer.offset))))
+        Ok((loaded(bytes), damage.map(|error| with_file_offset(error, buffer.offset))))
     }
 
     /// Keeps memory for the next buffer.
-    pub(super) fn recycle(&mut self, loaded: Loaded) {
-        // A few are enough: readers usually return one buffer before they load the next.
+    pub(super) fn recycle(&mut self, loaded: LoadedBuffer) {
+        // A few vectors are enough: readers usually return one buffer before they load the next.
         if self.spare.len() < 4 && loaded.bytes.capacity() <= MAX_SPARE_BYTES {
             self.spare.push(loaded.bytes);
         }
     }
 
-    /// Returns a vector to overwrite: an old one if it is large enough and at most about four times
-    /// too large, or a new one.
-    fn take_spare(&mut self, needed: usize) -> Vec<u8> {
+    /// Returns a vector to overwrite: an old one if its capacity is at least `needed_bytes` and at
+    /// most about four times as much, or a new one.
+    fn take_spare(&mut self, needed_bytes: usize) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
+        if bytes.capacity() < needed_bytes || bytes.capacity() / 4 > needed_bytes {
             bytes = Vec::new();
         }
         bytes

@@ -30,12 +30,12 @@ use core::cmp::Reverse;
 use super::ReadAt;
 use super::index::{BufferRef, MAX_DEFECTS};
 use super::lane::Lane;
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use crate::header::Record;
 use crate::{Error, Result};
 
-/// Bytes of open buffers that are always allowed in addition to the largest one.
+/// Bytes of open buffers that are always allowed in addition to the largest buffer.
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
 /// Open buffers may take more bytes than this only up to four times the file length.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
@@ -108,8 +108,8 @@ pub struct Events<'t, R> {
     trace: &'t Trace<R>,
     heap: BinaryHeap<Reverse<MergePosition>>,
     lanes: Vec<Lane>,
-    /// Free slots of `lanes`.
-    free: Vec<usize>,
+    /// Slots of `lanes` that can be reused.
+    free_slots: Vec<usize>,
     /// Slot of the current lane.
     current: Option<usize>,
     /// Whether the current record has been returned.
@@ -118,7 +118,7 @@ pub struct Events<'t, R> {
     horizon: u128,
     loader: Loader,
     open_bytes: usize,
-    budget: usize,
+    budget_bytes: usize,
     read_bytes: u64,
     /// Bytes that may still be loaded again. At 0, events are in order only within a buffer.
     reload_bytes_left: u64,
@@ -140,28 +140,28 @@ impl<'t, R: ReadAt> Events<'t, R> {
             trace,
             heap: BinaryHeap::new(),
             lanes: Vec::new(),
-            free: Vec::new(),
+            free_slots: Vec::new(),
             current: None,
             is_returned: false,
             horizon: u128::MAX,
             loader: Loader::default(),
             open_bytes: 0,
-            budget: 0,
+            budget_bytes: 0,
             read_bytes: 0,
             reload_bytes_left: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS_OF_FILE)),
             damage: Damage::default(),
             ends: None,
         };
         let buffers = trace.buffers();
-        let mut cpus = 0_usize;
+        let mut cpu_count = 0_usize;
         let mut cpu = None;
         for (index, b) in buffers.iter().enumerate().filter(|(_, b)| cpu.replace(b.cpu) != Some(b.cpu)) {
-            cpus = cpus.saturating_add(1);
+            cpu_count = cpu_count.saturating_add(1);
             events.queue_unstamped(index, b.cpu, b.first_time);
             events.queue_stamped(index, b.cpu);
         }
         let largest = buffers.iter().map(|b| b.memory_bytes as usize).max().unwrap_or(0);
-        events.budget = open_bytes_budget(largest, cpus, trace.file_size());
+        events.budget_bytes = open_bytes_budget(largest, cpu_count, trace.file_size());
         events
     }
 
@@ -267,8 +267,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.open_first_lane()
     }
 
-    /// Continues with the first position of the heap and puts `position` into the heap instead;
-    /// false if the buffer of the first position is not in memory.
+    /// Continues with the first position of the heap and puts `position` into the heap instead.
+    /// Returns false if the buffer of the first position is not in memory.
     #[inline]
     fn swap_with_first(&mut self, position: MergePosition) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
@@ -324,7 +324,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let (loaded, damage) = self.load(&buffer)?;
         self.read_bytes = self.read_bytes.saturating_add(u64::from(buffer.size));
         let (lane, scan_result) = Lane::open(
-            (position.buffer(), position.cpu()),
+            position.buffer(),
+            position.cpu(),
             loaded,
             position.time(),
             self.trace.has_short_instance_headers(),
@@ -334,9 +335,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
         self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
         let is_finished = lane.is_finished();
-        let slot = self.free.pop().unwrap_or(self.lanes.len());
+        let slot = self.free_slots.pop().unwrap_or(self.lanes.len());
         match self.lanes.get_mut(slot) {
-            Some(free) => *free = lane,
+            Some(free_lane) => *free_lane = lane,
             None => self.lanes.push(lane),
         }
         if is_finished {
@@ -346,7 +347,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         Ok(Some(slot))
     }
 
-    fn load(&mut self, buffer: &BufferRef) -> Result<(Loaded, Option<Error>)> {
+    fn load(&mut self, buffer: &BufferRef) -> Result<(LoadedBuffer, Option<Error>)> {
         self.free_lanes(buffer.memory_bytes as usize);
         self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())
     }
@@ -357,7 +358,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
         let (buffer, cpu, time) = (lane.buffer, lane.cpu, lane.time);
         self.loader.recycle(lane.free_bytes());
-        self.free.push(slot);
+        self.free_slots.push(slot);
         self.record_end(buffer);
         self.queue_unstamped(buffer.saturating_add(1), cpu, time);
     }
@@ -380,7 +381,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Frees the bytes of the lanes that are needed last, until `more_bytes` bytes fit the budget
     /// and at least half of the budget is free.
     fn free_lanes(&mut self, more_bytes: usize) {
-        if self.open_bytes.saturating_add(more_bytes) <= self.budget {
+        if self.open_bytes.saturating_add(more_bytes) <= self.budget_bytes {
             return;
         }
         let mut resident: Vec<(i64, usize)> = Vec::new();
@@ -389,7 +390,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         );
         resident.sort_unstable();
         // Freeing several at once keeps the search cheap when very many small buffers are open.
-        let goal = self.budget.saturating_sub(more_bytes).min(self.budget / 2);
+        let goal = self.budget_bytes.saturating_sub(more_bytes).min(self.budget_bytes / 2);
         while let Some((_, slot)) = resident.pop().filter(|_| self.open_bytes > goal) {
             if let Some(lane) = self.lanes.get_mut(slot) {
                 self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
@@ -482,11 +483,11 @@ impl<'t, R: ReadAt> Events<'t, R> {
 /// Returns the allowed bytes of open buffers: one largest buffer for each processor if the file is
 /// long enough for that, and at least as many bytes as the file has, up to [`MAX_OVERLAP_BYTES`];
 /// in addition, one more largest buffer and [`EXTRA_OPEN_BYTES`].
-fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
+fn open_bytes_budget(largest_bytes: usize, cpu_count: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =
         length.saturating_mul(MAX_COMPRESSION_RATIO).min(MAX_CHEAP_BYTES.max(length.saturating_mul(4)));
     let overlapping = usize::try_from(file_size.min(MAX_OVERLAP_BYTES)).unwrap_or(usize::MAX);
-    let open = cpus.saturating_mul(largest).min(plausible_bytes).max(overlapping);
-    EXTRA_OPEN_BYTES.saturating_add(largest).saturating_add(open)
+    let open = cpu_count.saturating_mul(largest_bytes).min(plausible_bytes).max(overlapping);
+    EXTRA_OPEN_BYTES.saturating_add(largest_bytes).saturating_add(open)
 }

@@ -46,14 +46,14 @@ struct MergedFile<'t, R> {
 impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Starts at the first events of all files.
     pub fn new(traces: impl IntoIterator<Item = &'t Trace<R>>) -> Self {
-        let file =
+        let to_file =
             |trace: &'t Trace<R>| MergedFile { clock: trace.clock(), events: trace.events(), is_done: false };
-        let files = traces.into_iter().map(file).collect();
+        let files = traces.into_iter().map(to_file).collect();
         Self { files, queue: FileQueue::default(), has_begun: false, last: None }
     }
 
-    /// Returns the file whose next event is the earliest, the first of several; `None` at the end
-    /// of all files.
+    /// Returns the file whose next event is the earliest; of equal times, the first file. Returns
+    /// `None` at the end of all files.
     ///
     /// If the caller records [ends of buffers](Events::note_ends), the file is returned once more
     /// for the buffers that end after its last event.
@@ -154,11 +154,11 @@ impl FileQueue {
     fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
         let time = events.estimate_time();
         self.set_memory(file, events.resident_bytes());
-        let Some(raw) = time else { return false };
+        let Some(stamp) = time else { return false };
         if events.has_used_up_reloads() && events.resident_bytes() > 0 {
             self.push_front(file);
         } else {
-            self.heap.push(Reverse((clock.file_time(raw), file)));
+            self.heap.push(Reverse((clock.file_time(stamp), file)));
         }
         true
     }

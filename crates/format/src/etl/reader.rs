@@ -6,7 +6,7 @@ use super::ReadAt;
 use super::index::{BufferRef, Index};
 use super::load::Loader;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
-use crate::header::{self, Family, MAX_RECORD, Record, measure};
+use crate::header::{self, Family, MAX_RECORD_BYTES, Record, measure};
 use crate::kernel::hook;
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::{
@@ -17,7 +17,7 @@ use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Bytes to read for the first event: a buffer header and the largest record.
-const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD;
+const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD_BYTES;
 
 /// An opened trace.
 ///
@@ -52,11 +52,12 @@ impl<R: ReadAt> Trace<R> {
     pub fn open(source: R) -> Result<Self> {
         let length = source.len();
         let first_bytes = read_first_bytes(&source)?;
-        let first = parse_first_event(&first_bytes)?;
-        let header = LogFileHeader::parse(&first)?;
-        let clock = header.clock(first.time());
-        let index = Index::build(&source, &header, first.time())?;
-        let (is_64_bit, starter) = (first.pointer_size() == 8, (first.thread_id(), first.process_id()));
+        let first_event = parse_first_event(&first_bytes)?;
+        let header = LogFileHeader::parse(&first_event)?;
+        let clock = header.clock(first_event.time());
+        let index = Index::build(&source, &header, first_event.time())?;
+        let (is_64_bit, starter) =
+            (first_event.pointer_size() == 8, (first_event.thread_id(), first_event.process_id()));
         Ok(Self { source, length, header, is_64_bit, starter, clock, index })
     }
 
@@ -119,16 +120,15 @@ impl<R: ReadAt> Trace<R> {
         Ok(BufferHeader::parse(&raw).with_minimum_size(buffer.size))
     }
 
-    /// Returns, for each processor with a loss, the first stamp of its last buffer with a loss
-    /// flag.
+    /// Returns each processor with a loss, and the first stamp of its last buffer with a loss flag.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         let mut losses: Vec<(u16, i64)> = Vec::new();
         // Buffers are sorted by processor and time, so the last one of a processor remains.
-        for b in self.index.buffers.iter().filter(|b| b.follows_loss) {
-            match losses.last_mut().filter(|(cpu, _)| *cpu == b.cpu) {
-                Some((_, time)) => *time = b.first_time,
-                None => losses.push((b.cpu, b.first_time)),
+        for buffer in self.index.buffers.iter().filter(|buffer| buffer.follows_loss) {
+            match losses.last_mut().filter(|(cpu, _)| *cpu == buffer.cpu) {
+                Some((_, time)) => *time = buffer.first_time,
+                None => losses.push((buffer.cpu, buffer.first_time)),
             }
         }
         losses
@@ -279,6 +279,7 @@ pub(super) fn parse_first_event(bytes: &[u8]) -> Result<Record<'_>> {
         .ok_or(not_etl(at, "the first event is not a system event"))?;
     let record = Record::new(body, measured, buffer.processor_index, 0);
     if record.hook() != Some(hook::LOG_FILE_HEADER) {
+        // The hook id is at offset 6 of a SYSTEM header.
         return Err(not_etl(at.saturating_add(6), "the first event is not the log-file header"));
     }
     Ok(record)

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `BuffersWritten` | the number of buffers in the new file |
 //! | `EndTime` 0 or before the start | the time of the last event |
-//! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn it late |
+//! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn of it late |
 //! | clock without a rate, pointer size | the value that readers assume |
 //! | boot after start, session buffer size | the start time; a size that fits all buffers |
 //! | unterminated session and file name | terminated where the event ends |
@@ -32,7 +32,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::load::{Loaded, Loader};
+use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use super::writer::set_flush_marker;
 use super::{BufferRef, ReadAt, WriteAt};
@@ -88,7 +88,7 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         report: Repair::default(),
         previous: None,
         first_size: None,
-        latest: trace.clock().anchor,
+        latest_stamp: trace.clock().anchor,
         highest_cpu: 0,
     };
     let mut loader = Loader::default();
@@ -125,7 +125,7 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
     repaired.finish()
 }
 
-/// Returns the session's buffer size, or a size that fits all buffers if the header's is
+/// Returns the session's buffer size, or a size that fits all buffers if the size in the header is
 /// impossible.
 fn choose_session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
     let largest = buffers.iter().map(|b| b.size).max().unwrap_or(MIN_BUFFER);
@@ -168,8 +168,8 @@ impl SessionNumbers {
             if begins_session(buffer, &header) {
                 sessions.end_session(&mut votes);
             } else {
-                let votes = votes.entry(header.logger_id).or_default();
-                *votes = votes.saturating_add(1);
+                let count = votes.entry(header.logger_id).or_default();
+                *count = count.saturating_add(1);
             }
         }
         sessions.end_session(&mut votes);
@@ -224,7 +224,7 @@ struct RepairedFile<'t, R, W> {
     /// Size of the first event, if it was shortened.
     first_size: Option<usize>,
     /// The latest stamp in the new file.
-    latest: i64,
+    latest_stamp: i64,
     highest_cpu: u16,
 }
 
@@ -259,7 +259,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     fn rebuild(
         &mut self,
         buffer: &BufferRef,
-        loaded: &Loaded,
+        loaded: &LoadedBuffer,
         whole_records: &mut WholeRecords,
         header: &mut BufferHeader,
         image: &mut Vec<u8>,
@@ -268,14 +268,14 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         let end = whole_records.end.min(loaded.bytes.len());
         let mut records = loaded.bytes.get(loaded.start..end).unwrap_or_default();
         // Every trace needs the log-file header event, even if it exceeds the header buffer.
-        let first;
+        let first_record;
         if buffer.offset == 0 && whole_records.count == 0 {
-            first = self.shorten_first_record(buffer)?;
-            whole_records.count = u64::from(!first.is_empty());
-            records = &first;
+            first_record = self.shorten_first_record(buffer)?;
+            whole_records.count = u64::from(!first_record.is_empty());
+            records = &first_record;
         }
         let valid = HEADER_SIZE.saturating_add(align8(records.len()));
-        let size = self.rebuilt_size(valid);
+        let size = self.choose_rebuilt_size(valid);
         if self.is_modern() {
             header.flags &= !BUFFER_FLAG_COMPRESSED;
         }
@@ -293,8 +293,9 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         Ok(())
     }
 
-    /// Returns the size of a rebuilt buffer with `valid` valid bytes.
-    fn rebuilt_size(&mut self, valid: usize) -> usize {
+    /// Chooses the size of a rebuilt buffer with `valid` valid bytes. Counts buffers that stay
+    /// unpadded.
+    fn choose_rebuilt_size(&mut self, valid: usize) -> usize {
         let padded = valid.max(self.session_size as usize);
         if self.is_compressed() {
             return valid;
@@ -313,12 +314,13 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     /// do not, it is shortened: the bytes after the buffer belong to the next buffer.
     fn shorten_first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
         let mut record = self.trace.read_first_record()?;
-        let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
-        let needed = self.trace.first_record_min_bytes();
-        if record.len() > limit && limit >= needed {
-            record.truncate(limit);
-            self.first_size = Some(limit);
-            patch(&mut record, FIRST_SIZE_OFFSET, &u16::try_from(limit).unwrap_or(u16::MAX).to_le_bytes());
+        let max_bytes = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
+        let min_bytes = self.trace.first_record_min_bytes();
+        if record.len() > max_bytes && max_bytes >= min_bytes {
+            record.truncate(max_bytes);
+            self.first_size = Some(max_bytes);
+            let size = u16::try_from(max_bytes).unwrap_or(u16::MAX);
+            patch(&mut record, FIRST_SIZE_OFFSET, &size.to_le_bytes());
         }
         Ok(record)
     }
@@ -343,7 +345,7 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         self.sink.write_at(at, image)?;
         self.previous =
             Some(WrittenBuffer { offset: at, header, is_header: begins_session(buffer, &header) });
-        self.latest = self.latest.max(whole_records.latest_time.unwrap_or(self.latest));
+        self.latest_stamp = self.latest_stamp.max(whole_records.latest_time.unwrap_or(self.latest_stamp));
         self.highest_cpu = self.highest_cpu.max(buffer.cpu);
         self.report.bytes = end;
         self.report.buffers = self.report.buffers.saturating_add(1);
@@ -379,8 +381,8 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         }
     }
 
-    /// Clears the flush marker of the buffer before `next` if it does not end a session. In a
-    /// circular file, the last buffer written may be anywhere.
+    /// Clears the flush marker of the buffer before `next` if that buffer does not end a session.
+    /// Circular files keep their markers, because the last buffer written may be anywhere.
     fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some(WrittenBuffer { offset, header, is_header }) = self.previous.filter(|_| !is_circular) else {
@@ -403,14 +405,15 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         }
         let header = self.trace.header();
         // An end time of 0 would mark the file as not finalised.
-        let last = self.trace.clock().file_time(self.latest).max(header.start_time).max(FileTime(1));
+        let last_time =
+            self.trace.clock().file_time(self.latest_stamp).max(header.start_time).max(FileTime(1));
         let has_end = self.trace.is_finalised() && header.end_time >= header.start_time;
-        self.report.end_time = if has_end { header.end_time } else { last };
+        self.report.end_time = if has_end { header.end_time } else { last_time };
         self.patch_header(at::END_TIME, &self.report.end_time.0.to_le_bytes())?;
         self.patch_header(at::BUFFERS_WRITTEN, &self.report.buffers.to_le_bytes())?;
-        let needed = u32::from(self.highest_cpu).saturating_add(1);
-        if header.processors != 0 && header.processors < needed {
-            self.patch_header(at::PROCESSORS, &needed.to_le_bytes())?;
+        let min_processors = u32::from(self.highest_cpu).saturating_add(1);
+        if header.processors != 0 && header.processors < min_processors {
+            self.patch_header(at::PROCESSORS, &min_processors.to_le_bytes())?;
         }
         self.patch_header(at::POINTER_SIZE, &header.pointer_size.to_le_bytes())?;
         self.patch_header(at::BUFFER_SIZE, &self.session_size.to_le_bytes())?;
@@ -437,11 +440,12 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         let names = payload.get(start..end.min(payload.len())).unwrap_or_default();
         // An odd last byte belongs to no character.
         let length = names.len() & !1;
-        let session = until_nul16(names).len().saturating_add(2);
-        let file = names.get(session..).map(|remaining| until_nul16(remaining).len().saturating_add(2));
-        let nul_bytes = match file {
-            Some(file) if session.saturating_add(file) <= length => return Ok(()),
-            Some(_) if session.saturating_add(2) <= length => 2,
+        let session_bytes = until_nul16(names).len().saturating_add(2);
+        let file_bytes =
+            names.get(session_bytes..).map(|remaining| until_nul16(remaining).len().saturating_add(2));
+        let nul_bytes = match file_bytes {
+            Some(file_bytes) if session_bytes.saturating_add(file_bytes) <= length => return Ok(()),
+            Some(_) if session_bytes.saturating_add(2) <= length => 2,
             _ => 4,
         };
         if let Some(end) = length.checked_sub(nul_bytes) {

@@ -46,8 +46,8 @@ fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
 }
 
 /// Sets the flush marker of a written buffer that has the given flags.
-pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16) -> Result<()> {
-    let at = buffer.saturating_add(buffer::at::FLAGS as u64);
+pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer_offset: u64, flags: u16) -> Result<()> {
+    let at = buffer_offset.saturating_add(buffer::at::FLAGS as u64);
     sink.write_at(at, &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())
 }
 
@@ -143,10 +143,10 @@ impl<W: WriteAt> Writer<W> {
         }
     }
 
-    /// Continues a file after its last whole buffer. The caller has truncated the bytes after it.
+    /// Continues a file after its last whole buffer, where the caller must have truncated the file.
     ///
     /// Names, clock and logger id stay those of the file; the counts of the final [`Summary`] must
-    /// include those of its header.
+    /// include the counts in the file's header.
     pub fn reopen(sink: W, tail: &Tail) -> Result<Self> {
         let (size, header) = (tail.header.buffer_size, &tail.header);
         let options = Options {
@@ -289,13 +289,13 @@ impl<W: WriteAt> Writer<W> {
         if self.options.compressed {
             return self.append_flagged(buffer.cpu, buffer.time, buffer.loss_flags, buffer.records()?);
         }
-        let header = self.checked_header(&buffer, self.next_sequence)?;
+        let header = self.make_checked_header(&buffer, self.next_sequence)?;
         buffer.write_header(&header)?;
         self.write_buffer(&header, buffer.bytes)
     }
 
-    /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file:
-    /// not if compressed, nor where the log wraps.
+    /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file.
+    /// They are not if the file is compressed, or where the log wraps.
     #[must_use]
     pub fn can_append_contiguously(&self, buffers: usize) -> bool {
         let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
@@ -309,11 +309,11 @@ impl<W: WriteAt> Writer<W> {
     pub fn append_all_in_place(&mut self, buffers: &mut [BufferInPlace<'_>]) -> Result<()> {
         let mut headers = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.next_sequence..).zip(&mut *buffers) {
-            let header = self.checked_header(buffer, sequence)?;
+            let header = self.make_checked_header(buffer, sequence)?;
             buffer.write_header(&header)?;
             headers.push(header);
         }
-        let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();
+        let pieces: Vec<&[u8]> = buffers.iter().map(|buffer| &*buffer.bytes).collect();
         self.sink.write_pieces_at(self.position, &pieces)?;
         for header in &headers {
             self.record_buffer(header, self.position);
@@ -321,18 +321,24 @@ impl<W: WriteAt> Writer<W> {
         Ok(())
     }
 
-    fn checked_header(&self, buffer: &BufferInPlace<'_>, sequence: i64) -> Result<BufferHeader> {
+    fn make_checked_header(&self, buffer: &BufferInPlace<'_>, sequence: i64) -> Result<BufferHeader> {
         let records = buffer.records()?;
         check_buffer(buffer.cpu, records)?;
         let header = self.buffer_header(buffer.cpu, buffer.time, buffer.loss_flags, records.len())?;
         Ok(BufferHeader { sequence_number: sequence, ..header })
     }
 
-    /// Returns the header of the next buffer, which has `records` bytes of records.
-    fn buffer_header(&self, cpu: u16, time: i64, loss_flags: u16, records: usize) -> Result<BufferHeader> {
+    /// Returns the header of the next buffer, which has `record_bytes` bytes of records.
+    fn buffer_header(
+        &self,
+        cpu: u16,
+        time: i64,
+        loss_flags: u16,
+        record_bytes: usize,
+    ) -> Result<BufferHeader> {
         let session_size = self.options.buffer_size;
-        let valid = HEADER_SIZE.saturating_add(records);
-        let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session_size) else {
+        let valid = HEADER_SIZE.saturating_add(record_bytes);
+        let Some(offset) = u32::try_from(valid).ok().filter(|&size| size <= session_size) else {
             let (size, limit) = (valid as u64, u64::from(session_size));
             return Err(Error::TooLarge { what: "buffer", size, limit });
         };

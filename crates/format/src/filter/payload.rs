@@ -20,7 +20,7 @@
 //!
 //! An event passes if all filters of its id and version with flag 2 hold and, if there are filters
 //! without this flag, at least one of them holds. Events without a filter pass. A payload too short
-//! for a field fails the predicate. String comparison ignores case ([`fold`]).
+//! for a field fails the predicate. String comparison ignores case ([`fold_case`]).
 //!
 //! The layout is private to this project: callers get the blob from the functions that build
 //! payload filters and pass it on unchanged.
@@ -42,6 +42,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"EPF1");
 const VERSION: u16 = 1;
 /// The most fields, up to and including the last one that a predicate uses.
 pub const MAX_FIELDS: usize = 128;
+/// Bytes of a blob before its filters, of a filter before its fields, and of a predicate before its
+/// operand.
 const HEAD_BYTES: usize = 8;
 
 const ANY_FLAG: u8 = 1;
@@ -90,7 +92,7 @@ pub struct Field {
 impl Field {
     /// Returns a field of one element.
     #[must_use]
-    pub const fn one(shape: Shape) -> Self {
+    pub const fn single(shape: Shape) -> Self {
         Self { shape, count: Count::Fixed(1) }
     }
 
@@ -389,7 +391,7 @@ const fn takes_range(operator: Operator) -> bool {
 /// Maps a character for case-insensitive comparison: to upper case, if that is one character.
 #[inline]
 #[must_use]
-pub fn fold(character: u32) -> u32 {
+pub fn fold_case(character: u32) -> u32 {
     if character < 0x80 {
         let is_lower = character.wrapping_sub(u32::from(b'a')) < 26;
         return character ^ u32::from(is_lower) << 5;

@@ -98,7 +98,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
 
 #[test]
 fn call_rejects_excess_repeated_and_misplaced_filters() {
-    let provider_filters = |n: u32| (1..=n).map(|kind| (kind, vec![])).collect::<Vec<_>>();
+    let provider_filters = |count: u32| (1..=count).map(|kind| (kind, vec![])).collect::<Vec<_>>();
     assert_eq!(check_filters(&provider_filters(13)), Ok(()));
     assert!(check_filters(&provider_filters(14)).is_err());
     assert!(check_filters(&[(7, vec![]), (8, vec![]), (7, vec![])]).is_err());
@@ -107,12 +107,12 @@ fn call_rejects_excess_repeated_and_misplaced_filters() {
         Ok(()),
         "filters of type NONE are counted"
     );
-    for (kind, right) in [(EVENT_FILTER_TYPE_SYSTEM_FLAGS, 4), (EVENT_FILTER_TYPE_TRACEHANDLE, 8)] {
-        assert!(check_filters(&[(kind, vec![0; right])]).is_err());
+    for (kind, valid_size) in [(EVENT_FILTER_TYPE_SYSTEM_FLAGS, 4), (EVENT_FILTER_TYPE_TRACEHANDLE, 8)] {
+        assert!(check_filters(&[(kind, vec![0; valid_size])]).is_err());
         for size in 0..12 {
             let data = vec![0; size];
-            let checked = check_all([(kind, &data[..])].into_iter(), &SYSTEM_TRACE_CONTROL, false);
-            assert_eq!(checked.is_ok(), size == right, "{kind:#x} {size}");
+            let result = check_all([(kind, &data[..])].into_iter(), &SYSTEM_TRACE_CONTROL, false);
+            assert_eq!(result.is_ok(), size == valid_size, "{kind:#x} of {size} bytes");
         }
     }
     let payload = payload::tests::sample_filter();
@@ -123,8 +123,8 @@ fn call_rejects_excess_repeated_and_misplaced_filters() {
         (EVENT_FILTER_TYPE_STACKWALK, id_filter(1, &[1]), true),
         (EVENT_FILTER_TYPE_PID, vec![0; 4], true),
     ] {
-        let checked = check_all([(kind, &data[..])].into_iter(), &PROVIDER, true);
-        assert_eq!(checked.is_ok(), allowed, "{kind:#x} of a group");
+        let result = check_all([(kind, &data[..])].into_iter(), &PROVIDER, true);
+        assert_eq!(result.is_ok(), allowed, "{kind:#x} of a group");
     }
 }
 
@@ -139,8 +139,11 @@ fn views_return_the_encoded_values() {
     let view = EventNames::parse(&data).unwrap();
     assert_eq!((view.gate, view.filter_in), (gate, false));
     assert_eq!(view.names().collect::<Vec<_>>(), ["one".as_bytes(), b"", "drüben".as_bytes()]);
-    assert_eq!(pids(&[1, 0, 0, 0, 0, 1, 0, 0]).unwrap(), [1, 256]);
-    assert_eq!(name_list(&utf16_bytes(" Grün.Service; b ;;C\0\0")).unwrap(), ["grün.service", "b", "c"]);
+    assert_eq!(parse_pids(&[1, 0, 0, 0, 0, 1, 0, 0]).unwrap(), [1, 256]);
+    assert_eq!(
+        parse_name_list(&utf16_bytes(" Grün.Service; b ;;C\0\0")).unwrap(),
+        ["grün.service", "b", "c"]
+    );
     let data = [&data[..18], &[0; 6]].concat();
     assert_eq!(LevelKeyword::parse(&data).unwrap(), LevelKeyword { gate, filter_in: false });
 }
@@ -163,9 +166,10 @@ fn chain_returns_each_filter_with_its_session() {
         filter[20] = 200;
         append_to_chain(&mut chain, &mut last, &filter, 1 << index);
     }
-    let filters: Vec<_> = Header::chain(&chain).map(|h| (h.id, h.instance, h.data.len())).collect();
+    let filters: Vec<_> =
+        Header::chain(&chain).map(|header| (header.id, header.instance, header.data.len())).collect();
     assert_eq!(filters, [(0, 1, 3), (1, 2, 0), (2, 4, 1000), (3, 8, 8)]);
-    let next_offsets: Vec<u32> = Header::chain(&chain).map(|h| h.next).collect();
+    let next_offsets: Vec<u32> = Header::chain(&chain).map(|header| header.next).collect();
     assert_eq!(next_offsets, [32, 24, 1024, 0]);
     assert_eq!(Header::chain(&chain[..50]).count(), 1, "a truncated chain does not end early");
     assert_eq!(Header::chain(&[]).count(), 0);
@@ -180,11 +184,11 @@ fn encoded_filter_reads_back_or_is_rejected() {
     assert_eq!(bytes, name_filter(gate, 0, 2, b"A\0Bc\0"));
     let bytes = encode::level_keyword(gate, true);
     assert_eq!(LevelKeyword::parse(&bytes), Ok(LevelKeyword { gate, filter_in: true }));
-    assert_eq!(pids(&encode::pids(&[1, u32::MAX])), Ok(vec![1, u32::MAX]));
+    assert_eq!(parse_pids(&encode::pids(&[1, u32::MAX])), Ok(vec![1, u32::MAX]));
     let bytes = encode::name_list(&["Ä.service", "b"]);
     assert_eq!(bytes, utf16_bytes("Ä.service;b"));
-    assert_eq!(names_as_given(&bytes).unwrap(), ["Ä.service", "b"]);
-    assert_eq!(name_list(&bytes).unwrap(), ["ä.service", "b"]);
+    assert_eq!(parse_names_as_given(&bytes).unwrap(), ["Ä.service", "b"]);
+    assert_eq!(parse_name_list(&bytes).unwrap(), ["ä.service", "b"]);
     for (kind, data) in [
         (EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, &[0; 0x1_0040])),
         (EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(gate, true, &["n"; 0x1_0001])),

@@ -109,7 +109,7 @@ pub fn set_activity(record: &mut [u8], family: Family, activity: &Guid) -> bool 
 
 /// Appends a record with the header and the extended data items of `record` but another payload,
 /// padded to a multiple of eight.
-pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+pub fn append_with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let (start, bytes) = (out.len(), record.bytes());
     let header = bytes.get(..bytes.len().saturating_sub(record.payload().len())).unwrap_or(bytes);
     out.extend_from_slice(header);
@@ -123,9 +123,12 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
 /// Clears the flag for extended data items of an EVENT record whose items are damaged, so that the
 /// items count as the beginning of its payload, as in [`Record::payload`]. Returns whether the
 /// record had damaged items.
-pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
+pub fn clear_damaged_items_flag(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     let [items_flag, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
-    match bytes.get_mut(FLAGS_OFFSET).filter(|_| record.family() == Family::Event && record.items_damaged()) {
+    match bytes
+        .get_mut(FLAGS_OFFSET)
+        .filter(|_| record.family() == Family::Event && record.has_damaged_items())
+    {
         Some(flag_byte) => *flag_byte &= !items_flag,
         None => return false,
     }
@@ -250,13 +253,13 @@ mod tests {
         for bytes in encode_all_families() {
             let record = Record::parse(&bytes, 0).unwrap();
             let mut out = vec![1, 2, 3, 4, 5, 6, 7, 8];
-            with_payload(&record, b"quite another one", &mut out).unwrap();
+            append_with_payload(&record, b"quite another one", &mut out).unwrap();
             assert_eq!(out.len() % 8, 0);
             let changed = Record::parse(&out[8..], 0).unwrap();
             assert_eq!(changed.payload(), b"quite another one");
             assert_eq!((changed.time(), changed.provider()), (record.time(), record.provider()));
             assert!(
-                with_payload(&record, &[0; 0x1_0000], &mut out).is_err(),
+                append_with_payload(&record, &[0; 0x1_0000], &mut out).is_err(),
                 "a record over 64 KiB was accepted"
             );
         }

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 pub const MAX_ITEMS: usize = 32;
 
 /// Size of an item's head, before its data, in bytes.
-pub const ITEM_HEAD: usize = 8;
+pub const ITEM_HEAD_BYTES: usize = 8;
 
 /// One extended data item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ pub struct Item<'a> {
 #[inline]
 pub(super) fn end_of_items(record: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..MAX_ITEMS {
-        let head = chunk::<ITEM_HEAD>(record, at)?;
+        let head = chunk::<ITEM_HEAD_BYTES>(record, at)?;
         let [size, _, linkage, data] = split_head(u64::from_le_bytes(*head));
         let (size, data) = (usize::from(size), usize::from(data));
         // Sums of a few 16-bit numbers: nothing wraps.
-        if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
+        if size < ITEM_HEAD_BYTES.wrapping_add(data) || size & 7 != 0 {
             return None;
         }
         at = at.wrapping_add(size);
@@ -104,23 +104,23 @@ impl<'b> ExtendedItems<'b> {
     /// Returns the next item: the four numbers of its head, as one number, and its data.
     #[inline(always)]
     fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
-        let (head, after) = self.remaining.split_first_chunk::<ITEM_HEAD>()?;
+        let (head, after) = self.remaining.split_first_chunk::<ITEM_HEAD_BYTES>()?;
         let head = u64::from_le_bytes(*head);
         let [size, _, _, data] = split_head(head);
         let data = after.get(..usize::from(data))?;
-        self.remaining = after.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
+        self.remaining = after.get(usize::from(size).checked_sub(ITEM_HEAD_BYTES)?..)?;
         Some((head, data))
     }
 
     /// Iterates over the items, each as the first eight bytes of the published structure and the
     /// bytes from its data on. Type, linkage and size have the same offsets there as in a file.
     #[inline(always)]
-    pub fn published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
+    pub fn iter_published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
         /// The published structure reserves the field of the item size and has one bit of linkage.
         const PUBLISHED_BITS: u64 = 0xFFFF_0001_FFFF_0000;
         let mut remaining = self.remaining;
         core::iter::from_fn(move || {
-            let (head, after) = remaining.split_first_chunk::<ITEM_HEAD>()?;
+            let (head, after) = remaining.split_first_chunk::<ITEM_HEAD_BYTES>()?;
             let head = u64::from_le_bytes(*head);
             let [size, _, _, _] = split_head(head);
             remaining = remaining.get(usize::from(size)..)?;
@@ -174,7 +174,7 @@ pub(super) fn encode(items: &[Item<'_>], out: &mut Vec<u8>) -> Result<()> {
         return Err(Error::TooLarge { what: "list of extended items", size, limit });
     }
     for (index, item) in items.iter().enumerate() {
-        let size = align8(ITEM_HEAD.saturating_add(item.data.len()));
+        let size = align8(ITEM_HEAD_BYTES.saturating_add(item.data.len()));
         let (Ok(item_size), Ok(data)) = (u16::try_from(size), u16::try_from(item.data.len())) else {
             let (size, limit) = (item.data.len() as u64, u64::from(u16::MAX));
             return Err(Error::TooLarge { what: "extended item", size, limit });

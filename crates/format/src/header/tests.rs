@@ -150,7 +150,7 @@ fn items_outside_the_record_are_reported_and_count_as_payload() {
         let mut bad = bytes.clone();
         bad[at] = value;
         let record = Record::parse(&bad, 0).unwrap();
-        assert!(record.items_damaged(), "byte {at:#x} = {value}");
+        assert!(record.has_damaged_items(), "byte {at:#x} = {value}");
         assert_eq!(record.items().count(), 0);
         assert_eq!(record.payload().len(), 24 + 1);
     }
@@ -170,7 +170,7 @@ fn unknown_markers_and_wrong_sizes_are_rejected() {
 #[test]
 fn record_over_64_kib_is_rejected_and_leaves_no_bytes() {
     let mut out = alloc::vec![1, 2, 3, 4, 5, 6, 7, 8];
-    assert!(EventHeader::default().encode(&alloc::vec![0; MAX_RECORD], &mut out).is_err());
+    assert!(EventHeader::default().encode(&alloc::vec![0; MAX_RECORD_BYTES], &mut out).is_err());
     assert_eq!(out.len(), 8);
 }
 

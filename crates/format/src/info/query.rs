@@ -4,8 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ClassicEventId, GroupMask, ProfileInterval, bad_length, guids_to_bytes, invalid, parse_elements,
-    put_words,
+    ClassicEventId, GroupMask, ProfileInterval, guids_to_bytes, parse_elements, put_words, reject_invalid,
+    reject_length,
 };
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;
@@ -126,18 +126,18 @@ impl Query {
     /// [`answer_size`](Self::answer_size) is the size to report to a caller whose buffer is too
     /// short.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
-        let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
+        let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().can_query) else {
             return Err(NOT_QUERIED);
         };
         let bytes = match info {
             _ if length == 0 => &[],
-            None => return invalid("a length and no buffer"),
+            None => return reject_invalid("a length and no buffer"),
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
         if Self::answer_size(class).is_some_and(|size| length < size)
             || class == InfoClass::TracePmcCounterOwners && length < OWNERS_OFFSET
         {
-            return bad_length("the buffer is shorter than the answer");
+            return reject_length("the buffer is shorter than the answer");
         }
         Self::for_class(class, u32_at(bytes, 0)).ok_or(NOT_QUERIED)
     }
@@ -243,7 +243,7 @@ impl Query {
 const _: () = {
     let mut remaining: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = remaining {
-        assert!(Query::for_class(*class, 0).is_some() == class.rules().queries);
+        assert!(Query::for_class(*class, 0).is_some() == class.rules().can_query);
         remaining = others;
     }
 };
@@ -297,7 +297,7 @@ impl Answer {
             return Err(malformed_answer());
         }
         Ok(match query {
-            Query::StackTracing => Self::StackTracing(ClassicEventId::list(bytes)),
+            Query::StackTracing => Self::StackTracing(ClassicEventId::parse_list(bytes)),
             Query::SystemTraceEnableFlags => {
                 let mut mask = GroupMask::default();
                 for (word, bytes) in mask.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -388,7 +388,7 @@ fn parse_source(entry: &[u8]) -> Option<ProfileSource> {
         source: u32_at(entry, 4),
         min_interval: u32_at(entry, 8),
         max_interval: u32_at(entry, 12),
-        description: text::utf16(text::until_nul16(entry.get(DESCRIPTION_OFFSET..)?)),
+        description: text::decode_utf16(text::until_nul16(entry.get(DESCRIPTION_OFFSET..)?)),
     })
 }
 

@@ -7,9 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{
-    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_LBR_EVENTS, MIN_CAPTURE_STATE_PERIOD,
-    PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words,
-    reject,
+    ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_LBR_EVENTS, MIN_CAPTURE_STATE_SECONDS,
+    PeriodicCaptureState, ProfileInterval, StackCaching, guids_to_bytes, put_words, reject, reject_invalid,
+    reject_length,
 };
 use crate::Result;
 use crate::guid::Guid;
@@ -66,13 +66,13 @@ impl Set {
     /// Checks the rules that need only the call, in the order of the [module](super);
     /// [`check`](Self::check) checks the content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
-        let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
+        let class = InfoClass::from_number(class).filter(|class| class.rules().can_set);
         let Some(form) = class.and_then(BufferForm::for_class) else {
             return reject(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
         };
         let bytes = match info {
             _ if length == 0 => &[],
-            None => return invalid("a length and no buffer"),
+            None => return reject_invalid("a length and no buffer"),
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
         form.check(bytes.len())?;
@@ -157,7 +157,7 @@ impl Set {
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
                 if u32::try_from(ids.len()).map_or(true, |count| count > max_counters) =>
             {
-                invalid("more counters than can be used at once (TraceMaxPmcCounterQuery)")
+                reject_invalid("more counters than can be used at once (TraceMaxPmcCounterQuery)")
             }
             _ => Ok(()),
         }
@@ -174,7 +174,7 @@ impl Set {
             Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is not a counter"),
             Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_capture_state),
             Self::TruncatedPeriodicCaptureState => {
-                bad_length("the buffer is shorter than the number of providers says")
+                reject_length("the buffer is shorter than the number of providers says")
             }
             Self::LbrConfiguration(bits) => reject_if(
                 bits & LBR_ALL_FILTERED == LBR_ALL_FILTERED || bits & !LBR_KNOWN_BITS != 0,
@@ -210,12 +210,12 @@ impl Branches {
     /// Parses consecutive CLASSIC_EVENT_IDs and checks the rules that need only the call.
     pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
         if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
-            return invalid("at most four kernel events can be followed by branches");
+            return reject_invalid("at most four kernel events can be followed by branches");
         }
         if !events.len().is_multiple_of(ClassicEventId::SIZE) {
-            return bad_length("the buffer does not hold whole elements");
+            return reject_length("the buffer does not hold whole elements");
         }
-        Ok(Self { configuration, events: ClassicEventId::list(events) })
+        Ok(Self { configuration, events: ClassicEventId::parse_list(events) })
     }
 
     /// Encodes the events as consecutive CLASSIC_EVENT_IDs.
@@ -249,7 +249,7 @@ pub(super) const REGISTER_TYPES: u32 = 3;
 
 /// Fails with `reason` if the rule is violated.
 fn reject_if(is_violated: bool, reason: &'static str) -> Result<()> {
-    if is_violated { invalid(reason) } else { Ok(()) }
+    if is_violated { reject_invalid(reason) } else { Ok(()) }
 }
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {
@@ -263,7 +263,7 @@ fn check_capture_state(capture: &PeriodicCaptureState) -> Result<()> {
     let is_too_long = capture.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
     reject_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
     reject_if(capture.providers.is_empty(), "a period and no provider")?;
-    let is_too_often = capture.seconds < MIN_CAPTURE_STATE_PERIOD;
+    let is_too_often = capture.seconds < MIN_CAPTURE_STATE_SECONDS;
     reject_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
     reject_if(capture.providers.iter().any(Guid::is_null), "the null GUID is not a provider")
 }

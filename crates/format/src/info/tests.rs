@@ -241,7 +241,7 @@ fn registrations_of_a_provider_are_chained_by_offsets() {
 #[test]
 fn stack_cache_has_defaults_and_bounds() {
     let adjusted = |bytes, buckets| {
-        let cache = StackCaching { is_enabled: true, bytes, buckets }.adjusted();
+        let cache = StackCaching { is_enabled: true, bytes, buckets }.adjust();
         (cache.bytes, cache.buckets)
     };
     assert_eq!(adjusted(0, 0), (1 << 20, 4096));
@@ -263,9 +263,9 @@ fn table_lists_which_classes_can_be_set_and_queried() {
     let zeros = [0; 64];
     for class in InfoClass::ALL {
         let (set, query) = (set_status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
-        assert_eq!(set != NOT_SUPPORTED, class.rules().sets, "{}", class.name());
-        assert_eq!(query.is_ok(), class.rules().queries, "{}", class.name());
-        assert!(query.is_ok_and(|query| query.class() == class) || !class.rules().queries);
+        assert_eq!(set != NOT_SUPPORTED, class.rules().can_set, "{}", class.name());
+        assert_eq!(query.is_ok(), class.rules().can_query, "{}", class.name());
+        assert!(query.is_ok_and(|query| query.class() == class) || !class.rules().can_query);
     }
     let last = InfoClass::ALL.len() as u32;
     assert_eq!((set_status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (NOT_SUPPORTED, false));

@@ -114,7 +114,7 @@ impl PayloadLayout {
     /// # Panics
     /// If the event has no such field.
     #[must_use]
-    pub const fn before(self, name: &str) -> Self {
+    pub const fn truncate_before(self, name: &str) -> Self {
         let mut remaining = self.fields;
         while let Some((field, after)) = remaining.split_first() {
             if are_equal(field.name, name) {

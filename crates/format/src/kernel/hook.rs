@@ -160,7 +160,7 @@ pub const fn type_of(hook: u16) -> u8 {
 
 /// Returns the hook id of the IPv6 event that corresponds to an IPv4 event of TCP or UDP.
 #[must_use]
-pub const fn for_ipv6(hook: u16) -> u16 {
+pub const fn to_ipv6(hook: u16) -> u16 {
     hook.saturating_add(0x10)
 }
 
@@ -206,7 +206,7 @@ mod tests {
     fn ipv6_events_have_the_names_of_their_ipv4_events() {
         for hook in [TCP_SEND, TCP_RECEIVE, TCP_CONNECT, TCP_ACCEPT, TCP_RECONNECT, UDP_SEND, UDP_RECEIVE] {
             let name = |hook| event_name(&class_of(hook), type_of(hook));
-            assert_eq!(name(for_ipv6(hook)), name(hook) + "IPV6");
+            assert_eq!(name(to_ipv6(hook)), name(hook) + "IPV6");
         }
     }
 }

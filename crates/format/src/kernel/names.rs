@@ -1,8 +1,8 @@
 //! Names of kernel events for users: `Class/Type`, `Type` if only one class has it, or a hook id.
 //!
 //! ```text
-//!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)]
-//!   "DiskIo"                              ──events_named──▶ all types of the class
+//!   "Thread/CSwitch", "cswitch", "0x0524" ──find_events───▶ [(Thread, 36)]
+//!   "DiskIo"                              ──find_events───▶ all types of the class
 //!   (Thread, 36)                          ──event_name────▶ "Thread/CSwitch"
 //! ```
 
@@ -25,7 +25,7 @@ const COMMON_NAMES: [(&str, &str); 4] = [
 /// Returns the kernel events that a text names, by class and type. Empty if no event has the name,
 /// or if several classes have a type of this name.
 #[must_use]
-pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
+pub fn find_events(text: &str) -> Vec<(Guid, u8)> {
     let text = COMMON_NAMES
         .iter()
         .find(|(common_name, _)| common_name.eq_ignore_ascii_case(text))
@@ -90,15 +90,15 @@ mod tests {
     #[test]
     fn events_are_found_by_full_name_type_name_class_name_or_hook_id() {
         for text in ["Thread/CSwitch", "thread/cswitch", "CSwitch", "0x0524", "0X524"] {
-            assert_eq!(events_named(text), [(class::THREAD, 36)], "{text}");
+            assert_eq!(find_events(text), [(class::THREAD, 36)], "{text}");
         }
-        assert_eq!(events_named("ReadyThread"), [(class::THREAD, 50)]);
-        assert_eq!(events_named("SampledProfile"), [(class::PERF_INFO, 46)]);
-        assert_eq!(events_named("Process/Start"), [(class::PROCESS, 1)]);
-        assert_eq!(events_named("DiskIo/Read"), [(class::DISK_IO, 10)]);
-        assert!(events_named("DiskIo").len() > 4, "the class name does not find all its events");
+        assert_eq!(find_events("ReadyThread"), [(class::THREAD, 50)]);
+        assert_eq!(find_events("SampledProfile"), [(class::PERF_INFO, 46)]);
+        assert_eq!(find_events("Process/Start"), [(class::PROCESS, 1)]);
+        assert_eq!(find_events("DiskIo/Read"), [(class::DISK_IO, 10)]);
+        assert!(find_events("DiskIo").len() > 4, "the class name does not find all its events");
         for unknown in ["Start", "", "/", "Thread/", "0x", "0xFFFF", "0x10524", "Nothing"] {
-            assert_eq!(events_named(unknown), [], "{unknown}");
+            assert_eq!(find_events(unknown), [], "{unknown}");
         }
     }
 
@@ -106,10 +106,10 @@ mod tests {
     fn displayed_names_are_parsed() {
         for (class, opcode, _) in kernel_event_types() {
             let name = event_name(&class, opcode);
-            assert!(events_named(&name).contains(&(class, opcode)), "{name}");
+            assert!(find_events(&name).contains(&(class, opcode)), "{name}");
         }
         for (_, name) in COMMON_NAMES {
-            let [(class, opcode)] = events_named(name)[..] else { panic!("{name} is not one event") };
+            let [(class, opcode)] = find_events(name)[..] else { panic!("{name} is not one event") };
             assert!(hook_of(&class, opcode).is_some());
         }
         assert_eq!(event_name(&class::THREAD, 250), "Thread/250");

@@ -309,7 +309,7 @@ fn merge_event_shapes_have_the_stated_sizes() {
 fn raw_times_returns_the_offsets_of_stamps_in_payloads() {
     let offsets = |class, opcode, pointer| {
         let (shape, _) = shape_of(&class, opcode, 2).unwrap();
-        shape.raw_times(pointer).collect::<Vec<_>>()
+        shape.raw_time_offsets(pointer).collect::<Vec<_>>()
     };
     assert_eq!(offsets(class::STACK_WALK, 0x20, 8), [0]);
     assert_eq!(offsets(class::PROCESS, 1, 8), [] as [usize; 0]);

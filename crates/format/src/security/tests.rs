@@ -126,7 +126,7 @@ fn oversized_descriptor_is_neither_written_nor_read() {
     let dacl = Some(Acl { entries: core::iter::repeat_n(entry, 2731).collect() });
     let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
     assert!(matches!(descriptor.to_bytes(), Err(Error::TooLarge { .. })));
-    assert!(matches!(SecurityDescriptor::parse(&[0; MAX_DESCRIPTOR + 1]), Err(Error::TooLarge { .. })));
+    assert!(matches!(SecurityDescriptor::parse(&[0; MAX_DESCRIPTOR_BYTES + 1]), Err(Error::TooLarge { .. })));
 }
 
 fn any_sid() -> impl Strategy<Value = Sid> {

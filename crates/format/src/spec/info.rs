@@ -37,15 +37,15 @@ pub enum RequiredSession {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether TraceSetInformation accepts the class.
-    pub sets: bool,
+    pub can_set: bool,
     /// Whether TraceQueryInformation accepts the class.
-    pub queries: bool,
+    pub can_query: bool,
     /// Whether EnumerateTraceGuidsEx accepts the class.
-    pub enumerates: bool,
+    pub can_enumerate: bool,
     /// The required session id.
-    pub about: RequiredSession,
+    pub required_session: RequiredSession,
     /// Whether the session must receive kernel events.
-    pub is_of_system_loggers: bool,
+    pub needs_system_logger: bool,
     /// Whether setting the class needs the privilege to profile the system.
     pub is_privileged: bool,
 }
@@ -79,11 +79,11 @@ macro_rules! classes {
             #[must_use]
             pub const fn rules(self) -> Rules {
                 match self { $(Self::$name => Rules {
-                    sets: contains_letter($via, b'S'),
-                    queries: contains_letter($via, b'Q'),
-                    enumerates: contains_letter($via, b'E'),
-                    about: RequiredSession::$about,
-                    is_of_system_loggers: contains_letter($needs, b'k'),
+                    can_set: contains_letter($via, b'S'),
+                    can_query: contains_letter($via, b'Q'),
+                    can_enumerate: contains_letter($via, b'E'),
+                    required_session: RequiredSession::$about,
+                    needs_system_logger: contains_letter($needs, b'k'),
                     is_privileged: contains_letter($needs, b'p'),
                 },)* }
             }
@@ -158,9 +158,13 @@ mod tests {
         let count =
             |test: fn(&Rules) -> bool| InfoClass::ALL.iter().map(|class| class.rules()).filter(test).count();
         assert_eq!(
-            (count(|rules| rules.sets), count(|rules| rules.queries), count(|rules| rules.enumerates)),
+            (
+                count(|rules| rules.can_set),
+                count(|rules| rules.can_query),
+                count(|rules| rules.can_enumerate)
+            ),
             (14, 12, 6)
         );
-        assert_eq!((count(|rules| rules.is_of_system_loggers), count(|rules| rules.is_privileged)), (8, 7));
+        assert_eq!((count(|rules| rules.needs_system_logger), count(|rules| rules.is_privileged)), (8, 7));
     }
 }

@@ -14,7 +14,7 @@
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size in bytes of the [`metadata`] of an event. The size field of the metadata holds
+/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the metadata holds
 /// at most 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
@@ -23,7 +23,7 @@ pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) 
 
 /// Returns the metadata of an event; `N` is its [`metadata_size`].
 #[must_use]
-pub const fn metadata<const N: usize>(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> [u8; N] {
+pub const fn encode_metadata<const N: usize>(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> [u8; N] {
     let mut bytes = [0; N];
     // The caller has computed `N` and rejects a size that the field cannot hold.
     MetadataEncoder::new(&mut bytes).put_u16(N as u16).put_event(name, tags).put_fields(fields);

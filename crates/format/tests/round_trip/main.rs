@@ -19,7 +19,7 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
-use traceweir_format::header::{Family, MAX_RECORD, NO_ID, Record};
+use traceweir_format::header::{Family, MAX_RECORD_BYTES, NO_ID, Record};
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 use traceweir_format::time::FileTime;
@@ -246,7 +246,7 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
     for compressed in [false, true] {
         for buffer_size in [1 << 10, 3 << 10, 64 << 10, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
             let record_space = buffer_size as usize - HEADER_SIZE;
-            let payload = record_space.min(MAX_RECORD) - 0x50;
+            let payload = record_space.min(MAX_RECORD_BYTES) - 0x50;
             let records: Vec<_> = (0..5).map(|n| encode_event(ANCHOR + n, n as usize, payload)).collect();
             let mut writer =
                 Writer::create(Vec::new(), Options { compressed, buffer_size, ..options() }).unwrap();

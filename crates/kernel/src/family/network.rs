@@ -51,7 +51,7 @@ const VERSION: u8 = 2;
 macro_rules! layouts {
     ($v4:ident, $v6:ident: $($hook:ident),+) => {
         const $v4: PayloadLayout = PayloadLayout::shared(&[$(hook::$hook),+], VERSION);
-        const $v6: PayloadLayout = PayloadLayout::shared(&[$(hook::for_ipv6(hook::$hook)),+], VERSION);
+        const $v6: PayloadLayout = PayloadLayout::shared(&[$(hook::to_ipv6(hook::$hook)),+], VERSION);
     };
 }
 
@@ -65,7 +65,7 @@ const UDP_FAIL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::UDP_FAIL, VERSIO
 /// Lists the hook ids of events with IPv4 and with IPv6 addresses, and of events without any.
 macro_rules! hooks {
     ($($hook:ident),+ $(; $other:ident)?) => {
-        const { &[$(hook::$hook, hook::for_ipv6(hook::$hook),)+ $(hook::$other)?] }
+        const { &[$(hook::$hook, hook::to_ipv6(hook::$hook),)+ $(hook::$other)?] }
     };
 }
 
@@ -300,7 +300,7 @@ impl NetworkFamily {
 
 /// Returns the hook for the address family of the endpoints.
 const fn hook_for_family(hook: u16, endpoints: &Endpoints) -> u16 {
-    if endpoints.is_v6 { hook::for_ipv6(hook) } else { hook }
+    if endpoints.is_v6 { hook::to_ipv6(hook) } else { hook }
 }
 
 /// Converts nanoseconds since the system started to tenths of a second.

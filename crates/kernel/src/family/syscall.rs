@@ -93,7 +93,7 @@ fn write_exit(event: &SampleEvent<'_>, out: &mut Out<'_>) {
 /// symbol.
 fn find_entry_addresses(find_address: impl Fn(&str) -> u64) -> Vec<u64> {
     let mut entries = Vec::new();
-    for (number, name) in names::numbered_names() {
+    for (number, name) in names::list_numbered_names() {
         entries.resize(number, 0);
         entries.push(find_address(&[ENTRY_PREFIX, name].concat()));
     }

@@ -102,7 +102,7 @@ fn capture<T: Send>(
     let result = std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&control));
         while !worker.is_finished() {
-            let wake = capture.wake();
+            let wake = capture.wake_fd();
             let mut fds = [PollFd::new(&wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
             capture.poll(&NanosecondClock, false);

@@ -236,7 +236,7 @@ fn counters_are_read_with_the_selected_events() {
                 counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
                 counter(PAGE_FAULTS, "PageFaults", 0),
             ],
-            counted: vec![CONTEXT_SWITCH],
+            counter_hooks: vec![CONTEXT_SWITCH],
             stacks: vec![CONTEXT_SWITCH],
             ..settings_for(&[Group::CSWITCH, Group::DISPATCHER])
         };
@@ -302,7 +302,7 @@ fn unknown_counter_is_missing_or_rejected() {
             assert_eq!(control.missing_events(), ["profile source no-such-event"]);
             let with_counters = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],
-                counted: vec![CONTEXT_SWITCH],
+                counter_hooks: vec![CONTEXT_SWITCH],
                 ..settings_for(&[Group::CSWITCH])
             };
             let cycles = CaptureSettings {

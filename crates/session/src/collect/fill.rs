@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use traceweir_format::buffer::HEADER_SIZE;
-use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
+use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD_BYTES, WITH_ITEMS};
 use traceweir_transport::ring::RecordPrefix;
 
 use super::CpuStream;
@@ -248,7 +248,7 @@ impl BufferFiller<'_, '_> {
         let gap = writer.item_bytes(prefix.flags);
         let total_length = prefix.length.saturating_add(gap);
         let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= max_bytes {
+        if total_length <= MAX_RECORD_BYTES && total_length.next_multiple_of(8) <= max_bytes {
             return self.store(source, ring, prefix, stamp, Some(gap));
         }
         ring.take(&mut []);
@@ -278,7 +278,7 @@ impl BufferFiller<'_, '_> {
         let may_have_stacks = !is_stack && !is_complete;
         let is_orphan_stack =
             is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured_time.is_none());
-        if prefix.length > MAX_RECORD || padded > max_bytes || is_orphan_stack {
+        if prefix.length > MAX_RECORD_BYTES || padded > max_bytes || is_orphan_stack {
             return self.skip_captured(ring, may_have_stacks);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();

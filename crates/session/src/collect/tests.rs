@@ -23,7 +23,7 @@ use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_i
 use traceweir_transport::clock::{Anchor, Counter};
 use traceweir_transport::message::SessionConfig;
 
-use crate::capture::{CaptureClock, Captured};
+use crate::capture::{CaptureClock, CapturedRecord};
 use crate::config::Config;
 use crate::record::ThreadIdMapping;
 
@@ -366,7 +366,7 @@ struct SlowCapture {
 }
 
 impl Capture for SlowCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -380,9 +380,9 @@ impl Capture for SlowCapture {
         std::thread::sleep(half);
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let raw = *self.reported.front().filter(|_| stream == 0)?;
-        Some(Captured { length: classic::SIZE, raw, is_stack: false })
+        Some(CapturedRecord { length: classic::SIZE, raw, is_stack: false })
     }
 
     fn take(&mut self, _: u16, out: &mut [u8]) {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::MAX_NAME;
+use traceweir_transport::message::MAX_NAME_UNITS;
 
 use crate::error::{Result, refuse};
 
@@ -26,7 +26,7 @@ pub fn check_sequence_pattern(pattern: &Path) -> Result<()> {
         return invalid("the %d of a file sequence must be in the name of the file, not of its folder");
     }
     let length = pattern.to_string_lossy().encode_utf16().count();
-    if length.saturating_add(EXTRA_CHARS) > MAX_NAME {
+    if length.saturating_add(EXTRA_CHARS) > MAX_NAME_UNITS {
         return invalid("the name of a file sequence leaves no room for its number");
     }
     Ok(())

@@ -129,7 +129,7 @@ impl CollectorThread {
             match command {
                 CollectorCommand::Capture(source) => {
                     // If this fails, the capture is polled on schedule only.
-                    let _ = self.shared.listen_to(source.wake());
+                    let _ = self.shared.listen_to(source.wake_fd());
                     self.collector.start_capture(source);
                 }
                 CollectorCommand::Detach(region) => self.leaving.push(region),
@@ -274,7 +274,13 @@ impl CollectorThread {
             Err(error) => return done(Err(error)),
         };
         let file = file.zip(update.log_file.clone());
-        self.send(Job::Update(Box::new(OutputUpdate { file, next, partial, real_time, done })));
+        self.send(Job::Update(Box::new(OutputUpdate {
+            file,
+            open_next_file: next,
+            partial,
+            is_real_time: real_time,
+            done,
+        })));
     }
 
     fn check_update(&self, update: &Update, has_file: bool, has_next: bool) -> Result<()> {

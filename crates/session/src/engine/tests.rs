@@ -177,7 +177,8 @@ impl TestWriter {
             u64::from_ne_bytes(word)
         });
         let mut staged: Vec<u64> = [0, 0].into_iter().chain(words).collect();
-        let mut gather = Gather { staged: &mut staged, staged_bytes: record.len(), rest: &[], flags: 0 };
+        let mut gather =
+            Gather { staged: &mut staged, staged_bytes: record.len(), further_parts: &[], flags: 0 };
         self.outlet.write(self.ticket, 77, &mut gather)
     }
 }

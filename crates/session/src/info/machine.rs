@@ -195,7 +195,7 @@ impl Machine {
 
     /// Rejects counters that do not exist.
     pub(super) fn check_counters(&self, ids: &[u32]) -> Result<()> {
-        if ids.iter().any(|id| *id == TIMER || self.source(*id).is_none()) {
+        if ids.iter().any(|id| *id == TIMER || self.find_source(*id).is_none()) {
             return invalid("no such counter: TraceProfileSourceListInfo lists all of them");
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Machine {
 
     /// Finds a profile source by id.
     #[must_use]
-    pub fn source(&self, id: u32) -> Option<&ProfileSource> {
+    pub fn find_source(&self, id: u32) -> Option<&ProfileSource> {
         self.sources.iter().find(|source| source.source == id)
     }
 

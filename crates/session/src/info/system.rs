@@ -30,7 +30,7 @@ impl System {
         set.check()?;
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
-                let Some(existing) = machine.source(*source) else {
+                let Some(existing) = machine.find_source(*source) else {
                     return machine.missing_source_error(*source);
                 };
                 if *interval == default_interval(*source) {
@@ -58,8 +58,8 @@ impl System {
     }
 
     /// Answers the query for the interval of a source.
-    pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
-        let Some(existing) = machine.source(source) else { return machine.missing_source_error(source) };
+    pub fn answer_interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
+        let Some(existing) = machine.find_source(source) else { return machine.missing_source_error(source) };
         let interval = self.interval_of(existing);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }

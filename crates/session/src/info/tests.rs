@@ -110,7 +110,7 @@ fn setting_for_missing_hardware_is_not_supported_whatever_it_contains() {
     );
     assert_eq!(system.configured(), [software_source::PAGE_FAULTS, software_source::TASK_CLOCK]);
     let assert_default_interval = |source, interval| {
-        let answer = System::default().interval(source, &machine).unwrap();
+        let answer = System::default().answer_interval(source, &machine).unwrap();
         assert_eq!(answer, Answer::SampledProfileInterval(ProfileInterval { source, interval }));
     };
     assert_default_interval(software_source::TASK_CLOCK, 10_000);
@@ -124,10 +124,10 @@ fn intervals_stay_within_bounds_and_persist() {
     let mut set_interval = |interval| {
         let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
         system.set(&set, &machine).unwrap();
-        system.interval(0, &machine).unwrap()
+        system.answer_interval(0, &machine).unwrap()
     };
     let interval_answer = |interval| Answer::SampledProfileInterval(ProfileInterval { source: 0, interval });
-    assert_eq!(System::default().interval(0, &machine).unwrap(), interval_answer(10_000));
+    assert_eq!(System::default().answer_interval(0, &machine).unwrap(), interval_answer(10_000));
     assert_eq!(
         [set_interval(5000), set_interval(1), set_interval(u32::MAX)],
         [interval_answer(5000), interval_answer(2500), interval_answer(1_000_000)]
@@ -136,15 +136,15 @@ fn intervals_stay_within_bounds_and_persist() {
     let default = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: 10_000 });
     system.set(&default, &machine).unwrap();
     assert!(system.is_default());
-    assert_eq!(system.interval(0, &machine).unwrap(), interval_answer(10_000));
+    assert_eq!(system.answer_interval(0, &machine).unwrap(), interval_answer(10_000));
     let with_counters = machine_with_counters();
     for (ids, is_default) in [(vec![19], false), (vec![], true)] {
         system.set(&Set::ProfileSourceConfig(ids), &with_counters).unwrap();
         assert_eq!(system.is_default(), is_default);
     }
     let counter = Answer::SampledProfileInterval(ProfileInterval { source: 19, interval: 65_536 });
-    assert_eq!(System::default().interval(19, &with_counters).unwrap(), counter);
-    assert_eq!(status(System::default().interval(5, &with_counters).map(drop)), INVALID);
+    assert_eq!(System::default().answer_interval(19, &with_counters).unwrap(), counter);
+    assert_eq!(status(System::default().answer_interval(5, &with_counters).map(drop)), INVALID);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn call_names_at_most_the_reported_number_of_counters() {
         (machine_without_counters(), 0, 4),
     ] {
         assert_eq!(
-            local_answer(Query::MaxPmcCounter, || &machine).unwrap(),
+            answer_locally(Query::MaxPmcCounter, || &machine).unwrap(),
             Some(Answer::MaxPmcCounter(counters))
         );
         for (class, excess) in [
@@ -282,8 +282,8 @@ fn branches_and_events_are_set_together_or_not_at_all() {
 #[test]
 fn machine_is_inspected_only_when_needed() {
     let inspect = || -> Machine { panic!("the machine is inspected") };
-    assert_eq!(local_answer(Query::Version, inspect).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
-    assert_eq!(local_answer(Query::MaxLoggers, inspect).unwrap(), None);
+    assert_eq!(answer_locally(Query::Version, inspect).unwrap(), Some(Answer::Version(PROCESSING_VERSION)));
+    assert_eq!(answer_locally(Query::MaxLoggers, inspect).unwrap(), None);
     assert_eq!(
         status(read_set(InfoClass::TraceProviderBinaryTracking.number(), Some(&[1]), 1, inspect).map(drop)),
         OK

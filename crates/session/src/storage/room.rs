@@ -7,16 +7,16 @@
 //! ```
 //!
 //! Some file systems reserve blocks so that root can still work when users have filled the other
-//! blocks. The system's daemon runs as root and writes the logs of all users: the kernel would let
-//! a log without limit use those blocks, so the free space is checked here.
+//! blocks. The system's daemon runs as root and writes the logs of all users, so the kernel would
+//! let every log use the reserved blocks. Therefore the daemon checks the free space itself.
 //!
 //! A log does not query the file system for each write. After a query it may use one of
 //! [`FREE_SPACE_SHARES`] shares of the free space, for at most a second. A daemon has at most that
 //! many sessions, so together they cannot use more than the free space.
 //!
-//! - M1 Overwriting older bytes takes no space, so a circular log continues and a header is
-//!   completed on a full disk; but only if the file has all its blocks, because its owner may
-//!   have punched holes into it.
+//! - M1 Overwriting older bytes takes no space, so on a full disk a circular log continues and a
+//!   header can be completed. This holds only if the file has all its blocks: the owner of the file
+//!   may have punched holes into it.
 //! - M2 If the file system does not report its free space, the writes themselves fail when it is
 //!   full.
 
@@ -73,8 +73,9 @@ impl UnreservedSpace {
 
     /// Returns whether the file has blocks for everything up to `end`.
     fn has_blocks(&self, file: &File, end: u64) -> bool {
-        let blocks = |metadata: std::fs::Metadata| metadata.blocks().saturating_mul(512);
-        end <= self.end && file.metadata().map(blocks).is_ok_and(|allocated| allocated >= self.end)
+        // `st_blocks` counts units of 512 bytes on every file system.
+        let allocated_bytes = |metadata: std::fs::Metadata| metadata.blocks().saturating_mul(512);
+        end <= self.end && file.metadata().map(allocated_bytes).is_ok_and(|bytes| bytes >= self.end)
     }
 }
 
@@ -146,31 +147,31 @@ mod tests {
 
     #[test]
     fn user_log_does_not_use_blocks_reserved_for_root() {
-        let Some(system) = HalfReservedFileSystem::mount() else {
+        let Some(file_system) = HalfReservedFileSystem::mount() else {
             return crate::skip::skip("root", "a file system with reserved blocks cannot be mounted here");
         };
-        let mut storage = LogStorage::without_reserved_blocks(system.open("guests"));
+        let mut storage = LogStorage::without_reserved_blocks(file_system.open("guests"));
         let end = write_until_full(&mut storage, 0);
         assert!(end > 1 << 20, "{end}: no free space at the start");
-        let free_for_root = bytes_free_for_root(&system.mount_point());
+        let free_for_root = bytes_free_for_root(&file_system.mount_point());
         assert!(free_for_root > 6 << 20, "{free_for_root}: the log used root's blocks");
         assert!(storage.preallocate(end + (1 << 20)).is_err(), "preallocation used reserved blocks");
 
         // Older bytes can be overwritten, but holes cannot be filled.
         storage.write_all_at(&[1; 64 << 10], 0).unwrap();
         storage.truncate(end - (64 << 10)).unwrap();
-        let mut other = LogStorage::without_reserved_blocks(system.open("filler"));
-        write_until_full(&mut other, 0);
+        let mut filler = LogStorage::without_reserved_blocks(file_system.open("filler"));
+        write_until_full(&mut filler, 0);
         assert!(
             storage.write_all_at(&[1; 64 << 10], end - (64 << 10)).is_err(),
             "the file grew on a full disk"
         );
-        let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(system.open("guests"), holes, 0, 256 << 10).unwrap();
-        write_until_full(&mut other, u64::from(u32::MAX));
+        let punch_flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file_system.open("guests"), punch_flags, 0, 256 << 10).unwrap();
+        write_until_full(&mut filler, u64::from(u32::MAX));
         assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole was filled on a full disk");
 
-        let mut roots = LogStorage::new(system.open("roots"));
+        let mut roots = LogStorage::new(file_system.open("roots"));
         assert!(write_until_full(&mut roots, 0) > 5 << 20, "root cannot use its blocks");
     }
 }

@@ -11,9 +11,9 @@ fn create_queue(slots: u32, buffer_bytes: u32) -> (QueueWriter, QueueReader) {
     (writer, QueueReader::open(ends, slots, buffer_bytes).unwrap())
 }
 
-fn is_readable(reader: &QueueReader, within: Duration) -> bool {
-    let limit = Timespec::try_from(within).unwrap();
-    poll(&mut [PollFd::from_borrowed_fd(reader.signal(), PollFlags::IN)], Some(&limit)).unwrap() == 1
+fn is_readable(reader: &QueueReader, max_wait: Duration) -> bool {
+    let timeout = Timespec::try_from(max_wait).unwrap();
+    poll(&mut [PollFd::from_borrowed_fd(reader.signal(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
 }
 
 /// Offset of the length of the buffer in the first slot.
@@ -71,7 +71,7 @@ fn buffers_carry_the_completeness_stamp_before_them() {
 fn consumer_that_does_not_read_loses_buffers_and_sees_the_count() {
     let (mut writer, mut reader) = create_queue(2, 64);
     assert!(writer.push(b"one") && writer.push(b"two") && !writer.push(b"three"));
-    assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "buffers of an invalid size");
+    assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "a buffer of an invalid size was accepted");
     writer.set_lost(1, 17);
     assert_eq!(reader.lost(), (1, 17));
     let mut out = Vec::new();
@@ -144,10 +144,10 @@ fn cursor_is_trusted_only_between_last_value_and_head() {
     let (mut writer, reader) = create_queue(2, 64);
     assert!(writer.push(b"a") && writer.push(b"b"));
     set_word(&reader.cursor, offset::TAIL, u64::MAX);
-    assert!(writer.push(b"c"), "the cursor says that all was taken");
+    assert!(writer.push(b"c"), "the writer did not take a cursor beyond the head as the head");
     assert_eq!(writer.tail, 2);
     set_word(&reader.cursor, offset::TAIL, 0);
-    assert!(writer.push(b"d") && !writer.push(b"e"), "the tail does not go back");
+    assert!(writer.push(b"d") && !writer.push(b"e"), "the queue does not have exactly one free slot");
     assert_eq!((writer.tail, writer.head), (2, 4));
 }
 
@@ -166,7 +166,7 @@ fn invalid_queue_is_an_error() {
     assert!(writer.push(b"a"));
     reader.pop(&mut out).unwrap();
     set_word(&writer.queue, offset::HEAD, 0);
-    assert!(reader.pop(&mut out).is_err(), "a head that goes back");
+    assert!(reader.pop(&mut out).is_err(), "a head that went back was accepted");
 }
 
 #[test]
@@ -177,14 +177,15 @@ fn sizes_and_descriptors_are_checked_before_they_are_used() {
         assert!(QueueWriter::create(slots, bytes).is_err());
     }
     let ends = || QueueWriter::create(2, 64).unwrap().1;
-    assert!(QueueReader::open(ends(), 3, 4096).is_err(), "a file that is too small");
+    assert!(QueueReader::open(ends(), 3, 4096).is_err(), "a file that is too small was accepted");
     let unsealed = memory_file(c"test", 1 << 20).unwrap();
     assert!(QueueReader::open(ConsumerEnds { queue: unsealed, ..ends() }, 2, 64).is_err());
-    let other = std::fs::File::open("/proc/self/exe").unwrap().into();
-    assert!(QueueReader::open(ConsumerEnds { cursor: other, ..ends() }, 2, 64).is_err());
+    let disk_file = std::fs::File::open("/proc/self/exe").unwrap().into();
+    assert!(QueueReader::open(ConsumerEnds { cursor: disk_file, ..ends() }, 2, 64).is_err());
     let zeros = memory_file(c"test", 1 << 20).unwrap();
     seal(zeros.as_fd(), SealFlags::empty()).unwrap();
-    assert!(QueueReader::open(ConsumerEnds { queue: zeros, ..ends() }, 2, 64).is_err(), "no header");
+    let opened = QueueReader::open(ConsumerEnds { queue: zeros, ..ends() }, 2, 64);
+    assert!(opened.is_err(), "a queue without a header was accepted");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The fields of each message in the order of their bytes, written once for both directions.
+//! The fields of each message in the order of their bytes, listed once for encoding and decoding.
 //!
 //! A struct is its fields one after the other. An enum is a number followed by the fields of that
-//! case; the number is a `u8`, except for messages, where it is the kind in the header. Numbers and
-//! orders never change within a version of the protocol. `Hello`, `Knock` and `Refused` keep theirs
-//! in all versions: they are sent before a version is agreed on.
+//! variant. The number is a `u8`, except for messages, where it is the kind in the header. Numbers
+//! and field orders never change within a version of the protocol. `Hello`, `Knock` and `Refused`
+//! keep theirs in all versions, because they are sent before a version is agreed on.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use super::{
 use crate::abi::{Layout, RegionParams};
 use crate::clock::Counter;
 
-/// Encodes a struct: its fields in this order.
+/// Implements `Wire` for a struct: its fields in this order.
 macro_rules! fields {
     ($($name:ident { $($field:ident: $type:ty,)* })*) => {$(
         impl Wire for $name {
@@ -34,7 +34,7 @@ macro_rules! fields {
     )*};
 }
 
-/// Encodes a tuple: its parts.
+/// Implements `Wire` for a tuple: its members in order.
 macro_rules! tuple {
     ($($part:tt: $type:ty),*) => {
         impl Wire for ($($type,)*) {
@@ -50,7 +50,7 @@ macro_rules! tuple {
     };
 }
 
-/// Encodes an enum without fields: its number.
+/// Implements `Wire` for an enum without fields: the number of the variant.
 macro_rules! codes {
     ($($name:ident { $($number:literal $case:ident,)* })*) => {$(
         impl Wire for $name {
@@ -69,11 +69,11 @@ macro_rules! codes {
     )*};
 }
 
-/// Encodes kinds and bodies of messages.
+/// Implements the kind, the encoding and the decoding of each message.
 macro_rules! messages {
     ($($kind:literal $case:ident $({ $($field:ident),* })? $(($value:ident))?,)*) => {
         impl Message {
-            /// Returns the number of its kind, as in the header.
+            /// Returns the number of the message's kind, as in the header.
             #[must_use]
             pub fn kind(&self) -> u16 {
                 match self { $(messages!(@any $case $({ $($field),* })? $(($value))?) => $kind,)* }
@@ -254,9 +254,9 @@ impl Wire for Control {
     }
 }
 
-/// `version` u32, `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32, `max_record` u32. A
-/// region of another version is still a valid message: its receiver rejects the region, and the
-/// connection continues.
+/// Encodes `version` u32, `cpus` u16, `ring_bytes` u32, `clock` u32, `wake_at` u32 and `max_record`
+/// u32. A region of another version is still a valid message: its receiver rejects the region, and
+/// the connection continues.
 impl Wire for RegionParams {
     const MIN_BYTES: usize = 22;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {

@@ -9,12 +9,12 @@
 //!   QueryProviders { after: (M, no group) } ──▶  Providers { more: no, providers: N … Z }
 //! ```
 //!
-//! 1. A page holds at least one entry unless there is none after its index, so paging ends: no
-//!    entry is larger than a page.
-//! 2. The list may change between two requests; by index, an entry may then be missed or seen
-//!    twice.
-//! 3. Any user can register providers: a page of them is requested by key, so that the cost of a
-//!    page depends only on its own entries.
+//! 1. No entry is larger than a page. So every page holds at least one entry, unless the list has
+//!    ended, and paging always ends.
+//! 2. The list may change between two requests. If pages are requested by index, an entry may then
+//!    be missed or returned twice.
+//! 3. Any user can register providers, so the list of providers can be long. Its pages are
+//!    requested by key, so that the cost of a page depends only on its own entries.
 
 use traceweir_format::Guid;
 
@@ -29,21 +29,24 @@ const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEADER_BYTES - 6;
 pub const MAX_PIDS: usize = 8192;
 /// Largest number of processes in containers in an entry.
 const MAX_CONTAINED: usize = 2048;
-/// Largest number of sessions, private ones included, and of groups in an entry.
+/// Largest number of enables in an entry, those of private sessions included; also the largest
+/// number of groups.
 const MAX_ENABLES: usize = 64;
-/// Bytes of names and filters in an entry; more are left out, except the types of filters.
+/// Largest number of bytes of names and filter data in an entry. Names and data beyond it are left
+/// out; the types of filters are kept.
 const DETAIL_BYTES: usize = 8 * 1024;
 
 impl Message {
-    /// Creates the answer to `QueryAll { from }` from all sessions.
+    /// Creates the answer to `QueryAll` or `QueryEnded` from all sessions and the requested index.
     #[must_use]
-    pub fn sessions_page(all: &[Properties], from: u32) -> Self {
-        Self::Sessions { total: count_entries(all), sessions: take_page(all.iter().cloned(), from) }
+    pub fn sessions_page(sessions: &[Properties], from: u32) -> Self {
+        let total = count_entries(sessions);
+        Self::Sessions { total, sessions: take_page(sessions.iter().cloned(), from) }
     }
 
-    /// Creates the answer to `QueryProviders { after }` from the entries after that one; an entry
-    /// names at most [`MAX_PIDS`] processes. Takes one more entry from the iterator than the page
-    /// holds.
+    /// Creates the answer to `QueryProviders { after }` from the entries that follow `after`. An
+    /// entry of the answer names at most [`MAX_PIDS`] processes. Takes one more entry from the
+    /// iterator than the page holds.
     #[must_use]
     pub fn providers_page(entries: impl IntoIterator<Item = ProviderEntry>) -> Self {
         let mut entries = entries.into_iter().map(shorten_provider).peekable();
@@ -69,8 +72,9 @@ impl Message {
 
     /// Creates the answer to `QueryAccessLists { from }` from all objects.
     #[must_use]
-    pub fn access_lists_page(all: &[Guid], from: u32) -> Self {
-        Self::AccessLists { total: count_entries(all), objects: take_page(all.iter().copied(), from) }
+    pub fn access_lists_page(objects: &[Guid], from: u32) -> Self {
+        let total = count_entries(objects);
+        Self::AccessLists { total, objects: take_page(objects.iter().copied(), from) }
     }
 }
 
@@ -88,7 +92,7 @@ fn shorten_provider(mut entry: ProviderEntry) -> ProviderEntry {
     entry
 }
 
-/// Removes name and filter data that exceed the bytes left.
+/// Removes the name and the filter data that do not fit into the remaining bytes.
 fn shorten_enable(enable: &mut EnableEntry, remaining_bytes: &mut usize) {
     enable.filters.truncate(MAX_FILTERS);
     enable.name = shorten_text(&enable.name);
@@ -104,14 +108,15 @@ fn shorten_enable(enable: &mut EnableEntry, remaining_bytes: &mut usize) {
     }
 }
 
-fn count_entries<T>(all: &[T]) -> u32 {
-    u32::try_from(all.len()).unwrap_or(u32::MAX)
+fn count_entries<T>(entries: &[T]) -> u32 {
+    u32::try_from(entries.len()).unwrap_or(u32::MAX)
 }
 
 /// Returns the entries from an index on that fit into one message.
-fn take_page<T: Wire>(all: impl Iterator<Item = T>, from: u32) -> Vec<T> {
+fn take_page<T: Wire>(entries: impl Iterator<Item = T>, from: u32) -> Vec<T> {
     let mut bytes = Vec::new();
-    all.skip(from as usize)
+    entries
+        .skip(from as usize)
         .take_while(|entry| entry.put(&mut bytes).is_ok() && bytes.len() <= MAX_PAGE_BYTES)
         .collect()
 }

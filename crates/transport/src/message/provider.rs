@@ -12,8 +12,9 @@ pub struct Filter {
     pub data: Vec<u8>,
 }
 
-/// Property that only a daemon sends to a process: the session is independent, so it neither
-/// withholds an event from other sessions nor has an event withheld by them.
+/// Property that only a daemon sends to a process: the session is independent. An event that one
+/// session cannot take is withheld from the other sessions, too. An independent session withholds
+/// no event from other sessions, and no event is withheld from it.
 pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 
 /// The events that a session wants from a provider.
@@ -21,9 +22,9 @@ pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 pub struct EnableParams {
     /// Highest level; 0 for all.
     pub level: u8,
-    /// Keywords of which an event must have any; 0 for all events.
+    /// Keywords of which an event must have at least one; 0 for all events.
     pub match_any: u64,
-    /// Keywords of which an event must have all.
+    /// Keywords that an event must have, all of them.
     pub match_all: u64,
     /// Properties of the enable (`EVENT_ENABLE_PROPERTY_…`).
     pub property: u32,
@@ -40,21 +41,22 @@ pub struct EnableEntry {
     pub session: u64,
     /// Highest level; 0 for all.
     pub level: u8,
-    /// Keywords of which an event must have any; 0 for all events.
+    /// Keywords of which an event must have at least one; 0 for all events.
     pub any: u64,
-    /// Keywords of which an event must have all.
+    /// Keywords that an event must have, all of them.
     pub all: u64,
     /// Properties of the enable (`EVENT_ENABLE_PROPERTY_…`).
     pub property: u32,
-    /// Filters as requested, at most [`MAX_FILTERS`](super::MAX_FILTERS); one without data was too
-    /// large for the message.
+    /// Filters as requested, at most [`MAX_FILTERS`](super::MAX_FILTERS). The data of a filter is
+    /// empty if it was too large for the message.
     pub filters: Vec<Filter>,
     /// Name of the provider in the enable call; may be empty.
     pub name: String,
-    /// Registered processes whose events the session gets, without those that filters exclude.
+    /// Number of registered processes whose events the session gets. Processes that a filter
+    /// excludes are not counted.
     pub traced: u32,
-    /// Processes that have registered the provider, now or before, and that the enable excludes
-    /// because they run in a container.
+    /// Number of processes, running or ended, that registered the provider and that the enable
+    /// excludes because they run in a container.
     pub left_out: u32,
 }
 
@@ -73,7 +75,7 @@ pub struct ProviderEntry {
     pub privates: Vec<EnableEntry>,
     /// Groups that its registrations have joined by their traits.
     pub groups: Vec<Guid>,
-    /// Whether this is the GUID of a group: its `pids` are those of the members.
+    /// Whether this is a group: `pids` are then the processes of its members.
     pub is_group: bool,
     /// Whether its registrations are classic ones.
     pub is_classic: bool,
@@ -87,7 +89,7 @@ pub struct ProviderEntry {
 pub struct RegistrationEntry {
     /// Process id; 0 if the process is not visible in the daemon's namespace.
     pub pid: u32,
-    /// Whether no process has registered the provider, but a session has enabled it ahead.
+    /// Whether a session has enabled the provider before any process registered it.
     pub is_pre_enabled: bool,
     /// Whether it is a classic registration.
     pub is_classic: bool,

@@ -59,17 +59,17 @@ impl SessionRef {
 pub enum Control {
     /// Returns the state of the session.
     Query,
-    /// Collects everything, finalises the file and disables all providers.
+    /// Collects the remaining events, finalises the file and disables all providers.
     Stop,
     /// Changes properties of the session.
     Update(Update),
-    /// Writes all buffers out; a flight recorder writes its snapshot to the file passed along, or
-    /// to its own.
+    /// Writes all buffers out. A flight recorder writes its snapshot to the file whose descriptor
+    /// is sent with the message or, without one, to its own file.
     Flush {
-        /// Name of the file passed along, for the header.
+        /// Name of the file that is sent with the message, for its header.
         log_file: Option<PathBuf>,
     },
-    /// Returns the final state of a session that has ended not long ago, for whatever reason.
+    /// Returns the final state of a session that has ended recently, for any reason.
     Outcome,
     /// Continues in the next file of a file sequence (EVENT_TRACE_CONTROL_INCREMENT_FILE).
     Increment,
@@ -86,7 +86,7 @@ pub struct Update {
     pub maximum_buffers: Option<u32>,
     /// Real-time delivery on or off.
     pub real_time: Option<bool>,
-    /// Path of a new log file; its descriptor comes along.
+    /// Path of a new log file; its descriptor is sent with the message.
     pub log_file: Option<PathBuf>,
     /// Groups of kernel events (EnableFlags), for system sessions only.
     pub enable_flags: Option<u32>,
@@ -109,13 +109,14 @@ pub struct SessionConfig {
     pub minimum_buffers: u32,
     /// Largest number of buffers; 0 for minimum + 20.
     pub maximum_buffers: u32,
-    /// Size limit of the file in MiB, or KiB by the mode; 0 for no limit.
+    /// Size limit of the file, in MiB or, with `EVENT_TRACE_USE_KBYTES_FOR_SIZE`, in KiB; 0 for no
+    /// limit.
     pub maximum_file_size: u32,
     /// Flush timer in seconds; with 0, only full buffers are written (real-time sessions use 1).
     pub flush_timer: u32,
-    /// Absolute path of the log file, whose descriptor comes along. For a file sequence
-    /// (`EVENT_TRACE_FILE_MODE_NEWFILE`) the pattern with its `%d`: the first file comes along,
-    /// followed by the folder as a path descriptor.
+    /// Absolute path of the log file; its descriptor is sent with the message. For a file sequence
+    /// (`EVENT_TRACE_FILE_MODE_NEWFILE`) this is the pattern with its `%d`: the descriptors are the
+    /// first file, then the folder (O_PATH).
     pub log_file: Option<PathBuf>,
     /// Groups of kernel events (EnableFlags), for system sessions only.
     pub enable_flags: u32,
@@ -124,10 +125,10 @@ pub struct SessionConfig {
     pub flush_threshold: u32,
     /// V2Options of EVENT_TRACE_PROPERTIES_V2.
     pub options: u64,
-    /// Processes that take part in a private session (V2 FilterDesc): by process id and executable
-    /// name.
+    /// Filters that select the processes of a private session by process id and executable name (V2
+    /// FilterDesc).
     pub filters: Vec<Filter>,
-    /// Whether the first event in a ring wakes the owner, instead of a partly filled ring.
+    /// Whether the first event in a ring wakes the owner, instead of a certain fill of the ring.
     pub low_latency: bool,
     /// Size of one ring in each process, in bytes; 0 to derive it from the buffers.
     pub ring_bytes: u32,
@@ -169,18 +170,19 @@ pub struct Properties {
     pub events: u64,
     /// Lost events by cause; `events_lost` is their sum.
     pub lost_by_cause: LostByCause,
-    /// Number of processes that write to it now.
+    /// Number of processes that can write to the session now.
     pub processes: u32,
     /// Number of live consumers.
     pub consumers: u32,
     /// Regions dropped because their process broke the ring protocol.
     pub damaged_regions: u32,
-    /// Processes that may have lost events which nothing could count: they ended before they got a
-    /// region, got none or got it too late, or were disconnected. Not among `events_lost`.
+    /// Number of processes that may have lost events which nothing could count: they ended before
+    /// they got a region, got no region or got it too late, or were disconnected. `events_lost`
+    /// does not include these events.
     pub uncounted_processes: u32,
     /// CPU time of the collector and writer threads, in nanoseconds.
     pub collector_ns: u64,
-    /// Win32 status with which the session ended by itself; 0 while it runs or after a stop.
+    /// Win32 error code of the failure that ended the session; 0 while it runs or after a stop.
     pub end_status: u32,
     /// Buffers of the log file, including header buffers, that another process truncated or
     /// overwrote.
@@ -191,7 +193,7 @@ pub struct Properties {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostByCause {
     /// Events that found a ring or the queues of a capture full, or were larger than the session's
-    /// buffers or than any event may be. A process counts these together.
+    /// buffers or than any event may be. A process counts all of these in one counter.
     pub no_room: u64,
     /// Events in buffers that could not be written.
     pub not_written: u64,

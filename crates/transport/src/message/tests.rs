@@ -1,5 +1,5 @@
-//! Tests of encoding and decoding: random messages, those of the specification, and what is
-//! rejected or shortened.
+//! Tests of encoding and decoding: random messages, messages of the specification, and messages
+//! that are rejected or shortened.
 
 mod random;
 
@@ -37,7 +37,7 @@ proptest! {
         prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(Message::decode(&bytes).is_err());
-        // The same with a matching header.
+        // The extended message is rejected even if the length in the header matches.
         let body = (bytes.len() - HEADER_BYTES) as u32;
         bytes[12..16].copy_from_slice(&body.to_le_bytes());
         prop_assert!(Message::decode(&bytes).is_err());
@@ -62,6 +62,14 @@ proptest! {
 
 #[test]
 fn encoded_bytes_match_the_specification() {
+    let state = |reason: &str| Message::PrivateState {
+        order: 1,
+        session: 2,
+        status: 3,
+        reason: reason.to_owned(),
+        properties: Box::default(),
+    };
+    assert_eq!(Message::decode(&encode_message(&state("no\0"))).unwrap().1, state("no"));
     let hello =
         Message::Hello { versions: (1, 2), role: Role::Controller, instance: 3, program: "ab".into() };
     let expected =
@@ -78,7 +86,7 @@ fn only_regions_of_this_version_are_checked() {
     let body =
         [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEADER_BYTES..], body.concat());
-    // No ring of this version has 4097 bytes; those of the next version may.
+    // No ring of this version has 4097 bytes; a ring of another version may.
     let mut odd = bytes;
     odd[HEADER_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
@@ -118,9 +126,9 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
     let open_consumer_named =
         |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
     let mut out = vec![1, 2, 3];
-    assert!(open_consumer_named(MAX_NAME + 1).encode(1, &mut out).is_err());
+    assert!(open_consumer_named(MAX_NAME_UNITS + 1).encode(1, &mut out).is_err());
     assert_eq!(out, [1, 2, 3]);
-    let longest = open_consumer_named(MAX_NAME);
+    let longest = open_consumer_named(MAX_NAME_UNITS);
     assert_eq!(Message::decode(&encode_message(&longest)).unwrap().1, longest);
     let with_nul = Message::OpenConsumer { session: SessionRef::Name("a\0b".into()) };
     assert!(with_nul.encode(1, &mut out).is_err());
@@ -130,8 +138,8 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
 fn too_long_received_name_is_rejected() {
     let mut bytes = encode_message(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
     bytes.truncate(HEADER_BYTES + 1);
-    bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
-    bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
+    bytes.extend((MAX_NAME_UNITS as u16 + 1).to_le_bytes());
+    bytes.resize(bytes.len() + MAX_NAME_UNITS + 1, b'x');
     let body = (bytes.len() - HEADER_BYTES) as u32;
     bytes[12..16].copy_from_slice(&body.to_le_bytes());
     assert!(Message::decode(&bytes).is_err());
@@ -143,7 +151,7 @@ fn texts_for_people_are_shortened_instead_of_rejected() {
     let Message::Refused { reason, .. } = Message::decode(&encode_message(&long)).unwrap().1 else {
         panic!("the decoded message has another kind")
     };
-    assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
+    assert_eq!(reason.encode_utf16().count(), MAX_NAME_UNITS - 1);
     let failed =
         Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
     let cut = Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no".into() };
@@ -190,7 +198,7 @@ fn too_large_message_is_rejected() {
 
 #[test]
 fn pages_of_long_lists_hold_every_entry_once() {
-    let name = |n: usize| format!("{n:04}{}", "x".repeat(MAX_NAME - 4));
+    let name = |n: usize| format!("{n:04}{}", "x".repeat(MAX_NAME_UNITS - 4));
     let all: Vec<_> = (0..64)
         .map(|n| Properties {
             config: SessionConfig {
@@ -239,11 +247,11 @@ fn too_large_entry_is_shortened_to_a_message() {
     let filter_sizes =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
-    assert_eq!(filter_sizes(first)[..2], [4000, 0], "as much filter data as fits");
+    assert_eq!(filter_sizes(first)[..2], [4000, 0], "the entry does not keep the data that fits");
     assert_eq!(
         (filter_sizes(last), last.filters[12].kind),
         (vec![0; 13], 7),
-        "the types of filters are never left out"
+        "the types of filters were left out"
     );
 }
 
@@ -255,5 +263,5 @@ fn highest_common_version_is_chosen_or_error_names_both_ranges() {
     assert!(
         matches!(common_version(beyond), Err(Error::Version { theirs, ours: VERSIONS }) if theirs == beyond)
     );
-    assert!(common_version((2, 1)).is_err(), "an empty range has no version");
+    assert!(common_version((2, 1)).is_err(), "an empty range of versions was accepted");
 }

@@ -8,14 +8,15 @@
 //!
 //!   u8 u16 u32 u64      as they are                      bool      u8, 0 or 1
 //!   Guid                16 bytes, as in a record         Option    u8 0, or u8 1 and the value
-//!   text                u16 bytes, UTF-8                 list      u16 entries, then each
-//!   path                u16 bytes, as the system has it  bytes     u32 bytes, then those
+//!   text                u16 length in bytes, UTF-8       list      u16 count, then the entries
+//!   path                u16 length in bytes, raw bytes   bytes     u32 length, then the bytes
 //! ```
 //!
 //! 1. Decoding consumes the body exactly: a byte too few or too many is an error, and so is any
 //!    invalid value.
-//! 2. A count is accepted only if the remaining bytes can hold it; nothing is allocated for more.
-//! 3. Text and paths hold no NUL and at most [`MAX_NAME`] UTF-16 units, so that each fits the
+//! 2. A count of entries is accepted only if the remaining bytes can hold them, so a false count
+//!    allocates no memory.
+//! 3. Text and paths hold no NUL and at most [`MAX_NAME_UNITS`] UTF-16 units, so that each fits the
 //!    header of a log.
 //! 4. An encoded message decodes to the same message. Texts for people (`Refused::reason`,
 //!    `Failed::reason`, `Hello::program`) are shortened first if needed.
@@ -30,7 +31,7 @@ use std::path::PathBuf;
 use traceweir_format::Guid;
 use traceweir_format::wire::{Cursor, Put};
 
-use super::{MAX_MESSAGE_BYTES, MAX_NAME, Message};
+use super::{MAX_MESSAGE_BYTES, MAX_NAME_UNITS, Message};
 use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
@@ -42,7 +43,7 @@ pub(super) type WireResult<T> = traceweir_format::Result<T>;
 
 /// A value that can be encoded in a message.
 pub(super) trait Wire: Sized {
-    /// Smallest encoded size; bounds how many entries a list may claim.
+    /// Smallest encoded size; limits the number of entries that a received list can have.
     const MIN_BYTES: usize;
 
     /// Appends the encoded value.
@@ -109,7 +110,7 @@ impl Message {
         Ok((request, message))
     }
 
-    /// Returns the message with its texts for people shortened, if that is needed.
+    /// Returns a copy with shortened texts for people; `None` if the message needs no shortening.
     fn with_short_texts(&self) -> Option<Self> {
         match self {
             Self::Refused { status, reason } if !is_sendable_text(reason) => {
@@ -118,6 +119,17 @@ impl Message {
             Self::Failed { order, registration, session, status, reason } if !is_sendable_text(reason) => {
                 let (order, registration, session, status) = (*order, *registration, *session, *status);
                 Some(Self::Failed { order, registration, session, status, reason: shorten_text(reason) })
+            }
+            Self::PrivateState { order, session, status, reason, properties }
+                if !is_sendable_text(reason) =>
+            {
+                Some(Self::PrivateState {
+                    order: *order,
+                    session: *session,
+                    status: *status,
+                    reason: shorten_text(reason),
+                    properties: properties.clone(),
+                })
             }
             Self::Hello { versions, role, instance, program } if !is_sendable_text(program) => {
                 Some(Self::Hello {
@@ -134,7 +146,7 @@ impl Message {
 
 /// Returns whether a text may be sent unchanged.
 fn is_sendable_text(text: &str) -> bool {
-    !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME
+    !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME_UNITS
 }
 
 /// Returns the longest beginning of a text that may be sent.
@@ -143,7 +155,7 @@ pub(super) fn shorten_text(text: &str) -> String {
     text.chars()
         .take_while(|c| {
             units = units.saturating_add(c.len_utf16());
-            *c != '\0' && units <= MAX_NAME
+            *c != '\0' && units <= MAX_NAME_UNITS
         })
         .collect()
 }
@@ -159,7 +171,7 @@ fn unsendable(what: &'static str, text: &str, offset: usize) -> traceweir_format
     if text.contains('\0') {
         return traceweir_format::Error::Invalid { what, offset: offset as u64, reason: "contains NUL" };
     }
-    too_large(what, text.encode_utf16().count(), MAX_NAME)
+    too_large(what, text.encode_utf16().count(), MAX_NAME_UNITS)
 }
 
 macro_rules! numbers {
@@ -297,7 +309,7 @@ impl<T: ListEntry> Wire for Vec<T> {
     }
 }
 
-/// Encodes bytes with a count of 32 bits, unlike lists.
+/// Encodes bytes with a length of 32 bits; lists have a count of 16 bits.
 impl Wire for Vec<u8> {
     const MIN_BYTES: usize = 4;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {

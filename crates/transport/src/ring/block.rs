@@ -1,4 +1,4 @@
-//! Blocks: the bytes of a payload where the caller has them, as address and size.
+//! Blocks: parts of a payload in the caller's memory, described by address and size.
 //!
 //! ```text
 //!   &[u8]                   address │ length (u64)        viewed in place as blocks
@@ -11,7 +11,7 @@ use core::ptr;
 
 use crate::abi;
 
-/// Bytes of a payload in place, with the memory layout of EVENT_DATA_DESCRIPTOR.
+/// A part of a payload in the caller's memory, with the memory layout of EVENT_DATA_DESCRIPTOR.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
@@ -25,8 +25,8 @@ pub struct Block<'a> {
 const _: () = assert!(size_of::<Block<'_>>() == 16 && core::mem::offset_of!(Block<'_>, size) == 8);
 
 impl<'a> Block<'a> {
-    /// Creates a block of these bytes, limited to what 32 bits can count. More never fit into a
-    /// record.
+    /// Creates a block of these bytes. The size is limited to `u32::MAX`, which is more than a
+    /// record can hold.
     #[inline(always)]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -42,7 +42,7 @@ impl<'a> Block<'a> {
     #[must_use]
     pub fn from_slices(slices: &'a [&'a [u8]]) -> &'a [Self] {
         for slice in slices {
-            // Costs nothing: allows `bytes` to access this memory by its address.
+            // Generates no code; lets `bytes` access this memory by its address.
             let _ = slice.as_ptr().expose_provenance();
         }
         // SAFETY: a block has the memory layout of a reference to a slice, an address and then a
@@ -65,7 +65,7 @@ impl<'a> Block<'a> {
         unsafe { core::slice::from_raw_parts(first.cast(), count) }
     }
 
-    /// Returns the type that a C program gave (EVENT_DATA_DESCRIPTOR.Type); 0 for a block made from
+    /// Returns the type that a C program set (EVENT_DATA_DESCRIPTOR.Type); 0 for a block made from
     /// a slice.
     #[inline(always)]
     #[must_use]
@@ -107,7 +107,8 @@ impl<'a> Blocks<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(all: &'a [Block<'a>]) -> Self {
-        // Each has fewer than 2³² bytes, and memory bounds their number: nothing wraps.
+        // Each block has fewer than 2³² bytes, and memory limits the number of blocks, so the sum
+        // does not wrap.
         let bytes = all.iter().fold(0_usize, |sum, block| sum.wrapping_add(block.size as u32 as usize));
         Self { all, bytes }
     }
@@ -123,7 +124,7 @@ impl<'a> Blocks<'a> {
     /// Returns all blocks.
     #[inline(always)]
     #[must_use]
-    pub fn all(&self) -> &'a [Block<'a>] {
+    pub fn as_slice(&self) -> &'a [Block<'a>] {
         self.all
     }
 
@@ -134,8 +135,8 @@ impl<'a> Blocks<'a> {
         self.bytes
     }
 
-    /// Adds up the sizes of blocks that were made [from slices](Block::from_slices). `None` if one
-    /// is larger than a record.
+    /// Adds up the sizes of blocks that were made [from slices](Block::from_slices). Returns `None`
+    /// if a block is larger than a record can be.
     #[inline(always)]
     #[must_use]
     pub fn from_slices(all: &'a [Block<'a>]) -> Option<Self> {
@@ -144,14 +145,14 @@ impl<'a> Blocks<'a> {
             bytes = bytes.wrapping_add(block.size as usize);
             bits |= block.size;
         }
-        (bits <= abi::MAX_RECORD as u64).then_some(Self { all, bytes })
+        (bits <= abi::MAX_RECORD_BYTES as u64).then_some(Self { all, bytes })
     }
 
     /// Creates blocks from C descriptors with a total of `bytes` bytes.
     ///
     /// # Safety
     ///
-    /// As [`Block::from_descriptors`]. Their sizes add up to `bytes`.
+    /// As for [`Block::from_descriptors`], and the sizes of the descriptors add up to `bytes`.
     #[inline(always)]
     #[must_use]
     pub unsafe fn from_descriptors(first: *const u8, count: usize, bytes: usize) -> Self {

@@ -1,4 +1,4 @@
-//! Wakes a thread of this process without a descriptor.
+//! A futex word by which the threads of a process wake a thread of the library.
 //!
 //! ```text
 //!   writer ─ set the bit of the outlet ─ word + 1 ─ futex wake
@@ -12,7 +12,8 @@
 //! of the process, and a thread with its own descriptor table writes the eventfd.
 //!
 //! A bit is set before the word changes, and the waiting thread reads the word before it takes the
-//! bits. So a rung line is either taken, or the following wait returns at once.
+//! bits. So the waiting thread either takes a rung line, or its following futex wait returns at
+//! once.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -44,8 +45,8 @@ impl Doorbell {
 
     /// Rings the line of an outlet. Safe in signal handlers.
     pub fn ring_outlet(&self, outlet: u8) {
-        // Release pairs with the acquire in `take_rung_lines`: what the caller wrote before is
-        // visible when the line is answered.
+        // Release pairs with the acquire in `take_rung_lines`: the woken thread sees everything
+        // that the caller wrote before.
         self.outlets.fetch_or(1 << (outlet & 63), Ordering::Release);
         self.wake();
     }

@@ -7,22 +7,22 @@
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
 //!
-//! 1. No word is read twice: each is copied, the copy checked, and the copy used. Words that the
-//!    process writes meanwhile change no decision.
+//! 1. No word is read twice: the reader copies it, checks the copy and uses the copy. Words that
+//!    the process writes meanwhile change no decision.
 //! 2. The reader keeps its position itself and never reads it back from shared memory.
 //! 3. Work is bounded: a poll allows at most `ring_bytes` of records, each of at least 24 bytes,
 //!    and positions only grow.
 //! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
-//!    (R3 in ring.rs): while few records come, the tail is published page by page, each after its
-//!    page was given back. Only whole pages of the machine that lie within the ring are given back:
-//!    if pages are larger than the unit of the layout, the first and the last page of a ring belong
-//!    to its neighbours too.
-//! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
-//!    for which a writer found a slot before still arrives.
+//!    (R3 in ring.rs). While few records come, the reader publishes the tail page by page, each
+//!    time after it has given the page back. Only whole pages of the machine that lie within the
+//!    ring are given back: if pages are larger than the unit of the layout, the first and the last
+//!    page of a ring belong to its neighbours too.
+//! 6. A closed ring is still read; only its tail is published as that of a full ring. A record for
+//!    which a writer found a slot before the ring was closed still arrives.
 //!
 //! Pages that a burst touched stay until the writer comes around again, even if nothing is written
-//! any more: bytes before the tail belong to the writer, and the owner does not take them away.
+//! any more: bytes before the tail belong to the writer, and the owner cannot return their pages.
 #![deny(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -43,7 +43,8 @@ use crate::abi::{self, RegionParams};
 use crate::error::{Error, Result};
 use crate::map::{self, Mapping};
 
-/// Rings of fewer pages are not given back page by page: a page is too large a part of them.
+/// Smallest number of pages of a ring whose pages are given back. The page that is held back would
+/// be too large a part of a smaller ring.
 const MIN_RING_PAGES: u64 = 8;
 
 /// The longest time between the creation of a region by a process and its adoption. It bounds the
@@ -59,8 +60,7 @@ pub struct Damaged;
 pub struct RecordPrefix {
     /// Bytes of the record, 1 … 65535 and at most the region's `max_record`.
     pub length: usize,
-    /// The CPU it was written on, below the region's number of CPUs; the same for all records of a
-    /// ring.
+    /// The CPU of the ring, below the region's number of CPUs.
     pub cpu: u16,
     /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
@@ -105,9 +105,8 @@ impl RegionReader {
         Ok((reader, memory))
     }
 
-    /// Adopts a region that a process has made and may have written to. The memory is the
-    /// process's, so it is rejected unless it is a memory file of the right size, sealed against
-    /// shrinking.
+    /// Adopts a region that a process has created and may have written to. Rejects memory that is
+    /// not a memory file of the right size, sealed against shrinking.
     pub fn adopt(memory: BorrowedFd<'_>, params: &RegionParams) -> Result<Self> {
         params.check()?;
         let bytes = params.layout.region_bytes();
@@ -138,7 +137,8 @@ impl RegionReader {
         &self.params
     }
 
-    /// Returns the rings: those of restartable sequences by CPU, then those of the lock by CPU.
+    /// Returns the rings: the rings of restartable sequences by CPU, then the rings with locks by
+    /// CPU.
     pub fn rings(&mut self) -> &mut [RingReader] {
         &mut self.rings
     }
@@ -149,11 +149,11 @@ impl RegionReader {
         self.shared.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Returns the events that the process counted as lost so far. Never decreases, and grows no
-    /// faster than its CPUs can count: one per nanosecond each.
+    /// Returns the number of events that the process counted as lost so far. The number never
+    /// decreases, and it grows no faster than the CPUs can count: by one per nanosecond and CPU.
     pub fn lost(&mut self) -> u64 {
         let lost = self.rings.iter().fold(0u64, |sum, ring| sum.saturating_add(ring.lost()));
-        // The clock is read after the counters: there was time to count what was counted.
+        // The clock is read after the counters, so the elapsed time covers every counted loss.
         let now = Instant::now();
         let ns = u64::try_from(now.duration_since(self.lost_at).as_nanos()).unwrap_or(u64::MAX);
         let max_lost = self.lost.saturating_add(ns.saturating_mul(u64::from(self.params.layout.cpus())));
@@ -162,8 +162,8 @@ impl RegionReader {
         self.lost
     }
 
-    /// Closes or opens the rings: while they are closed, writers find them full and can see the
-    /// reason.
+    /// Closes or opens the rings. While they are closed, writers find them full, and the tail tells
+    /// writers that the store is full (`STORE_FULL`).
     pub fn set_closed(&mut self, is_closed: bool) {
         for ring in &mut self.rings {
             ring.is_closed = is_closed;
@@ -171,8 +171,8 @@ impl RegionReader {
         }
     }
 
-    /// Decides for each ring whether its pages are returned to the system once they were read: only
-    /// if few bytes went through the ring since the last call. Call it periodically.
+    /// Decides for each ring whether its pages are returned to the system after they were read:
+    /// only if few bytes went through the ring since the last call. Call it periodically.
     pub fn measure_rates(&mut self) {
         for ring in &mut self.rings {
             ring.measure_rate();
@@ -215,8 +215,8 @@ impl RingReader {
         let layout = params.layout;
         let cpu = ring.checked_rem(usize::from(layout.cpus())).and_then(|cpu| u16::try_from(cpu).ok());
         let ring_bytes = u64::from(layout.ring_bytes());
-        // The largest record must fit into an empty ring at any position, even while a page is held
-        // back.
+        // The largest record must fit into an empty ring at any position, even while the reader
+        // holds a page back.
         let page = shared.map.page_bytes() as u64;
         let needed = (abi::size_in_ring(params.max_record as usize) as u64).saturating_mul(2);
         let can_return_pages =
@@ -251,14 +251,14 @@ impl RingReader {
         Err(Damaged)
     }
 
-    /// Reads the writer's head; records up to there can then be read. Returns whether there are
-    /// any.
+    /// Reads the writer's head, up to which records can then be read. Returns whether there are
+    /// records.
     pub fn poll(&mut self) -> Result<bool, Damaged> {
         if self.shared.is_damaged.load(Ordering::Relaxed) {
             return Err(Damaged);
         }
         let Some(head) = self.words().map(|words| words.load_head()) else { return self.mark_damaged() };
-        // Both differences are checked, so any head that went back or too far is found.
+        // Together, the two differences reveal every head that went back or too far.
         let is_forward = head.checked_sub(self.polled_head).is_some();
         let fits_ring = head.checked_sub(self.tail).is_some_and(|unread| unread <= self.ring_bytes);
         if !(is_forward && fits_ring && head.is_multiple_of(8)) {
@@ -306,7 +306,7 @@ impl RingReader {
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
         let is_valid =
             length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
-        let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
+        let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD_BYTES))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.polled_head)?;
         let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
         let stamp = self.read_word(8)?;
@@ -368,7 +368,7 @@ impl RingReader {
         self.publish();
     }
 
-    /// Publishes how far the ring was read, and up to where its bytes are free.
+    /// Publishes `read` and `tail`, with the bit `STORE_FULL` if the ring is closed.
     fn publish(&self) {
         let full_bit = if self.is_closed { abi::STORE_FULL } else { 0 };
         if let Some(words) = self.words() {
@@ -386,7 +386,7 @@ impl RingReader {
         let until = self.position.saturating_sub(unfinished);
         let mut from = self.tail;
         while from < until {
-            // Up to the ring's end, where another ring begins, then from its start.
+            // The first round goes up to the ring's end, the next one continues at its start.
             let offset = from & in_ring;
             let bytes = until.saturating_sub(from).min(self.ring_bytes.saturating_sub(offset));
             let start = data.saturating_add(offset);

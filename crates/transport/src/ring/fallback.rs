@@ -1,4 +1,4 @@
-//! The writer that works everywhere: tries a lock word and never waits for it.
+//! The writer that works without restartable sequences: tries lock words and never waits for them.
 //!
 //! ```text
 //!   lock 0 → thread ─▶ generation unchanged? ─▶ slot ─▶ stamp, copy ─▶ head := end ─▶ lock := 0
@@ -6,17 +6,18 @@
 //!                        closed
 //! ```
 //!
-//! The lock is taken if its holder was preempted inside, or if this is a signal handler that
-//! interrupted it. No thread waits: the rings of this kind are tried in turn, each at most twice,
-//! and if all attempts fail the event is counted as lost. The CPU in a record is the ring's, so
-//! that a ring feeds exactly one CPU's stream.
+//! A lock is already taken if its holder was preempted while it held the lock, or if the writer is
+//! a signal handler that interrupted the holder. No thread waits: the writer tries the rings with
+//! locks in turn, each at most twice. If all attempts fail, it counts the event as lost. The CPU in
+//! a record is the CPU of the ring, so that a ring feeds exactly one CPU's stream.
 //!
 //! A writer can be stopped between finding the outlet open and trying the lock, for so long that
 //! the outlet closes: its generation changes, then private zero pages replace the region, and later
-//! the next region replaces these. Such a late writer locks a word of a zero page, or the same lock
-//! word of the next region (`Outlet::prepare_range` ensures that it is a lock word). It then sees
-//! the changed generation and releases the lock only if the word still holds its thread id: a zero
-//! page that it locked may be gone, and another writer may hold the lock of the next region.
+//! the next region replaces the zero pages. Such a late writer locks a word of a zero page, or the
+//! same lock word of the next region (`Outlet::prepare_range` ensures that it is a lock word). The
+//! late writer then sees the changed generation. It releases the lock only if the word still holds
+//! its thread id: the zero page that it locked may be gone, and another writer may hold the lock of
+//! the next region.
 //!
 //! R2, R3 and R5 are rules of the list in `ring.rs`.
 
@@ -58,8 +59,8 @@ pub(super) unsafe fn write(
             continue;
         }
         points::pass("fallback_locked");
-        // Inside the lock this is final: `close` takes every lock after it changed the generation
-        // (R5).
+        // While this thread holds the lock, the result stays valid for `close`, which takes every
+        // lock after it changed the generation (R5).
         if !gate.is_open_for(ticket) {
             words.unlock_if_held_by(thread);
             return WriteOutcome::Closed;
@@ -108,7 +109,7 @@ unsafe fn write_inside_lock(
         let to = data.add(slot.offset);
         ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_copy_bytes());
         let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
-        for part in record.rest {
+        for part in record.further_parts {
             let part = part.bytes();
             ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
             to = to.add(part.len());

@@ -14,16 +14,16 @@
 //! 1. Each generation is used once in a process. So a ticket fits one opening of one outlet.
 //! 2. A thread whose work must end before the region is removed is a *visitor*. Either it sees the
 //!    gate closed, or the thread that closes the gate sees the visitor.
-//! 3. Visitors are counted per opening. One that leaves after the outlet was opened again changes
-//!    nothing; one that never leaves, because its thread stayed in the parent of a forked child,
-//!    blocks nothing.
+//! 3. Visitors are counted per opening. A visitor that leaves after the outlet was opened again
+//!    does not change the new count. In a forked child, a visitor whose thread exists only in the
+//!    parent never leaves; it does not block the next opening.
 //!
 //! Writers are not visitors: a memory barrier ends a restartable sequence, and `close` waits for a
 //! lock holder by its lock. Writers only check the generation; the sequence checks it in assembly.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Proof that an outlet was open at a certain time; a write with a stale one is refused.
+/// Proof that an outlet was open at a certain time; a write with a stale ticket is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u64);
 
@@ -59,8 +59,8 @@ impl<'a> OutletGate<'a> {
 
     /// Opens the gate for this ticket: an odd number that was never used before.
     pub(crate) fn open(&self, ticket: Ticket) {
-        // An exchange like all other changes of this word, so that they have one order; loom would
-        // doubt that for a plain store.
+        // All changes of this word are read-modify-write operations, so that loom sees one order of
+        // them.
         let _ = self.visitors.swap(ticket.0 << 32, Ordering::Relaxed);
         // Pairs with the acquire in `is_open_for`.
         self.generation.store(ticket.0, Ordering::Release);
@@ -73,8 +73,8 @@ impl<'a> OutletGate<'a> {
             // Only the calling thread stores it.
             let generation = self.generation.load(Ordering::Relaxed);
             self.generation.store(generation.wrapping_add(1), Ordering::Relaxed);
-            // Pairs with the fence in `visit`: the later of the two sees what was stored before the
-            // earlier.
+            // Pairs with the fence in `visit`: the thread whose fence comes later sees what the
+            // other thread stored before its fence.
             fence(Ordering::SeqCst);
         }
         was_open
@@ -112,7 +112,7 @@ impl<'a> OutletGate<'a> {
             // Release pairs with the acquire in `is_empty`.
             match self.visitors.compare_exchange_weak(old, old - 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(other) => old = other,
+                Err(current) => old = current,
             }
         }
     }

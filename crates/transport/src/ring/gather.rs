@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A record is *sound* for a length if `staged` has room for `staged_bytes` and all parts together
-//! have that length; then a writer copies complete staged words, and the other parts over the
-//! surplus bytes.
+//! have that length. A writer copies complete words of `staged`, then copies the other parts
+//! directly after the staged bytes, over the surplus bytes of the last word.
 
 use super::block::Block;
 use crate::abi;
@@ -23,21 +23,21 @@ pub struct Gather<'a> {
     /// Bytes of the record in `staged`, after the bytes reserved for the prefix.
     pub staged_bytes: usize,
     /// The parts after the staged bytes.
-    pub rest: &'a [Block<'a>],
+    pub further_parts: &'a [Block<'a>],
     /// [`crate::abi::FLAGS`] of the record.
     pub flags: u16,
 }
 
 impl Gather<'_> {
-    /// Returns the length of the record; 0, which no record has, if `staged` is
-    /// too short for `staged_bytes`.
+    /// Returns the length of the record; 0, which no record has, if `staged` is too short for
+    /// `staged_bytes`.
     #[inline]
     pub(super) fn length(&self) -> usize {
         let capacity = self.staged.len().saturating_mul(8);
         if capacity < abi::PREFIX_BYTES || capacity - abi::PREFIX_BYTES < self.staged_bytes {
             return 0;
         }
-        self.rest.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))
+        self.further_parts.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))
     }
 
     /// Returns the bytes of `staged` that are copied into the ring: prefix and staged part, to a

@@ -4,10 +4,10 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p traceweir-transport --release --lib model
 //! ```
 //!
-//! The models run `words.rs` and `gate.rs` themselves; only the atomics are loom's, and the ring's
-//! bytes are cells in which loom finds every access that could race. A record is one cell of eight
-//! bytes. The rseq writer is modelled as the kernel makes it behave: one writer at a time, no lock,
-//! the same `find_slot` and `publish`.
+//! The models run the code of `words.rs` and `gate.rs`, with loom's atomics. The bytes of the ring
+//! are cells in which loom finds every access that could race. A record is one cell of eight bytes.
+//! The rseq writer is modelled with the guarantees of the kernel: one writer at a time, no lock,
+//! and the same `find_slot` and `publish`.
 
 mod reopen;
 
@@ -19,7 +19,7 @@ use super::words::ControlWords;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const CELLS: usize = 2;
-const RING: u64 = CELLS as u64 * 8;
+const RING_BYTES: u64 = CELLS as u64 * 8;
 
 struct Ring {
     head: AtomicU64,
@@ -31,8 +31,8 @@ struct Ring {
     cells: [UnsafeCell<u64>; CELLS],
 }
 
-// SAFETY: the cells are what the model is about: loom fails the test if two accesses to one could
-// meet.
+// SAFETY: the models test the accesses to the cells: loom fails the test if two accesses to a cell
+// could race.
 unsafe impl Sync for Ring {}
 // SAFETY: its fields are atomics and cells, none of which belongs to a thread.
 unsafe impl Send for Ring {}
@@ -58,7 +58,7 @@ impl Ring {
     /// published.
     fn write_inside(&self, value: u64) -> Option<u64> {
         let words = self.words();
-        let Some(slot) = words.find_slot(8, RING) else {
+        let Some(slot) = words.find_slot(8, RING_BYTES) else {
             words.count_lost();
             return None;
         };
@@ -84,9 +84,9 @@ impl Ring {
     fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
         let words = self.words();
         let head = words.load_head();
-        assert!(head >= *position && head - *position <= RING, "the head follows R3 (ring.rs)");
+        assert!(head >= *position && head - *position <= RING_BYTES, "the head breaks R3 (ring.rs)");
         while *position < head {
-            let cell = (*position % RING / 8) as usize;
+            let cell = (*position % RING_BYTES / 8) as usize;
             // SAFETY: loom checks that no thread writes meanwhile.
             out.push(self.cells[cell].with(|cell| unsafe { *cell }));
             *position += 8;
@@ -130,7 +130,7 @@ fn model_writer_that_wraps_around_never_races_the_reader() {
         ring.drain(&mut position, &mut out);
         let written = writer.join().unwrap();
         ring.drain(&mut position, &mut out);
-        assert_eq!(out, written, "in order, each once");
+        assert_eq!(out, written, "records are missing, repeated or out of order");
         assert_eq!(written.len() as u64 + ring.lost.load(Ordering::Relaxed), 4);
     });
 }
@@ -169,14 +169,14 @@ fn model_closer_with_the_lock_sees_everything_published() {
             thread::spawn(move || ring.write_locked(1).is_some())
         };
         // The lock is kept, as in `Outlet::close`.
-        let closed = ring.words().try_lock(2);
+        let is_locked = ring.words().try_lock(2);
         let (mut position, mut out) = (0, Vec::new());
-        if closed {
+        if is_locked {
             ring.drain(&mut position, &mut out);
         }
         let written = writer.join().unwrap();
-        if closed {
-            assert_eq!(out.len(), usize::from(written), "nothing is published after the close");
+        if is_locked {
+            assert_eq!(out.len(), usize::from(written), "a record was published after the close");
         }
     });
 }
@@ -186,14 +186,14 @@ fn model_one_of_two_writers_wakes_the_owner() {
     loom::model(|| {
         let ring = Ring::new();
         ring.head.store(16, Ordering::Relaxed);
-        let other = {
+        let other_writer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || u32::from(ring.words().claim_wake(8)))
         };
-        let here = u32::from(ring.words().claim_wake(16));
-        assert_eq!(here + other.join().unwrap(), 1);
+        let wakes = u32::from(ring.words().claim_wake(16));
+        assert_eq!(wakes + other_writer.join().unwrap(), 1);
         ring.words().publish_taken(16, 16);
-        assert!(!ring.words().claim_wake(16), "records that were read wake no owner");
+        assert!(!ring.words().claim_wake(16), "records that were read woke the owner");
         assert!(ring.words().claim_wake(24));
     });
 }

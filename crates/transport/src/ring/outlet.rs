@@ -9,16 +9,16 @@
 //! ```
 //!
 //! 1. An outlet lives in a static and is never freed; its addresses are never unmapped, only
-//!    covered with private zeros. A writer that was stopped for an hour in the middle of a write
-//!    finds readable memory and a generation that is not its own.
+//!    covered with private zeros. A writer that was stopped in the middle of a write, for however
+//!    long, finds mapped memory and a generation that differs from its ticket.
 //! 2. The view (address and layout of the region) changes only while the gate is closed. A writer
 //!    that reads it, and then finds the gate open for its ticket, has read the view of that
 //!    opening.
-//! 3. Counting a loss and waking the owner happen outside of the rings' rules; a thread that does
-//!    either is a visitor, and `close` waits for visitors to leave. So a late count never reaches
-//!    the next session, nor a late wake another descriptor with the same number.
-//! 4. If `close` stops waiting, the range and the descriptor are abandoned too: nothing else will
-//!    ever be at an address or number that a thread may still use.
+//! 3. A thread that counts a loss or wakes the owner is in no sequence and holds no lock. It is a
+//!    visitor, and `close` waits for visitors to leave. So a late count never reaches the next
+//!    session, and a late wake never writes to another descriptor with the same number.
+//! 4. If `close` stops waiting, it abandons the range and the descriptor: their addresses and
+//!    number are never reused, because a thread may still use them.
 //! 5. `write` and `count_lost` are safe in signal handlers. One thread at a time calls `open`,
 //!    `close` and `forget`.
 //!
@@ -46,13 +46,14 @@ use crate::map::AddressRange;
 
 mod write;
 
-/// Timeout of `close` for writers inside.
+/// Time that `close` waits for writers and visitors to leave.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Timeout of `forget` for threads that count a loss in the parent's region. There may be some that
-/// can never leave.
+/// Time that `forget` waits for threads that count a loss in the parent's region. Threads that
+/// exist only in the parent never leave.
 const FORGET_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// The next generation: one counter for all outlets, so that the ticket of one never fits another.
+/// The next generation. One counter serves all outlets, so that a ticket of one outlet is never
+/// valid for another.
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// The memory of a region and how its owner is woken. Memory of the process itself needs no
@@ -96,7 +97,7 @@ pub enum WriteFailure {
     Full,
     /// The owner takes no events for now, because its store is full: counted in the region.
     OwnerFull,
-    /// Larger than the session can store, or empty: counted in the region.
+    /// The record is empty, or larger than the session can store: counted in the region.
     TooLarge,
     /// The outlet was closed or serves another session by now. Not counted.
     Closed,
@@ -225,16 +226,15 @@ impl Outlet {
         let offset = if uses_sequences { rseq_area_offset() } else { 0 };
         self.hot.set_layout(params, offset);
         self.set_wake(wake);
-        // Steps of two: odd numbers are openings, the even ones between them closings. Relaxed:
-        // they only need to differ.
+        // Steps of two: an odd number is an opening, the even number after it the closing. Relaxed:
+        // the numbers only need to differ.
         let ticket = Ticket(NEXT_GENERATION.fetch_add(2, Ordering::Relaxed));
         self.gate().open(ticket);
         ticket
     }
 
-    /// Closes the outlet. Returns `true` if no writer publishes any more, and `false` if a thread
-    /// did not leave within a tenth of a second: one that holds the lock of a ring may still
-    /// publish.
+    /// Closes the outlet. Returns `true` if no writer publishes any more, and `false` if sequences
+    /// could not be aborted or a thread did not leave in time: such a writer may still publish.
     ///
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's
     /// writers. The child calls [`forget`](Self::forget).
@@ -278,17 +278,17 @@ impl Outlet {
         }
     }
 
-    /// Forgets the parent's region, in a forked child, and changes nothing in it. No thread of the
-    /// child is in [`write`](Self::write) with the parent's ticket; counting losses is allowed, and
-    /// every loss for which [`count_lost`](Self::count_lost) finds the outlet open is counted in
-    /// the parent's region.
+    /// Forgets the parent's region, in a forked child, without changing the region. The caller
+    /// ensures that no thread of the child is in [`write`](Self::write) with the parent's ticket.
+    /// Threads of the child may count losses: every loss for which
+    /// [`count_lost`](Self::count_lost) finds the outlet open is counted in the parent's region.
     pub fn forget(&self) {
         let range = self.range();
         if !self.gate().close() {
             return;
         }
-        // Visitors that the parent had at the fork are counted here and never leave. Then the
-        // region stays mapped, in case a thread of the child is counting.
+        // The count includes visitors that the parent had at the fork, which never leave here. In
+        // this case the region stays mapped, because a thread of the child may be counting a loss.
         let is_quiet = wait_until(Instant::now() + FORGET_TIMEOUT, || self.gate().is_empty());
         if let Some(range) = range.filter(|_| is_quiet) {
             range.cover();
@@ -322,8 +322,9 @@ impl Outlet {
             // its rings.
             let words = unsafe { view.words(ring as usize) };
             if !wait_until(deadline, || words.try_lock(u32::MAX)) {
-                // A writer was stopped inside, and what it publishes later is lost. If it has
-                // already published, it is counted needlessly: better once too often than never.
+                // A writer was stopped while it held the lock, and a record that it publishes later
+                // is lost. If it had already published, this counts one event too many, which is
+                // better than a loss that is not counted.
                 words.count_lost();
                 is_locked = false;
             }
@@ -332,8 +333,8 @@ impl Outlet {
     }
 }
 
-/// Rejects a descriptor that is not an eventfd, on which waking could block or kill the writer, and
-/// makes it non-blocking.
+/// Makes an eventfd non-blocking. Rejects every other descriptor, because a write to it could block
+/// or kill the writer.
 pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
     // The link of this thread, which may have a separate descriptor table.
     let link = format!("/proc/thread-self/fd/{}", wake.as_raw_fd());
@@ -355,9 +356,10 @@ impl Default for Outlet {
     }
 }
 
-/// Returns the offset of the area for restartable sequences, or 0 if they cannot be used: the C
-/// library must have registered an area, the environment must not forbid them, and the kernel must
-/// be able to abort them from outside, without which an outlet could not be closed.
+/// Returns the offset of the area for restartable sequences from the thread pointer, or 0 if
+/// sequences cannot be used. The C library must have registered an area, `TRACEWEIR_NO_RSEQ` must
+/// not forbid sequences, and the kernel must be able to abort the sequences of other threads,
+/// because an outlet could not be closed otherwise.
 ///
 /// The environment is read once: a forked child must not read it, because another thread of its
 /// parent may have held the lock of the environment.

@@ -2,11 +2,10 @@
 //! publishes it with one store.
 //!
 //! The kernel guarantees (rseq(2)) that a thread which is preempted, migrated or interrupted by a
-//! signal between the labels 2 and 5 continues at label 4. So whatever the sequence did up to
-//! there, it did alone on this CPU, and the store of `head`, its last instruction, is the only
-//! effect that another thread can see. An aborted sequence leaves nothing to clean up, nor does
-//! SIGKILL. Everything between 2 and 5 is assembly here, because a call would leave the range and
-//! its protection.
+//! signal between the labels 2 and 5 continues at label 4. So a sequence that reaches label 5 ran
+//! alone on its CPU, and the store of `head`, its last instruction, is the only effect that another
+//! thread can see. An aborted sequence leaves nothing to clean up; neither does SIGKILL. Everything
+//! between 2 and 5 is assembly, because a call would leave the protected range.
 //!
 //! # The sequence in pseudo-code
 //!
@@ -42,8 +41,9 @@
 //!
 //! # Labels
 //!
-//! Labels are local numbers, because the block is inlined more than once. A tens digit belongs to
-//! one fragment. (Numbers of only zeros and ones would be read as binary literals.)
+//! Labels are local numbers, because the assembly is inlined more than once. Labels above 9 are
+//! grouped by their tens digit. (The assembler would read a number of only zeros and ones as a
+//! binary literal.)
 //!
 //! | Label | Place | Reached from |
 //! |---|---|---|
@@ -81,9 +81,9 @@
 //!
 //! # Invariants
 //!
-//! R1 to R8 are those of the [ring protocol](super); each fragment names the ones that it upholds.
-//! R6 and R8 are the caller's part: the exits return the control block, by which it wakes the owner
-//! or counts the loss. R7 is the reader's.
+//! R1 to R8 are the invariants of the [ring protocol](super); each fragment names those that it
+//! upholds. The caller upholds R6 and R8: the exits return the control block, with which the caller
+//! wakes the owner or counts the loss. The reader upholds R7.
 //!
 //! x86-64 performs loads in order and stores in order. So the plain load of `tail` is an acquire
 //! and the plain store of `head` a release; they pair with `ControlWords::publish_taken` and
@@ -123,8 +123,8 @@ const AREA_SEQUENCE: usize = 8;
 pub(super) fn area_offset() -> isize {
     let offset: *const isize;
     let size: *const u32;
-    // SAFETY: reads two entries of the global offset table, which the linker makes for these
-    // symbols: each holds the address of its symbol, or null.
+    // SAFETY: reads two entries of the global offset table, which the linker creates for these
+    // symbols: each entry holds the address of its symbol, or null.
     unsafe {
         asm!(
             ".weak __rseq_offset",
@@ -139,8 +139,8 @@ pub(super) fn area_offset() -> isize {
     if offset.is_null() || size.is_null() {
         return 0;
     }
-    // SAFETY: both are variables of the C library with these types, written before the program's
-    // own code runs and never again.
+    // SAFETY: the two pointers are not null, so they are the addresses of variables of the C
+    // library with these types, which are not written after the start of the program.
     unsafe { if size.read() == 0 { 0 } else { offset.read() } }
 }
 
@@ -168,8 +168,8 @@ pub(super) enum Attempt {
     Full(*mut u8),
     /// The outlet is closed or serves another session by now.
     Closed,
-    /// No sequence can write the record: the thread has none, its CPU has no ring, a block grew
-    /// meanwhile, or every attempt was aborted.
+    /// No sequence can write the record: the thread is not registered for sequences, its CPU has no
+    /// ring, a block grew meanwhile, or every attempt was aborted.
     Unavailable,
 }
 
@@ -217,9 +217,9 @@ macro_rules! fragment {
 }
 
 fragment! {
-    /// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. By it
-    /// the kernel aborts every sequence that loses its CPU, so that one thread at a time writes to
-    /// a CPU's ring (R2), and that `close` can abort all sequences (R5).
+    /// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. With it
+    /// the kernel aborts every sequence that loses its CPU. So one thread at a time writes to a
+    /// CPU's ring (R2), and `close` can abort all sequences (R5).
     descriptor:
     ".pushsection __rseq_cs, \"aw\", @progbits",
     ".balign 32",
@@ -250,8 +250,8 @@ fragment! {
 }
 
 fragment! {
-    /// Finds control block and data of this CPU's ring, the only one that it may write to (R2), and
-    /// adds the CPU to the first word of the prefix.
+    /// Finds the control block and the data of this CPU's ring, the only ring that the sequence may
+    /// write to (R2), and adds the CPU to the first word of the prefix.
     locate_ring:
     "mov r10d, dword ptr [{words} + {w_ring_bytes}]",
     "mov rdi, qword ptr [{words} + {w_base}]",
@@ -284,8 +284,8 @@ fragment! {
     /// Computes the position after the record and checks that the reader has freed all bytes up to
     /// it (R3).
     ///
-    /// The reader has read the cache lines of the next records. Fetching them back now hides the
-    /// time that they take from another CPU's cache; there are as many as a self-describing event
+    /// The cache lines of the next records may be in the cache of the reader's CPU. Prefetching
+    /// hides the time to fetch them from there. Four lines are as many as a self-describing event
     /// of the usual size fills.
     check_room:
     "20:",
@@ -336,9 +336,9 @@ fragment! {
 }
 
 fragment! {
-    /// Copies the items of an event, at least sixteen bytes or none: the last sixteen, then from
-    /// the front up to them. They were stored long ago, so wide loads do not stall. Their size is
-    /// part of the frame's size (R3).
+    /// Copies the items of an event, which have at least sixteen bytes if there are any: first the
+    /// last sixteen bytes, then the bytes from the front up to those. The items were stored long
+    /// ago, so wide loads do not stall. Their size is part of the frame's size (R3).
     copy_items:
     "mov rsi, qword ptr [{frame} + {f_run}]",
     "mov rdx, qword ptr [{frame} + {f_run_end}]",
@@ -399,9 +399,10 @@ fragment! {
 }
 
 fragment! {
-    /// Copies the schema, if the frame has one: header, zeros in the last word, the bytes from the
-    /// front, then the last sixteen or thirty-two, which may overlap them. A schema has at least
-    /// sixteen bytes (`MIN_SCHEMA_BYTES`), and its size is part of the frame's size (R3).
+    /// Copies the schema, if the frame has one: its header, zeros in the last word, the bytes from
+    /// the front, then the last sixteen or thirty-two bytes, which may overlap those before. A
+    /// schema has at least sixteen bytes (`MIN_SCHEMA_BYTES`), and its size is part of the frame's
+    /// size (R3).
     copy_schema:
     "40:",
     "add rdi, qword ptr [{frame} + {f_after_run}]",
@@ -479,7 +480,7 @@ fragment! {
     "mov dword ptr [rdi], eax",
     "mov dword ptr [rdi + rcx - 4], r11d",
     "jmp 52b",
-    // 1 to 3 bytes: the first, the last and the middle one.
+    // 1 to 3 bytes: the first, the last and the middle byte.
     "55:",
     "test rcx, rcx",
     "jz 53b",
@@ -492,7 +493,7 @@ fragment! {
     "movzx eax, byte ptr [rsi + r11]",
     "mov byte ptr [rdi + r11], al",
     "jmp 52b",
-    // 17 to 512 bytes: the first and the last sixteen, then those between them.
+    // 17 to 512 bytes: the first and the last sixteen bytes, then the bytes between them.
     "56:",
     "cmp rcx, 512",
     "ja 58f",
@@ -511,15 +512,15 @@ fragment! {
     "cmp rax, r11",
     "jb 57b",
     "jmp 52b",
-    // More: `rep movsb` advances the destination itself.
+    // More than 512 bytes: `rep movsb` advances the destination itself.
     "58:",
     "rep movsb",
     "jmp 53b",
 }
 
 fragment! {
-    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if both
-    /// fit (R3). The marker is published by the same store as the record (R1).
+    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if the
+    /// marker and the record fit (R3). One store publishes the marker and the record (R1).
     wrap:
     "21:",
     "mov rsi, r10",
@@ -536,8 +537,8 @@ fragment! {
 
 fragment! {
     /// Publishes the record: the only store that another thread sees, and the last instruction of
-    /// the sequence (R1). A sequence that has reached it cannot be aborted any more, one that has
-    /// not has written nothing.
+    /// the sequence (R1). After it, the sequence cannot be aborted any more. Before it, the
+    /// sequence has written no record.
     publish:
     "60:",
     "mov qword ptr [r8 + {c_head}], r9",
@@ -545,10 +546,10 @@ fragment! {
 }
 
 fragment! {
-    /// Returns how the sequence ended. All exits except that of `publish!` are in a section of
-    /// their own, away from the usual path. They undo nothing: without the store of `head` there is
-    /// no record (R1). The kernel requires the signature before the abort handler, so that no other
-    /// code can be used as one.
+    /// Returns how the sequence ended. The exits of unpublished records are in a separate section,
+    /// away from the usual path. They undo nothing: without the store of `head` there is no record
+    /// (R1). The kernel requires the signature before the abort handler, so that no other code can
+    /// be used as an abort handler.
     exits:
     "xor eax, eax",
     "9:",
@@ -574,8 +575,8 @@ fragment! {
 /// `PUBLISHED` and `FULL`; and the position after the record, valid after `PUBLISHED`.
 ///
 /// # Safety
-/// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet that has it as
-/// its generation is open, and its other words are those of a mapped region. The frame keeps its
+/// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet whose generation
+/// equals an odd ticket is open, and its other words describe a mapped region. The frame keeps its
 /// invariant.
 #[inline(always)]
 unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFrame) -> (u32, *mut u8, u64) {
@@ -584,8 +585,8 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
     let end: u64;
     // SAFETY: the stores go to the thread's own area, to bytes of the ring that `check_room!` and
     // `wrap!` found free, and to `head`. An outlet that is open for the ticket has a mapped region;
-    // one that was closed keeps its addresses mapped forever. The loads from the frame's addresses
-    // stay within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
+    // a closed outlet keeps its addresses mapped forever. The loads from the frame's addresses stay
+    // within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
     // handler changes no register except `rax`, so all operands are as declared on every exit.
     unsafe {
         asm!(

@@ -10,8 +10,8 @@ pub(super) fn area_offset() -> isize {
     0
 }
 
-/// Result of an attempt, always `Unavailable`; the other variants are those of the real
-/// implementation.
+/// Result of an attempt to write, always `Unavailable`. The other variants exist because the
+/// implementation in rseq.rs has them.
 #[allow(dead_code)]
 pub(super) enum Attempt {
     Published(*mut u8, u64),
@@ -23,7 +23,7 @@ pub(super) enum Attempt {
 /// Always returns [`Attempt::Unavailable`], as there is no area.
 ///
 /// # Safety
-/// No requirements; the signature is that of the real implementation.
+/// No requirements; the signature is that of the implementation in rseq.rs.
 pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &WriteFrame) -> Attempt {
     Attempt::Unavailable
 }

@@ -8,14 +8,14 @@
 //!           run                  schema           payload
 //! ```
 //!
-//! Most of an event already has its form in memory: the provider's id and its items in the
-//! registration, descriptor and schema in the program's constants. Copying each piece once, by
-//! moves as wide as it allows, takes half the time of assembling them on the stack and copying
+//! Most pieces of an event already exist in memory in their final form: the provider's id and its
+//! items in the registration, descriptor and schema in the program's constants. Copying each piece
+//! once, by wide moves, takes half the time of assembling the pieces on the stack and copying them
 //! again.
 //!
-//! A sequence works on one [`WriteFrame`], for such a record as well as for a
-//! [`Gather`](super::Gather). A frame has a run of words that follow the header: the items, or the
-//! staged part of a `Gather`, which has no header.
+//! A sequence reads one [`WriteFrame`], which describes such a record or a
+//! [`Gather`](super::Gather). A frame has a run of words: the items, which follow the header, or
+//! the staged part of a `Gather`, which has no separate header.
 //!
 //! Invariant: the sizes in a frame add up to at most `size`, and every address in it can be read
 //! for as many bytes as the frame says. The constructors ensure it.
@@ -40,11 +40,11 @@ pub struct Header<'a> {
     pub first: u64,
     /// Thread id, the second word.
     pub thread: u32,
-    /// The sixteen bytes after the third word, which is zero.
+    /// Provider id: the sixteen bytes after the third word, which is zero.
     pub provider: &'a [AtomicU64; 2],
-    /// The sixteen bytes after those.
+    /// Event descriptor: the sixteen bytes after the provider id.
     pub descriptor: &'a [u8; 16],
-    /// The last sixteen bytes, after a word of zeros.
+    /// Activity id: the last sixteen bytes, after a word of zeros.
     pub activity: &'a [u8; 16],
 }
 
@@ -57,10 +57,11 @@ pub struct Straight<'a> {
 }
 
 impl<'a> Straight<'a> {
-    /// Creates the record of these pieces: `items` as they stand in it; then `schema`, header and
-    /// data, padded with zeros to a multiple of eight; then the blocks. `flags` are those of
-    /// [`abi::FLAGS`]. `None` if it has more than [`abi::MAX_RECORD`] bytes, a schema of less than
-    /// [`MIN_SCHEMA_BYTES`], or items of one word, which is shorter than any item.
+    /// Creates the record of these pieces: the header; `items`, already encoded; then the header
+    /// and the data of `schema`, padded with zeros to a multiple of eight; then the blocks. `flags`
+    /// are some of [`abi::FLAGS`]. Returns `None` if the record has more than [`abi::MAX_RECORD_BYTES`]
+    /// bytes, the schema has less than [`MIN_SCHEMA_BYTES`], or `items` has one word, which is
+    /// shorter than any item.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -71,23 +72,23 @@ impl<'a> Straight<'a> {
         flags: u16,
     ) -> Option<Self> {
         let (schema_header, schema) = schema.unwrap_or((0, &[]));
-        // No item is that short, and the moves of the sequence are longer.
+        // No item is that short, and the sequence copies at least two words.
         if items.len() == 1 {
             return None;
         }
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_header != 0 {
-            if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD {
+            if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD_BYTES {
                 return None;
             }
             length = length.wrapping_add((schema.len() + 15) & !7);
         }
         length = length.wrapping_add(blocks.bytes());
-        if length > abi::MAX_RECORD {
+        if length > abi::MAX_RECORD_BYTES {
             return None;
         }
-        let (run, blocks) = (items.as_ptr_range(), blocks.all().as_ptr_range());
+        let (run, blocks) = (items.as_ptr_range(), blocks.as_slice().as_ptr_range());
         let frame = WriteFrame {
             size: abi::size_in_ring(length) as u64,
             prefix: abi::prefix_word(length as u32, 0, flags),
@@ -126,10 +127,10 @@ pub(super) struct WriteFrame {
     pub(super) activity: *const u8,
     pub(super) run: *const u64,
     pub(super) run_end: *const u64,
-    /// Offset of the schema or the blocks from the start of the prefix: up to seven bytes before
-    /// the end of the run.
+    /// Offset of the schema or the blocks from the start of the prefix. In a frame of a `Gather` it
+    /// is up to seven bytes before the end of the run, which ends with a complete word.
     pub(super) after_run: u64,
-    /// 0 if there is no schema.
+    /// Header word of the schema; 0 if there is no schema.
     pub(super) schema_header: u64,
     pub(super) schema: *const u8,
     pub(super) schema_bytes: u64,
@@ -142,7 +143,7 @@ impl WriteFrame {
     /// Creates the frame of a record that is sound for `length`.
     #[inline(always)]
     pub(super) fn from_gather(record: &Gather<'_>, length: usize) -> Self {
-        let blocks = record.rest.as_ptr_range();
+        let blocks = record.further_parts.as_ptr_range();
         let run = record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8);
         Self {
             size: abi::size_in_ring(length) as u64,

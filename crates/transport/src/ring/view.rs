@@ -94,7 +94,7 @@ impl View {
     /// Returns the control words of a ring.
     ///
     /// # Safety
-    /// The view is one that an outlet had while it was open, and `ring` is one of its rings.
+    /// The view was read from an outlet while the outlet was open, and `ring` is one of its rings.
     #[inline]
     pub(super) unsafe fn words<'a>(&self, ring: usize) -> ControlWords<'a> {
         // SAFETY: ranges of outlets stay mapped forever; control blocks are at multiples of 256
@@ -102,7 +102,7 @@ impl View {
         unsafe { ControlWords::from_control(self.control(ring)) }
     }
 
-    /// Returns the CPU that runs this thread, or the last one that has rings.
+    /// Returns the CPU that runs this thread or, if that CPU has no rings, the last CPU with rings.
     pub(super) fn nearest_cpu(&self) -> u32 {
         cpu::current().min(self.cpus.saturating_sub(1))
     }

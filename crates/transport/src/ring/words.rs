@@ -71,16 +71,17 @@ impl ControlWords<'_> {
         self.lock.store(0, Ordering::Release);
     }
 
-    /// Releases the lock if this thread still holds it. For a writer that finds the outlet closed
-    /// only after it took the lock: another region may be at these addresses by now, whose locks
-    /// belong to other threads.
+    /// Releases the lock if this thread still holds it. A writer calls this if it finds the outlet
+    /// closed only after it took the lock: another region, with locks of other threads, may be at
+    /// these addresses by now.
     pub(crate) fn unlock_if_held_by(&self, thread: u32) {
-        // Release as in `unlock`, though nothing was done inside. A failure is fine: then the lock
-        // was removed with its region.
+        // Release as in `unlock`, although this thread wrote nothing while it held the lock. On
+        // failure there is nothing to release: the locked word was replaced with its region.
         let _ = self.lock.compare_exchange(thread, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Finds the slot of `size` bytes. Exact only inside the lock; outside it is a guess.
+    /// Finds the slot of `size` bytes. The result is exact only while the caller holds the lock;
+    /// otherwise it is a guess.
     pub(crate) fn find_slot(&self, size: u64, ring_bytes: u64) -> Option<RecordSlot> {
         // Only the holder of the lock stores the head, so its own value needs no order.
         let head = self.head.load(Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl ControlWords<'_> {
         RecordSlot::find(head, self.tail.load(Ordering::Acquire), size, ring_bytes)
     }
 
-    /// Publishes everything up to `end`. Only inside the lock.
+    /// Publishes everything up to `end`. The caller must hold the lock.
     pub(crate) fn publish(&self, end: u64) {
         // Pairs with the acquire in `load_head`: a thread that sees the head sees the record (R1).
         self.head.store(end, Ordering::Release);
@@ -97,8 +98,8 @@ impl ControlWords<'_> {
 
     /// Counts a record that was offered and not published (R8).
     pub(crate) fn count_lost(&self) {
-        // Relaxed, here and in `lost`: a number that orders nothing. A read after a close is
-        // complete: `close` waits for visitors, and the owner learns of its end by a system call.
+        // Relaxed, here and in `lost`: the number orders no other access. A read after a close is
+        // complete: `close` waits for visitors, and the owner learns of the close by a system call.
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -114,8 +115,8 @@ impl ControlWords<'_> {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns whether `wake_at` bytes or more are unread and no thread has woken the owner for
-    /// that: two plain loads, all that most records pay.
+    /// Returns whether at least `wake_at` bytes are unread and no thread has woken the owner since
+    /// its last read. For most records, these two plain loads are the only cost of waking.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn may_need_wake(&self, end: u64, wake_at: u32) -> bool {
@@ -128,9 +129,8 @@ impl ControlWords<'_> {
     /// Returns whether the thread that published up to `end` must wake the owner: once for each
     /// position that the owner has read to (R6).
     pub(crate) fn claim_wake(&self, end: u64) -> bool {
-        // Relaxed, here and in `publish_taken`: a position to compare with. No bytes are given back
-        // by it, and an old value costs at most a missed wake, for which the owner compensates by
-        // polling once more before it sleeps.
+        // Relaxed, here and in `publish_taken`: the position is only compared; it frees no bytes.
+        // An old value costs at most a missed wake, and the owner polls once more before it sleeps.
         let read = self.read.load(Ordering::Relaxed);
         let woken = self.woken.load(Ordering::Relaxed);
         let mark = read.wrapping_add(1);
@@ -151,8 +151,8 @@ impl ControlWords<'_> {
 
     /// Stores that the owner has read up to `read`, and that bytes up to `tail` may be overwritten.
     pub(crate) fn publish_taken(&self, read: u64, tail: u64) {
-        // Before the tail, and so covered by its release: a thread that sees the tail sees a `read`
-        // that is not below it.
+        // `read` is stored before the release of the tail: a thread that sees the tail sees a
+        // `read` that is not below it.
         self.read.store(read, Ordering::Relaxed);
         // Pairs with the acquire in `find_slot`, and with the load of the tail in the rseq sequence
         // (R3).

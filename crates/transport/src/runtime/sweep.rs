@@ -1,4 +1,4 @@
-//! Removes everything except provider sockets, in a folder that all users may write to.
+//! Removes everything except provider sockets from a folder that all users may write to.
 //!
 //! ```text
 //!   providers/  socket of a provider    kept, up to a limit for each user
@@ -7,9 +7,10 @@
 //!                                       for the next round; removed when it is empty
 //! ```
 //!
-//! The owner of a folder can change it during the sweep. So nothing is done by path: each folder is
-//! opened without following a link, and its entries are named by one component below it. Nor does
-//! the sweep descend: folders can be nested deeper than any stack or number of descriptors.
+//! The owner of a folder can change it during the sweep. So the sweep uses no paths: it opens each
+//! folder without following a link, and names an entry by one component below the opened folder.
+//! The sweep does not descend, because folders can be nested too deep for a stack or for the limit
+//! of descriptors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,13 +23,13 @@ use super::{RuntimeDir, parse_socket_pid};
 use crate::error::{Error, Result};
 use crate::random::random;
 
-/// Entries removed or moved in one sweep; the next sweep continues.
+/// Largest number of entries that one sweep removes or moves; the next sweep continues.
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
     /// Removes everything that is not a provider socket, and sockets of a user beyond
-    /// `max_per_user`: all users may create files in the folder of the system's daemon, and none
-    /// may fill it. Returns how many entries were removed.
+    /// `max_per_user`. All users may create files in the folder of the system's daemon, so the
+    /// sweep keeps a user from filling it. Returns how many entries were removed.
     pub fn sweep_providers(&self, max_per_user: usize) -> Result<usize> {
         let to_error = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open_folder(CWD, self.providers().as_os_str()) {
@@ -42,8 +43,8 @@ impl RuntimeDir {
             remaining_steps: MAX_STEPS,
             removed: 0,
         };
-        // One round for the existing entries, then another as long as the last round moved folders
-        // up.
+        // The first round checks the existing entries. Another round follows as long as the last
+        // round moved folders up.
         while sweep.sweep_once().map_err(to_error)? && sweep.remaining_steps > 0 {}
         Ok(sweep.removed)
     }
@@ -96,7 +97,7 @@ impl Sweep {
         *count <= self.max_per_user
     }
 
-    /// Removes the files of a folder and moves its folders up. Returns whether any was moved.
+    /// Removes the files of a folder and moves its folders up. Returns whether a folder was moved.
     fn empty_folder(&mut self, subfolder: &OwnedFd) -> bool {
         let Ok(entries) = Dir::read_from(subfolder) else { return false };
         let mut has_more = false;

@@ -34,7 +34,7 @@ fn missing_folders_are_created_for_their_owner_only() {
 fn system_folder_is_shared() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir { scope: Scope::System, path: root.path().join("system") };
-    // Only root may own it: for other users the folder is created here, and then rejected.
+    // Only root may own this folder: another user creates the folder here, but then rejects it.
     let result = dir.ensure();
     assert_eq!(file_mode(dir.path()), 0o755);
     if own_uid() == 0 {
@@ -54,17 +54,20 @@ fn linked_open_or_foreign_user_folder_is_rejected() {
     symlink(&real, &link).unwrap();
     chmod(&real, 0o700);
     user_runtime_dir(&real).ensure().unwrap();
-    assert!(is_refused(user_runtime_dir(&link).ensure()), "a link is refused");
+    assert!(is_refused(user_runtime_dir(&link).ensure()), "a link was accepted");
     for mode in [0o750, 0o701, 0o777] {
         chmod(&real, mode);
-        assert!(is_refused(user_runtime_dir(&real).ensure()), "{mode:o}");
+        assert!(is_refused(user_runtime_dir(&real).ensure()), "mode {mode:o} was accepted");
     }
     chmod(&real, 0o700);
-    assert!(is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)), "another user owns the folder");
+    assert!(
+        is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)),
+        "a folder of another user was accepted"
+    );
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();
     chmod(&file, 0o600);
-    assert!(is_refused(user_runtime_dir(&file).ensure()), "a file is refused");
+    assert!(is_refused(user_runtime_dir(&file).ensure()), "a file was accepted");
 }
 
 #[test]
@@ -72,21 +75,21 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(&root.path().join("run"));
     dir.ensure().unwrap();
-    assert_eq!(dir.own_user_folder(), None, "the folder does not exist");
+    assert_eq!(dir.own_user_folder(), None, "a missing folder was returned");
     let own = dir.make_own().unwrap();
     assert_eq!(
         (dir.own_user_folder(), file_mode(own.path()), own.socket_mode()),
         (Some(own.clone()), 0o700, 0o600)
     );
-    assert!(is_refused(own.check_folder(own_uid() + 1)), "the folder belongs to another user");
+    assert!(is_refused(own.check_folder(own_uid() + 1)), "a folder of another user was accepted");
     for mode in [0o710, 0o701, 0o777] {
         chmod(own.path(), mode);
-        assert_eq!(dir.own_user_folder(), None, "{mode:o}");
-        assert!(is_refused(dir.make_own().map(drop)), "{mode:o}");
+        assert_eq!(dir.own_user_folder(), None, "mode {mode:o} was accepted");
+        assert!(is_refused(dir.make_own().map(drop)), "mode {mode:o} was accepted");
     }
     chmod(own.path(), 0o700);
     chmod(dir.path(), 0o777);
-    assert_eq!(dir.own_user_folder(), None, "others can replace the folder");
+    assert_eq!(dir.own_user_folder(), None, "a folder that others can replace was accepted");
     chmod(dir.path(), 0o755);
     fs::write(own.control_socket(), "").unwrap();
     #[cfg(not(loom))]
@@ -96,7 +99,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let elsewhere = root.path().join("elsewhere");
     fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
     symlink(&elsewhere, own.path()).unwrap();
-    assert_eq!(dir.own_user_folder(), None, "the folder is a link");
+    assert_eq!(dir.own_user_folder(), None, "a link was accepted");
     dir.remove_own();
     assert!(elsewhere.exists());
 }
@@ -118,7 +121,7 @@ fn named_folder_may_be_readable_but_not_writable_for_others() {
     assert_eq!(
         is_refused(dir.check_folder(other_user)),
         own_uid() != 0,
-        "folders of root are valid for all users"
+        "only a folder of root must be accepted for another user"
     );
 }
 
@@ -142,7 +145,7 @@ fn user_folder_is_in_xdg_runtime_dir_if_owned_by_the_user() {
 fn provider_sockets_are_listed_and_stale_ones_removed() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(root.path());
-    assert!(dir.provider_sockets(9).unwrap().is_empty(), "the folder does not exist yet");
+    assert!(dir.provider_sockets(9).unwrap().is_empty(), "a missing folder has sockets");
     dir.ensure().unwrap();
     let mut paths: Vec<PathBuf> = [17, 4].map(|pid| dir.new_provider_socket(pid)).into();
     let listeners: Vec<_> =
@@ -153,21 +156,25 @@ fn provider_sockets_are_listed_and_stale_ones_removed() {
         fs::write(dir.providers().join(name), "").unwrap();
         assert_eq!(parse_socket_pid(name), None);
     }
-    let mut found = dir.provider_sockets(9).unwrap();
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut sockets = dir.provider_sockets(9).unwrap();
+    sockets.sort_by(|a, b| a.path.cmp(&b.path));
     paths.sort();
-    assert_eq!(found.iter().map(|socket| &socket.path).collect::<Vec<_>>(), paths.iter().collect::<Vec<_>>());
-    assert!(found.iter().all(|socket| socket.uid == own_uid() && [4, 17].contains(&socket.pid)));
-    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "the limit for each user");
-    for socket in &mut found {
+    let socket_paths: Vec<_> = sockets.iter().map(|socket| &socket.path).collect();
+    assert_eq!(socket_paths, paths.iter().collect::<Vec<_>>());
+    assert!(sockets.iter().all(|socket| socket.uid == own_uid() && [4, 17].contains(&socket.pid)));
+    assert_eq!(dir.provider_sockets(1).unwrap().len(), 1, "the limit of a user was not applied");
+    for socket in &mut sockets {
         assert!(socket.connect(Duration::ZERO).is_ok());
         socket.uid += 1;
-        assert!(socket.connect(Duration::ZERO).is_err(), "the listener is not the owner of the socket");
+        assert!(
+            socket.connect(Duration::ZERO).is_err(),
+            "a listener that is not the owner of the socket was accepted"
+        );
     }
     drop(listeners);
-    for socket in found {
+    for socket in sockets {
         assert!(socket.connect(Duration::ZERO).is_err());
-        assert!(!socket.path.exists(), "a stale socket is removed");
+        assert!(!socket.path.exists(), "a stale socket was not removed");
     }
 }
 
@@ -223,10 +230,10 @@ fn sweep_removes_everything_except_provider_sockets() {
     symlink(&outside, dir.providers().join("a/link")).unwrap();
     assert!(dir.sweep_providers(9).unwrap() >= 6);
     assert_eq!(fs::read_dir(dir.providers()).unwrap().count(), 1);
-    assert!(socket.exists() && outside.join("file").exists(), "links are removed, not followed");
-    let _others: Vec<_> = (0..3)
+    assert!(socket.exists() && outside.join("file").exists(), "the sweep followed a link");
+    let _further_listeners: Vec<_> = (0..3)
         .map(|pid| std::os::unix::net::UnixListener::bind(dir.new_provider_socket(pid)).unwrap())
         .collect();
-    assert_eq!(dir.sweep_providers(2).unwrap(), 2, "sockets beyond the limit of one user");
+    assert_eq!(dir.sweep_providers(2).unwrap(), 2, "sockets beyond the limit of a user were not removed");
     assert_eq!(dir.provider_sockets(9).unwrap().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! Finds provider sockets in the folders of all users, for a root daemon that serves them all.
+//! Finds provider sockets in the folders of all users, for a root daemon that serves all users.
 //!
 //! ```text
 //!   /proc/net/unix            listening sockets: folders …/traceweir-UID/providers and
@@ -17,24 +17,24 @@
 //! 1. Each folder on the way is opened below the previous one, without following a link. The
 //!    folder, the folder of sockets, the socket and the process that listens must all belong to one
 //!    user, and no other user may write to the folders.
-//! 2. A socket is opened first and connected to by its descriptor: the checked file is the one
-//!    connected to.
+//! 2. A socket is opened first and connected to by its descriptor, so the connection goes to the
+//!    file that was checked.
 //! 3. Nothing is created, changed or removed, not even a stale socket.
-//! 4. Folders are opened on local file systems only: another one could make this process wait for
-//!    as long as its owner likes. The list of mounts may be out of date, so the last steps, from
+//! 4. Folders are opened on local file systems only: the owner of a remote or FUSE file system
+//!    could make this process wait. The list of mounts may be out of date, so the last steps, from
 //!    the folder above the user's to the socket, enter no mount (`RESOLVE_NO_XDEV`). Kernels before
-//!    5.6 have no such flag: there only the list counts.
-//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: processes with this variable are
-//!    to be found in that folder alone. Folders are recognised by name only, so one that has the
-//!    name of a user's folder is searched nevertheless.
-//! 6. If there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one, and
-//!    among equals a random one, chosen again in each search. So a user with many folders hides no
-//!    other user's. One with many user ids (of user namespaces) hides others only as often as
-//!    itself, and not the same ones in the next search.
+//!    5.6 have no such flag; with them, only the list of mounts is checked.
+//! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: processes with this variable
+//!    must be found only through that folder. Folders are recognised by name only, so a named
+//!    folder that has the name of a user's folder is searched nevertheless.
+//! 6. If there are more folders than [`MAX_FOLDERS`], the user with the most folders loses one.
+//!    Among users with equally many, a random user loses it, chosen again in each search. So a user
+//!    with many folders does not hide the folders of others. A user with many user ids (of user
+//!    namespaces) can hide folders of others, but not the same ones in each search.
 //!
-//! `/proc/net/unix` has the names that sockets were bound under, before they were renamed: it shows
-//! which folders exist. Any user can make it list any name, so it proves nothing. A socket whose
-//! name is longer than an address holds is not found.
+//! `/proc/net/unix` lists the names that sockets were bound under, before they were renamed: it
+//! shows which folders exist. Any user can make it list any name, so each folder is checked. A
+//! socket whose name is too long for a socket address is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -75,11 +75,11 @@ const LOCAL_FILE_SYSTEMS: [&[u8]; 15] = [
     b"squashfs",
     b"erofs",
 ];
-/// Folders of one user that are searched, at most; usually there is one.
+/// Largest number of folders of one user that are searched; usually there is one.
 const MAX_FOLDERS_OF_USER: usize = 16;
-/// Folders of all users, at most.
+/// Largest number of folders of all users that are searched.
 const MAX_FOLDERS: usize = 65_536;
-/// Entries of one folder that are inspected, at most.
+/// Largest number of entries of one folder that are inspected.
 const MAX_ENTRIES: usize = 16_384;
 
 /// A socket in the folder of a user's provider sockets.
@@ -96,8 +96,8 @@ pub struct UserSocket {
 }
 
 impl UserSocket {
-    /// Connects to the process that listens, which must be the owner's, and takes no descriptors
-    /// from it. A stale socket is not removed.
+    /// Connects to the process that listens, which must belong to the owner, and accepts no
+    /// descriptors from it. Does not remove a stale socket.
     pub fn connect(&self, timeout: Duration) -> Result<Connection> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let connection = Connection::connect_without_descriptors(Path::new(&path), timeout)?;
@@ -160,13 +160,13 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
         // Only its owner can use $XDG_RUNTIME_DIR.
         None => parent_stat.st_uid == uid && is_private(parent_stat.st_mode),
     };
-    // Opened with O_PATH, without asking the file system: a mount on it is not entered.
+    // O_PATH opens the folder without involving its file system, and does not enter a mount on it.
     let before = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
     if !is_named || !is_private(stat.st_mode) || before.st_uid != uid || before.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
     let folder = open_in_mount(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    // The folder may have been replaced since.
+    // The folder may have been replaced after the check.
     let after = fstat(&folder)?;
     if (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino) {
         Ok((folder, uid))
@@ -192,12 +192,13 @@ fn open_subfolder(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::
     openat(folder, name, flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a file in a folder, on the folder's own mount: `XDEV` if something is mounted on it.
+/// Opens a file in a folder, on the folder's own mount. Fails with `XDEV` if a file system is
+/// mounted on the file.
 fn open_in_mount(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
     match openat2(folder, name, flags, Mode::empty(), resolve) {
-        // An old kernel, or a filter of system calls that does not know this one.
+        // An old kernel, or a filter of system calls that does not know openat2.
         Err(Errno::NOSYS | Errno::PERM) => openat(folder, name, flags, Mode::empty()),
         opened => opened,
     }
@@ -208,9 +209,9 @@ fn parse_folder_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }
 
-/// Returns the folders of users in a list of sockets, each once and ordered by owner, which
-/// `find_owner` returns. Beyond the limit, folders of users with the most folders are left out,
-/// then of users with the highest numbers from `random_rank`.
+/// Returns the folders of users in a list of sockets, each once, in the order of the owners that
+/// `find_owner` returns. Beyond [`MAX_FOLDERS`], folders of users with the most folders are left
+/// out; among users with equally many, those with the highest `random_rank` lose folders first.
 fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,
@@ -236,7 +237,8 @@ fn find_folders(
 #[derive(Default)]
 struct UserFolders {
     by_user: BTreeMap<u32, BTreeSet<PathBuf>>,
-    /// Number of folders, random number and id of each user: the last one loses a folder first.
+    /// Number of folders, random number and id of each user. The last user of this order loses a
+    /// folder first.
     ranks: BTreeSet<(usize, u64, u32)>,
     count: usize,
 }
@@ -257,10 +259,10 @@ impl UserFolders {
     }
 
     fn drop_excess_folder(&mut self) {
-        let Some((folders, random_rank, uid)) = self.ranks.pop_last() else { return };
+        let Some((folder_count, random_rank, uid)) = self.ranks.pop_last() else { return };
         self.count = self.count.saturating_sub(1);
-        if let Some(left) = folders.checked_sub(1).filter(|left| *left > 0) {
-            self.ranks.insert((left, random_rank, uid));
+        if let Some(remaining_count) = folder_count.checked_sub(1).filter(|count| *count > 0) {
+            self.ranks.insert((remaining_count, random_rank, uid));
             self.by_user.entry(uid).or_default().pop_last();
         } else {
             self.by_user.remove(&uid);
@@ -298,7 +300,7 @@ impl Mounts {
             let folder = words.nth(4)?;
             let kind = words.skip_while(|word| *word != b"-").nth(1)?;
             let folder = PathBuf::from(OsStr::from_bytes(&unescape_octal(folder)));
-            // The root file system counts as local: nothing works without it.
+            // The root file system counts as local, because the machine needs it anyway.
             let is_local = LOCAL_FILE_SYSTEMS.contains(&kind) || folder == Path::new("/");
             Some((folder, is_local))
         });
@@ -312,8 +314,8 @@ impl Mounts {
     }
 }
 
-/// Decodes a name in the kernel's list of mounts: a blank or backslash is a backslash followed by
-/// three octal digits.
+/// Decodes a name in the kernel's list of mounts, in which a blank or backslash is written as a
+/// backslash and three octal digits.
 fn unescape_octal(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
     let mut remaining = name;

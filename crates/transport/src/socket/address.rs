@@ -1,4 +1,5 @@
-//! Socket files: paths of any length; a path appears only when its socket accepts connections.
+//! Creates and connects to socket files with paths of any length. A path appears only when its
+//! socket accepts connections.
 //!
 //! ```text
 //!   bind     .1f3a…  (a random name in the same folder)
@@ -24,8 +25,8 @@ use super::{SOCKET_FLAGS, WaitDeadline, rights};
 use crate::error::{Error, Result};
 use crate::random::random;
 
-/// Number of connections that may wait to be accepted: more than processes start at once on a large
-/// machine.
+/// Number of connections that may wait to be accepted. A large machine does not start more
+/// processes at once.
 pub const BACKLOG: i32 = 1024;
 
 /// A socket address, and the open folder that keeps it valid.
@@ -61,12 +62,12 @@ fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
         .map_err(|e| Error::system("socket", e))
 }
 
-/// Connects a new socket to the listener at a path. If the socket must not take descriptors, that
-/// is set before it connects.
+/// Connects a new socket to the listener at a path. If the socket must not take descriptors, it
+/// refuses them already before it connects.
 pub(super) fn connect(path: &Path, allows_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
     let address = Address::new(path)?;
-    // A non-blocking connect fails while the listener's queue is full, and nothing signals when
-    // that ends; a blocking one is bounded by the send timeout.
+    // A non-blocking connect fails while the listener's queue is full, and nothing signals when the
+    // queue has space again. A blocking connect is limited by the send timeout.
     let socket = create_socket(SocketFlags::CLOEXEC)?;
     if !allows_descriptors {
         rights::set_passing(&socket, false)?;
@@ -96,7 +97,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
     let result = publish_socket(&socket, &unready_path, path, mode);
     if result.is_err() {
-        // The first error is the one to report.
+        // The error of `publish_socket` is reported, not the one of the removal.
         let _ = std::fs::remove_file(&unready_path);
     }
     result.map(|()| socket)
@@ -108,7 +109,7 @@ fn publish_socket(socket: &OwnedFd, unready_path: &Path, path: &Path, mode: u32)
     rustix::net::listen(socket, BACKLOG).map_err(|e| Error::system("listening", e))?;
     match rustix::fs::renameat_with(CWD, unready_path, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
-        // EINVAL: a file system that cannot rename like this.
+        // EINVAL: the file system does not support RENAME_NOREPLACE.
         Err(Errno::EXIST | Errno::INVAL) => {}
         Err(e) => return Err(Error::system("placing a socket", e)),
     }
@@ -118,7 +119,7 @@ fn publish_socket(socket: &OwnedFd, unready_path: &Path, path: &Path, mode: u32)
     rustix::fs::rename(unready_path, path).map_err(|e| Error::system("placing a socket", e))
 }
 
-/// Returns whether a path is free, or is that of a socket that no process listens on.
+/// Returns whether no file has this path, or the file is a socket that no process listens on.
 fn is_free_or_stale(path: &Path) -> Result<bool> {
     match rustix::fs::lstat(path) {
         Err(Errno::NOENT) => return Ok(true),

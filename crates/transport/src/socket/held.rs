@@ -8,8 +8,8 @@
 //! ```
 //!
 //! No two open files of these kinds have the same inode, so a number that refers to the inode
-//! refers to the file. Between the check and the use the program can still close the number and
-//! open another file under it: both within a microsecond. That cannot be excluded.
+//! refers to the file. One race remains: within the microsecond between the check and the use, the
+//! program could close the number and open another file under it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -37,7 +37,7 @@ impl OpenFileIdentity {
     }
 }
 
-/// A socket or memory file that closes itself, unless the program has taken its number.
+/// A socket or memory file that is closed on drop, unless the program has closed its number.
 #[derive(Debug)]
 pub struct GuardedDescriptor {
     /// Taken only when this value is dropped.
@@ -66,27 +66,29 @@ impl GuardedDescriptor {
     /// each use from now on.
     #[must_use]
     pub(super) fn guard(mut self, lowest: RawFd) -> Self {
-        // Read first: the program may take the new number as soon as it exists.
+        // The identity is read before the duplication, because the program may close the new number
+        // as soon as it exists.
         let identity = OpenFileIdentity::read(self.as_fd()).unwrap_or(OpenFileIdentity::CLOSED);
         self.identity = Some(identity);
         match fcntl_dupfd_cloexec(&self, lowest) {
             Ok(high) => {
-                // The old number is closed with `self`; closing one of two duplicates never waits.
+                // Dropping `self` closes the old number. This never waits, because the duplicate
+                // stays open.
                 let janitor = self.janitor.take();
                 Self { descriptor: ManuallyDrop::new(high), identity: Some(identity), janitor }
             }
-            // No such number is free, or the limit is lower.
+            // No such number is free, or the limit of descriptors is below `lowest`.
             Err(_) => self,
         }
     }
 
-    /// Returns whether the number still refers to the file that was opened here.
+    /// Returns whether the number still refers to the original file.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.identity.is_none_or(|identity| OpenFileIdentity::read(self.as_fd()) == Ok(identity))
     }
 
-    /// Fails like a connection that has ended if the number no longer refers to that file.
+    /// Fails like a connection that has ended if the number no longer refers to the original file.
     pub(super) fn check(&self) -> rustix::io::Result<()> {
         if self.is_intact() { Ok(()) } else { Err(Errno::NOTCONN) }
     }
@@ -141,31 +143,31 @@ mod tests {
         }
     }
 
-    fn pair() -> (OwnedFd, OwnedFd) {
+    fn create_pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SOCKET_FLAGS, None).unwrap()
     }
 
     #[test]
     fn guarded_socket_has_a_high_number_and_closes_itself() {
-        let (near, far) = pair();
+        let (near, far) = create_pair();
         let guarded = GuardedDescriptor::guarded(near, 500);
         assert!(guarded.as_fd().as_raw_fd() >= 500 && guarded.is_intact());
         drop(guarded);
         // A child that another test forks holds a copy until it calls exec.
         let mut ready = [rustix::event::PollFd::new(&far, rustix::event::PollFlags::IN)];
-        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
-        rustix::event::poll(&mut ready, Some(&limit)).unwrap();
+        let timeout = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+        rustix::event::poll(&mut ready, Some(&timeout)).unwrap();
         assert_eq!(rustix::io::read(&far, &mut [0; 1]), Ok(0), "a number is still open");
     }
 
     #[test]
     fn socket_without_a_high_number_is_guarded_as_well() {
-        let (near, _far) = pair();
+        let (near, _far) = create_pair();
         let number = near.as_raw_fd();
         let guarded = GuardedDescriptor::guarded(near, RawFd::MAX);
         assert_eq!(guarded.as_fd().as_raw_fd(), number);
-        let (other, _end) = pair();
-        let _others = replace(guarded.as_fd(), &other);
+        let (foreign, _far_foreign) = create_pair();
+        let _replacement = replace(guarded.as_fd(), &foreign);
         assert!(!guarded.is_intact());
     }
 
@@ -176,8 +178,8 @@ mod tests {
         ours.send(1, &Message::Done, &[], std::time::Duration::ZERO).unwrap();
         assert!(theirs.receive(std::time::Duration::ZERO).unwrap().is_some());
 
-        let (near, far) = pair();
-        let others = replace(ours.as_fd(), &near);
+        let (near, far) = create_pair();
+        let replacement = replace(ours.as_fd(), &near);
         drop(near);
         assert!(!ours.is_intact());
         let sent = ours.send(2, &Message::Done, &[], std::time::Duration::ZERO);
@@ -187,7 +189,7 @@ mod tests {
         let received = ours.receive(std::time::Duration::ZERO);
         assert!(matches!(received, Err(Error::Closed)), "{received:?}");
         drop(ours);
-        assert_eq!(rustix::io::read(&others, &mut [0; 8]), Ok(6), "the file was read or closed");
+        assert_eq!(rustix::io::read(&replacement, &mut [0; 8]), Ok(6), "the file was read or closed");
     }
 
     #[test]
@@ -198,11 +200,11 @@ mod tests {
         let theirs = listen("theirs");
         let waiting = Connection::connect(&dir.path().join("theirs"), std::time::Duration::ZERO).unwrap();
         let copy = rustix::io::dup(&theirs).unwrap();
-        let others = replace(ours.as_fd(), &copy);
+        let replacement = replace(ours.as_fd(), &copy);
         assert!(!ours.is_intact() && ours.accept().is_err());
         drop(ours);
         assert!(theirs.accept().unwrap().is_some(), "the connection was taken");
-        assert!(fstat(&others).is_ok());
+        assert!(fstat(&replacement).is_ok());
         drop(waiting);
     }
 }

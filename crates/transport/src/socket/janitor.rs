@@ -1,19 +1,19 @@
 //! Closes descriptors from other processes on threads that may wait.
 //!
 //! ```text
-//!   close(fd) may wait as long as the creator of fd likes:  a TCP socket with SO_LINGER, a file of
+//!   close(fd) may wait as long as the creator of fd wants:  a TCP socket with SO_LINGER, a file of
 //!   a FUSE server, …
-//!   close(connection) closes the unread descriptors in it too, so it may wait as well
+//!   close(connection) also closes the unread descriptors in the connection, so it may wait as well
 //!
 //!   a thread that must not wait ──dispose──▶ queue ──▶ up to four threads, started when needed
 //! ```
 //!
-//! 1. Handing over a descriptor never waits, except for a lock that is held for moments.
-//! 2. When all threads are stuck, further descriptors stay open and are counted
-//!    ([`Janitor::kept`]), and are closed when a thread gets free. Their number is bounded by the
-//!    process's descriptor limit, because each is an open descriptor of this process.
-//! 3. A connection without unread data needs no janitor, and is closed at once: it is shut down for
-//!    reading first, so nothing can come between the check and the close.
+//! 1. Handing over a descriptor never waits, except for a lock that is held only briefly.
+//! 2. When all threads are stuck, further descriptors stay open until a thread gets free;
+//!    [`Janitor::kept`] counts them. The process's descriptor limit bounds their number, because
+//!    they are open descriptors of this process.
+//! 3. A connection without unread data is closed at once on the calling thread. The janitor shuts
+//!    it down for reading first, so no data can arrive between the check and the close.
 //!
 //! A janitor belongs to the process that created it. A forked child has none of its threads and
 //! must create a new janitor.
@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg, sockopt};
 
 const MAX_THREADS: usize = 4;
-/// Time that a thread waits for more work.
+/// Time after which a thread without work ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Closes descriptors from other processes on separate threads. Clones are the same janitor.
@@ -130,8 +130,8 @@ fn close(descriptor: OwnedFd) {
     drop(descriptor);
 }
 
-/// Shuts a connection down for reading. Returns `true` if it has no unread data, and never will
-/// have, or `false` if it has some or the check fails.
+/// Shuts a connection down for reading. Returns `true` if it has no unread data and can receive no
+/// more, and `false` if it has unread data or the check fails.
 fn shut_down_and_check_empty(socket: &OwnedFd) -> bool {
     // On a packet socket, an empty packet also reads as 0 bytes, like end-of-file. Credentials are
     // requested without space for them, so every packet sets MSG_CTRUNC and end-of-file does not.

@@ -6,8 +6,8 @@
 //!   SO_PEERPIDFD    a descriptor of the process
 //! ```
 //!
-//! All of it was fixed when the connection was made: another process may have the process id by
-//! now, but the descriptor still refers to the peer.
+//! The kernel fixed this identity when the connection was made. Another process may have the
+//! process id by now, but the descriptor still refers to the peer.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -21,8 +21,9 @@ const SO_PEERGROUPS: libc::c_int = 59;
 /// Option for a descriptor of the peer's process (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Returns the credentials that the kernel stores with a connected socket. Makes the system call
-/// itself, as `rustix`'s type has no process id of 0 (a peer outside this process's namespace).
+/// Returns the credentials that the kernel stores with a connected socket. Uses `libc`, because the
+/// type of `rustix` cannot hold a process id of 0, which a peer outside this process's namespace
+/// has.
 pub(super) fn peer_credentials(socket: &OwnedFd) -> Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -70,8 +71,8 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
 pub(super) fn peer_group_ids(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
-    // SAFETY: `groups` has `length` bytes, and any bytes make numbers; both outlive the
-    // call.
+    // SAFETY: `groups` has `length` bytes, and every bit pattern is a valid `u32`; `groups` and
+    // `length` outlive the call.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

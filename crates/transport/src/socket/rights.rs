@@ -6,9 +6,9 @@
 //!                                 └─ accepted, and the peer is one that sends descriptors: yes
 //! ```
 //!
-//! Closing a received descriptor can run its sender's code: the last close may wait for a network
-//! or a file server for as long as the sender likes. So it is best not to receive it. Before Linux
-//! 6.16 every process that can connect can send descriptors; the [`Janitor`](super::Janitor) closes
+//! The last close of a received descriptor may wait for a network or file server that the sender
+//! controls. So it is best not to receive descriptors from untrusted peers. Before Linux 6.16,
+//! every process that can connect can send descriptors; the [`Janitor`](super::Janitor) closes
 //! them.
 
 use std::os::fd::{AsFd, AsRawFd};

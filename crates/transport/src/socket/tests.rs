@@ -17,7 +17,7 @@ fn is_system(error: &Error, errno: i32) -> bool {
     matches!(error, Error::System { source, .. } if source.raw_os_error() == Some(errno))
 }
 
-/// Connects to a path and returns both ends.
+/// Connects to a path. Returns the client's end and the listener's end.
 fn connect_and_accept(listener: &Listener, path: &Path) -> (Connection, Connection) {
     let client = Connection::connect(path, LONG_TIMEOUT).unwrap();
     (client, listener.accept().unwrap().expect("no connection waits"))
@@ -66,7 +66,7 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
     }
     File::from(received.descriptors.swap_remove(0)).write_all(b"through").unwrap();
     let mut text = String::new();
-    // Returns only when all copies of the writing end are closed.
+    // The read returns only when all copies of the writing end are closed.
     File::from(reader).read_to_string(&mut text).unwrap();
     assert_eq!(text, "through");
 }
@@ -84,7 +84,7 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
         assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Invalid(_))), "{count} descriptors");
     }
     drop(writer);
-    assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "all copies are closed");
+    assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "a copy is still open");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn messages_sent_before_the_close_arrive_first() {
     let (a, b) = Connection::pair().unwrap();
     a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(b);
-    assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "a reset counts as closed");
+    assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "a reset was not reported as closed");
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn socket_file_has_requested_mode_and_no_other_file_stays() {
     for mode in [0o600, 0o666] {
         let path = folder.path().join(format!("{mode:o}"));
         let _listener = Listener::bind(&path, mode).unwrap();
-        let found = std::fs::symlink_metadata(&path).unwrap();
-        assert!(found.file_type().is_socket());
-        assert_eq!(found.permissions().mode() & 0o7777, mode);
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.file_type().is_socket());
+        assert_eq!(metadata.permissions().mode() & 0o7777, mode);
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
@@ -218,7 +218,8 @@ fn connect_to_a_full_queue_is_bounded() {
     let _waiting = Connection::connect(&path, NO_WAIT).unwrap();
     assert!(matches!(Connection::connect(&path, NO_WAIT), Err(Error::TimedOut)));
     assert!(matches!(Connection::connect(&path, Duration::from_millis(20)), Err(Error::TimedOut)));
-    assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE), "busy is not stale");
+    let refused = Listener::bind(&path, 0o600).unwrap_err();
+    assert!(is_system(&refused, libc::EADDRINUSE), "a busy socket was treated as stale: {refused}");
     std::thread::scope(|scope| {
         let late = scope.spawn(|| Connection::connect(&path, LONG_TIMEOUT));
         while !late.is_finished() {
@@ -245,8 +246,8 @@ fn only_seqpacket_sockets_are_taken_over() {
 
 /// Returns whether the kernel lets a socket refuse descriptors; reports a skip if not.
 fn can_refuse_descriptors() -> bool {
-    let can = rights::set_passing(&Connection::pair().unwrap().0, true).unwrap();
-    crate::skip::holds_or_skip(can, "passrights", "this kernel has no SO_PASSRIGHTS")
+    let is_supported = rights::set_passing(&Connection::pair().unwrap().0, true).unwrap();
+    crate::skip::holds_or_skip(is_supported, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
@@ -262,13 +263,13 @@ fn accepted_connection_takes_descriptors_only_on_request() {
     for listener in [bound, activated] {
         let client = Connection::connect(&path, LONG_TIMEOUT).unwrap();
         let send = || client.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT);
-        assert!(is_system(&send().unwrap_err(), libc::EPERM), "before it is accepted");
+        assert!(is_system(&send().unwrap_err(), libc::EPERM), "wrong error before the accept");
         let server = listener.accept().unwrap().unwrap();
-        assert!(is_system(&send().unwrap_err(), libc::EPERM), "after it is accepted");
+        assert!(is_system(&send().unwrap_err(), libc::EPERM), "wrong error after the accept");
         server.allow_descriptors().unwrap();
         send().unwrap();
         assert_eq!(server.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
-        // The other direction was open all the time.
+        // The client accepts descriptors from the start.
         server.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT).unwrap();
     }
 }
@@ -315,9 +316,9 @@ fn groups_are_those_of_the_connecting_thread_within_a_limit() {
     };
     assert_eq!(read_groups(vec![90_002, 90_001]), Some(vec![90_001, 90_002]));
     assert_eq!(read_groups(Vec::new()), Some(Vec::new()));
-    let most = MAX_GROUPS as u32;
-    assert_eq!(read_groups((1..=most).collect()), Some((1..=most).collect()));
-    assert_eq!(read_groups((0..=most).collect()), None);
+    let max_groups = MAX_GROUPS as u32;
+    assert_eq!(read_groups((1..=max_groups).collect()), Some((1..=max_groups).collect()));
+    assert_eq!(read_groups((0..=max_groups).collect()), None);
 }
 
 #[test]
@@ -332,12 +333,12 @@ fn ended_peer_process_is_recognised() {
     let path = dir.path().join("s.sock");
     let listener = Listener::bind(&path, 0o600).unwrap();
     let own = Connection::connect(&path, Duration::from_secs(10)).unwrap();
-    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "the peer is this process");
+    assert!(!listener.accept().unwrap().unwrap().peer_has_ended(), "this process counts as ended");
     assert!(!own.peer_has_ended());
-    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
-    let ended = other.env(SOCKET, &path).output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "socket::tests::ended_peer_process_is_recognised"]);
+    let output = child.env(SOCKET, &path).output().unwrap();
+    assert!(output.status.success(), "the child failed: {output:?}");
     let connection = listener.accept().unwrap().unwrap();
     assert_ne!(connection.peer().pid, std::process::id());
     // Without support (Linux before 6.5), the peer counts as running.

@@ -34,12 +34,12 @@ fn written_bytes_match_the_specification() {
             *word = u64::from_le_bytes(padded);
         }
         let (staged, staged_bytes) = (&mut staged[..], record.len());
-        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, rest: &[], flags: 0 }).unwrap();
+        outlet.write(ticket, 1, &mut Gather { staged, staged_bytes, further_parts: &[], flags: 0 }).unwrap();
     };
 
     write(b"hello");
-    // Pinned to the first CPU that this process may use, which need not be the first of the
-    // machine.
+    // The thread is pinned to the first CPU that this process may use. If that is not CPU 0, the
+    // record is in the last ring.
     let cpu = u8::from(read_bytes::<1>(&map, 0x300) == [0]);
     let (control, data) = (0x300 + usize::from(cpu) * 0x100, 0x3000 + usize::from(cpu) * 0x1000);
     assert_eq!(read_bytes(&map, data), [5, 0, 0, 0, cpu, 0, 0, 0]);

@@ -94,7 +94,7 @@ fn invalid_ticket_is_refused() {
     let (_, memory) = RegionReader::create(&params).unwrap();
     assert!(
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).is_err(),
-        "the outlet is open already"
+        "an open outlet was opened again"
     );
     assert!(outlet.close() && outlet.close());
     assert_eq!(RecordMark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(WriteFailure::Closed));
@@ -103,20 +103,20 @@ fn invalid_ticket_is_refused() {
 
 #[test]
 fn ticket_does_not_fit_another_outlet() {
-    let (one, two) = (support::leak_outlet(), support::leak_outlet());
+    let (first_outlet, second_outlet) = (support::leak_outlet(), support::leak_outlet());
     let params = support::region_params(Counter::Cycles, 4096);
-    let ((mut first, ticket), (mut second, other)) =
-        (support::open_region(one, &params), support::open_region(two, &params));
-    assert_ne!(ticket, other);
-    for (outlet, wrong) in [(one, other), (two, ticket)] {
-        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, wrong), Err(WriteFailure::Closed));
-        outlet.count_lost(wrong);
+    let (mut first_reader, first_ticket) = support::open_region(first_outlet, &params);
+    let (mut second_reader, second_ticket) = support::open_region(second_outlet, &params);
+    assert_ne!(first_ticket, second_ticket);
+    for (outlet, wrong_ticket) in [(first_outlet, second_ticket), (second_outlet, first_ticket)] {
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, wrong_ticket), Err(WriteFailure::Closed));
+        outlet.count_lost(wrong_ticket);
     }
-    for reader in [&mut first, &mut second] {
-        support::drain_region(reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+    for reader in [&mut first_reader, &mut second_reader] {
+        support::drain_region(reader, &mut Vec::new(), |mark| panic!("{mark:?} was written"));
         assert_eq!(reader.lost(), 0);
     }
-    assert!(one.close() && two.close());
+    assert!(first_outlet.close() && second_outlet.close());
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn region_of_another_version_is_rejected_with_a_reason() {
     assert_eq!(refused.status(), traceweir_format::spec::status::Status::ERROR_NOT_SUPPORTED);
     assert!(outlet.open_private(&params, support::create_eventfd()).is_err());
     assert!(RegionReader::create(&params).is_err());
-    assert!(outlet.close(), "the outlet was not opened");
+    assert!(outlet.close(), "a rejected region left the outlet open");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
     assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
     let before = reader.lost();
     assert!(!outlet.close());
-    assert_eq!(reader.lost(), before + 1, "what it publishes later goes nowhere: it is counted");
+    assert_eq!(reader.lost(), before + 1, "the record of the stopped writer is not counted as lost");
     let (mut reader, ticket) = support::open_region(outlet, &params);
     assert_eq!(RecordMark::new(0, 1, 100).write(outlet, ticket), Ok(()));
     let mut seen = 0;
@@ -190,7 +190,7 @@ fn record_is_counted_if_every_lock_is_taken() {
     assert!(outlet.close());
 }
 
-/// Copies of 60 KB take long enough for a close to happen in between.
+/// Copying 60 KB takes so long that a close can happen during the copy.
 #[test]
 fn long_copy_is_published_before_the_close_returns_or_never() {
     let outlet = support::leak_outlet();
@@ -207,7 +207,8 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
                 loop {
                     let mut staged = [0, 0, written];
                     let rest = [Block::new(&long)];
-                    let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &rest, flags: 0 };
+                    let mut record =
+                        Gather { staged: &mut staged, staged_bytes: 8, further_parts: &rest, flags: 0 };
                     match outlet.write(ticket, 1, &mut record) {
                         Ok(()) => written += 1,
                         Err(WriteFailure::Closed) => return written,

@@ -4,20 +4,20 @@ use traceweir_transport::ring::{RegionReader, RegionSource};
 
 use crate::support::{self, RecordMark};
 
-/// Runs `work` in a forked child. Returns its exit status.
+/// Runs `work` in a forked child. Returns the exit status of the child.
 fn run_in_child(work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child of this multi-threaded process does only what a signal handler may, and
     // allocates memory, which the C library allows after a fork; it ends with `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             let status = work();
-            // SAFETY: ends the child without running anything of its parent's.
+            // SAFETY: ends the child without running exit handlers of its parent.
             unsafe { libc::_exit(status) }
         }
         child => {
             assert!(child > 0, "fork failed");
             let mut status = 0;
-            // SAFETY: waits for the child made above.
+            // SAFETY: `status` outlives the call, and the child was forked above.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
             libc::WEXITSTATUS(status)
@@ -31,7 +31,7 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
         let outlet = support::leak_outlet();
         let params = support::region_params(clock, 1 << 16);
         let (mut reader, ticket) = support::open_region(outlet, &params);
-        let (mut second, memory) = RegionReader::create(&params).unwrap();
+        let (mut child_reader, memory) = RegionReader::create(&params).unwrap();
         let mut child_region = Some((memory, support::create_eventfd()));
         let status = run_in_child(|| {
             (0..30).for_each(|_| outlet.count_lost(ticket));
@@ -49,10 +49,14 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
         for number in 0..50 {
             RecordMark::new(0, number, 200).write(outlet, ticket).unwrap();
         }
-        let (mut ours, mut theirs) = (0, 0);
-        support::drain_region(&mut reader, &mut Vec::new(), |mark| ours += u32::from(mark.writer == 0));
-        support::drain_region(&mut second, &mut Vec::new(), |mark| theirs += u32::from(mark.writer == 1));
-        assert_eq!((ours, theirs, reader.lost(), second.lost()), (50, 20, 30, 0));
+        let (mut parent_records, mut child_records) = (0, 0);
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| {
+            parent_records += u32::from(mark.writer == 0);
+        });
+        support::drain_region(&mut child_reader, &mut Vec::new(), |mark| {
+            child_records += u32::from(mark.writer == 1);
+        });
+        assert_eq!((parent_records, child_records, reader.lost(), child_reader.lost()), (50, 20, 30, 0));
         assert!(outlet.close());
     }
 }

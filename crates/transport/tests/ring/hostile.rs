@@ -1,5 +1,5 @@
-//! Tests of regions whose process breaks every rule: the drain reports it or reads valid records,
-//! and never does more work than a ring allows.
+//! Tests of regions whose process breaks every rule: the drain reports the damage or reads valid
+//! records, and never does more work than a ring allows.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn random_word(random: &mut Random, ring_bytes: u32) -> u64 {
     }
 }
 
-/// Fills a ring with whole records and changes a few words of it, or fills it with random words.
+/// Fills a ring with whole records or with random words, and then changes a few words of the ring.
 fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
     let ring_bytes = u64::from(layout.ring_bytes());
     let put = |offset: usize, value: u64| map.word(offset).unwrap().store(value, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn damaged_rings_are_reported_or_read_validly() {
                 }
             }
         }
-        assert!(reader.lost() < 1 << 40, "nonsense was counted");
+        assert!(reader.lost() < 1 << 40, "an impossible number of losses was counted");
     }
     assert!(valid + damaged >= 100_000, "only {} rings", valid + damaged);
     assert!(valid > 1000 && damaged > 1000, "{valid} valid, {damaged} damaged");
@@ -154,7 +154,7 @@ fn jumping_loss_counter_does_not_corrupt_the_total() {
     assert_eq!(reader.lost(), 5);
     lost.store(u64::MAX, Ordering::Relaxed);
     let jumped = reader.lost();
-    assert!((5..1 << 40).contains(&jumped), "{jumped} in no time at all");
+    assert!((5..1 << 40).contains(&jumped), "{jumped} losses in less time than counting them takes");
     lost.store(0, Ordering::Relaxed);
     assert_eq!(reader.lost(), jumped);
 }
@@ -165,9 +165,9 @@ fn each_broken_rule_is_detected() {
     let valid_word = 24u64;
     let cases: [(&str, u64, &[u64]); 11] = [
         ("a length of zero, as in a punched hole", 24, &[0]),
-        ("longer than the session's largest", 2048, &[1501]),
-        ("longer than any record", 2048, &[70_000]),
-        ("longer than what is published", 32, &[valid_word]),
+        ("a record longer than the session allows", 2048, &[1501]),
+        ("a record longer than any record can be", 2048, &[70_000]),
+        ("a record that ends after the head", 32, &[valid_word]),
         ("another processor", 40, &[valid_word | 1 << 32]),
         ("an unknown flag", 40, &[valid_word | u64::from(abi::FLAGS + 1) << 48]),
         ("a head that is not a multiple of eight", 44, &[valid_word]),
@@ -176,21 +176,21 @@ fn each_broken_rule_is_detected() {
         ("a marker with nothing after it", 4096, &[8, 0, 0, u64::from(abi::SKIP)]),
         ("a marker that points past the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
     ];
-    for (rule, head, words) in cases {
+    for (violation, head, words) in cases {
         let (mut reader, map) = create_region(1, 4096);
         let layout = reader.params().layout;
         for (at, word) in words.iter().enumerate() {
             map.word(layout.data_offset(0) + at * 8).unwrap().store(*word, Ordering::Relaxed);
         }
         map.word(layout.control_offset(0) + control::HEAD).unwrap().store(head, Ordering::Relaxed);
-        assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "{rule}");
+        assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "{violation}");
     }
     let (mut reader, map) = create_region(1, 4096);
     let layout = reader.params().layout;
     let head = map.word(layout.control_offset(0) + control::HEAD).unwrap();
     map.word(layout.data_offset(0)).unwrap().store(valid_word, Ordering::Relaxed);
     head.store(40, Ordering::Relaxed);
-    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Ok(()), "a valid record");
+    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Ok(()), "a valid record was rejected");
     head.store(32, Ordering::Relaxed);
-    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head that went back");
+    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head went back unnoticed");
 }

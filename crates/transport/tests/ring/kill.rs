@@ -1,5 +1,6 @@
-//! Tests of writers that are killed at any instant: every write that returned is in the ring or
-//! counted as lost, at most one more write is, and no record is torn.
+//! Tests of writers that are killed at any instant. Every write that returned is in the ring or
+//! counted as lost. Of the write that was interrupted, the record may be in the ring or counted
+//! too. No record is torn.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,7 +43,7 @@ fn fork_writer(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping)
     let child = unsafe { libc::fork() };
     if child == 0 {
         write_many(outlet, ticket, writer, progress, u64::MAX);
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: ends the child without running exit handlers of its parent.
         unsafe { libc::_exit(1) }
     }
     assert!(child > 0, "fork failed");
@@ -51,7 +52,8 @@ fn fork_writer(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping)
 
 fn kill_child(child: libc::pid_t) {
     let mut status = 0;
-    // SAFETY: the child was made above and not waited for yet.
+    // SAFETY: the process is a child of this process that was not waited for yet; `status` outlives
+    // the call.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         assert_eq!(libc::waitpid(child, &mut status, 0), child);
@@ -59,7 +61,7 @@ fn kill_child(child: libc::pid_t) {
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
 }
 
-/// The records that were taken of each writer, and the check of the counts at the end.
+/// The records that were read from each writer, and the stamps of the last records.
 #[derive(Default)]
 pub(crate) struct ReceivedRecords {
     seen: [HashSet<u64>; WRITERS],
@@ -74,15 +76,15 @@ impl ReceivedRecords {
         });
     }
 
-    /// Checks that every write that returned is there or counted, and at most one more for each
-    /// writer.
+    /// Checks that every write that returned was read or counted as lost, and at most one more
+    /// write of each writer.
     pub(crate) fn assert_complete(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
         let (mut missing, mut extra) = (0, 0);
         for (seen, returned) in self.seen.iter().zip(returned) {
             let found_count = seen.iter().filter(|number| *number < returned).count() as u64;
             missing += returned - found_count;
-            // The one write that had not returned is there, counted, or neither.
+            // The write that had not returned was read, counted, or neither.
             extra += 1 - u64::from(seen.contains(returned));
             assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
@@ -101,8 +103,8 @@ fn run_round(params: &RegionParams, random: &mut Random) {
         thread::sleep(Duration::from_micros(random.below(300)));
         received.take_records(&mut reader);
     }
-    // All writers are killed, as by the end of their process: one that was killed inside a lock
-    // leaves it taken. So each round has a new region.
+    // All writers are killed. A writer that is killed while it holds a lock leaves the lock taken,
+    // so each round has a new region.
     children.into_iter().for_each(kill_child);
     received.take_records(&mut reader);
     let returned: Vec<u64> = (0..WRITERS).map(|writer| returned_writes(&progress, writer)).collect();
@@ -113,7 +115,7 @@ fn run_round(params: &RegionParams, random: &mut Random) {
 #[test]
 fn killed_writers_leave_no_torn_or_uncounted_record() {
     let mut random = Random(3);
-    // The first write initialises things that must not be initialised in a child.
+    // The first write initialises static data, which a forked child must not initialise.
     for clock in support::WRITER_CLOCKS {
         let outlet = support::leak_outlet();
         let (_reader, ticket) = support::open_region(outlet, &support::region_params(clock, 4096));
@@ -146,7 +148,8 @@ mod points {
         params
     }
 
-    /// Runs this program again as a writer that is killed at a point, and checks what it left.
+    /// Runs this program again as a writer that is killed at a test point, and checks the records
+    /// that it left.
     fn kill_at(point: &str, pass: u64, clock: Counter) {
         let (mut reader, memory) = RegionReader::create(&params(clock)).unwrap();
         let (progress, file) = create_progress_page();

@@ -1,4 +1,4 @@
-//! Compares the ring with a simple model: cells that are used or free, and a list of what is
+//! Compares the ring with a simple model: cells that are used or free, and a list of the records
 //! inside.
 
 use std::collections::VecDeque;
@@ -67,16 +67,16 @@ enum Step {
     Release,
 }
 
-fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
+fn steps(max_record_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (MIN_RECORD_BYTES..=longest).prop_map(Step::Write),
+        6 => (MIN_RECORD_BYTES..=max_record_bytes).prop_map(Step::Write),
         2 => (0..12usize).prop_map(Step::Read),
         1 => Just(Step::Release),
     ];
     proptest::collection::vec(step, 1..300)
 }
 
-/// Runs the steps on the ring and the model, on one CPU, so that one ring takes all.
+/// Runs the steps on the ring and the model, on one CPU, so that one ring takes all records.
 fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
     support::pin_to_cpu(0);
     let outlet = support::leak_outlet();
@@ -95,7 +95,7 @@ fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
             Step::Read(count) => {
                 for ring in 0..reader.rings().len() {
                     if reader.rings()[ring].poll().unwrap() {
-                        assert_eq!(*ring_index.get_or_insert(ring), ring, "records in two rings");
+                        assert_eq!(*ring_index.get_or_insert(ring), ring, "two rings have records");
                     }
                 }
                 let Some(ring) = ring_index else { continue };
@@ -154,7 +154,7 @@ fn region_without_rings_counts_everything_as_lost() {
             assert!(mark.write(outlet, ticket).is_err());
         }
         assert_eq!(reader.lost(), 100);
-        support::drain_region(&mut reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| panic!("{mark:?} was written"));
         assert!(outlet.close());
     }
 }
@@ -169,13 +169,17 @@ fn too_large_records_are_refused_and_counted() {
     let (mut reader, ticket) = support::open_region(outlet, &params);
     let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
-        outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], flags: 0 })
+        outlet.write(
+            ticket,
+            1,
+            &mut Gather { staged: &mut staged, staged_bytes, further_parts: &[], flags: 0 },
+        )
     };
     assert_eq!(write(10, 64), Ok(()));
     assert_eq!(write(11, 65), Err(WriteFailure::TooLarge));
     assert_eq!(write(2, 0), Err(WriteFailure::TooLarge));
     assert_eq!(write(0, 0), Err(WriteFailure::TooLarge));
-    assert_eq!(write(3, 9), Err(WriteFailure::TooLarge), "more than is staged");
+    assert_eq!(write(3, 9), Err(WriteFailure::TooLarge), "more bytes than are staged were accepted");
     assert_eq!(write(3, usize::MAX), Err(WriteFailure::TooLarge));
     assert_eq!(reader.lost(), 5);
     assert!(outlet.close());

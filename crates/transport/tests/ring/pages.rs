@@ -9,7 +9,7 @@ use crate::support::{self, RecordMark};
 
 const RING_BYTES: u32 = 1 << 20;
 
-/// Creates a region on one CPU, and a second descriptor of its memory.
+/// Pins the thread to one CPU and opens a region. Also returns a second descriptor of its memory.
 fn open_on_one_cpu(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, OwnedFd) {
     support::pin_to_cpu(0);
     let params = support::region_params(clock, RING_BYTES);
@@ -20,7 +20,7 @@ fn open_on_one_cpu(outlet: &Outlet, clock: Counter) -> (RegionReader, Ticket, Ow
     (reader, ticket, second_fd)
 }
 
-/// Returns the memory that the memory file takes now.
+/// Returns the bytes of memory that a memory file takes now.
 fn allocated_bytes(memory: &OwnedFd) -> u64 {
     rustix::fs::fstat(memory).unwrap().st_blocks as u64 * 512
 }

@@ -1,4 +1,4 @@
-//! Tests of a signal handler that writes while the thread it interrupted writes.
+//! Tests of a signal handler that interrupts a write and writes itself.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,10 +86,12 @@ fn handler_that_interrupts_a_write_can_write() {
         }
         stop.store(true, Ordering::Relaxed);
         let results = writers.into_iter().map(|writer| writer.join().unwrap());
-        let (offered, refused) = results.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (offered, refused) = results.fold((0, 0), |(offered_sum, refused_sum), (offered, refused)| {
+            (offered_sum + offered, refused_sum + refused)
+        });
         take(&mut reader);
         let (signals, handler_refused) = (NUMBER.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
-        assert!(signals > 0 && by_handler > 0, "{signals} signals, {by_handler} of their records");
+        assert!(signals > 0 && by_handler > 0, "{signals} signals, {by_handler} records of the handler");
         assert_eq!(reader.lost(), refused + handler_refused);
         assert_eq!(seen.len() as u64 + refused + handler_refused, offered + signals);
         assert!(OUTLET.close());

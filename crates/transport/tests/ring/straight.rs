@@ -1,4 +1,4 @@
-//! Tests of records that are written directly from their pieces: the same bytes as if they had been
+//! Tests that records written directly from their pieces have the same bytes as records that were
 //! assembled first.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ struct Pieces {
     flags: u16,
 }
 
-/// Deterministic numbers, the same in every run.
+/// A generator of pseudo-random numbers that are the same in every run.
 struct NumberGenerator(u64);
 
 impl NumberGenerator {
@@ -46,7 +46,7 @@ impl Pieces {
             provider: [word(numbers).into(), word(numbers).into()],
             descriptor: numbers.bytes(16).try_into().unwrap(),
             activity: numbers.bytes(16).try_into().unwrap(),
-            // Empty, or at least an item's header and a word of data.
+            // No items, or at least the header of an item and a word of data.
             items: (0..[0, 2, 3, 4, 5, 9, 12][numbers.below(7)]).map(|_| word(numbers)).collect(),
             schema: has_schema.then(|| {
                 let length = 16 + numbers.below(120);
@@ -101,17 +101,17 @@ impl Pieces {
 
 /// Returns all records of a region with their flags.
 fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
-    let mut all = Vec::new();
+    let mut records = Vec::new();
     for ring in reader.rings() {
         ring.poll().unwrap();
         while let Some(prefix) = ring.peek().unwrap() {
             let mut bytes = vec![0; prefix.length];
             ring.take(&mut bytes);
-            all.push((prefix.flags, bytes));
+            records.push((prefix.flags, bytes));
         }
         ring.release();
     }
-    all
+    records
 }
 
 /// Returns whether this machine supports direct writes.
@@ -134,16 +134,16 @@ fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
     let mut numbers = NumberGenerator(7);
     for _ in 0..4000 {
         let count = 1 + numbers.below(2);
-        let all: Vec<Pieces> = (0..count).map(|_| Pieces::random(&mut numbers)).collect();
-        let expected: Vec<_> = all
+        let records: Vec<Pieces> = (0..count).map(|_| Pieces::random(&mut numbers)).collect();
+        let expected: Vec<_> = records
             .iter()
             .filter(|pieces| pieces.write(outlet, ticket))
             .map(|pieces| (pieces.flags, pieces.expected_bytes()))
             .collect();
-        assert!(!expected.is_empty(), "an empty ring has room");
+        assert!(!expected.is_empty(), "no record was written to an empty ring");
         assert_eq!(take_records(&mut reader), expected);
     }
-    assert_eq!(reader.lost(), 0, "nothing is counted here");
+    assert_eq!(reader.lost(), 0, "a direct write counted a loss");
     assert!(outlet.close());
 }
 
@@ -154,13 +154,13 @@ fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
         let outlet = support::leak_outlet();
         let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, 4096));
         assert!(!pieces.write(outlet, Ticket(0)) && !pieces.write(outlet, Ticket(ticket.0 + 2)));
-        assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number is not a ticket");
+        assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number was accepted as a ticket");
         assert!(take_records(&mut reader).is_empty());
         if clock == Counter::Monotonic {
-            assert!(!pieces.write(outlet, ticket), "a monotonic region uses no sequences");
+            assert!(!pieces.write(outlet, ticket), "a monotonic region used a sequence");
         }
         assert!(outlet.close());
-        assert!(!pieces.write(outlet, ticket), "the outlet is closed");
+        assert!(!pieces.write(outlet, ticket), "a closed outlet took a record");
         assert_eq!(reader.lost(), 0);
     }
     let (long, short) = (vec![0; 70_000], vec![0; 40_000]);
@@ -172,13 +172,15 @@ fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
         descriptor: &pieces.descriptor,
         activity: &pieces.activity,
     };
-    let both = [Block::new(&short), Block::new(&short)];
-    assert!(Straight::new(&header, &[], None, Blocks::new(&both), 0).is_none(), "too large together");
+    let two_blocks = [Block::new(&short), Block::new(&short)];
+    let too_large = Straight::new(&header, &[], None, Blocks::new(&two_blocks), 0);
+    assert!(too_large.is_none(), "blocks that are too large together were accepted");
     assert!(Straight::new(&header, &[], Some((1, &long)), Blocks::new(&[]), 0).is_none());
     assert!(Straight::new(&header, &[], Some((1, &short[..15])), Blocks::new(&[]), 0).is_none());
     assert!(Straight::new(&header, &[], Some((1, &short[..16])), Blocks::new(&[]), 0).is_some());
-    assert!(Straight::new(&header, &[1], None, Blocks::new(&[]), 0).is_none(), "no item is that short");
-    assert_eq!(both[0].bytes().len(), 40_000);
+    let one_word = Straight::new(&header, &[1], None, Blocks::new(&[]), 0);
+    assert!(one_word.is_none(), "items of one word were accepted");
+    assert_eq!(two_blocks[0].bytes().len(), 40_000);
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn no_record_of_migrating_threads_is_torn() {
                 for _ in 0..3000 {
                     let mut pieces = Pieces::random(&mut numbers);
                     pieces.thread = writer as u32;
-                    // The ring is full for now; the reader is going to drain it.
+                    // A full ring refuses the record until the collector has drained it.
                     while !pieces.write(outlet, ticket) {
                         std::thread::yield_now();
                     }
@@ -209,12 +211,12 @@ fn no_record_of_migrating_threads_is_torn() {
         })
         .collect();
     let collector = std::thread::spawn(move || {
-        let mut all = Vec::new();
+        let mut records = Vec::new();
         while !DONE.load(Ordering::Acquire) {
-            all.extend(take_records(&mut reader));
+            records.extend(take_records(&mut reader));
         }
-        all.extend(take_records(&mut reader));
-        all
+        records.extend(take_records(&mut reader));
+        records
     });
     let mut written: Vec<Vec<u8>> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
     DONE.store(true, Ordering::Release);

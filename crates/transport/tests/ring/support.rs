@@ -1,4 +1,4 @@
-//! Records whose bytes can be checked, and a region with both of its sides.
+//! Records whose bytes can be checked, and functions that open and drain regions.
 
 use std::os::fd::OwnedFd;
 
@@ -12,8 +12,8 @@ use traceweir_transport::ring::{
     WriteFailure,
 };
 
-/// The clocks of regions for both kinds of writers: restartable sequences, if available, and the
-/// lock, which regions with the monotonic clock always use.
+/// Clocks that select the kind of writer: regions with the cycle counter use restartable sequences,
+/// if available; regions with the monotonic clock always use locks.
 pub(crate) const WRITER_CLOCKS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
 pub(crate) fn region_params(clock: Counter, ring_bytes: u32) -> RegionParams {
@@ -30,7 +30,7 @@ pub(crate) fn create_eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// Creates an outlet for one test: never freed, as the type requires.
+/// Creates an outlet for one test. It is never freed, as the type requires.
 pub(crate) fn leak_outlet() -> &'static Outlet {
     Box::leak(Box::new(Outlet::new()))
 }
@@ -59,15 +59,14 @@ fn filler_byte(number: u64, index: usize) -> u8 {
 }
 
 impl RecordMark {
-    /// Creates a mark. The number chooses its length, between the shortest and `longest`.
-    pub(crate) fn new(writer: u32, number: u64, longest: usize) -> Self {
-        let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-        let length = MIN_RECORD_BYTES + (spread as usize) % (longest - MIN_RECORD_BYTES + 1);
+    /// Creates a mark. The number determines its length, from [`MIN_RECORD_BYTES`] to `max_bytes`.
+    pub(crate) fn new(writer: u32, number: u64, max_bytes: usize) -> Self {
+        let hash = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let length = MIN_RECORD_BYTES + (hash as usize) % (max_bytes - MIN_RECORD_BYTES + 1);
         Self { writer, number, length }
     }
 
-    /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal
-    /// handler must not use.
+    /// Writes the record as a staged part and two blocks. Safe in signal handlers.
     pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), WriteFailure> {
         let mut body = [0u8; MAX_RECORD_BYTES];
         let body = &mut body[..self.length];
@@ -89,7 +88,7 @@ impl RecordMark {
         let mut record = Gather {
             staged: &mut staged,
             staged_bytes,
-            rest: &rest,
+            further_parts: &rest,
             flags: u16::from(self.number.is_multiple_of(2)),
         };
         outlet.write(ticket, self.writer + 1, &mut record)
@@ -104,7 +103,7 @@ impl RecordMark {
         assert_eq!(prefix.flags, u16::from(number.is_multiple_of(2)));
         let torn =
             record.iter().enumerate().skip(16).find(|(index, byte)| **byte != filler_byte(number, *index));
-        assert_eq!(torn, None, "writer {writer}, number {number}");
+        assert_eq!(torn, None, "record {number} of writer {writer} is torn");
         Self { writer, number, length }
     }
 }
@@ -125,8 +124,8 @@ pub(crate) fn drain_ring(
     Ok(())
 }
 
-/// Counter ticks by which a stamp may decrease within a ring: a CPU may read its counter before it
-/// has the lock. The check is for invalid stamps, which are off by more.
+/// Counter ticks by which a stamp may decrease within a ring, because a CPU may read its counter
+/// before it has the lock. Invalid stamps differ by more.
 const MAX_BACKWARD_TICKS: u64 = 100_000_000;
 
 /// Takes all records that are in a ring now without checking them. Returns their number.
@@ -142,24 +141,25 @@ pub(crate) fn discard_records(ring: &mut RingReader) -> u64 {
     records
 }
 
-/// Takes all records that are in a region now; checks that stamps hardly decrease within a ring.
+/// Takes all records that are in a region now. Checks that stamps decrease within a ring by at most
+/// [`MAX_BACKWARD_TICKS`]. `stamps` holds the highest stamp of each ring between calls.
 pub(crate) fn drain_region(
     reader: &mut RegionReader,
     stamps: &mut Vec<u64>,
     mut each: impl FnMut(RecordMark),
 ) {
     stamps.resize(reader.rings().len(), 0);
-    for (ring, last) in reader.rings().iter_mut().zip(stamps) {
+    for (ring, highest) in reader.rings().iter_mut().zip(stamps) {
         drain_ring(ring, |prefix, mark| {
-            assert!(prefix.stamp + MAX_BACKWARD_TICKS >= *last, "a stamp went back within a ring");
-            *last = prefix.stamp.max(*last);
+            assert!(prefix.stamp + MAX_BACKWARD_TICKS >= *highest, "a stamp went back within a ring");
+            *highest = prefix.stamp.max(*highest);
             each(mark);
         })
         .unwrap();
     }
 }
 
-/// Pins this thread to one CPU, chosen by a number.
+/// Pins this thread to one of its allowed CPUs, chosen by a number.
 pub(crate) fn pin_to_cpu(number: usize) {
     let mut set = CpuSet::new();
     ALLOWED.with(|allowed| set.set(allowed[number % allowed.len()]));
@@ -167,14 +167,14 @@ pub(crate) fn pin_to_cpu(number: usize) {
 }
 
 thread_local! {
-    /// The CPUs that this thread could run on at the first call.
+    /// The CPUs that this thread could run on when it first called [`pin_to_cpu`].
     static ALLOWED: Vec<usize> = {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();
         (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
     };
 }
 
-/// A small deterministic generator of numbers.
+/// A deterministic generator of pseudo-random numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,5 +1,5 @@
 //! Tests of many threads that move between CPUs, and one reader: every record arrives once or is
-//! counted.
+//! counted as lost.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ fn migrating_threads_lose_nothing_uncounted() {
 }
 
 #[test]
-fn private_region_works_like_one_in_a_file() {
+fn private_region_works_like_a_region_in_a_file() {
     for clock in support::WRITER_CLOCKS {
         let outlet = support::leak_outlet();
         let params = support::region_params(clock, 1 << 16);
@@ -96,7 +96,7 @@ fn writer_finds_free_space_again_after_a_drain() {
     assert!(outlet.close());
 }
 
-/// Without this test the fast path could break unnoticed.
+/// All other tests also pass if every write takes the lock.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn sequences_are_used_if_the_c_library_registers_them() {
@@ -134,15 +134,16 @@ fn thread_without_registered_area_uses_the_lock() {
     if offset.is_null() {
         return;
     }
-    // SAFETY: the variable is written before the program's own code runs.
+    // SAFETY: the address is not null; the C library writes the variable before the program's own
+    // code runs.
     let offset = unsafe { offset.read() };
     let outlet = support::leak_outlet();
     let (mut reader, ticket) =
         support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
     let unregistered = thread::spawn(move || {
         let thread: usize;
-        // SAFETY: the first word of a thread's block is its own address; the kernel forgets the
-        // area of this thread, which only the writer under test reads, and that must notice it.
+        // SAFETY: the first word of a thread's block is its own address. Unregistering makes the
+        // kernel forget the area of this thread; the memory stays valid.
         let result = unsafe {
             std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, readonly));
             let area = thread.wrapping_add_signed(offset);

@@ -1,4 +1,4 @@
-//! Tests of when the owner is woken.
+//! Tests that the owner is woken at the right fill, and once per drain.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use traceweir_transport::ring::{Outlet, RegionReader, RegionSource, Ticket};
 
 use crate::support::{self, RecordMark};
 
-/// Creates a region on one CPU, and a second descriptor of its eventfd.
+/// Pins the thread to one CPU and opens a region. Also returns a second descriptor of its eventfd.
 fn open_on_one_cpu(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionReader, Ticket, OwnedFd) {
     support::pin_to_cpu(0);
     let mut params = support::region_params(clock, 1 << 16);
@@ -51,11 +51,11 @@ fn ring_wakes_the_owner_at_its_threshold() {
         let (mut reader, ticket, wake) = open_on_one_cpu(outlet, clock, 1024);
         for _ in 0..50 {
             write_records(outlet, ticket, 0..15);
-            assert_eq!(take_wake_count(wake.as_fd()), 0, "960 bytes are below the threshold");
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "960 bytes, below the threshold, woke the owner");
             write_records(outlet, ticket, 15..16);
-            assert_eq!(take_wake_count(wake.as_fd()), 1, "1024 bytes reach the threshold");
+            assert_eq!(take_wake_count(wake.as_fd()), 1, "1024 bytes, the threshold, did not wake the owner");
             write_records(outlet, ticket, 16..100);
-            assert_eq!(take_wake_count(wake.as_fd()), 0, "the owner is awake already");
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "the owner was woken a second time");
             support::drain_region(&mut reader, &mut Vec::new(), |_| ());
         }
         assert!(outlet.close());

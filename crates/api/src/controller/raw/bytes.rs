@@ -32,11 +32,11 @@ use traceweir_format::spec::info::{InfoClass, RequiredSession};
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::{is_system_provider, keywords_in};
 use traceweir_session::config::is_system_logger;
-use traceweir_session::info::{Machine, local_answer, read_set};
+use traceweir_session::info::{Machine, answer_locally, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use crate::controller::info::{
-    answer_without_daemon, check_about, guid_info, own_providers, unknown_provider,
+    answer_without_daemon, check_session_required, guid_info, own_providers, unknown_provider_error,
 };
 use crate::controller::{Controller, NO_SESSION, not_running_error};
 use crate::error::{Error, Result};
@@ -121,8 +121,8 @@ pub fn set_bytes<'a>(
 ) -> Result<()> {
     let set = read_set(class, info, length, Machine::inspect)?;
     let session = SessionRef::from_api_id(session);
-    check_about(&session, set.class())?;
-    match (responder.into(), set.class().rules().about) {
+    check_session_required(&session, set.class())?;
+    match (responder.into(), set.class().rules().required_session) {
         (Responder::Private(own), RequiredSession::Session) => own.set_information(&set),
         // A system setting depends on no sessions or registrations, so a new daemon can keep it.
         (Responder::FoundDaemon, RequiredSession::System | RequiredSession::Anything) => {
@@ -157,8 +157,8 @@ pub fn configure_last_branch_record_bytes<'a>(
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
         return refuse("the buffer is missing or too short for the number of events");
     };
-    let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::list(events));
-    check_about(&session, InfoClass::TraceLbrEventListInfo)?;
+    let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::parse_list(events));
+    check_session_required(&session, InfoClass::TraceLbrEventListInfo)?;
     match responder.into() {
         Responder::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
         responder => responder.with_daemon(|daemon| match daemon {
@@ -201,11 +201,11 @@ pub fn query_bytes<'a>(
 /// Queries an information class of a session or of the system ([`NO_SESSION`]), with
 /// [`Controller::query_information`] if a daemon answers.
 fn ask<'a>(responder: impl Into<Responder<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
-    check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, Machine::inspect)? {
+    check_session_required(session, query.class())?;
+    if let Some(answer) = answer_locally(query, Machine::inspect)? {
         return Ok(answer);
     }
-    match (responder.into(), query.class().rules().about) {
+    match (responder.into(), query.class().rules().required_session) {
         (Responder::Private(_), RequiredSession::Session) => Err(unsupported_class_error(query.class())),
         (responder, _) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
@@ -246,7 +246,7 @@ fn enumerate_answer(
     lacks_output: bool,
 ) -> Result<Vec<u8>> {
     let refuse = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
-    let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
+    let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().can_enumerate) else {
         return Err(not_enumerable_error());
     };
     let input = input.unwrap_or(&[]);
@@ -320,7 +320,7 @@ fn enumerate_without_daemon(class: InfoClass) -> Result<Vec<u8>> {
         InfoClass::TraceMaxLoggersQuery => {
             Ok(answer_without_daemon(&NO_SESSION, Query::MaxLoggers)?.to_bytes())
         }
-        InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
+        InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider_error()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
         _ => Err(not_enumerable_error()),

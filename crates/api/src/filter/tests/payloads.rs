@@ -21,8 +21,8 @@ fn payload_filter(events: &[(FilteredEvent, bool)]) -> Filter {
 /// Returns a filter on event 7 version 1 with one field and one predicate.
 fn one_field_filter(shape: Shape, kind: Type, operator: Operator, operand: Operand<'_>) -> Filter {
     let mut event = FilteredEvent::new(7, 1, false);
-    let field = event.field(Field::one(shape)).unwrap();
-    event.predicate(field, kind, operator, operand).unwrap();
+    let field = event.add_field(Field::single(shape)).unwrap();
+    event.add_predicate(field, kind, operator, operand).unwrap();
     payload_filter(&[(event, false)])
 }
 
@@ -141,22 +141,22 @@ fn guid_predicates_compare_all_bytes() {
 #[test]
 fn field_is_found_after_fields_of_every_shape() {
     let mut event = FilteredEvent::new(7, 1, false);
-    let length = event.field(Field::one(Shape::Fixed(1))).unwrap();
-    let count = event.field(Field::one(Shape::Fixed(2))).unwrap();
+    let length = event.add_field(Field::single(Shape::Fixed(1))).unwrap();
+    let count = event.add_field(Field::single(Shape::Fixed(2))).unwrap();
     for field in [
-        Field::one(Shape::Utf16Z),
-        Field::one(Shape::AnsiZ),
-        Field::one(Shape::Counted),
-        Field::one(Shape::Sid),
-        Field::one(Shape::Length { field: length, unit: 2 }),
+        Field::single(Shape::Utf16Z),
+        Field::single(Shape::AnsiZ),
+        Field::single(Shape::Counted),
+        Field::single(Shape::Sid),
+        Field::single(Shape::Length { field: length, unit: 2 }),
         Field { shape: Shape::Fixed(3), count: Count::Fixed(2) },
         Field { shape: Shape::AnsiZ, count: Count::Field(count) },
         Field { shape: Shape::Fixed(4), count: Count::Fixed(0) },
     ] {
-        event.field(field).unwrap();
+        event.add_field(field).unwrap();
     }
-    let wanted = event.field(Field::one(Shape::Fixed(4))).unwrap();
-    event.predicate(wanted, U32, Operator::EQ, Operand::Number(0x1234_5678)).unwrap();
+    let wanted = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
+    event.add_predicate(wanted, U32, Operator::EQ, Operand::Number(0x1234_5678)).unwrap();
     let filter = payload_filter(&[(event, false)]);
     let mut payload = vec![3, 2, 0];
     payload.extend(utf16("x\u{100}"));
@@ -178,10 +178,10 @@ fn field_is_found_after_fields_of_every_shape() {
 fn filters_of_one_event_combine_by_their_flags() {
     let make_event = |id, version, any, wanted: &[u32]| {
         let mut event = FilteredEvent::new(id, version, any);
-        let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
-        wanted
-            .iter()
-            .for_each(|n| event.predicate(field, U32, Operator::LE, Operand::Number((*n).into())).unwrap());
+        let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
+        wanted.iter().for_each(|n| {
+            event.add_predicate(field, U32, Operator::LE, Operand::Number((*n).into())).unwrap()
+        });
         event
     };
     let five = 5_u32.to_le_bytes();
@@ -214,9 +214,9 @@ proptest! {
         text in "[abAB]{0,40}", wanted in "[ab]{0,6}", before in any::<u32>(), cut in 0_usize..50,
     ) {
         let mut event = FilteredEvent::new(7, 1, false);
-        event.field(Field::one(Shape::Fixed(4))).unwrap();
-        let field = event.field(Field::one(Shape::AnsiZ)).unwrap();
-        event.predicate(field, Type::Ansi, Operator::CONTAINS, Operand::Text(&wanted)).unwrap();
+        event.add_field(Field::single(Shape::Fixed(4))).unwrap();
+        let field = event.add_field(Field::single(Shape::AnsiZ)).unwrap();
+        event.add_predicate(field, Type::Ansi, Operator::CONTAINS, Operand::Text(&wanted)).unwrap();
         let filter = payload_filter(&[(event, false)]);
         let payload = [&before.to_le_bytes()[..], text.as_bytes(), b"\0"].concat();
         let (first, second) = payload.split_at(cut.min(payload.len()));
@@ -228,11 +228,11 @@ proptest! {
         at in 0_usize..400, value: u8, payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut event = FilteredEvent::new(7, 1, true);
-        let number = event.field(Field::one(Shape::Fixed(2))).unwrap();
-        event.field(Field { shape: Shape::Counted, count: Count::Field(number) }).unwrap();
-        let text = event.field(Field::one(Shape::Length { field: number, unit: 1 })).unwrap();
-        event.predicate(number, I16, Operator::MODULO, Operand::Number(5)).unwrap();
-        event.predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("abc")).unwrap();
+        let number = event.add_field(Field::single(Shape::Fixed(2))).unwrap();
+        event.add_field(Field { shape: Shape::Counted, count: Count::Field(number) }).unwrap();
+        let text = event.add_field(Field::single(Shape::Length { field: number, unit: 1 })).unwrap();
+        event.add_predicate(number, I16, Operator::MODULO, Operand::Number(5)).unwrap();
+        event.add_predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("abc")).unwrap();
         let mut filter = payload_filter(&[(event.clone(), true), (event, false)]);
         let at = at % filter.data.len();
         filter.data[at] = value;

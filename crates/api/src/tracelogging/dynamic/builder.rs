@@ -6,12 +6,12 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::{FieldMetadata, MetadataBuilder};
-use traceweir_transport::ring::{Block, Blocks};
 
 use super::super::macros::descriptor;
 use super::super::types::{Channel, InType, Level, Opcode, OutType};
 use super::super::values::{Id, Plain, append_any, bytes, counted, counted_size, sid, until_zero};
 use super::ProviderWithId;
+use crate::event::{Block, Blocks};
 
 /// Builds an event: [`reset`](Self::reset), then fields, then [`write`](Self::write).
 ///

@@ -245,9 +245,9 @@ const MINIMUM_LENGTHS: [(u32, &str, usize); 14] = [
 /// Returns whether a call supports a class.
 fn supports(call: &str, class: u32) -> bool {
     InfoClass::from_number(class).map(InfoClass::rules).is_some_and(|rules| match call {
-        "set" => rules.sets,
-        "query" => rules.queries,
-        _ => rules.enumerates,
+        "set" => rules.can_set,
+        "query" => rules.can_query,
+        _ => rules.can_enumerate,
     })
 }
 
@@ -280,7 +280,7 @@ fn cover_case(rows: &[&TableRow<'_>], call: &str, class: u32, case: &str) -> boo
     let has_caller = |caller: &str| rows.iter().any(|row| row.caller == caller);
     let has_session = |session: &str| rows.iter().any(|row| row.session == session);
     let rules = InfoClass::from_number(class).map(InfoClass::rules);
-    let needs_system_logger = supports(call, class) && rules.is_some_and(|rules| rules.is_of_system_loggers);
+    let needs_system_logger = supports(call, class) && rules.is_some_and(|rules| rules.needs_system_logger);
     match case {
         "bare" => has_caller("plain") && has_caller("guest"),
         "kind" if needs_system_logger => has_session("private") && has_session("live"),

@@ -7,7 +7,7 @@ use super::machine::MachineState;
 use super::service::{FolderState, RunningDaemon, RuntimeFolder};
 use crate::cli::Need::{Events, Kernel};
 
-pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
+pub(super) fn run_checks(machine: &MachineState) -> Vec<DoctorCheck> {
     let mut checks = vec![check_namespace(machine), check_sandbox(machine)];
     let is_last = |index: usize| index.saturating_add(1) == machine.facts.folders.len();
     checks.extend(

@@ -6,7 +6,7 @@
 //!   stack without a shown event ──▶ its own text, as without --stacks, if it passes the filters
 //! ```
 
-use traceweir_decode::stack::{Joined, Joiner, StackClaim, WINDOW};
+use traceweir_decode::stack::{Joined, Joiner, StackClaim, WINDOW_100NS};
 use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
@@ -82,7 +82,7 @@ impl<'f> JoinedPrinter<'f> {
     fn add_text(&mut self, event: &DescribedEvent<'_>) {
         let mut text = EventText::default();
         if self.printer.print_event(event, &mut text.event) == ReadFlow::Stop {
-            self.read_until = Some(event.time.0.saturating_add(WINDOW));
+            self.read_until = Some(event.time.0.saturating_add(WINDOW_100NS));
         }
         if text.event.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl<'f> JoinedPrinter<'f> {
         }
         let bytes = text.event.len().saturating_add(text.user.len());
         if StackWalk::is_stack_walk(record) {
-            self.joiner.pass(claim, text, bytes);
+            self.joiner.add_without_stack(claim, text, bytes);
         } else {
             self.joiner.expect(claim, text, bytes, frames.into_iter());
         }

@@ -12,7 +12,7 @@
 //! H2 Names from the trace are only in the data. In the data, `<` is written as `\u003c`, so
 //! that no name can end the element, and the script passes names to the page only as text.
 
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 
 use super::graph::{FlameGraph, StackMeasure};
 use crate::analysis::{CodeKind, ShownNode};
@@ -55,7 +55,7 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     let known_functions = graph.paths.functions.all();
     let functions = used.iter().filter_map(|index| known_functions.get(*index)).map(|function| {
         let mut label = Vec::new();
-        json_string(&function.label(), &mut label);
+        push_json_string(&function.label(), &mut label);
         let kind = kind_name(function.kind);
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });

@@ -95,14 +95,14 @@ fn unusable_values_are_corrected_and_reported() {
 fn enable_call_becomes_a_section_unless_it_names_processes() {
     let ids = Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] };
     let params = EnableParams { level: 3, match_any: 1, filters: vec![ids], ..EnableParams::default() };
-    let provider = AutologgerProvider::new("My.App").unwrap().with(&params).unwrap();
+    let provider = AutologgerProvider::new("My.App").unwrap().with_params(&params).unwrap();
     assert_eq!(provider.params(), params);
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0] };
     let params = EnableParams { filters: vec![pid], ..EnableParams::default() };
     assert!(
         AutologgerProvider::new("My.App")
             .unwrap()
-            .with(&params)
+            .with_params(&params)
             .unwrap_err()
             .contains("cannot have a filter")
     );

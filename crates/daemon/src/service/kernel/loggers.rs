@@ -27,7 +27,7 @@ const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
 pub(in crate::service) struct SystemLoggers {
     pub(super) scope: CaptureScope,
-    pub(super) all: BTreeMap<u64, SystemLogger>,
+    pub(super) loggers: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
     pub(super) current_change: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
@@ -58,7 +58,7 @@ impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
         let (all, deferred, stopping_losses) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, current_change: None, deferred, stopping_losses }
+        Self { scope, loggers: all, current_change: None, deferred, stopping_losses }
     }
 
     /// Simulates a kernel change that takes long.
@@ -73,7 +73,7 @@ impl SystemLoggers {
         if has_reserved_slot(config) {
             return Ok(());
         }
-        let others = self.all.values().filter(|logger| !has_reserved_slot(&logger.config)).count();
+        let others = self.loggers.values().filter(|logger| !has_reserved_slot(&logger.config)).count();
         if others < MAX_SYSTEM_LOGGERS - RESERVED_SYSTEM_LOGGERS {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl SystemLoggers {
             kernel::capture_settings_at_start(config, &groups, &settings, system, machine, self.scope);
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
         let logger = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
-        self.all.insert(id, logger);
+        self.loggers.insert(id, logger);
         wanted
     }
 
@@ -130,7 +130,7 @@ impl SystemLoggers {
         id: u64,
         opened: Option<(CaptureControl, Arc<CaptureLosses>)>,
     ) {
-        if let Some(logger) = self.all.get_mut(&id) {
+        if let Some(logger) = self.loggers.get_mut(&id) {
             logger.is_starting = false;
         }
         if let Some((control, losses)) = opened {
@@ -139,7 +139,7 @@ impl SystemLoggers {
     }
 
     pub(super) fn store_capture(&mut self, id: u64, control: CaptureControl, losses: Arc<CaptureLosses>) {
-        let Some(logger) = self.all.get_mut(&id) else { return };
+        let Some(logger) = self.loggers.get_mut(&id) else { return };
         log_missing_events(&logger.config.name, &control);
         (logger.control, logger.losses) = (Some(control), Some(losses));
     }
@@ -147,7 +147,7 @@ impl SystemLoggers {
     /// Removes a session that begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
         self.deferred.retain(|waiting| !waiting.is_adjustment_of(id));
-        let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
+        let Some(SystemLogger { control, losses, .. }) = self.loggers.remove(&id) else { return };
         if let Some(losses) = losses {
             self.stopping_losses.insert(id, losses);
         }
@@ -179,16 +179,16 @@ impl SystemLoggers {
 
     /// Returns all groups that a session wants.
     pub(super) fn combined_groups(&self, id: u64) -> GroupMask {
-        self.all.get(&id).map(|logger| logger.groups.combined()).unwrap_or_default()
+        self.loggers.get(&id).map(|logger| logger.groups.combined()).unwrap_or_default()
     }
 
     pub(super) fn requested_groups(&self, id: u64) -> RequestedGroups {
-        self.all.get(&id).map(|logger| logger.groups.clone()).unwrap_or_default()
+        self.loggers.get(&id).map(|logger| logger.groups.clone()).unwrap_or_default()
     }
 
     /// Requests a rundown for a session; returns whether the session has a kernel capture.
     pub(in crate::service) fn run_down(&self, id: u64) -> bool {
-        let control = self.all.get(&id).and_then(|logger| logger.control.as_ref());
+        let control = self.loggers.get(&id).and_then(|logger| logger.control.as_ref());
         control.map(CaptureControl::run_down).is_some()
     }
 
@@ -200,7 +200,7 @@ impl SystemLoggers {
         information: &Information,
     ) -> Vec<CaptureStep> {
         let (system, machine) = information.system_and_machine();
-        let started = self.all.iter().filter(|(_, logger)| !logger.is_starting);
+        let started = self.loggers.iter().filter(|(_, logger)| !logger.is_starting);
         let changed = started.filter_map(|(id, logger)| {
             let wanted = match new_settings {
                 NewSettings::Session { id: session, groups, settings } if session == id => {
@@ -252,7 +252,7 @@ mod tests {
             control: None,
             losses: Some(Arc::clone(&losses)),
         };
-        system_loggers.all.insert(7, logger);
+        system_loggers.loggers.insert(7, logger);
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.

@@ -91,7 +91,7 @@ impl SystemLoggers {
     ) -> Result<(), Refusal> {
         let (id, running) = core.sessions.find_running(session)?;
         core.access.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
-        let losses = self.all.get(&id).and_then(|logger| logger.losses.as_ref());
+        let losses = self.loggers.get(&id).and_then(|logger| logger.losses.as_ref());
         let lost = losses.map(|losses| losses.lost_by_cpu()).unwrap_or_default();
         core.turn.reply(reply_to, Message::KernelLosses { lost });
         Ok(())

@@ -33,7 +33,7 @@ impl PrivateSessions {
         pending.deadline = within.map(|within| now + within);
         let private = match &pending.purpose {
             RequestPurpose::Stop(private) => Some(&**private),
-            _ => self.all.get(&pending.session),
+            _ => self.sessions.get(&pending.session),
         };
         let others =
             private.map(PrivateSessionEntry::processes_of_other_users).filter(|others| !others.is_empty());
@@ -88,7 +88,7 @@ impl PrivateSessions {
 
     /// Removes a disconnected process from its private sessions.
     pub(in crate::service) fn remove_provider(&mut self, core: &mut Core, link: LinkId) {
-        for private in self.all.values_mut() {
+        for private in self.sessions.values_mut() {
             private.remove_member(link);
         }
         let mut orders = Vec::new();
@@ -178,7 +178,7 @@ impl PrivateSessions {
         self.last_used = Some(core.turn.now);
         let properties = match &purpose {
             RequestPurpose::Stop(private) => Some(private.properties(session)),
-            _ => self.all.get(&session).map(|private| private.properties(session)),
+            _ => self.sessions.get(&session).map(|private| private.properties(session)),
         };
         let failure = match purpose {
             // A process may refuse while others run the session; if none runs it, there is no

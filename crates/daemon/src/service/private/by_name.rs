@@ -109,7 +109,7 @@ impl PrivateSessions {
         let mut over_limit = 0_usize;
         let mut has_dropped_unregistered = false;
         for provider in guids {
-            let Some(private) = self.all.get(&id) else { break };
+            let Some(private) = self.sessions.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
             let old_hash = member.by_name.get(&provider).copied();
             let new_hash = self.find_reaching_hash(core, registry, private, link, provider);
@@ -123,7 +123,7 @@ impl PrivateSessions {
                     continue;
                 }
             }
-            let private = self.all.get_mut(&id);
+            let private = self.sessions.get_mut(&id);
             let Some(member) = private.and_then(|private| private.members.get_mut(&link)) else { break };
             match new_hash {
                 Some(hash) => {
@@ -140,7 +140,7 @@ impl PrivateSessions {
             }
         }
         if over_limit > 0
-            && let Some(private) = self.all.get(&id)
+            && let Some(private) = self.sessions.get(&id)
         {
             let pid = registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
@@ -160,7 +160,7 @@ impl PrivateSessions {
         link: LinkId,
         orders: &mut Vec<OrderByName>,
     ) -> bool {
-        let Some(private) = self.all.get_mut(&id) else { return false };
+        let Some(private) = self.sessions.get_mut(&id) else { return false };
         let Some(member) = private.members.get_mut(&link) else { return false };
         let enables = &private.enables;
         let registry = &registry;
@@ -186,7 +186,7 @@ impl PrivateSessions {
         call: &SessionEnable,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
         let &SessionEnable { session: id, code, ref params } = call;
-        let Some(private) = self.all.get(&id) else { return Vec::new() };
+        let Some(private) = self.sessions.get(&id) else { return Vec::new() };
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);
             let enabled = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
@@ -209,7 +209,7 @@ impl PrivateSessions {
     /// Orders a process that has just joined a session to enable the providers that the session
     /// enables by name.
     pub(super) fn enable_names_in(&mut self, core: &mut Core, registry: &Registry, id: u64, link: LinkId) {
-        let Some(private) = self.all.get(&id) else { return };
+        let Some(private) = self.sessions.get(&id) else { return };
         let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);
         let guids = hashes.flat_map(|(hash, _)| registry.guids_with_name(link, *hash)).collect();
         let orders = self.update_by_name(core, registry, id, link, guids, |_, _| false);
@@ -237,7 +237,7 @@ impl PrivateSessions {
     ) -> Option<(EnableCode, EnableParams)> {
         match order {
             OrderByName::Enable { hash, .. } => {
-                let enabled = self.all.get(&id)?.enables.get(&hash)?;
+                let enabled = self.sessions.get(&id)?.enables.get(&hash)?;
                 Some((EnableCode::Enable, enabled.params.clone()))
             }
             OrderByName::Disable { .. } => Some((EnableCode::Disable, disable_params.clone())),
@@ -247,7 +247,7 @@ impl PrivateSessions {
     /// Starts a session in the processes that have registered a name under a GUID other than its
     /// hash, if that hash is the session's own GUID.
     pub(super) fn join_by_name(&mut self, core: &mut Core, registry: &Registry, id: u64, hash: Guid) {
-        let Some(private) = self.all.get(&id).filter(|private| private.config.guid == hash) else {
+        let Some(private) = self.sessions.get(&id).filter(|private| private.config.guid == hash) else {
             return;
         };
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
@@ -285,7 +285,7 @@ impl PrivateSessions {
             return;
         };
         let Some(process) = registry.processes.get(&link) else { return };
-        let reaching = self.all.iter().filter_map(|(id, private)| {
+        let reaching = self.sessions.iter().filter_map(|(id, private)| {
             if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
                 return None;
             }

@@ -26,7 +26,7 @@ impl PrivateSessions {
         names_file: bool,
     ) -> Result<(), Refusal> {
         let (uid, private) =
-            (core.access.uid(reply_to.link)?, self.all.get(&id).ok_or_else(Refusal::not_running)?);
+            (core.access.uid(reply_to.link)?, self.sessions.get(&id).ok_or_else(Refusal::not_running)?);
         let is_permitted = if names_file { uid == 0 } else { !core.access.is_guest(reply_to.link) };
         if is_permitted || uid == private.starter {
             return Ok(());

@@ -59,12 +59,12 @@ impl PrivateSessions {
             return Err(Refusal::name_taken(&config.name));
         }
         self.check_name(&config.name)?;
-        if self.all.len() >= MAX_PRIVATE_SESSIONS {
+        if self.sessions.len() >= MAX_PRIVATE_SESSIONS {
             let reason = format!("{MAX_PRIVATE_SESSIONS} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let claimant = core.access.claimant(reply_to.link);
-        let claimants = self.all.values().map(|private| private.claimant);
+        let claimants = self.sessions.values().map(|private| private.claimant);
         if !claimant.is_below_limits(claimants, MAX_PRIVATE_SESSIONS_PER_GUEST, MAX_PRIVATE_SESSIONS) {
             let reason =
                 format!("you run {MAX_PRIVATE_SESSIONS_PER_GUEST} private sessions, the limit for one user");
@@ -93,7 +93,7 @@ impl PrivateSessions {
             uncounted: 0,
             tracks_binaries: false,
         };
-        self.all.insert(id, private);
+        self.sessions.insert(id, private);
         let mut links: Vec<LinkId> = registry
             .registrations_of_target(EnableTarget::Provider(provider))
             .into_iter()
@@ -116,7 +116,7 @@ impl PrivateSessions {
         provider: Guid,
     ) {
         self.reach_by_name(core, registry, link, registration);
-        let matching = self.all.iter().filter(|(_, private)| private.config.guid == provider);
+        let matching = self.sessions.iter().filter(|(_, private)| private.config.guid == provider);
         let ids: Vec<u64> = matching.map(|(id, _)| *id).collect();
         for id in ids {
             self.join(core, registry, id, link, 0);
@@ -148,7 +148,8 @@ impl PrivateSessions {
         link: LinkId,
         order: u32,
     ) -> bool {
-        let (Some(private), Some(process)) = (self.all.get_mut(&id), registry.processes.get(&link)) else {
+        let (Some(private), Some(process)) = (self.sessions.get_mut(&id), registry.processes.get(&link))
+        else {
             return false;
         };
         if private.members.contains_key(&link) || !private.includes(process) {
@@ -210,7 +211,7 @@ impl PrivateSessions {
             Control::Update(update) => {
                 check_update(&update)?;
                 self.check_pending(core.access.claimant(reply_to.link))?;
-                if let Some(private) = self.all.get_mut(&id) {
+                if let Some(private) = self.sessions.get_mut(&id) {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
                 }
@@ -254,7 +255,7 @@ impl PrivateSessions {
         let uid = core.access.uid(reply_to.link)?;
         let claimant = core.access.claimant(reply_to.link);
         let order = self.next_order(claimant)?;
-        let Some(private) = self.all.get(&id) else { return Ok(()) };
+        let Some(private) = self.sessions.get(&id) else { return Ok(()) };
         let is_quick = matches!(purpose, RequestPurpose::Query);
         let within = if is_quick { ANSWER_TIMEOUT } else { private.disk_timeout() };
         let mut orders = Vec::new();
@@ -276,7 +277,7 @@ impl PrivateSessions {
     /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
     /// the caller has checked that another request may be pending.
     pub(in crate::service) fn stop(&mut self, core: &mut Core, reply_to: Option<ReplyTo>, id: u64) {
-        let Some(private) = self.all.remove(&id) else { return };
+        let Some(private) = self.sessions.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
         match reply_to {
             Some(reply_to) => {
@@ -337,7 +338,7 @@ impl PrivateSessions {
         }
         let claimant = core.access.claimant(reply_to.link);
         let order = if timeout_ms == 0 { 0 } else { self.next_order_for(reply_to.link, claimant)? };
-        let Some(private) = self.all.get_mut(&id) else { return Ok(()) };
+        let Some(private) = self.sessions.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
             EnableCode::Enable => {
@@ -364,7 +365,7 @@ impl PrivateSessions {
         if is_by_name {
             self.join_by_name(core, registry, id, provider);
         }
-        let members = self.all.get(&id).map(|private| private.members.keys().copied().collect());
+        let members = self.sessions.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
         let peer = core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", log_verb(code));

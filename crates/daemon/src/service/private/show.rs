@@ -44,7 +44,11 @@ impl PrivateSessions {
     fn sessions_shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &PrivateSessionEntry)> {
         let (uid, sees_all) = (core.access.uid(reply_to.link).ok(), !core.access.is_guest(reply_to.link));
         let is_shown = |private: &PrivateSessionEntry| sees_all || uid == Some(private.starter);
-        self.all.iter().filter(|(_, private)| is_shown(private)).map(|(id, private)| (*id, private)).collect()
+        self.sessions
+            .iter()
+            .filter(|(_, private)| is_shown(private))
+            .map(|(id, private)| (*id, private))
+            .collect()
     }
 
     fn enable_entry(

@@ -20,7 +20,7 @@ impl PrivateSessions {
         is_on: bool,
     ) -> Result<(), Refusal> {
         self.check_controller(core, reply_to, id, false)?;
-        if let Some(private) = self.all.get_mut(&id) {
+        if let Some(private) = self.sessions.get_mut(&id) {
             private.tracks_binaries = is_on;
         }
         self.request_modules(core, registry, id, None, None);
@@ -36,7 +36,7 @@ impl PrivateSessions {
         link: LinkId,
         provider: Guid,
     ) {
-        let tracking = self.all.iter().filter(|(_, private)| private.tracks_binaries);
+        let tracking = self.sessions.iter().filter(|(_, private)| private.tracks_binaries);
         let ids: Vec<u64> = tracking.map(|(id, _)| *id).collect();
         for id in ids {
             self.request_modules(core, registry, id, Some(link), Some(provider));
@@ -53,7 +53,7 @@ impl PrivateSessions {
         link: Option<LinkId>,
         provider: Option<Guid>,
     ) {
-        let Some(private) = self.all.get(&id).filter(|private| private.tracks_binaries) else {
+        let Some(private) = self.sessions.get(&id).filter(|private| private.tracks_binaries) else {
             return;
         };
         let links: Vec<LinkId> = private

@@ -12,7 +12,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message};
+use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME_UNITS, Message};
 
 use super::ProviderControl;
 use super::regions::send_enable;
@@ -56,10 +56,10 @@ pub(in crate::service) struct SessionEnable {
 impl EnableCall {
     /// Refuses a name that is too long, or that could control the terminal it is printed on.
     pub(in crate::service) fn check_name(&self) -> Result<(), Refusal> {
-        let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME;
+        let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME_UNITS;
         if is_long || self.name.contains(char::is_control) {
             let reason = format!(
-                "a provider name has at most {MAX_PROVIDER_NAME} characters and no control characters"
+                "a provider name has at most {MAX_PROVIDER_NAME_UNITS} characters and no control characters"
             );
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }

@@ -413,7 +413,7 @@ impl ProviderControl {
     /// Removes a process that has disconnected. Its published events are collected; the daemon does
     /// not wait for anything from it.
     pub(in crate::service) fn remove_process(&mut self, core: &mut Core, link: LinkId) {
-        let Some(process) = self.registry.remove(link) else { return };
+        let Some(process) = self.registry.remove_process(link) else { return };
         // No registration came for this memory, so its events are lost.
         for session in process.offered.keys() {
             let pid = process.peer.pid;

@@ -50,7 +50,7 @@ impl Service {
         data: &[u8],
     ) -> Result<(), Refusal> {
         let set = read_set(class, Some(data), data.len(), || self.core.information.machine())?;
-        match set.class().rules().about {
+        match set.class().rules().required_session {
             RequiredSession::Session => self.set_session_information(reply_to, session, &set),
             RequiredSession::System | RequiredSession::Anything => {
                 self.set_system_information(reply_to, session, &set)
@@ -251,7 +251,7 @@ impl Service {
         input: u32,
     ) -> Result<(), Refusal> {
         let query = Query::new(class, input).map_err(refuse_malformed)?;
-        let answer = match query.class().rules().about {
+        let answer = match query.class().rules().required_session {
             RequiredSession::Session => {
                 let (id, config) = self.find_session(reply_to, session, query.class(), false)?;
                 self.core.access.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;

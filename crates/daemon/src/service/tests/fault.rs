@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use rustix::event::{EventfdFlags, eventfd};
 use traceweir_session::FAULT;
-use traceweir_session::capture::{Capture, CaptureClock, Captured};
+use traceweir_session::capture::{Capture, CaptureClock, CapturedRecord};
 
 use super::*;
 
@@ -16,7 +16,7 @@ use super::*;
 struct PanickingCapture(OwnedFd);
 
 impl Capture for PanickingCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
@@ -24,7 +24,7 @@ impl Capture for PanickingCapture {
         panic!("deliberate panic of a test");
     }
 
-    fn peek(&self, _: u16) -> Option<Captured> {
+    fn peek(&self, _: u16) -> Option<CapturedRecord> {
         None
     }
 

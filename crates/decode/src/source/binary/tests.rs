@@ -11,11 +11,12 @@ use crate::source::wevt::build::{
 /// The address of the only section of a built PE file, relative to the load address.
 const SECTION_RVA: u32 = 0x1000;
 
-/// A resource: type, language, bytes.
+/// A resource: type (an id or a name), language id, bytes. Type 11 is a message table. Language
+/// 0x409 is US English, 0x407 is German.
 type Resource<'a> = (Result<u16, &'a str>, u16, &'a [u8]);
 
-/// Builds a `.rsrc` section. Resources of one type must be adjacent; all are named 1.
-fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
+/// Builds a `.rsrc` section. Resources of one type must be adjacent; each resource has the id 1.
+fn build_resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut b = PatchedBytes::default();
     let types: Vec<_> = resources.chunk_by(|a, b| a.0 == b.0).collect();
@@ -60,20 +61,20 @@ fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     b.0
 }
 
-/// Builds a PE file of one section, which holds the resources if there are any.
-fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
+/// Builds a PE file of one section, which holds the resources if `section` has them.
+fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
     let body = section.unwrap_or(&[0; 16]);
-    let optional_size = if wide { 240 } else { 224 };
+    let optional_size = if is_64_bit { 240 } else { 224 };
     let headers = 64 + 4 + 20 + optional_size + 40;
     let mut out = Vec::new();
     out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0");
-    out.put_u16(if wide { 0x8664 } else { 0x14C })
+    out.put_u16(if is_64_bit { 0x8664 } else { 0x14C })
         .put_u16(1)
         .put(&[0; 12])
         .put_u16(optional_size as u16)
         .put_u16(0x2022);
     let optional = out.len();
-    out.put_u16(if wide { 0x20B } else { 0x10B });
+    out.put_u16(if is_64_bit { 0x20B } else { 0x10B });
     out.resize(optional + optional_size - 16 * 8 - 4, 0);
     out.put_u32(16).put(&[0; 16]);
     match section {
@@ -92,34 +93,37 @@ fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-/// Builds an ELF file, 64 or 32 bits wide, with one named section besides its string table.
-fn elf_file(wide: bool, name: &str, body: &[u8]) -> Vec<u8> {
-    elf_sections(wide, &[(name, 1, body)])
+/// Builds a 64-bit or 32-bit ELF file with one named section besides its string table.
+fn build_elf_file(is_64_bit: bool, name: &str, body: &[u8]) -> Vec<u8> {
+    build_elf_with_sections(is_64_bit, &[(name, 1, body)])
 }
 
-/// Builds an ELF file with sections: name, type, content.
-pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])]) -> Vec<u8> {
+/// Builds an ELF file with these sections, each given as name, type and content.
+pub(in crate::source) fn build_elf_with_sections(
+    is_64_bit: bool,
+    sections: &[(&str, u32, &[u8])],
+) -> Vec<u8> {
     let mut strings = vec![0];
     let mut names: Vec<usize> = Vec::new();
     for name in sections.iter().map(|s| s.0).chain([".shstrtab"]) {
         names.push(strings.len());
         strings.put_ansi_z(name);
     }
-    let (header, entry) = if wide { (64, 64) } else { (52, 40) };
+    let (header, entry) = if is_64_bit { (64, 64) } else { (52, 40) };
     let mut contents: Vec<(u32, Vec<u8>)> = sections.iter().map(|s| (s.1, s.2.to_vec())).collect();
     contents.push((3, strings));
     let size: usize = contents.iter().map(|c| c.1.len().next_multiple_of(8)).sum();
     let table_at = (header + size).next_multiple_of(8);
     let put_word = |out: &mut Vec<u8>, v: usize| {
-        if wide {
+        if is_64_bit {
             out.put_u64(v as u64)
         } else {
             out.put_u32(v as u32)
         };
     };
     let mut out = Vec::new();
-    out.put(b"\x7FELF").put(&[if wide { 2 } else { 1 }, 1, 1]).put(&[0; 9]);
-    out.put_u16(3).put_u16(if wide { 62 } else { 3 }).put_u32(1);
+    out.put(b"\x7FELF").put(&[if is_64_bit { 2 } else { 1 }, 1, 1]).put(&[0; 9]);
+    out.put_u16(3).put_u16(if is_64_bit { 62 } else { 3 }).put_u32(1);
     put_word(&mut out, 0);
     put_word(&mut out, 0);
     put_word(&mut out, table_at);
@@ -156,9 +160,9 @@ fn first_level_name(file: &[u8]) -> String {
 #[test]
 fn pe_files_of_both_widths_give_their_providers() {
     let (blob, texts) = (compile_test_manifest(true), encode_messages());
-    let section = resource_section(&[(Err("WEVT_TEMPLATE"), 0x409, &blob), (Ok(11), 0x409, &texts)]);
-    for wide in [true, false] {
-        let file = pe_file(wide, Some(&section));
+    let section = build_resource_section(&[(Err("WEVT_TEMPLATE"), 0x409, &blob), (Ok(11), 0x409, &texts)]);
+    for is_64_bit in [true, false] {
+        let file = build_pe_file(is_64_bit, Some(&section));
         assert_eq!(load(&file).unwrap()[0].events[0].schema.message.as_deref(), Some("Did %1 with %2%n"));
     }
 }
@@ -171,9 +175,9 @@ fn english_messages_are_preferred_to_other_languages() {
         encode_message_table(&[(1, "Oops")]),
     );
     let file = |messages: &[Resource<'_>]| {
-        let mut all = vec![(Err("WEVT_TEMPLATE"), 0x407, &blob[..])];
-        all.extend(messages);
-        pe_file(true, Some(&resource_section(&all)))
+        let mut resources = vec![(Err("WEVT_TEMPLATE"), 0x407, &blob[..])];
+        resources.extend(messages);
+        build_pe_file(true, Some(&build_resource_section(&resources)))
     };
     assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german), (Ok(11), 0x409, &english)])), "Oops");
     assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german)])), "Fehler");
@@ -182,26 +186,28 @@ fn english_messages_are_preferred_to_other_languages() {
 
 #[test]
 fn elf_files_hold_the_manifest_and_then_the_messages() {
-    for wide in [true, false] {
+    for is_64_bit in [true, false] {
         let mut body = compile_test_manifest(true);
-        assert_eq!(first_level_name(&elf_file(wide, ELF_SECTION, &body)), "Error");
+        assert_eq!(first_level_name(&build_elf_file(is_64_bit, ELF_SECTION, &body)), "Error");
         body.put_u64(0);
         assert_eq!(
-            first_level_name(&elf_file(wide, ELF_SECTION, &body)),
+            first_level_name(&build_elf_file(is_64_bit, ELF_SECTION, &body)),
             "Error",
             "padding must read as an empty message table"
         );
         body.truncate(body.len() - 8);
         body.resize(body.len().next_multiple_of(4), 0);
         body.put(&encode_message_table(&[(1, "Oops")]));
-        assert_eq!(first_level_name(&elf_file(wide, ELF_SECTION, &body)), "Oops");
+        assert_eq!(first_level_name(&build_elf_file(is_64_bit, ELF_SECTION, &body)), "Oops");
     }
 }
 
 #[test]
 fn missing_metadata_and_broken_files_are_different_errors() {
-    let icon = resource_section(&[(Ok(3), 0x409, b"icon")]);
-    for file in [pe_file(true, None), pe_file(false, Some(&icon)), elf_file(true, ".text", b"code")] {
+    let icon = build_resource_section(&[(Ok(3), 0x409, b"icon")]);
+    for file in
+        [build_pe_file(true, None), build_pe_file(false, Some(&icon)), build_elf_file(true, ".text", b"code")]
+    {
         assert!(matches!(load(&file), Err(Error::NoMetadata(_))));
     }
     for file in [&b""[..], b"MZ", b"\x7FELF", b"<xml/>", b"plain"] {
@@ -229,15 +235,15 @@ fn first_bytes_decide_the_kind() {
 fn damaged_input_never_panics() {
     // Containers around small contents; other tests damage the contents.
     let texts = encode_message_table(&[(1, "Oops")]);
-    let section = resource_section(&[
+    let section = build_resource_section(&[
         (Err("WEVT_TEMPLATE"), 0x409, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
         (Ok(11), 0x409, &texts),
     ]);
     for file in [
-        pe_file(true, Some(&section)),
-        pe_file(false, Some(&section)),
-        elf_file(true, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
-        elf_file(false, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
+        build_pe_file(true, Some(&section)),
+        build_pe_file(false, Some(&section)),
+        build_elf_file(true, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
+        build_elf_file(false, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
     ] {
         assert!(load(&file).is_ok());
         for_each_damaged_copy(&file, |bytes| {

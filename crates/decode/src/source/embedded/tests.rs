@@ -29,6 +29,7 @@ fn put_text(b: &mut PatchedBytes, hole: usize, text: &str) {
     }
 }
 
+/// Encodes a TRACE_EVENT_INFO with `top` top-level properties.
 fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
     let d = EventDescriptor { id: 12, version: 1, channel: 16, level: 4, opcode: 1, task: 3, keyword };
     let mut b = PatchedBytes::default();
@@ -37,10 +38,10 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
     // The last number holds the tags (5) and the template flags (1).
     b.0.put_u32(rows.len() as u32).put_u32(top).put_u32(0x50 | 1);
     let mut pending = Vec::new();
-    for &(flags, [a, c], map, count, length, tags, name) in rows {
+    for &(flags, [input, output], map, count, length, tags, name) in rows {
         b.0.put_u32(flags);
         pending.push((b.reserve_u32(), name));
-        b.0.put_u16(a).put_u16(c);
+        b.0.put_u16(input).put_u16(output);
         pending.push((b.reserve_u32(), map));
         b.0.put_u16(count).put_u16(length).put_u32(tags);
     }
@@ -69,6 +70,7 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
     b.0
 }
 
+/// Encodes a provider GUID and an EVENT_MAP_INFO.
 fn encode_map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     let name = b.reserve_u32();
@@ -156,7 +158,7 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
 fn fields_refer_to_maps_by_name() {
     let event = parse_event_info(&encode_info(&ROWS, 5, 0, &[])).unwrap();
     let (provider, map) = parse_event_map(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
-    assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
+    assert_eq!((provider, &*map.name, map.is_bit_map), (PROVIDER, "SizeMap", false));
     assert_eq!((map.value(2), map.value(7), map.value(1)), (Some("Small"), Some("Large"), None));
     let named: Vec<_> = event.map_names.iter().map(|(index, name)| (*index, &**name)).collect();
     assert_eq!(named, [(0, "SizeMap"), (5, "SizeMap")]);
@@ -167,7 +169,7 @@ fn fields_refer_to_maps_by_name() {
 fn classic_map_values_come_from_positions_numbers_or_texts() {
     let entries = |flags, value_type, rows: &[(&str, u32)]| {
         let (_, map) = parse_event_map(&encode_map(flags, value_type, rows)).unwrap();
-        (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
+        (map.is_bit_map, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
     assert_eq!(entries(map::MANIFEST_BITMAP, 0, &rows), (true, vec![9, 4]), "bits must keep their order");

@@ -1,5 +1,5 @@
-//! Reads a manifest for a compiler: besides the schemas, everything that has a name, with its
-//! symbol, and all mistakes at once.
+//! Reads a manifest for a compiler: the schemas and everything that has a name or a symbol, or all
+//! mistakes at once.
 //!
 //! ```text
 //!   text ─reader─▶ raw definitions ──┬─ resolve ─▶ schemas of events      (for a decoder)
@@ -9,8 +9,9 @@
 //!
 //! A decoder reads as much as it can. A compiler must refuse definitions of undecodable events, so
 //! this module is stricter than [`parse`](super::parse): referenced texts and maps must exist, ids
-//! and symbols are unique, symbols are identifiers, types are those of manifests, bytes have a
-//! length. [`rules`](super::rules) has the rules that apply to the definitions as written.
+//! and symbols are unique, symbols are identifiers, types are those of manifests, and `win:Binary`
+//! fields have a length. [`rules`](super::rules) has the rules that apply to the definitions as
+//! written.
 //!
 //! Events of a channel get the keyword bit that the message compiler reserves for the channel: the
 //! highest for the first channel of the provider, the next lower for the next.
@@ -81,7 +82,7 @@ pub struct ProviderDefinition {
 /// A name for a number of the descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDefinition {
-    /// The name as the manifest has it, with a prefix such as `win:`.
+    /// The name as the manifest has it, including a prefix such as `win:`.
     pub name: String,
     /// The identifier of the name in generated code.
     pub symbol: Option<String>,
@@ -91,7 +92,7 @@ pub struct NameDefinition {
     pub value: u64,
     /// The task of an opcode; 0 if the opcode belongs to all tasks.
     pub task: u16,
-    /// The class GUID of a task, which its events have as classic events, or null.
+    /// For a task, the class GUID that its events have as classic events; otherwise null.
     pub class: Guid,
 }
 

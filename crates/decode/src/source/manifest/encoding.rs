@@ -2,20 +2,20 @@
 //! bytes.
 //!
 //! ```text
-//!   EF BB BF       UTF-8           FF FE / FE FF    UTF-16, little / big end first
+//!   EF BB BF       UTF-8           FF FE / FE FF    UTF-16, little-endian / big-endian
 //!   3C 00 / 00 3C  UTF-16 without  otherwise        as declared: UTF-8 unless the declaration says
 //!                  its mark                         iso-8859-1 or windows-1252
 //! ```
 //!
-//! The bytes take precedence over the declaration: a converted manifest keeps its old
-//! `encoding="utf-16"`, and the two often disagree. Text that is invalid in its encoding is refused
-//! with the offset.
+//! The bytes take precedence over the declaration, because a manifest that was converted to UTF-8
+//! often keeps its old `encoding="utf-16"`. Text that is invalid in its encoding is refused with
+//! the offset.
 //!
 //! Source: Documented (XML 1.0, appendix F, "Autodetection of Character Encodings").
 
 use std::borrow::Cow;
 
-use traceweir_format::text::cp1252;
+use traceweir_format::text::decode_cp1252;
 
 use super::manifest_error;
 use crate::Result;
@@ -44,7 +44,7 @@ impl<'a> Document<'a> {
             [b'<', 0, ..] => Self::decode_utf16(bytes, 0, u16::from_le_bytes),
             [0, b'<', ..] => Self::decode_utf16(bytes, 0, u16::from_be_bytes),
             _ if declares_single_byte(bytes) => {
-                let text = bytes.iter().map(|&b| cp1252(b)).collect();
+                let text = bytes.iter().map(|&b| decode_cp1252(b)).collect();
                 Ok(Self { text: Cow::Owned(text), encoding: Encoding::SingleByte })
             }
             _ => Self::decode_utf8(bytes, 0),

@@ -11,8 +11,8 @@
 //!
 //! Top-level fields come first, then the members of each structure, in the order of the structures
 //! in the list: the members of a structure always come after it. A count or length names an earlier
-//! field of the same structure, or a field before that structure in an enclosing one or in the
-//! template.
+//! field of the same structure, or a field that precedes this structure in an enclosing structure
+//! or in the template.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ struct LayoutBuilder<'t> {
 }
 
 impl<'t> LayoutBuilder<'t> {
-    /// Adds a scope and reserves indexes for its members at the end of the list; returns the first.
+    /// Adds a scope and reserves indexes for its members at the end of the list. Returns the first
+    /// of these indexes.
     fn reserve_indexes(
         &mut self,
         members: &'t [raw::RawField],

@@ -51,7 +51,7 @@ pub(super) struct RawTask {
 
 pub(super) struct RawChannel {
     pub(super) offset: u64,
-    /// The id that events refer to; without one they use the name.
+    /// The id that events refer to. Without an id, events refer to the name.
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) value: Option<u8>,
@@ -127,7 +127,7 @@ pub(super) struct RawFilter {
 /// default) if this culture has it, else that of the first culture that has it.
 ///
 /// The table uses the standard hasher on purpose: names come from the manifest and may be chosen to
-/// collide under a simpler one.
+/// collide under a simpler hasher.
 #[derive(Default)]
 pub(super) struct StringTables {
     /// For each id, whether the text is that of the preferred culture, and the text.

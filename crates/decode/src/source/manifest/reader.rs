@@ -58,7 +58,7 @@ enum Element {
     Ignored,
 }
 
-/// Reads the definitions of a manifest's text, up to the first mistake.
+/// Reads the definitions of a manifest's text. Fails at the first mistake.
 pub(super) fn read(text: &str) -> Result<RawManifest> {
     read_into(text, DefinitionCollector::default())
 }
@@ -111,8 +111,8 @@ fn read_into(text: &str, mut collector: DefinitionCollector<'_>) -> Result<RawMa
     collector.finish(as_offset(text.len()))
 }
 
-/// Returns whether manifests have such an element inside `parent`; only elements of providers and
-/// string tables are checked.
+/// Returns whether an element called `name` may stand in `parent`. Only the children of elements of
+/// providers and string tables are checked.
 fn is_allowed_in(parent: Element, name: &str) -> bool {
     match parent {
         Element::Provider => matches!(

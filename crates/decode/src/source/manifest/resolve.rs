@@ -116,7 +116,8 @@ fn collect_names(
     names
 }
 
-/// Adds predefined names of used numbers that have no name from the provider.
+/// Adds predefined names of used numbers that have no name from the provider. The list has each
+/// predefined number shifted left by `shift` bits.
 fn add_used_predefined(
     list: &mut Vec<ValueName>,
     predefined: &[(&str, u64)],

@@ -1,6 +1,7 @@
-//! The rules for single definitions, and for all definitions of one kind.
+//! Checks the rules for single definitions, and for all definitions of one kind, in a manifest that
+//! is compiled.
 //!
-//! | What | Rule |
+//! | Definition | Rule |
 //! |---|---|
 //! | level | 16 to 255 |
 //! | opcode | 10 to 239 |
@@ -110,8 +111,8 @@ impl RuleChecker<'_> {
         offset: u64,
         kind: &str,
     ) {
-        if let Some(other) = values.insert(value, name) {
-            self.report(offset, format!("{kind} {name} has the value of {other}"));
+        if let Some(previous_name) = values.insert(value, name) {
+            self.report(offset, format!("{kind} {name} has the value of {previous_name}"));
         }
     }
 
@@ -171,8 +172,8 @@ impl RuleChecker<'_> {
 
     /// Checks that all symbols of a manifest, which are names in one C header, are unique.
     fn check_symbols<'m>(&mut self, manifest: &'m RawManifest) {
-        // The number that each symbol names. A symbol may name one number twice; providers and
-        // events have `None`, and their symbols are unique.
+        // The number that each symbol names, or `None` for a provider, an event, or a channel
+        // without a number. A symbol may be repeated only for the same number.
         let mut symbols: HashMap<&'m str, Option<u64>> = HashMap::new();
         let mut add_symbol = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
             let Some((symbol, previous)) = symbol.as_deref().map(|s| (s, symbols.insert(s, value))) else {
@@ -216,9 +217,9 @@ impl RuleChecker<'_> {
 mod tests {
     use super::super::read_definitions;
 
-    fn find_mistakes(inside: &str) -> Vec<String> {
+    fn find_mistakes(provider_content: &str) -> Vec<String> {
         let xml = format!(
-            "<instrumentationManifest><provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">{inside}</provider></instrumentationManifest>"
+            "<instrumentationManifest><provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">{provider_content}</provider></instrumentationManifest>"
         );
         read_definitions(xml.as_bytes(), "en-US")
             .err()
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn each_broken_rule_is_reported() {
-        for (inside, expected) in [
+        for (provider_content, expected) in [
             ("<levels><level name='L' value='15'/></levels>", "0xf is reserved"),
             (
                 "<levels><level name='L' value='16'/><level name='M' value='16'/></levels>",
@@ -296,17 +297,17 @@ mod tests {
                 "string a is defined twice",
             ),
         ] {
-            let mistakes = find_mistakes(inside);
+            let mistakes = find_mistakes(provider_content);
             assert!(
                 mistakes.len() == 1 && mistakes.iter().all(|reason| reason.contains(expected)),
-                "{inside}: {expected}: {mistakes:#?}"
+                "{provider_content}: {expected}: {mistakes:#?}"
             );
         }
     }
 
     #[test]
     fn allowed_definitions_are_accepted() {
-        for inside in [
+        for provider_content in [
             "<levels><level name='win:Error' value='2'/><level name='L' value='255'/></levels>",
             "<opcodes><opcode name='win:Start' value='1'/><opcode name='O' value='10'/><opcode name='P' value='239'/></opcodes>",
             "<tasks><task name='T' value='0xFFFF'><opcodes><opcode name='O' value='10'/></opcodes></task></tasks><opcodes><opcode name='P' value='10'/></opcodes>",
@@ -316,7 +317,7 @@ mod tests {
             "<templates><template tid='T'><data name='a' inType='win:Int8'/><struct name='s'><data name='a' inType='win:Int8'/></struct><UserData><x/></UserData></template></templates>",
             "<events><event value='1' notLogged='true' xmlns:x='urn:x' x:y='z'/></events><filters><filter name='F' value='1'/></filters>",
         ] {
-            assert_eq!(find_mistakes(inside), [] as [&str; 0], "{inside}");
+            assert_eq!(find_mistakes(provider_content), [] as [&str; 0], "{provider_content}");
         }
     }
 

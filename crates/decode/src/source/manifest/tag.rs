@@ -173,7 +173,7 @@ impl<'t> Tag<'t> {
         Ok(RawField { offset: self.offset, name: self.take_required("name")?, shape, count, length })
     }
 
-    /// Reads a count or length. Names of fields do not start with a digit.
+    /// Reads a count or length: a number if it starts with a digit, else the name of a field.
     fn read_size(&mut self, name: &str) -> Result<Option<RawSize>> {
         let is_number =
             self.attribute(name).is_some_and(|text| text.trim().starts_with(|c: char| c.is_ascii_digit()));

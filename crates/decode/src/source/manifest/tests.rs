@@ -165,7 +165,7 @@ fn members_follow_the_top_level_and_references_are_indexes() {
     let schema = &provider.events[1].schema;
     let field = |index: usize| {
         let f = &schema.fields()[index];
-        (&*f.name, f.count, f.length, f.referenced)
+        (&*f.name, f.count, f.length, f.is_referenced)
     };
     assert_eq!(schema.top().len(), 7);
     assert_eq!(field(0), ("Count", Count::One, Length::Natural, true));
@@ -191,11 +191,11 @@ fn maps_name_values_and_bits() {
     let provider = everything_provider();
     let [state, access, version] = provider.events[2].schema.top() else { panic!("not three fields") };
     let state = value_map_of(state).unwrap();
-    assert_eq!((&*state.name, state.bits, state.entries().len()), ("State", false, 2));
+    assert_eq!((&*state.name, state.is_bit_map, state.entries().len()), ("State", false, 2));
     assert_eq!((state.value(1), state.value(2), state.value(3)), (Some("Open"), Some("Closed"), None));
     let access = value_map_of(access).unwrap();
     let entries: Vec<_> = access.entries().iter().map(|(bit, name)| (*bit, &**name)).collect();
-    assert_eq!((access.bits, entries), (true, vec![(4, "Execute"), (1, "Read")]));
+    assert_eq!((access.is_bit_map, entries), (true, vec![(4, "Execute"), (1, "Read")]));
     assert_eq!(value_map_of(version), None, "pattern maps must not name values");
 }
 
@@ -269,10 +269,11 @@ fn undefined_names_and_invalid_numbers_are_refused() {
         (r#"<levels><level name="L" value="256"/></levels>"#, "value 256 is not a number up to 255"),
         (r#"<keywords><keyword name="K" value="1"/></keywords>"#, "element keyword has no attribute mask"),
     ] {
-        let (refusal, at) = parse_refusal(&manifest_of_provider(provider));
+        let (refusal, text_at_offset) = parse_refusal(&manifest_of_provider(provider));
         assert_eq!(refusal, reason);
-        let is_element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
-        assert!(is_element, "{at}");
+        let is_element =
+            ["<event", "<level ", "<keyword "].iter().any(|start| text_at_offset.starts_with(start));
+        assert!(is_element, "the offset is not that of an element: {text_at_offset}");
     }
 }
 
@@ -333,9 +334,9 @@ fn entities_and_document_types_are_refused() {
         manifest_of_provider("<events>&b;</events>")
     );
     assert_eq!(parse_refusal(&bomb).0, "document type declarations are not accepted");
-    let (reason, at) =
+    let (reason, text_at_offset) =
         parse_refusal(&manifest_of_provider(r#"<events><event value="1" symbol="&b;"/></events>"#));
-    assert!(reason.contains('b') && at.starts_with("<event "), "{reason}");
+    assert!(reason.contains('b') && text_at_offset.starts_with("<event "), "{reason}");
     assert_eq!(parse_refusal(&manifest_of_provider("<events>&b;</events>")).1, "&b;</events>");
     let named = parse_first_event(&manifest_of_provider(
         r#"<events><event value="1" symbol="&lt;&#x41;&amp;"/></events>"#,
@@ -365,13 +366,13 @@ fn text_without_a_manifest_is_refused() {
 fn nesting_attributes_and_sizes_are_bounded() {
     assert_eq!(parse_refusal(&"<events>".repeat(1_000_000)).0, "elements are nested too deeply");
     assert_eq!(parse_refusal(&"<other><x>".repeat(1_000_000)).0, "elements are nested too deeply");
-    let many: String = (0..100_000).fold(String::new(), |mut all, n| {
-        let _ = write!(all, " a{n}=''");
-        all
+    let attributes: String = (0..100_000).fold(String::new(), |mut attributes, n| {
+        let _ = write!(attributes, " a{n}=''");
+        attributes
     });
-    assert_eq!(parse_refusal(&format!("<events{many}/>")).0, "too many attributes");
-    let many = many.replace(" a", " xmlns:a");
-    assert_eq!(parse_refusal(&format!("<events{many}/>")).0, "too many namespace declarations");
+    assert_eq!(parse_refusal(&format!("<events{attributes}/>")).0, "too many attributes");
+    let namespaces = attributes.replace(" a", " xmlns:a");
+    assert_eq!(parse_refusal(&format!("<events{namespaces}/>")).0, "too many namespace declarations");
     let names = r#"<string id="" value=""/>"#.repeat((1 << 19) + 1);
     let strings =
         format!("<localization><resources><stringTable>{names}</stringTable></resources></localization>");
@@ -429,12 +430,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn damaged_manifests_never_panic(at in 0..EVERYTHING.len(), with in any::<[u8; 3]>(), cut in any::<bool>()) {
+    fn damaged_manifests_never_panic(
+        at in 0..EVERYTHING.len(),
+        replacement in any::<[u8; 3]>(),
+        is_truncated in any::<bool>(),
+    ) {
         let mut bytes = EVERYTHING.to_vec();
-        if cut {
+        if is_truncated {
             bytes.truncate(at);
         } else {
-            for (byte, new) in bytes[at..].iter_mut().zip(with) {
+            for (byte, new) in bytes[at..].iter_mut().zip(replacement) {
                 *byte = new;
             }
         }

@@ -173,7 +173,7 @@ const OUT_TYPES: &[(&str, OutType)] = &[
     ("NoPrint", OutType::NOPRINT),
 ];
 
-/// Returns the layout that a type name stands for.
+/// Returns the in type that a type name stands for.
 pub(super) fn find_in_type(name: &str) -> Option<InType> {
     find_by_local_name(IN_TYPES, name)
 }

@@ -7,24 +7,27 @@ use traceweir_format::kernel::hook;
 #[test]
 fn precedence_is_trace_manifest_then_embedded_schema_then_user_manifest() {
     let mut decoder = Decoder::new();
-    let record = plain_event(1, 0, &[]);
-    assert_eq!(decoder.add_manifest(manifest_xml(&[(1, 0, "given"), (1, 7, "given7")]).as_bytes()), Ok(2));
+    let record = encode_plain_event(1, 0, &[]);
+    assert_eq!(
+        decoder.add_manifest(build_manifest_xml(&[(1, 0, "given"), (1, 7, "given7")]).as_bytes()),
+        Ok(2)
+    );
     assert_fields(&mut decoder, &record, &["given"]);
     observe_record(&mut decoder, &encode_info(Guid::NULL, descriptor_of(1, 0), "embedded", None));
     assert_fields(&mut decoder, &record, &["embedded"]);
-    observe_record(&mut decoder, &encode_chunks(&manifest_xml(&[(1, 0, "in_trace")]), 1)[0]);
+    observe_record(&mut decoder, &encode_chunks(&build_manifest_xml(&[(1, 0, "in_trace")]), 1)[0]);
     assert_fields(&mut decoder, &record, &["in_trace"]);
-    decoder.add_manifest(manifest_xml(&[(1, 0, "given again")]).as_bytes()).unwrap();
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "given again")]).as_bytes()).unwrap();
     observe_record(&mut decoder, &encode_info(Guid::NULL, descriptor_of(1, 0), "embedded again", None));
     assert_fields(&mut decoder, &record, &["in_trace"]);
-    assert_fields(&mut decoder, &plain_event(1, 7, &[]), &["given7"]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 7, &[]), &["given7"]);
 }
 
 #[test]
 fn maps_may_come_before_or_after_the_schemas_that_name_them() {
     let (schema, map) =
         (encode_info(Guid::NULL, descriptor_of(3, 1), "f", Some("M")), encode_map("M", 7, "Seven "));
-    let record = plain_event(3, 1, &[7, 0, 0, 0]);
+    let record = encode_plain_event(3, 1, &[7, 0, 0, 0]);
     for order in [[&schema, &map], [&map, &schema]] {
         let mut decoder = Decoder::new();
         for record in order {
@@ -60,7 +63,7 @@ fn damaged_embedded_schemas_are_left_out() {
         );
     }
     observe_record(&mut decoder, &encode_classic(class::EVENT_METADATA, 99, 0, payload));
-    assert_no_schema(&mut decoder, &plain_event(3, 1, &[]));
+    assert_no_schema(&mut decoder, &encode_plain_event(3, 1, &[]));
 }
 
 #[test]
@@ -72,8 +75,8 @@ fn embedded_schemas_cannot_fill_the_memory() {
         observe_record(&mut decoder, &encode_map(&id.to_string(), 7, "Seven"));
     }
     assert!((10..1000).contains(&decoder.schemas.len()), "{}", decoder.schemas.len());
-    observe_record(&mut decoder, &encode_chunks(&manifest_xml(&[(1, 0, "late")]), 1)[0]);
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["f"]);
+    observe_record(&mut decoder, &encode_chunks(&build_manifest_xml(&[(1, 0, "late")]), 1)[0]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["f"]);
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn each_use_of_a_shared_text_counts_against_the_limit() {
 #[test]
 fn schema_is_found_by_decode_guid_or_control_guid() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    decoder.add_manifest(build_manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
     let mut traits = TraitsBuilder::new("Controlled");
     let traits = traits.decode_guid(&PROVIDER).finish().unwrap().to_vec();
     let guid = PROVIDER.to_bytes();
@@ -105,13 +108,14 @@ fn schema_is_found_by_decode_guid_or_control_guid() {
     ] {
         let items = [item];
         let header = EventHeader {
-            provider: OTHER,
+            provider: OTHER_PROVIDER,
             descriptor: descriptor_of(1, 0),
             items: &items,
             ..Default::default()
         };
         assert_fields(&mut decoder, &encode_event(&header, &[]), &["a"]);
     }
-    let header = EventHeader { provider: OTHER, descriptor: descriptor_of(1, 0), ..Default::default() };
+    let header =
+        EventHeader { provider: OTHER_PROVIDER, descriptor: descriptor_of(1, 0), ..Default::default() };
     assert_no_schema(&mut decoder, &encode_event(&header, &[]));
 }

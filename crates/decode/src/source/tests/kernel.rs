@@ -4,14 +4,14 @@ use super::*;
 use traceweir_format::kernel::hook;
 
 #[test]
-fn kernel_events_are_in_the_tables() {
+fn kernel_events_get_schemas_from_the_tables() {
     let mut decoder = Decoder::new();
     let event_name = |decoder: &mut Decoder, record: &[u8]| {
         decoder.find(&Record::parse(record, 0).unwrap()).unwrap().prepared.event_name.clone()
     };
-    for compact in [false, true] {
+    for is_compact in [false, true] {
         assert_eq!(
-            event_name(&mut decoder, &encode_system(hook::PROCESS_START, 4, compact)).as_deref(),
+            event_name(&mut decoder, &encode_system(hook::PROCESS_START, 4, is_compact)).as_deref(),
             Some("Process/Start")
         );
     }
@@ -84,7 +84,7 @@ fn embedded_schemas_describe_classic_events_by_class_and_type() {
 fn a_manifest_event_may_name_the_guid_of_its_task() {
     let mut decoder = Decoder::new();
     observe_record(&mut decoder, &encode_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
-    assert_fields(&mut decoder, &plain_event(5, 1, &[]), &["f"]);
+    assert_fields(&mut decoder, &encode_plain_event(5, 1, &[]), &["f"]);
     assert_no_schema(&mut decoder, &encode_classic(CLASS, 0, 1, &[]));
 }
 

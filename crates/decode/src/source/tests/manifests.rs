@@ -6,9 +6,9 @@ use super::*;
 #[test]
 fn a_manifest_in_the_trace_arrives_in_chunks() {
     let mut decoder = Decoder::new();
-    let record = plain_event(1, 0, &[0; 4]);
+    let record = encode_plain_event(1, 0, &[0; 4]);
     assert_no_schema(&mut decoder, &record);
-    for chunk in encode_chunks(&manifest_xml(&[(1, 0, "a")]), 3) {
+    for chunk in encode_chunks(&build_manifest_xml(&[(1, 0, "a")]), 3) {
         assert_no_schema(&mut decoder, &record);
         observe_record(&mut decoder, &chunk);
     }
@@ -25,17 +25,18 @@ fn a_manifest_in_the_trace_arrives_in_chunks() {
 #[test]
 fn provider_id_comes_from_the_event_not_the_manifest() {
     let mut decoder = Decoder::new();
-    observe_record(&mut decoder, &encode_chunk(OTHER, 1, 0, &manifest_xml(&[(1, 0, "a")])));
-    assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
-    let header = EventHeader { provider: OTHER, descriptor: descriptor_of(1, 0), ..Default::default() };
+    observe_record(&mut decoder, &encode_chunk(OTHER_PROVIDER, 1, 0, &build_manifest_xml(&[(1, 0, "a")])));
+    assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
+    let header =
+        EventHeader { provider: OTHER_PROVIDER, descriptor: descriptor_of(1, 0), ..Default::default() };
     assert_fields(&mut decoder, &encode_event(&header, &[]), &["a"]);
 }
 
 #[test]
 fn chunks_out_of_order_are_dropped() {
     let mut decoder = Decoder::new();
-    let record = plain_event(1, 0, &[]);
-    let set = encode_chunks(&manifest_xml(&[(1, 0, "a")]), 3);
+    let record = encode_plain_event(1, 0, &[]);
+    let set = encode_chunks(&build_manifest_xml(&[(1, 0, "a")]), 3);
     for n in [1, 0, 2] {
         observe_record(&mut decoder, &set[n]);
     }
@@ -50,57 +51,58 @@ fn chunks_out_of_order_are_dropped() {
 fn partial_chunks_are_dropped_when_a_new_set_begins() {
     let mut decoder = Decoder::new();
     let (old, new) = (
-        encode_chunks(&manifest_xml(&[(1, 0, "old")]), 3),
-        encode_chunks(&manifest_xml(&[(1, 0, "new")]), 3),
+        encode_chunks(&build_manifest_xml(&[(1, 0, "old")]), 3),
+        encode_chunks(&build_manifest_xml(&[(1, 0, "new")]), 3),
     );
     for chunk in [&old[0], &old[1], &new[0], &new[1], &new[2], &old[2]] {
         observe_record(&mut decoder, chunk);
     }
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["new"]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["new"]);
 }
 
 #[test]
 fn two_processes_may_send_one_manifest_at_the_same_time() {
     let mut decoder = Decoder::new();
-    let set = encode_chunks(&manifest_xml(&[(1, 0, "a")]), 2);
+    let set = encode_chunks(&build_manifest_xml(&[(1, 0, "a")]), 2);
     for n in [0, 0, 1, 1] {
         observe_record(&mut decoder, &set[n]);
     }
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["a"]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["a"]);
 }
 
 #[test]
 fn last_complete_manifest_wins_and_repetitions_are_free() {
     let mut decoder = Decoder::new();
-    let first = encode_chunks(&manifest_xml(&[(1, 0, "first"), (2, 0, "kept")]), 2);
+    let first = encode_chunks(&build_manifest_xml(&[(1, 0, "first"), (2, 0, "kept")]), 2);
     (0..50).for_each(|_| first.iter().for_each(|c| observe_record(&mut decoder, c)));
     assert_eq!(decoder.schemas.len(), 2);
-    for chunk in encode_chunks(&manifest_xml(&[(1, 0, "second")]), 1) {
+    for chunk in encode_chunks(&build_manifest_xml(&[(1, 0, "second")]), 1) {
         observe_record(&mut decoder, &chunk);
     }
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["second"]);
-    assert_fields(&mut decoder, &plain_event(2, 0, &[]), &["kept"]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["second"]);
+    assert_fields(&mut decoder, &encode_plain_event(2, 0, &[]), &["kept"]);
 }
 
 #[test]
 fn invalid_chunks_are_ignored() {
     let mut decoder = Decoder::new();
-    let xml = manifest_xml(&[(1, 0, "a")]);
+    let xml = build_manifest_xml(&[(1, 0, "a")]);
     let sound = encode_chunk(PROVIDER, 1, 0, &xml);
+    // Offsets of the format, the magic byte, the number of chunks and the chunk's number.
     for (at, value) in [(0x50, 2), (0x53, 0), (0x54, 0), (0x56, 9)] {
         let mut bad = sound.clone();
         bad[at] = value;
         observe_record(&mut decoder, &bad);
-        assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
+        assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
     }
     observe_record(&mut decoder, &encode_chunk(PROVIDER, 1, 0, "<instrumentationManifest><broken"));
     observe_record(
         &mut decoder,
         &encode_event(&EventHeader { descriptor: CHUNK_DESCRIPTOR, ..Default::default() }, &[1, 1]),
     );
-    assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
+    assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
     observe_record(&mut decoder, &sound);
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["a"]);
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["a"]);
 }
 
 #[test]
@@ -118,12 +120,14 @@ fn incomplete_manifests_are_bounded() {
 #[test]
 fn missing_version_uses_the_next_lower_layout_or_else_the_next_higher() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest_xml(&[(1, 2, "two"), (1, 5, "five"), (1, 9, "nine")]).as_bytes()).unwrap();
+    decoder
+        .add_manifest(build_manifest_xml(&[(1, 2, "two"), (1, 5, "five"), (1, 9, "nine")]).as_bytes())
+        .unwrap();
     for (version, field) in
         [(2, "two"), (3, "two"), (4, "two"), (5, "five"), (8, "five"), (9, "nine"), (255, "nine")]
     {
-        assert_fields(&mut decoder, &plain_event(1, version, &[]), &[field]);
+        assert_fields(&mut decoder, &encode_plain_event(1, version, &[]), &[field]);
     }
-    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["two"]);
-    assert_no_schema(&mut decoder, &plain_event(2, 2, &[]));
+    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["two"]);
+    assert_no_schema(&mut decoder, &encode_plain_event(2, 2, &[]));
 }

@@ -50,7 +50,7 @@ fn schemas_differ_by_provider_and_traits() {
     let mut metadata = MetadataBuilder::new("e", 0);
     let metadata = metadata.finish().unwrap();
     let mut decoder = Decoder::new();
-    for (provider, name) in [(PROVIDER, "A"), (PROVIDER, "B"), (OTHER, "A"), (PROVIDER, "A")] {
+    for (provider, name) in [(PROVIDER, "A"), (PROVIDER, "B"), (OTHER_PROVIDER, "A"), (PROVIDER, "A")] {
         let mut traits = TraitsBuilder::new(name);
         let items = [
             Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },
@@ -84,11 +84,11 @@ fn metadata_in_the_payload_is_found_only_on_the_tracelogging_channel() {
     assert_eq!((found.prepared.event_name.as_deref(), found.payload), (Some("Late"), &[5, 0, 0, 0][..]));
     assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Late.Provider"));
     assert_no_schema(&mut decoder, &off_channel);
-    for short in [0, 1, 2, 10, traits.finish().unwrap().len() + 3] {
+    for payload_len in [0, 1, 2, 10, traits.finish().unwrap().len() + 3] {
         let record = encode_event_with_items(
             &[],
             EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() },
-            &payload[..short],
+            &payload[..payload_len],
         );
         assert_no_schema(&mut decoder, &record);
     }

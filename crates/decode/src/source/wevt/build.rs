@@ -74,7 +74,7 @@ impl PatchedBytes {
         }
     }
 
-    /// Begins an element: signature, size to be filled in, count.
+    /// Begins an element: signature, a hole for the size, count. Returns the offset of the hole.
     fn begin_element(&mut self, signature: &[u8; 4], count: u32) -> usize {
         self.0.put(signature);
         let size = self.reserve_u32();
@@ -172,7 +172,8 @@ pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     b.0
 }
 
-/// Writes a name table; returns the offsets of its entries.
+/// Writes a name table with entries of value, message id and name. Returns the offsets of the
+/// entries.
 fn put_name_table(
     b: &mut PatchedBytes,
     signature: &[u8; 4],

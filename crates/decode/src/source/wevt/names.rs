@@ -16,8 +16,8 @@
 //! channel keeps its name, which is a path such as `Provider/Operational`, because its message
 //! leaves the provider out.
 //!
-//! Events refer to entries by offset. If there is no entry at the offset, the one of equal value is
-//! used, except for keywords.
+//! Events refer to entries by offset. If there is no entry at the offset, the entry with the value
+//! in the event's descriptor is used, except for keywords.
 //!
 //! Source: Observed on the CLR's event resources; CHAN from public descriptions.
 
@@ -94,7 +94,7 @@ impl WevtNameTables {
     }
 
     /// Returns the opcode's name: of the entry at `offset`, else for this task, else for any task.
-    pub(super) fn opcode(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
+    pub(super) fn opcode_name(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
         let any_task = u64::from(descriptor.opcode) << 16;
         let this_task = any_task | u64::from(descriptor.task);
         self.opcodes.find(offset, this_task).or_else(|| self.opcodes.find(0, any_task))

@@ -1,8 +1,8 @@
 //! An entry of a property array, and the rules that its two encodings share.
 //!
 //! TEMP items of compiled manifests and EVENT_PROPERTY_INFO hold the same facts under different
-//! flag bits. Both readers translate their bits into [`Property`]; the rules for counts and lengths
-//! are here only.
+//! flag bits. The readers of both forms translate the bits into [`Property`]; only this module has
+//! the rules for counts and lengths.
 //!
 //! Sources: Documented ("EVENT_PROPERTY_INFO"), Observed (TEMP items).
 
@@ -26,8 +26,8 @@ pub(in crate::source) enum SizeRule {
 
 impl SizeRule {
     /// Returns the rule for two flag bits; a reference takes precedence over a number.
-    pub(in crate::source) const fn new(fixed: bool, reference: bool) -> Self {
-        match (fixed, reference) {
+    pub(in crate::source) const fn new(is_fixed: bool, is_reference: bool) -> Self {
+        match (is_fixed, is_reference) {
             (_, true) => Self::Reference,
             (true, false) => Self::Fixed,
             (false, false) => Self::Implied,

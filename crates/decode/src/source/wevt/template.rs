@@ -16,9 +16,9 @@
 //!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                               version 3.1
 //! ```
 //!
-//! The flags are not those of EVENT_PROPERTY_INFO. The map layout is the one whose size fits its
-//! own count. Templates and maps are read once, however many events use them; a map entry without a
-//! text is left out.
+//! The flags are not those of EVENT_PROPERTY_INFO. Of the two map layouts, the one in which the
+//! size fits the count applies. Templates and maps are read once, however many events use them; a
+//! map entry without a text is left out.
 //!
 //! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
 
@@ -41,8 +41,8 @@ pub(super) const FIXED_COUNT_FLAG: u32 = 0x08;
 pub(super) const COUNT_IN_ITEM_FLAG: u32 = 0x10;
 
 impl WevtReader<'_> {
-    /// Returns the fields of the template at an offset, as a schema without names; no fields at
-    /// offset 0.
+    /// Returns the fields of the template at an offset, as a schema without names. Offset 0 means
+    /// no fields.
     pub(super) fn cached_template(&mut self, offset: u32) -> Result<Schema> {
         if offset == 0 {
             return Ok(Schema::default());
@@ -140,8 +140,8 @@ impl WevtReader<'_> {
 
     /// Charges the budget for a text that a map copies.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
-        let remaining = self.map_text_left.checked_sub(text.len());
-        self.map_text_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
+        let remaining = self.map_text_bytes_left.checked_sub(text.len());
+        self.map_text_bytes_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
         Ok(())
     }
 }

@@ -79,7 +79,8 @@ fn an_event_without_a_template_has_no_fields() {
 fn item_flags_decide_count_and_length() {
     let providers = read_with_messages(&compile_test_manifest(true));
     let schema = &providers[0].events[0].schema;
-    let shape: Vec<_> = schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.referenced)).collect();
+    let shape: Vec<_> =
+        schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.is_referenced)).collect();
     let (one, natural) = (Count::One, Length::Natural);
     assert_eq!(
         shape,
@@ -111,11 +112,11 @@ fn maps_of_both_versions_read_alike() {
         };
         let (size, access) = (map_of(0), map_of(5));
         assert_eq!(
-            (&*size.name, size.bits, size.value(1), size.value(9)),
+            (&*size.name, size.is_bit_map, size.value(1), size.value(9)),
             ("SizeMap", false, Some("Small"), Some("Large"))
         );
         assert_eq!(size.value(5), None, "an entry whose message does not exist must be left out");
-        assert_eq!((&*access.name, access.bits), ("AccessMap", true));
+        assert_eq!((&*access.name, access.is_bit_map), ("AccessMap", true));
         assert_eq!(access.entries(), [(1, "Read".into()), (2, "Write".into())]);
     }
 }
@@ -150,7 +151,7 @@ fn assert_refused_quickly(blob: &PatchedBytes, messages: &MessageTable, reason: 
 }
 
 /// Builds the start of a blob whose `providers` all refer to the same block, which follows.
-fn blob_header(size: usize, providers: u32) -> PatchedBytes {
+fn build_blob_header(size: usize, providers: u32) -> PatchedBytes {
     let mut b = PatchedBytes::default();
     b.0.put(b"CRIM").put_u32(size as u32).put_u16(5).put_u16(1).put_u32(providers);
     for _ in 0..providers {
@@ -161,7 +162,7 @@ fn blob_header(size: usize, providers: u32) -> PatchedBytes {
 
 #[test]
 fn shared_provider_block_does_not_multiply_events() {
-    let mut b = blob_header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
+    let mut b = build_blob_header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
     let events = b.reserve_u32();
     b.fill_position(events);
@@ -172,7 +173,7 @@ fn shared_provider_block_does_not_multiply_events() {
 #[test]
 fn shared_name_table_does_not_multiply_entries() {
     let (elements, entries) = (8000_u32, 8000_u32);
-    let mut b = blob_header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
+    let mut b = build_blob_header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
     for _ in 0..elements {
         b.0.put_u32(0).put_u32(36 + 16 + 8 * elements);
@@ -184,8 +185,8 @@ fn shared_name_table_does_not_multiply_entries() {
 
 /// Builds a blob of `events` events with one template of `items` items; each item has the bytes
 /// `item` and the name `name`.
-fn blob_with_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> PatchedBytes {
-    let mut b = blob_header(0, 1);
+fn build_blob_with_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> PatchedBytes {
+    let mut b = build_blob_header(0, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
     let list = b.reserve_u32();
     b.fill_position(list);
@@ -211,17 +212,17 @@ fn blob_with_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) 
 #[test]
 fn events_may_share_a_template_but_not_without_bound() {
     let value = [0, 8, 0, 0];
-    let sound = blob_with_template(100, 20, value, &encode_text_record("Field"));
+    let sound = build_blob_with_template(100, 20, value, &encode_text_record("Field"));
     let events = &read_providers(&sound.0, &MessageTable::default()).unwrap()[0].events;
     assert!(events.len() == 100 && events.iter().all(|e| e.schema.top().len() == 20));
     let no_messages = MessageTable::default();
     assert_refused_quickly(
-        &blob_with_template(4000, 4000, value, &encode_text_record("Field")),
+        &build_blob_with_template(4000, 4000, value, &encode_text_record("Field")),
         &no_messages,
         "too many fields in all events",
     );
     assert_refused_quickly(
-        &blob_with_template(1, 4097, value, &encode_text_record("Field")),
+        &build_blob_with_template(1, 4097, value, &encode_text_record("Field")),
         &no_messages,
         "too many items",
     );
@@ -236,19 +237,20 @@ fn cyclic_structures_and_shared_members_are_refused() {
         (0, 0, "out of range"),
         (0xFFFF, 0xFFFF, "out of range"),
     ] {
-        let blob = blob_with_template(1, 8, [1, first | members << 16, 0, 0], &encode_text_record("S"));
+        let blob = build_blob_with_template(1, 8, [1, first | members << 16, 0, 0], &encode_text_record("S"));
         assert_refused_quickly(&blob, &MessageTable::default(), reason);
     }
-    let self_member = blob_with_template(1, 1, [1, 1 << 16, 0, 0], &encode_text_record("S"));
+    let self_member = build_blob_with_template(1, 1, [1, 1 << 16, 0, 0], &encode_text_record("S"));
     assert_refused_quickly(&self_member, &MessageTable::default(), "out of range");
 }
 
 #[test]
 fn maps_do_not_multiply_a_long_message() {
     let entries = 40_000_u32;
-    // The map is directly after the item, where its name would be; the name follows the map.
+    // The map is directly after the item, where its name would be; the name follows the map. The
+    // sizes are those of CRIM, WEVT, EVNT, the event, TEMP and the item.
     let map = 36 + 24 + 16 + 48 + 40 + 20;
-    let mut b = blob_with_template(1, 1, [0, 8, map, 0], &[]);
+    let mut b = build_blob_with_template(1, 1, [0, 8, map, 0], &[]);
     assert_eq!(b.position(), map);
     b.0.put(b"VMAP").put_u32(20 + 8 * entries);
     let map_name = b.reserve_u32();

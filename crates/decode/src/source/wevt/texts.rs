@@ -28,13 +28,13 @@ pub(in crate::source) struct SharedTexts<'a> {
     kind: &'static str,
     bytes: &'a [u8],
     texts_by_start: HashMap<usize, Arc<str>>,
-    budget: usize,
+    bytes_left: usize,
 }
 
 impl<'a> SharedTexts<'a> {
     /// Creates a reader of the texts in `bytes`. `kind` names the structure in errors.
     pub(in crate::source) fn new(kind: &'static str, bytes: &'a [u8]) -> Self {
-        Self { kind, bytes, texts_by_start: HashMap::default(), budget: bytes.len() }
+        Self { kind, bytes, texts_by_start: HashMap::default(), bytes_left: bytes.len() }
     }
 
     /// Returns the terminated text at an offset.
@@ -106,8 +106,8 @@ impl<'a> SharedTexts<'a> {
             return Ok(text.clone());
         }
         let text = text::until_nul16(text);
-        self.budget = self.budget.checked_sub(text.len()).ok_or(Error::Schema("texts overlap"))?;
-        let text: Arc<str> = text::utf16(text).trim_end().into();
+        self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or(Error::Schema("texts overlap"))?;
+        let text: Arc<str> = text::decode_utf16(text).trim_end().into();
         self.texts_by_start.insert(start, text.clone());
         Ok(text)
     }

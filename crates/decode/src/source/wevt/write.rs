@@ -99,7 +99,7 @@ fn write_provider(
         [(opco, b"OPCO"), (levl, b"LEVL"), (task, b"TASK"), (keyw, b"KEYW"), (chan, b"CHAN")]
     {
         blob.fill_position(hole)?;
-        tables.write(blob, messages, signature)?;
+        tables.write_table(blob, messages, signature)?;
     }
     let mut events: Vec<&EventDefinition> = provider.events.iter().collect();
     events.sort_by_key(|e| (e.event.descriptor.id, e.event.descriptor.version));
@@ -220,7 +220,7 @@ impl PatchedBlob {
         Ok(())
     }
 
-    /// Pads to a multiple of 4, where every structure begins.
+    /// Pads to a multiple of 4 bytes, because every structure begins at one.
     fn pad_to_4(&mut self) {
         let padded = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(padded, 0);

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced with text |
-//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped, with format |
+//! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped |
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
@@ -71,7 +71,7 @@ impl<'a> MessageTokens<'a> {
 
 /// Returns how many digits at the start of `remaining` are the number of an insert: at most two,
 /// unless a format follows.
-fn number_digits(remaining: &str) -> usize {
+fn count_number_digits(remaining: &str) -> usize {
     let digits = remaining.bytes().take(5).take_while(u8::is_ascii_digit).count();
     if remaining.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
 }
@@ -87,7 +87,7 @@ impl<'a> Iterator for MessageTokens<'a> {
         match remaining.bytes().next() {
             Some(b'0'..=b'9') => {
                 self.0 = remaining;
-                Some(self.take_insert(number_digits(remaining)))
+                Some(self.take_insert(count_number_digits(remaining)))
             }
             Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(MessageToken::Escape(self.take_bytes(2))),
             Some(b'!') => {

@@ -204,14 +204,14 @@ mod tests {
     #[test]
     fn lists_name_values_and_sets_name_bits() {
         let list = value_map("ItemListByte", "Low, APC,DPC").unwrap();
-        assert!(!list.bits);
+        assert!(!list.is_bit_map);
         assert_eq!(
             (list.value(0), list.value(1), list.value(2), list.value(3)),
             (Some("Low"), Some("APC"), Some("DPC"), None)
         );
 
         let set = value_map("ItemSetLong", "Read,,Delete").unwrap();
-        assert!(set.bits);
+        assert!(set.is_bit_map);
         let entries: Vec<_> = set.entries().iter().map(|(v, t)| (*v, &**t)).collect();
         assert_eq!(entries, [(1, "Read"), (4, "Delete")], "an empty name must keep its bit");
 
@@ -227,8 +227,8 @@ mod tests {
         let first = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         let again = lists.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         assert!(Arc::ptr_eq(&first, &again));
-        let many = ",".repeat(MAX_NAMES);
-        assert_eq!(lists.find_or_add("ItemListLong", InType::UINT32, &format!("x{many}")), None);
+        let too_many_names = format!("x{}", ",".repeat(MAX_NAMES));
+        assert_eq!(lists.find_or_add("ItemListLong", InType::UINT32, &too_many_names), None);
     }
 
     #[test]

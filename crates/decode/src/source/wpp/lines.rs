@@ -72,7 +72,7 @@ pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
 
 /// Returns the value after each key; a value extends to the next key in the text.
 pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
-    let start = |key: &str| {
+    let find_key = |key: &str| {
         let mut positions = comment.match_indices(key).map(|(at, _)| at);
         // A key is a complete word: SRC= may not be the end of another key.
         positions.find(|&at| {
@@ -81,11 +81,11 @@ pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) 
                 .is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
         })
     };
-    let starts = keys.map(start);
+    let starts = keys.map(find_key);
     let mut values = [const { None }; N];
     for ((value, key), at) in values.iter_mut().zip(keys).zip(starts) {
         let Some(at) = at else { continue };
-        let end = starts.iter().flatten().copied().filter(|&other| other > at).min().unwrap_or(comment.len());
+        let end = starts.iter().flatten().copied().filter(|&start| start > at).min().unwrap_or(comment.len());
         *value = comment.get(at.saturating_add(key.len())..end).and_then(parse_name);
     }
     values

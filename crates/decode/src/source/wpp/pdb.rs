@@ -147,6 +147,7 @@ fn unreadable_binary(error: impl fmt::Display) -> Error {
 /// Passes the messages among the symbols to the parser. Returns false if the symbols end in an
 /// unreadable record.
 fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Result<bool> {
+    // The last procedure: the offset of its end record, and its name.
     let mut procedure: Option<(u32, Option<Arc<str>>)> = None;
     loop {
         let symbol = match symbols.next() {
@@ -163,8 +164,10 @@ fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Resu
             }
             kind if S_PROCEDURES.contains(&kind) => {
                 let name = text::until_nul8(bytes.get(PROCEDURE_NAME_OFFSET..).unwrap_or_default());
-                procedure =
-                    Some((wire::u32_at(bytes, PROCEDURE_END_OFFSET), lines::parse_name(&text::ansi(name))));
+                procedure = Some((
+                    wire::u32_at(bytes, PROCEDURE_END_OFFSET),
+                    lines::parse_name(&text::decode_ansi(name)),
+                ));
             }
             _ => {}
         }
@@ -183,7 +186,7 @@ fn read_message(annotation: &[u8], parser: &mut TmfParser) -> Result<()> {
             parser.warn("the annotation has fewer strings than it declares");
             break;
         }
-        parser.parse_line(&text::ansi(strings.ansi_z()))?;
+        parser.parse_line(&text::decode_ansi(strings.ansi_z()))?;
     }
     parser.end_message()
 }
@@ -192,15 +195,15 @@ fn read_message(annotation: &[u8], parser: &mut TmfParser) -> Result<()> {
 pub(crate) struct BoundedFile<R> {
     file: R,
     length: u64,
-    budget: u64,
+    bytes_left: u64,
 }
 
 impl<R: Read + Seek> BoundedFile<R> {
     /// Creates the limits of a file from its length or `max_length`, whichever is less.
     pub(crate) fn new(mut file: R, max_length: u64) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?.min(max_length);
-        let budget = length.saturating_mul(MAX_READ_MULTIPLE).saturating_add(EXTRA_READ_BYTES);
-        Ok(Self { file, length, budget })
+        let bytes_left = length.saturating_mul(MAX_READ_MULTIPLE).saturating_add(EXTRA_READ_BYTES);
+        Ok(Self { file, length, bytes_left })
     }
 }
 
@@ -208,7 +211,7 @@ impl<R> fmt::Debug for BoundedFile<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundedFile")
             .field("length", &self.length)
-            .field("budget", &self.budget)
+            .field("bytes_left", &self.bytes_left)
             .finish_non_exhaustive()
     }
 }
@@ -219,8 +222,8 @@ impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
         if view_bytes > self.length.min(MAX_STREAM_BYTES) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let remaining = self.budget.checked_sub(view_bytes);
-        self.budget =
+        let remaining = self.bytes_left.checked_sub(view_bytes);
+        self.bytes_left =
             remaining.ok_or_else(|| io::Error::other("the directory of the PDB uses its pages too often"))?;
         let mut bytes = Vec::with_capacity(usize::try_from(view_bytes).unwrap_or(0));
         for slice in slices {

@@ -78,13 +78,13 @@ pub fn parse(file: &[u8]) -> Result<ParsedFormats> {
 
 fn decode_text(file: &[u8]) -> String {
     match file {
-        [0xFF, 0xFE, remaining @ ..] => text::utf16(remaining),
+        [0xFF, 0xFE, remaining @ ..] => text::decode_utf16(remaining),
         [0xFE, 0xFF, remaining @ ..] => {
             let units = remaining.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
             char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         }
-        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::ansi(remaining),
-        _ => text::ansi(file),
+        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::decode_ansi(remaining),
+        _ => text::decode_ansi(file),
     }
 }
 
@@ -97,6 +97,7 @@ pub(super) struct TmfParser {
     draft: Option<DraftMessage>,
     context: LineContext,
     line_number: usize,
+    /// The size of all message texts so far.
     text_bytes: usize,
     /// The function of messages that do not name one.
     pub(super) function: Option<Arc<str>>,
@@ -258,8 +259,7 @@ impl TmfParser {
 
     fn continue_text(&mut self, mut head: String, lines: usize, line: &str) -> Result<()> {
         let trimmed = line.trim();
-        // A text cannot extend past the start of its block or of another message: there the quote
-        // is missing.
+        // A text that reaches the start of its block or of another message has no closing quote.
         if trimmed == "{" || trimmed.starts_with("#typev ") {
             self.warn("the message text does not end");
             self.context = if trimmed == "{" { LineContext::Block } else { LineContext::Outside };

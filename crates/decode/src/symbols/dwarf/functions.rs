@@ -261,16 +261,17 @@ impl<'a> NameResolver<'_, 'a> {
             budget.spend(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
             return Some(entry.map_or(NameSource::Name(None), |entry| self.read_name((unit, start), &entry)));
         }
-        let Some((other, start)) = self.open_unit_at(at, budget)? else {
+        let Some((other_unit, start)) = self.open_unit_at(at, budget)? else {
             return Some(NameSource::Name(None));
         };
-        let Some(offset_in_other) = at.checked_sub(start) else { return Some(NameSource::Name(None)) };
-        let entry = other.entry(UnitOffset(offset_in_other));
+        let Some(offset_in_unit) = at.checked_sub(start) else { return Some(NameSource::Name(None)) };
+        let entry = other_unit.entry(UnitOffset(offset_in_unit));
         budget.spend(entry.as_ref().map_or(1, |entry| entry.attrs.len()))?;
-        Some(entry.map_or(NameSource::Name(None), |entry| self.read_name((&other, start), &entry)))
+        Some(entry.map_or(NameSource::Name(None), |entry| self.read_name((&other_unit, start), &entry)))
     }
 
-    /// Returns the unit that contains an offset, and the unit's start.
+    /// Returns the unit that contains an offset, and the unit's start; the outer `None` means that
+    /// the budget is used up.
     fn open_unit_at(&mut self, at: usize, budget: &mut WorkBudget) -> Option<Option<(Arc<Unit<'a>>, usize)>> {
         let Some(number) = self.units.find_by_offset(at) else { return Some(None) };
         if let Some((start, unit)) =

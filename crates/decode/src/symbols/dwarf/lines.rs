@@ -97,7 +97,7 @@ impl LineTable {
         budget: &mut WorkBudget,
     ) -> Option<()> {
         let count = u64::try_from(header.file_names().len().min(MAX_FILES)).ok()?;
-        // File numbers begin at 0 in DWARF 5 and at 1 before.
+        // File numbers begin at 0 in DWARF 5, and at 1 in earlier versions.
         for number in 0..=count {
             budget.spend(1)?;
             let Some(file) = header.file(number) else { continue };

@@ -20,7 +20,7 @@ fn build_sections(functions: u64, abbreviations: &[u8], texts: Vec<u8>, lines: V
     build_sections_of(unit, (0..functions).map(|at| (CODE_START + at * 16, 16)), abbreviations, texts, lines)
 }
 
-/// Builds a unit and its functions, each with its start and its size in bytes.
+/// Builds a unit and its functions. The unit and each function have a start and a size in bytes.
 fn build_sections_of(
     unit: (u64, u64),
     functions: impl IntoIterator<Item = (u64, u64)>,
@@ -41,12 +41,12 @@ fn build_sections_of(
     info.push(0);
     let mut unit = u32::try_from(info.len()).unwrap().to_le_bytes().to_vec();
     unit.extend(info);
-    let mut all = Sections::default();
-    all.add(SectionId::DebugInfo, unit);
-    all.add(SectionId::DebugAbbrev, abbreviations.to_vec());
-    all.add(SectionId::DebugStr, texts);
-    all.add(SectionId::DebugLine, lines);
-    all
+    let mut sections = Sections::default();
+    sections.add(SectionId::DebugInfo, unit);
+    sections.add(SectionId::DebugAbbrev, abbreviations.to_vec());
+    sections.add(SectionId::DebugStr, texts);
+    sections.add(SectionId::DebugLine, lines);
+    sections
 }
 
 /// Builds a line program of version 4 without lines, with this many one-byte folders.
@@ -54,11 +54,11 @@ fn build_line_program(folders: usize) -> Vec<u8> {
     let mut header = vec![1, 1, 1, 0, 1, 1];
     header.extend([b'a', 0].repeat(folders));
     header.extend([0, 0]);
-    let mut all = u32::try_from(header.len() + 6).unwrap().to_le_bytes().to_vec();
-    all.extend([4, 0]);
-    all.extend(u32::try_from(header.len()).unwrap().to_le_bytes());
-    all.extend(header);
-    all
+    let mut program = u32::try_from(header.len() + 6).unwrap().to_le_bytes().to_vec();
+    program.extend([4, 0]);
+    program.extend(u32::try_from(header.len()).unwrap().to_le_bytes());
+    program.extend(header);
+    program
 }
 
 fn function_name_at(sections: Sections, address: u64) -> Option<Arc<str>> {
@@ -98,7 +98,7 @@ fn search_for_the_end_of_a_text_is_bounded() {
     let start = Instant::now();
     let hostile = build_sections(50_000, &ABBREVIATIONS, vec![b'a'; 64 << 20], build_line_program(3));
     assert_eq!(function_name_at(hostile, CODE_START + 40), None);
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "took {:?}", start.elapsed());
 }
 
 #[test]

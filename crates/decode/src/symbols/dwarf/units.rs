@@ -83,8 +83,9 @@ impl Units {
     /// Returns the units that cover an address.
     pub(super) fn find(&self, address: u64) -> impl Iterator<Item = usize> {
         let after = self.ranges.partition_point(|range| range.begin <= address);
-        let before = self.ranges.get(..after).unwrap_or_default().iter().rev().take(MAX_OVERLAPPING_RANGES);
-        before.filter(move |range| address < range.end).map(|range| range.unit)
+        let candidates =
+            self.ranges.get(..after).unwrap_or_default().iter().rev().take(MAX_OVERLAPPING_RANGES);
+        candidates.filter(move |range| address < range.end).map(|range| range.unit)
     }
 
     /// Opens a unit by its number; also returns its start.

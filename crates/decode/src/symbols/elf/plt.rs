@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(
             x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"),
             Some(0x1008),
-            "the slot of an 8-byte stub must be found before the stub"
+            "a slot at a lower address than its stub must be found"
         );
         // The first stub of lazy binding, one that only pushes, and one that is truncated.
         assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_begin_where_the_table_says() {
+    fn table_gives_sorted_function_starts() {
         let mut bytes = vec![1, 0x1B, 3, 0x3B, 0, 0, 0, 0, 9, 0, 0, 0];
         for start in [-16_i32, 32, 0, 32] {
             bytes.extend(start.to_le_bytes());

@@ -53,7 +53,7 @@ where
     let mut table = SymbolTable::default();
     let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
     let reader = SymbolReader { sections, endian, file, bytes_left, address_mask };
-    // Stored in the table at the end: until then, `is_cut` means that the table is full.
+    // Recorded in the table at the end: until then, `is_cut` means that the table is full.
     let mut is_complete = true;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(section) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };

@@ -42,14 +42,14 @@ fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)])
 
 /// Encodes adjacent functions of 16 bytes with names at these offsets.
 fn encode_functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
-    let mut all = Vec::new();
-    for (at, name) in names.enumerate() {
-        all.extend((name as u32).to_le_bytes());
-        all.extend([0x12, 0, 2, 0]);
-        all.extend((0x1000 + 16 * at as u64).to_le_bytes());
-        all.extend(16_u64.to_le_bytes());
+    let mut symbols = Vec::new();
+    for (index, name) in names.enumerate() {
+        symbols.extend((name as u32).to_le_bytes());
+        symbols.extend([0x12, 0, 2, 0]);
+        symbols.extend((0x1000 + 16 * index as u64).to_le_bytes());
+        symbols.extend(16_u64.to_le_bytes());
     }
-    all
+    symbols
 }
 
 /// Builds a file with one table of symbols.
@@ -94,7 +94,7 @@ fn search_for_the_end_of_a_name_is_bounded() {
     let start = Instant::now();
     let table =
         read_symbol_table(build_file_with_symbols(&encode_functions(0..400_000), &vec![b'a'; 8 << 20]));
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "took {:?}", start.elapsed());
     assert!(table.is_empty() && table.is_cut());
 }
 
@@ -108,19 +108,22 @@ fn overlapping_names_fill_the_table_up_to_its_limit() {
 }
 
 /// A file that counts the bytes that are read.
-struct CountingFile<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
+struct CountingFile<'a> {
+    file: Cursor<Vec<u8>>,
+    bytes_read: &'a Cell<u64>,
+}
 
 impl Read for CountingFile<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.0.read(to)?;
-        self.1.set(self.1.get() + read as u64);
-        Ok(read)
+        let count = self.file.read(to)?;
+        self.bytes_read.set(self.bytes_read.get() + count as u64);
+        Ok(count)
     }
 }
 
 impl Seek for CountingFile<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.0.seek(to)
+        self.file.seek(to)
     }
 }
 
@@ -131,8 +134,10 @@ fn only_one_of_many_symbol_tables_is_read() {
     let mut sections = vec![(SHT_STRTAB, 0, 0, symbols.len()..body.len())];
     sections.extend((0..1000).map(|at| (SHT_SYMTAB, 0, 1, 24 * at..symbols.len())));
     let file = build_file(&body, &sections);
-    let (length, read) = (file.len() as u64, Cell::new(0));
-    let elf = Elf::read(CountingFile(Cursor::new(file), &read), SYMBOLS_ONLY, |_| true).unwrap().unwrap();
+    let (length, bytes_read) = (file.len() as u64, Cell::new(0));
+    let file = CountingFile { file: Cursor::new(file), bytes_read: &bytes_read };
+    let elf = Elf::read(file, SYMBOLS_ONLY, |_| true).unwrap().unwrap();
     assert_eq!(elf.symbols.len(), 50_000);
-    assert!(read.get() <= 2 * length, "{} bytes read of a file of {length}", read.get());
+    let bytes_read = bytes_read.get();
+    assert!(bytes_read <= 2 * length, "{bytes_read} bytes read of a file of {length}");
 }

@@ -27,7 +27,7 @@ pub struct DescribedField<'s> {
 impl DescribedField<'_> {
     /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
-    pub fn compared_as(&self) -> Option<Type> {
+    pub fn comparison_type(&self) -> Option<Type> {
         let integer = |bytes, signed| Type::Integer { bytes, signed };
         Some(match self.input {
             InType::INT8 => integer(1, true),
@@ -49,7 +49,7 @@ impl DescribedField<'_> {
 
     /// Parses a value as a number: decimal, hexadecimal, a Boolean, or a name in the field's map.
     #[must_use]
-    pub fn number(&self, text: &str) -> Option<i128> {
+    pub fn parse_number(&self, text: &str) -> Option<i128> {
         let text = text.trim();
         let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
         let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -81,11 +81,11 @@ pub struct FilterLayout<'s> {
 }
 
 impl<'s> FilterLayout<'s> {
-    /// Describes the fields of an event. With `any`, one matching predicate is enough.
+    /// Describes the fields of an event. With `is_any_enough`, one matching predicate is enough.
     #[must_use]
-    pub fn new(event: &'s EventSchema, any: bool) -> Self {
+    pub fn new(event: &'s EventSchema, is_any_enough: bool) -> Self {
         let descriptor = &event.descriptor;
-        let filter = payload::Event::new(descriptor.id, descriptor.version, any);
+        let filter = payload::Event::new(descriptor.id, descriptor.version, is_any_enough);
         let mut layout = Self { event: filter, schema: &event.schema, fields: Vec::new(), end: None };
         layout.describe_fields(0, event.schema.top(), "");
         layout
@@ -111,7 +111,7 @@ impl<'s> FilterLayout<'s> {
                 FieldKind::Struct { .. } => self.end = Some(path),
                 FieldKind::Value { input, output, map } => {
                     let described = self.describe(field, *input, *output);
-                    match described.and_then(|field| self.event.field(field).ok()) {
+                    match described.and_then(|field| self.event.add_field(field).ok()) {
                         Some(at) => {
                             self.fields.push(DescribedField {
                                 path,
@@ -138,7 +138,7 @@ impl<'s> FilterLayout<'s> {
             }
             InType::COUNTEDSTRING | InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Shape::Counted,
             InType::SID => Shape::Sid,
-            other => Shape::Fixed(u16::try_from(other.size(POINTER_SIZE)?).ok()?),
+            fixed => Shape::Fixed(u16::try_from(fixed.size(POINTER_SIZE)?).ok()?),
         };
         let count = match field.count {
             Count::One => payload::Count::Fixed(1),

@@ -23,7 +23,7 @@ const SIMPLE_TYPES: [(InType, usize); 8] = [
 /// Walks simple types in the plainest way, as the oracle. Returns the offset and size of each
 /// value, and the bytes left if the walk succeeds.
 fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
-    let (mut at, mut found) = (0, Vec::new());
+    let (mut at, mut values) = (0, Vec::new());
     for field in schema.top() {
         if at == payload.len() && field.count != Count::Fixed(0) {
             break;
@@ -31,7 +31,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
         let count = match field.count {
             Count::Fixed(n) => n.into(),
             Count::Prefixed => {
-                let Some(prefix) = payload.get(at..at + 2) else { return (found, None) };
+                let Some(prefix) = payload.get(at..at + 2) else { return (values, None) };
                 at += 2;
                 usize::from(prefix[0]) + 256 * usize::from(prefix[1])
             }
@@ -41,20 +41,20 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
         let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
             let bytes_left = &payload[at..];
-            let (text, step) = match bytes_left.iter().position(|&b| b == 0) {
+            let (value_size, step) = match bytes_left.iter().position(|&b| b == 0) {
                 _ if size > 0 => (size, size),
                 Some(n) => (n, n + 1),
                 None => (bytes_left.len(), bytes_left.len()),
             };
             let lacks_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
             if step > bytes_left.len() || lacks_string {
-                return (found, None);
+                return (values, None);
             }
-            found.push((at, text));
+            values.push((at, value_size));
             at += step;
         }
     }
-    (found, Some(payload.len() - at))
+    (values, Some(payload.len() - at))
 }
 
 /// Returns the size of a value in the payload, in bytes, without a terminator.
@@ -127,7 +127,7 @@ proptest! {
                 match value {
                     Value::Text8(text) => prop_assert_eq!(*text, bytes),
                     Value::Guid(guid) => prop_assert_eq!(&guid.to_bytes()[..], bytes),
-                    other => prop_assert_eq!(&other.as_u64().unwrap().to_le_bytes()[..size], bytes),
+                    number => prop_assert_eq!(&number.as_u64().unwrap().to_le_bytes()[..size], bytes),
                 }
             }
         }
@@ -138,11 +138,11 @@ proptest! {
         fields in prop::collection::vec(any_field(), 0..14),
         top in 0_usize..14,
         payload in small_bytes(),
-        narrow: bool,
+        is_32_bit: bool,
     ) {
         let top = top.min(fields.len());
         let Ok(schema) = Schema::default().seal(fields, top) else { return Ok(()) };
-        let (calls, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
+        let (calls, result) = walk(&schema, &payload, if is_32_bit { 4 } else { 8 });
         if let Ok(remaining) = result {
             prop_assert!(payload.ends_with(remaining));
         }

@@ -63,12 +63,12 @@ fn hostile_counts_of_empty_values_are_bounded() {
         .collect();
     fields.push(no_text.with_count(Count::Fixed(u16::MAX)));
     let (calls, result) = walk(&seal_schema(fields, 1), &[1; 100], 8);
-    assert!(result.is_err() && calls.len() < 2000, "{}", calls.len());
+    assert!(result.is_err() && calls.len() < 2000, "{} calls", calls.len());
     // Each element of 4,001 members needs one byte only.
     let mut fields = vec![struct_field(1, 4001).with_count(Count::ToEnd), field_of(InType::UINT8)];
     fields.resize(4002, field_of(InType::NULL));
     let (calls, result) = walk(&seal_schema(fields, 1), &[1; 1000], 8);
-    assert!(result.is_err() && calls.len() < 20_000, "{}", calls.len());
+    assert!(result.is_err() && calls.len() < 20_000, "{} calls", calls.len());
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl<'p> Visitor<'p> for FieldTexts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let FieldKind::Value { input, .. } = field.kind else { return };
         let mut shown = Vec::new();
-        crate::format::text(field, &value, crate::format::Style::default(), &mut shown);
+        crate::format::push_text(field, &value, crate::format::Style::default(), &mut shown);
         self.0.push((field.name.to_string(), input, String::from_utf8(shown).unwrap()));
     }
 }
@@ -75,10 +75,11 @@ fn header_event_shows_names_instead_of_pointers() {
             }
         }
         // The event ends with the session's name, so the file's name is unknown.
-        let all = header_payload("s", "f", pointer_size);
-        let cut = &all[..all.len() - 4];
-        assert_eq!(field_text(&schema, cut, pointer_size, "LoggerName"), (InType::UNICODESTRING, "s".into()));
-        assert_eq!(field_text(&schema, cut, pointer_size, "LogFileName"), (InType::POINTER, "0x6".into()));
+        let payload = header_payload("s", "f", pointer_size);
+        let truncated = &payload[..payload.len() - 4];
+        let text_of = |name| field_text(&schema, truncated, pointer_size, name);
+        assert_eq!(text_of("LoggerName"), (InType::UNICODESTRING, "s".into()));
+        assert_eq!(text_of("LogFileName"), (InType::POINTER, "0x6".into()));
     }
 }
 

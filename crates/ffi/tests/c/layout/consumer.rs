@@ -14,7 +14,7 @@ use traceweir_format::spec::event::{self, ExtType};
 
 use super::{check_offset, check_size};
 
-/// Adds all structures and constants to the source.
+/// Adds checks of all structures and constants to the source.
 pub(super) fn add_checks(out: String) -> String {
     add_constants(add_published(add_traces(add_records(out))))
 }

@@ -13,7 +13,8 @@ use traceweir_format::spec::{access, enable, session};
 
 use super::{check_offset, check_size, parse_structures};
 
-/// Adds the members of EVENT_TRACE_PROPERTIES, with which version 2 begins.
+/// Adds checks of the members of EVENT_TRACE_PROPERTIES to structure `name`.
+/// EVENT_TRACE_PROPERTIES_V2 begins with the same members.
 fn add_properties_members(out: &mut String, name: &str) {
     macro_rules! members {
         ($($c:literal $field:ident,)*) => {$(check_offset(out, name, $c, offset_of!(EventTraceProperties, $field));)*};
@@ -45,8 +46,8 @@ fn add_properties_members(out: &mut String, name: &str) {
 const HEADERS: [&str; 3] =
     ["traceweir/evntrace_control.h", "traceweir/evntrace_info.h", "traceweir/evntcons_access.h"];
 
-/// Adds all structures and constants to the source, and fails if the headers define a structure or
-/// member that is not among them.
+/// Adds checks of all structures and constants to the source, and fails if the headers define a
+/// structure or member that is not checked.
 pub(super) fn add_checks(out: String) -> String {
     let source = add_constants(add_published(add_structures(out)));
     for (name, members) in HEADERS.into_iter().flat_map(parse_structures) {
@@ -61,7 +62,7 @@ pub(super) fn add_checks(out: String) -> String {
     source
 }
 
-/// Adds the structures that Rust defines too.
+/// Adds checks of the structures that Rust also defines.
 fn add_structures(mut out: String) -> String {
     let name = "EVENT_TRACE_PROPERTIES";
     check_size(&mut out, name, size_of::<EventTraceProperties>(), align_of::<EventTraceProperties>());
@@ -138,7 +139,7 @@ const PUBLISHED: &[PublishedStructure] = &[
     ("CONTROLTRACE_ID", 8, 8, &[]),
 ];
 
-/// Adds the structures that only C has.
+/// Adds checks of the structures that only C has.
 fn add_published(mut out: String) -> String {
     for (name, bytes, align, members) in PUBLISHED {
         check_size(&mut out, name, *bytes, *align);
@@ -149,13 +150,13 @@ fn add_published(mut out: String) -> String {
     out
 }
 
-/// Adds the constants that Rust has under the same name.
+/// Adds checks of the constants that Rust also defines.
 fn add_constants(mut out: String) -> String {
     let mut check = |name: &str, value: u32| writeln!(out, "CHECK({name} == {value}u);").unwrap();
-    macro_rules! same {
+    macro_rules! check_constants {
         ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {$($(check(stringify!($name), $module::$name);)*)*};
     }
-    same!(enable::{
+    check_constants!(enable::{
         EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_TS_ID, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_PSM_KEY,
         EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
         EVENT_ENABLE_PROPERTY_PROCESS_START_KEY, EVENT_ENABLE_PROPERTY_EVENT_KEY, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,

@@ -36,31 +36,34 @@ pub(super) fn has_bad_offset(header: &BufferHeader, buffer: &BufferRef) -> bool 
 
 impl<R: ReadAt> Checker<'_, R> {
     pub(super) fn check_log_file_header(&mut self) -> Result<()> {
-        let h = self.trace.header();
+        let header = self.trace.header();
         if !self.trace.is_finalised() {
             let detail = "EndTime is 0: the session never finalised the file, or it is still being written";
             self.report_header_finding(Rule::NotFinalised, logfile::at::END_TIME, detail.to_string());
         }
         let actual = self.trace.buffers().len() as u64;
-        let claimed = u64::from(h.buffers_written);
+        let claimed = u64::from(header.buffers_written);
         // A wrapped circular log has fewer buffers than were ever written.
         let may_have_fewer = self.is_circular() && claimed > actual && self.trace.missing_buffers().is_none();
         if claimed != actual && !may_have_fewer {
             let detail = format!("BuffersWritten is {claimed}, the file has {actual} buffers");
             self.report_header_finding(Rule::BuffersWritten, logfile::at::BUFFERS_WRITTEN, detail);
         }
-        if h.end_time.0 != 0 && h.end_time < h.start_time {
-            let detail = format!("the session ends ({}) before it starts ({})", h.end_time, h.start_time);
+        if header.end_time.0 != 0 && header.end_time < header.start_time {
+            let detail =
+                format!("the session ends ({}) before it starts ({})", header.end_time, header.start_time);
             self.report_header_finding(Rule::HeaderTimes, logfile::at::END_TIME, detail);
         }
-        if h.boot_time > h.start_time {
-            let detail =
-                format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
+        if header.boot_time > header.start_time {
+            let detail = format!(
+                "the machine boots ({}) after the session starts ({})",
+                header.boot_time, header.start_time
+            );
             self.report_header_finding(Rule::HeaderTimes, logfile::at::BOOT_TIME, detail);
         }
         self.check_clock_type();
-        if h.plausible_buffer_size().is_none() {
-            let detail = format!("session buffer size is {}", h.buffer_size);
+        if header.plausible_buffer_size().is_none() {
+            let detail = format!("session buffer size is {}", header.buffer_size);
             self.report_header_finding(Rule::SessionBufferSize, logfile::at::BUFFER_SIZE, detail);
         }
         self.check_pointer_size_and_names()
@@ -71,9 +74,9 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     fn check_clock_type(&mut self) {
-        let h = self.trace.header();
-        if !h.has_rated_clock() {
-            let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
+        let header = self.trace.header();
+        if !header.has_rated_clock() {
+            let (kind, frequency, speed) = (header.clock_type, header.perf_freq, header.cpu_speed_mhz);
             let detail =
                 format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
             self.report_header_finding(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
@@ -82,22 +85,22 @@ impl<R: ReadAt> Checker<'_, R> {
 
     /// Checks raw values that parsing corrects: the pointer size, and names without a NUL.
     fn check_pointer_size_and_names(&mut self) -> Result<()> {
-        let (payload, names) = self.trace.read_header_payload()?;
+        let (payload, names_offset) = self.trace.read_header_payload()?;
         let pointer_size = u32_at(&payload, logfile::at::POINTER_SIZE);
         if !matches!(pointer_size, 4 | 8) {
             let detail = format!("pointer size is {pointer_size}");
             self.report_header_finding(Rule::LogFileHeader, logfile::at::POINTER_SIZE, detail);
         }
-        let mut start = names;
-        for what in ["session", "file"] {
-            let rest = payload.get(start..).unwrap_or_default();
-            let after = until_nul16(rest).len().saturating_add(2);
-            if after > rest.len() {
+        let mut start = names_offset;
+        for name_kind in ["session", "file"] {
+            let remaining = payload.get(start..).unwrap_or_default();
+            let name_bytes = until_nul16(remaining).len().saturating_add(2);
+            if name_bytes > remaining.len() {
                 let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
-                self.report_finding(Rule::LogFileHeader, at, format!("the {what} name has no NUL"));
+                self.report_finding(Rule::LogFileHeader, at, format!("the {name_kind} name has no NUL"));
                 break;
             }
-            start = start.saturating_add(after);
+            start = start.saturating_add(name_bytes);
         }
         Ok(())
     }
@@ -197,14 +200,12 @@ impl<R: ReadAt> Checker<'_, R> {
         let is_last = next.is_none();
         let is_header = at == 0 || header.kind() == BufferType::HEADER;
         let may_be_marked = is_last || is_header || next == Some(BufferType::HEADER);
-        if !self.trace.is_finalised()
-            || self.is_circular()
-            || (is_marked || !is_last) && (!is_marked || may_be_marked)
-        {
+        let is_correct = if is_marked { may_be_marked } else { !is_last };
+        if !self.trace.is_finalised() || self.is_circular() || is_correct {
             return;
         }
-        let which = if is_marked { "a buffer in the middle of the file" } else { "the last buffer" };
-        let detail = format!("{which} {} the flush marker", if is_marked { "has" } else { "lacks" });
+        let subject = if is_marked { "a buffer in the middle of the file" } else { "the last buffer" };
+        let detail = format!("{subject} {} the flush marker", if is_marked { "has" } else { "lacks" });
         self.report_buffer_finding(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
     }
 
@@ -226,10 +227,10 @@ impl<R: ReadAt> Checker<'_, R> {
     fn check_sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
         sequences.sort_unstable();
         for pair in sequences.windows(2) {
-            if let [(before, first, _), (session, second, offset)] = pair
-                && (before, first) == (session, second)
+            if let [(earlier_session, earlier_number, _), (session, number, offset)] = pair
+                && (earlier_session, earlier_number) == (session, number)
             {
-                let detail = format!("sequence number {second} again");
+                let detail = format!("sequence number {number} again");
                 self.report_buffer_finding(
                     Rule::SequenceNumber,
                     *offset,

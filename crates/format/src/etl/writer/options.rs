@@ -147,7 +147,7 @@ impl Options {
     /// Returns the header buffer. `written` is the number of buffers; it is recorded only if
     /// `summary` has an end time. `fixed_size` is the size of the existing header buffer, or 0.
     pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed_size: usize) -> Result<Vec<u8>> {
-        let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
+        let compressed_mode = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
         let is_finalised = summary.end_time.0 != 0;
         let [major, minor] = self.os_version;
         let layout = if self.needs_layout_2() { [2, 0] } else { [1, 5] };
@@ -159,7 +159,7 @@ impl Options {
             end_time: summary.end_time,
             timer_resolution: self.timer_resolution,
             maximum_file_size: self.maximum_file_size,
-            log_file_mode: self.log_file_mode | compressed,
+            log_file_mode: self.log_file_mode | compressed_mode,
             buffers_written: if is_finalised { written } else { 0 },
             start_buffers: 1,
             pointer_size: self.pointer_size,
@@ -177,7 +177,7 @@ impl Options {
         let mut image = alloc::vec![0; HEADER_SIZE];
         let (thread_id, process_id) = self.starter;
         let (hook, time) = (hook::LOG_FILE_HEADER, self.anchor);
-        let first = SystemHeader {
+        let event_header = SystemHeader {
             pointer_size: 8,
             version: 2,
             hook,
@@ -186,16 +186,16 @@ impl Options {
             time,
             cpu_times: Some((0, 0)),
         };
-        first.encode(&logfile.to_payload(), &mut image)?;
+        event_header.encode(&logfile.to_payload(), &mut image)?;
         image.extend_from_slice(&self.header_records);
         let offset = image.len();
-        let size = if fixed_size == 0 { self.header_buffer_size(offset)? } else { fixed_size };
-        header::patch(&mut image, 0, &self.header_buffer_header(offset, size).to_bytes());
+        let size = if fixed_size == 0 { self.choose_header_buffer_size(offset)? } else { fixed_size };
+        header::patch(&mut image, 0, &self.make_header_buffer_header(offset, size).to_bytes());
         image.resize(size, FILLER);
         Ok(image)
     }
 
-    fn header_buffer_header(&self, offset: usize, size: usize) -> BufferHeader {
+    fn make_header_buffer_header(&self, offset: usize, size: usize) -> BufferHeader {
         let (offset, buffer_size) = (u32::try_from(offset).unwrap_or(0), u32::try_from(size).unwrap_or(0));
         let index_flag = if self.compressed { 0 } else { BUFFER_FLAG_PROC_INDEX };
         BufferHeader {
@@ -211,13 +211,13 @@ impl Options {
         }
     }
 
-    fn header_buffer_size(&self, needed: usize) -> Result<usize> {
+    fn choose_header_buffer_size(&self, needed_bytes: usize) -> Result<usize> {
         let session_size = self.buffer_size as usize;
         if self.compressed {
-            return Ok(needed.next_multiple_of(COMPRESSED_HEADER_STEP));
+            return Ok(needed_bytes.next_multiple_of(COMPRESSED_HEADER_STEP));
         }
-        if needed > session_size {
-            let (size, limit) = (needed as u64, session_size as u64);
+        if needed_bytes > session_size {
+            let (size, limit) = (needed_bytes as u64, session_size as u64);
             return Err(Error::TooLarge { what: "header buffer", size, limit });
         }
         Ok(session_size)

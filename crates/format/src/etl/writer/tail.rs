@@ -24,9 +24,9 @@ use crate::{Error, Result};
 /// The most buffers inspected for the last whole one, from the end of a file that is not finalised.
 const MAX_INSPECTED_BUFFERS: u64 = 1 << 22;
 /// Buffers per processor that are inspected for the latest stamp.
-const LATEST_PER_PROCESSOR: u64 = 2;
+const STAMP_BUFFERS_PER_PROCESSOR: u64 = 2;
 /// The most buffers that are inspected for the latest stamp.
-const MAX_LATEST: u64 = 4096;
+const MAX_STAMP_BUFFERS: u64 = 4096;
 
 /// Offset of the payload of the first event.
 const FIRST_PAYLOAD_OFFSET: usize = HEADER_SIZE + system::SIZE;
@@ -56,14 +56,14 @@ impl Tail {
     /// Finds the end of a file.
     pub fn find<R: ReadAt>(source: &R) -> Result<Self> {
         let first_bytes = read_first_bytes(source)?;
-        let first = parse_first_event(&first_bytes)?;
-        let header = LogFileHeader::parse(&first)?;
+        let first_event = parse_first_event(&first_bytes)?;
+        let header = LogFileHeader::parse(&first_event)?;
         if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
             return reject(0, "circular or compressed: only a plain sequential log can be continued");
         }
         let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
         let Some(size) = size else { return reject(0, "its buffer size is impossible") };
-        let end = FIRST_PAYLOAD_OFFSET.saturating_add(first.payload().len());
+        let end = FIRST_PAYLOAD_OFFSET.saturating_add(first_event.payload().len());
         if !header.has_modern_buffers() || end > size as usize {
             return reject(0, "its header has an old layout or exceeds its buffer");
         }
@@ -75,10 +75,10 @@ impl Tail {
         let last = file.read_buffer_header(u64::from(buffers).saturating_sub(1))?.unwrap_or(first_buffer);
         if buffers > 1 && !u32::try_from(last.sequence_number).is_ok_and(|number| number < buffers) {
             let reason = "the sequence number of its last buffer is too high";
-            return reject(file.offset_of(u64::from(buffers)), reason);
+            return reject(file.buffer_offset(u64::from(buffers)), reason);
         }
         let last_time = file.find_latest_stamp(&header, u64::from(buffers))?;
-        let (is_64_bit, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
+        let (is_64_bit, logger_id) = (first_event.pointer_size() == 8, last.logger_id.max(1));
         Ok(Self { header, last_time, is_64_bit, logger_id, buffers, last_flags: last.flags })
     }
 
@@ -102,15 +102,15 @@ struct PlainFile<'r, R> {
 }
 
 impl<R: ReadAt> PlainFile<'_, R> {
-    fn offset_of(&self, number: u64) -> u64 {
+    fn buffer_offset(&self, number: u64) -> u64 {
         number.saturating_mul(u64::from(self.size))
     }
 
     /// Returns the header of a buffer if the buffer is whole, plain and of the file's buffer size.
     fn read_buffer_header(&self, number: u64) -> Result<Option<BufferHeader>> {
         let mut raw = [0; HEADER_SIZE];
-        let is_complete = self.offset_of(number.saturating_add(1)) <= self.source.len();
-        if !is_complete || self.source.read_at(self.offset_of(number), &mut raw)? != HEADER_SIZE {
+        let is_complete = self.buffer_offset(number.saturating_add(1)) <= self.source.len();
+        if !is_complete || self.source.read_at(self.buffer_offset(number), &mut raw)? != HEADER_SIZE {
             return Ok(None);
         }
         let header = BufferHeader::parse(&raw);
@@ -126,13 +126,13 @@ impl<R: ReadAt> PlainFile<'_, R> {
     fn count_buffers(&self, header: &LogFileHeader) -> Result<u32> {
         let length = self.source.len();
         let whole = length.checked_div(u64::from(self.size)).unwrap_or(0);
-        let damaged = "it contradicts its header: repair it first";
+        let contradiction = "it contradicts its header: repair it first";
         if header.end_time.0 != 0 {
             let claimed = u64::from(header.buffers_written);
-            if self.offset_of(claimed) != length
+            if self.buffer_offset(claimed) != length
                 || self.read_buffer_header(claimed.saturating_sub(1))?.is_none()
             {
-                return reject(0, damaged);
+                return reject(0, contradiction);
             }
             return Ok(header.buffers_written);
         }
@@ -142,11 +142,11 @@ impl<R: ReadAt> PlainFile<'_, R> {
         while buffers > 0 && self.read_buffer_header(buffers.saturating_sub(1))?.is_none() {
             buffers = buffers.saturating_sub(1);
             if whole.saturating_sub(buffers) > MAX_INSPECTED_BUFFERS {
-                return reject(self.offset_of(buffers), damaged);
+                return reject(self.buffer_offset(buffers), contradiction);
             }
         }
         if buffers == 0 {
-            return reject(0, damaged);
+            return reject(0, contradiction);
         }
         u32::try_from(buffers).or_else(|_| reject(0, "it has too many buffers"))
     }
@@ -154,10 +154,13 @@ impl<R: ReadAt> PlainFile<'_, R> {
     /// Returns the latest flush time of the last buffers. If events use system time, the result is
     /// at least the end time of the session.
     fn find_latest_stamp(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
-        let reads = u64::from(header.processors).max(1).saturating_mul(LATEST_PER_PROCESSOR).min(MAX_LATEST);
+        let inspected_buffers = u64::from(header.processors)
+            .max(1)
+            .saturating_mul(STAMP_BUFFERS_PER_PROCESSOR)
+            .min(MAX_STAMP_BUFFERS);
         let mut latest =
             if header.clock_type == ClockKind::SystemTime.number() { header.end_time.0 } else { 0 };
-        for number in buffers.saturating_sub(reads).max(1)..buffers {
+        for number in buffers.saturating_sub(inspected_buffers).max(1)..buffers {
             latest = self.read_buffer_header(number)?.map_or(latest, |buffer| latest.max(buffer.time_stamp));
         }
         Ok(latest)
@@ -197,7 +200,7 @@ mod tests {
         Summary { end_time: FileTime(end), events_lost, buffers_lost: 1 }
     }
 
-    fn unfinished_file(buffers: i64) -> Vec<u8> {
+    fn write_unfinished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
         for index in 0..buffers {
@@ -206,7 +209,7 @@ mod tests {
         file
     }
 
-    fn finished_file(buffers: i64) -> Vec<u8> {
+    fn write_finished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
         for index in 0..buffers {
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn file_truncated_during_the_search_is_rejected() {
-        let bytes = unfinished_file(3);
+        let bytes = write_unfinished_file(3);
         let find =
             |reads| Tail::find(&ShrinkingFile { bytes: bytes.clone(), reads: core::cell::Cell::new(reads) });
         let enough = (1..100).find(|&reads| find(reads).is_ok()).unwrap();
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn reopened_file_continues_after_its_last_buffer_and_stays_valid() {
         for (old, new) in [(0, 0), (0, 2), (3, 0), (3, 2)] {
-            let mut file = finished_file(old);
+            let mut file = write_finished_file(old);
             let tail = Tail::find(&file).unwrap();
             assert_eq!((tail.length(), tail.last_time), (file.len() as u64, 3000));
             let mut writer = Writer::reopen(&mut file, &tail).unwrap();
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn reopened_file_is_not_finalised() {
-        let mut file = finished_file(2);
+        let mut file = write_finished_file(2);
         let tail = Tail::find(&file).unwrap();
         drop(Writer::reopen(&mut file, &tail).unwrap());
         assert!(!Trace::open(file.as_slice()).unwrap().is_finalised());
@@ -288,7 +291,7 @@ mod tests {
 
     #[test]
     fn unfinished_file_ends_with_its_last_whole_buffer() {
-        let original = unfinished_file(3);
+        let original = write_unfinished_file(3);
         for extra in [0, 1, 100, BUFFER_BYTES - 1, BUFFER_BYTES, 5 * BUFFER_BYTES + 7] {
             let mut file = original.clone();
             file.resize(original.len() + extra, 0);
@@ -302,7 +305,7 @@ mod tests {
 
     #[test]
     fn invalid_or_compressed_file_is_rejected() {
-        let file = finished_file(3);
+        let file = write_finished_file(3);
         assert!(Tail::find(&Vec::new()).is_err());
         assert!(Tail::find(&b"not a trace at all".repeat(100)).is_err());
         assert!(
@@ -323,7 +326,7 @@ mod tests {
             if let Ok(tail) = Tail::find(&damaged) {
                 damaged.truncate(usize::try_from(tail.length()).unwrap());
                 Writer::reopen(&mut damaged, &tail).unwrap().finish(summary(4000, 0)).unwrap();
-                assert!(Trace::open(damaged).is_ok(), "byte {at}");
+                assert!(Trace::open(damaged).is_ok(), "damage at byte {at}");
             }
         }
     }

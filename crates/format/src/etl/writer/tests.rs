@@ -62,10 +62,15 @@ fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
     for (time, (buffer, filled)) in &mut buffers.clone() {
         single.append_in_place(buffer_in_place(buffer, *time, 0, *filled)).unwrap();
     }
-    let mut unpadded: Vec<_> =
-        buffers.iter_mut().map(|(t, (b, f))| buffer_in_place(b, *t, 0, *f + 1)).collect();
+    let mut unpadded: Vec<_> = buffers
+        .iter_mut()
+        .map(|(time, (buffer, filled))| buffer_in_place(buffer, *time, 0, *filled + 1))
+        .collect();
     assert!(batched.append_all_in_place(&mut unpadded).is_err(), "unpadded records were accepted");
-    let mut placed: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| buffer_in_place(b, *t, 0, *f)).collect();
+    let mut placed: Vec<_> = buffers
+        .iter_mut()
+        .map(|(time, (buffer, filled))| buffer_in_place(buffer, *time, 0, *filled))
+        .collect();
     batched.append_all_in_place(&mut placed).unwrap();
     assert!(
         batched.can_append_contiguously(1) && !batched.can_append_contiguously(2),

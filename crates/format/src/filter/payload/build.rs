@@ -44,8 +44,8 @@ impl Event {
     }
 
     /// Adds the next field of the payload. Returns its index. Predicates refer to the field
-    /// by this index, and so do fields whose length or count it holds.
-    pub fn field(&mut self, field: Field) -> Result<u8> {
+    /// by this index, and so do later fields whose length or count is the value of the field.
+    pub fn add_field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
         if index >= MAX_FIELDS || !field.refers_only_before(index) {
             return Err(invalid("a payload must have at most 128 fields, which refer only to earlier ones"));
@@ -58,7 +58,7 @@ impl Event {
     }
 
     /// Adds a comparison of a field, or of the first element of an array.
-    pub fn predicate(
+    pub fn add_predicate(
         &mut self,
         field: u8,
         kind: Type,

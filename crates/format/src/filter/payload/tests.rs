@@ -9,11 +9,11 @@ const U32: Type = Type::Integer { bytes: 4, signed: false };
 /// Returns a small valid filter.
 pub(in crate::filter) fn sample_filter() -> Vec<u8> {
     let mut event = Event::new(7, 1, true);
-    let number = event.field(Field::one(Shape::Fixed(4))).unwrap();
-    let text = event.field(Field::one(Shape::Utf16Z)).unwrap();
-    event.field(Field::one(Shape::Sid)).unwrap();
-    event.predicate(number, U32, Operator::BETWEEN, Operand::Range(3, 9)).unwrap();
-    event.predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("größe")).unwrap();
+    let number = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
+    let text = event.add_field(Field::single(Shape::Utf16Z)).unwrap();
+    event.add_field(Field::single(Shape::Sid)).unwrap();
+    event.add_predicate(number, U32, Operator::BETWEEN, Operand::Range(3, 9)).unwrap();
+    event.add_predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("größe")).unwrap();
     let mut blob = Builder::new();
     blob.add(&event, true).unwrap();
     blob.finish().unwrap()
@@ -29,7 +29,7 @@ fn built_filter_reads_back() {
     let fields: Vec<_> = filter.fields().collect();
     assert_eq!(
         fields,
-        [Field::one(Shape::Fixed(4)), Field::one(Shape::Utf16Z)],
+        [Field::single(Shape::Fixed(4)), Field::single(Shape::Utf16Z)],
         "fields after the last used one were kept"
     );
     let predicates: Vec<_> = filter.predicates().collect();
@@ -65,60 +65,65 @@ fn every_field_and_type_round_trips() {
 #[test]
 fn invalid_predicates_are_rejected() {
     let mut event = Event::new(1, 0, false);
-    let field = event.field(Field::one(Shape::Fixed(1))).unwrap();
-    let (i8, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
+    let field = event.add_field(Field::single(Shape::Fixed(1))).unwrap();
+    let (signed_byte, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
     for (kind, operator, operand) in [
-        (i8, Operator::EQ, Operand::Number(128)),
-        (i8, Operator::EQ, Operand::Number(-129)),
-        (i8, Operator::EQ, Operand::Range(1, 2)),
-        (i8, Operator::BETWEEN, Operand::Number(1)),
-        (i8, Operator::MODULO, Operand::Number(0)),
-        (i8, Operator::CONTAINS, Operand::Text("1")),
-        (i8, Operator::EQ, Operand::Text("1")),
-        (i8, Operator(9), Operand::Number(1)),
-        (i8, Operator::INVALID, Operand::Number(1)),
+        (signed_byte, Operator::EQ, Operand::Number(128)),
+        (signed_byte, Operator::EQ, Operand::Number(-129)),
+        (signed_byte, Operator::EQ, Operand::Range(1, 2)),
+        (signed_byte, Operator::BETWEEN, Operand::Number(1)),
+        (signed_byte, Operator::MODULO, Operand::Number(0)),
+        (signed_byte, Operator::CONTAINS, Operand::Text("1")),
+        (signed_byte, Operator::EQ, Operand::Text("1")),
+        (signed_byte, Operator(9), Operand::Number(1)),
+        (signed_byte, Operator::INVALID, Operand::Number(1)),
         (Type::Guid, Operator::EQ, guid),
         (Type::Ansi, Operator::EQ, Operand::Text("a")),
         (Type::Ansi, Operator::IS, guid),
     ] {
         assert!(
-            event.predicate(field, kind, operator, operand).is_err(),
+            event.add_predicate(field, kind, operator, operand).is_err(),
             "{kind:?} {operator:?} {operand:?}"
         );
     }
-    assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "accepted a missing field");
+    assert!(
+        event.add_predicate(1, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
+        "accepted a missing field"
+    );
     assert!(Builder::new().add(&event, false).is_err(), "accepted an event without predicate");
     assert!(Builder::new().finish().is_err(), "accepted a blob without event");
     for n in [-128, 127, 0, -1, 5, 6, 7, 8] {
-        event.predicate(field, i8, Operator::EQ, Operand::Number(n)).unwrap();
+        event.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(n)).unwrap();
     }
     assert!(
-        event.predicate(field, i8, Operator::EQ, Operand::Number(1)).is_err(),
+        event.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
         "accepted a ninth predicate"
     );
     assert!(
-        event.field(Field::one(Shape::Length { field: 1, unit: 1 })).is_err(),
+        event.add_field(Field::single(Shape::Length { field: 1, unit: 1 })).is_err(),
         "accepted a reference to itself"
     );
     assert!(
-        event.field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(),
+        event.add_field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(),
         "accepted a reference to itself"
     );
-    assert!(event.field(Field::one(Shape::Length { field: 0, unit: 0 })).is_err());
+    assert!(event.add_field(Field::single(Shape::Length { field: 0, unit: 0 })).is_err());
     let largest = i128::from(u64::MAX);
-    let u64 = Type::Integer { bytes: 8, signed: false };
+    let unsigned_word = Type::Integer { bytes: 8, signed: false };
     let mut event = Event::new(1, 0, false);
-    event.field(Field::one(Shape::Fixed(8))).unwrap();
-    event.predicate(0, u64, Operator::LE, Operand::Number(largest)).unwrap();
-    assert!(event.predicate(0, u64, Operator::LE, Operand::Number(largest + 1)).is_err());
+    event.add_field(Field::single(Shape::Fixed(8))).unwrap();
+    event.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest)).unwrap();
+    assert!(event.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest + 1)).is_err());
 }
 
 #[test]
 fn blob_is_limited_to_4096_bytes() {
     let mut event = Event::new(1, 0, false);
-    event.field(Field::one(Shape::AnsiZ)).unwrap();
+    event.add_field(Field::single(Shape::AnsiZ)).unwrap();
+    // The text fills the blob except for the start of the blob (8), the start and the field of the
+    // filter (16), the start of the predicate (8), and the length of the text (2).
     let text = String::from_utf8(vec![b'x'; 4096 - 8 - 16 - 8 - 2]).unwrap();
-    event.predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
+    event.add_predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
     let mut blob = Builder::new();
     blob.add(&event, false).unwrap();
     assert_eq!(blob.finish().unwrap().len(), 4096);
@@ -151,8 +156,8 @@ fn case_folding_maps_one_character_to_one() {
     for (from, to) in
         [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')]
     {
-        assert_eq!(fold(from.into()), u32::from(to));
+        assert_eq!(fold_case(from.into()), u32::from(to));
     }
-    assert_eq!(fold(0xD800), 0xD800);
-    assert_eq!(fold(0x11_0080), 0x11_0080);
+    assert_eq!(fold_case(0xD800), 0xD800);
+    assert_eq!(fold_case(0x11_0080), 0x11_0080);
 }

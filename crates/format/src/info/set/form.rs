@@ -14,7 +14,8 @@ use super::{REGISTER_TYPES, Set, remove_duplicates};
 use crate::Result;
 use crate::info::{
     ClassicEventId, GroupMask, MAX_CLASSIC_EVENTS, MAX_COUNTERS, MAX_DISALLOWED_PROVIDERS, MAX_LBR_EVENTS,
-    MAX_PMC_EVENTS, ProfileInterval, StackCaching, bad_length, invalid, parse_capture_state, parse_elements,
+    MAX_PMC_EVENTS, ProfileInterval, StackCaching, parse_capture_state, parse_elements, reject_invalid,
+    reject_length,
 };
 use crate::spec::info::InfoClass;
 use crate::wire::{guid_at, u8_at, u32_at};
@@ -123,19 +124,21 @@ impl BufferForm {
         }
         let min_bytes = self.head_bytes.saturating_add(self.element_bytes.saturating_mul(self.min_elements));
         let Some(remaining) = length.checked_sub(self.head_bytes).filter(|_| length >= min_bytes) else {
-            return bad_length("the buffer is shorter than the class allows");
+            return reject_length("the buffer is shorter than the class allows");
         };
         match (remaining.checked_rem(self.element_bytes), remaining.checked_div(self.element_bytes)) {
             // For group masks, too many elements are reported before an incomplete one.
             _ if self.checks_max_first
                 && remaining > self.max_elements.saturating_mul(self.element_bytes) =>
             {
-                invalid("more elements than the class allows")
+                reject_invalid("more elements than the class allows")
             }
             (Some(incomplete_bytes), _) if incomplete_bytes != 0 => {
-                bad_length("the buffer does not hold whole elements")
+                reject_length("the buffer does not hold whole elements")
             }
-            (_, Some(count)) if count > self.max_elements => invalid("more elements than the class allows"),
+            (_, Some(count)) if count > self.max_elements => {
+                reject_invalid("more elements than the class allows")
+            }
             _ => Ok(()),
         }
     }
@@ -145,7 +148,7 @@ impl BufferForm {
 const _: () = {
     let mut remaining: &[InfoClass] = &InfoClass::ALL;
     while let [class, others @ ..] = remaining {
-        assert!(BufferForm::for_class(*class).is_some() == class.rules().sets);
+        assert!(BufferForm::for_class(*class).is_some() == class.rules().can_set);
         remaining = others;
     }
 };
@@ -156,7 +159,7 @@ fn parse_words(bytes: &[u8]) -> Vec<u32> {
 
 /// Parses a list of events without duplicates.
 fn parse_events(bytes: &[u8]) -> Vec<ClassicEventId> {
-    remove_duplicates(ClassicEventId::list(bytes))
+    remove_duplicates(ClassicEventId::parse_list(bytes))
 }
 
 fn parse_stack_tracing(bytes: &[u8]) -> Set {

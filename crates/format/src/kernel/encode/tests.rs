@@ -94,7 +94,7 @@ fn storage_and_memory_events_have_the_bytes_of_their_fields() {
     const HARD_FAULT: PayloadLayout = PayloadLayout::new(hook::HARD_FAULT, 2);
     const ALLOC: PayloadLayout = PayloadLayout::new(hook::VIRTUAL_ALLOC, 2);
     const DISK: PayloadLayout = PayloadLayout::new(hook::DISK_READ, 3);
-    const FILE: PayloadLayout = PayloadLayout::new(hook::FILE_READ, 3).before("ExtraFlags");
+    const FILE: PayloadLayout = PayloadLayout::new(hook::FILE_READ, 3).truncate_before("ExtraFlags");
     const END: PayloadLayout = PayloadLayout::new(hook::FILE_OPERATION_END, 2);
     const NAME: PayloadLayout = PayloadLayout::new(hook::FILE_NAME_CREATE, 2);
     let by_hand = collect_bytes(|payload| {

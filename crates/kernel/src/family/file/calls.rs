@@ -14,7 +14,7 @@ use super::FileFamily;
 use super::open_files::ClosedFile;
 use super::payload::{self, Operation, UNKNOWN_OFFSET};
 use super::pending_calls::{Advance, CallEffect, PendingCall};
-use super::status::ntstatus;
+use super::status::to_ntstatus;
 use crate::family::Context;
 use crate::groups::Group;
 use crate::out::Out;
@@ -386,7 +386,7 @@ impl FileFamily {
             payload::write_create(operation, *flags, "", out);
         }
         for irp in irps.into_iter().filter(|irp| *irp != 0) {
-            payload::write_end(context.groups, irp, bytes, ntstatus(returned), out);
+            payload::write_end(context.groups, irp, bytes, to_ntstatus(returned), out);
         }
         if let Some(result) = result {
             self.apply_effect(event, context, out, effect, result);

@@ -14,7 +14,7 @@ const NAME_LAYOUT: PayloadLayout = PayloadLayout::shared(
 );
 const CREATE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_CREATE, 3);
 const TRANSFER_LAYOUT: PayloadLayout =
-    PayloadLayout::shared(&[hook::FILE_READ, hook::FILE_WRITE], 3).before("ExtraFlags");
+    PayloadLayout::shared(&[hook::FILE_READ, hook::FILE_WRITE], 3).truncate_before("ExtraFlags");
 const SIMPLE_LAYOUT: PayloadLayout =
     PayloadLayout::shared(&[hook::FILE_CLEANUP, hook::FILE_CLOSE, hook::FILE_FLUSH], 3);
 const INFO_LAYOUT: PayloadLayout = PayloadLayout::shared(

@@ -50,7 +50,7 @@ const NTSTATUS_BY_ERRNO: &[(i32, u32)] = &[
 ];
 
 /// Returns the NTSTATUS for the return value of a system call.
-pub(super) fn ntstatus(returned: i64) -> u32 {
+pub(super) fn to_ntstatus(returned: i64) -> u32 {
     // Errors are the values from -4095 to -1.
     if !(-4095..0).contains(&returned) {
         return 0;
@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn errors_map_to_statuses_and_results_to_success() {
-        assert_eq!(ntstatus(0), 0);
-        assert_eq!(ntstatus(i64::MAX), 0);
-        assert_eq!(ntstatus(i64::MIN), 0);
-        assert_eq!(ntstatus(i64::from(-libc::ENOENT)), 0xC000_0034);
-        assert_eq!(ntstatus(i64::from(-libc::EACCES)), 0xC000_0022);
-        assert_eq!(ntstatus(-4000), STATUS_UNSUCCESSFUL);
+        assert_eq!(to_ntstatus(0), 0);
+        assert_eq!(to_ntstatus(i64::MAX), 0);
+        assert_eq!(to_ntstatus(i64::MIN), 0);
+        assert_eq!(to_ntstatus(i64::from(-libc::ENOENT)), 0xC000_0034);
+        assert_eq!(to_ntstatus(i64::from(-libc::EACCES)), 0xC000_0022);
+        assert_eq!(to_ntstatus(-4000), STATUS_UNSUCCESSFUL);
     }
 }

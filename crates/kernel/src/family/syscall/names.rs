@@ -54,7 +54,7 @@ const LATER_NAMES: &str = "\
     setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
 /// Returns the numbers and names of all known system calls.
-pub(super) fn numbered_names() -> impl Iterator<Item = (usize, &'static str)> {
+pub(super) fn list_numbered_names() -> impl Iterator<Item = (usize, &'static str)> {
     let (first, later) = if cfg!(target_arch = "x86_64") { (FIRST_NAMES, LATER_NAMES) } else { ("", "") };
     let numbered = |from: usize, names: &'static str| (from..).zip(names.split_ascii_whitespace());
     numbered(0, first).chain(numbered(LATER_FIRST_NUMBER, later)).filter(|(_, name)| *name != "-")

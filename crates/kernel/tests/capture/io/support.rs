@@ -63,7 +63,7 @@ impl RunningCapture {
 
     /// Waits until the capture requests a poll. Returns whether it did.
     pub(crate) fn wait_for_wake(&self) -> bool {
-        let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
+        let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake_fd(), PollFlags::IN)];
         let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
         poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
     }

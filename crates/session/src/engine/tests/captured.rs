@@ -11,7 +11,7 @@ use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::kernel::hook;
 use traceweir_transport::clock::Anchor;
 
-use crate::capture::{Capture, CaptureClock, Captured};
+use crate::capture::{Capture, CaptureClock, CapturedRecord};
 
 const SECOND_CAPTURE_HOOK: u16 = 0x0021;
 
@@ -43,7 +43,7 @@ impl FakeCapture {
 }
 
 impl Capture for FakeCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -51,9 +51,9 @@ impl Capture for FakeCapture {
         self.encode_pending(clock);
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let (raw, is_stack, record) = self.queue.front().filter(|_| stream == 0)?;
-        Some(Captured { length: record.len(), raw: *raw, is_stack: *is_stack })
+        Some(CapturedRecord { length: record.len(), raw: *raw, is_stack: *is_stack })
     }
 
     fn take(&mut self, _: u16, out: &mut [u8]) {
@@ -185,15 +185,15 @@ struct SlowClosingCapture {
 }
 
 impl Capture for SlowClosingCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
-        self.inner.wake()
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake_fd()
     }
 
     fn poll(&mut self, clock: &dyn CaptureClock, includes_newer: bool) {
         self.inner.poll(clock, includes_newer);
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         self.inner.peek(stream)
     }
 

@@ -9,7 +9,7 @@ use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::kernel::hook;
 use traceweir_transport::clock::{Anchor, Counter};
 
-use crate::capture::{Capture, CaptureClock, Captured};
+use crate::capture::{Capture, CaptureClock, CapturedRecord};
 
 /// A capture that panics in one of its calls, and when it is dropped.
 struct PanickingCapture {
@@ -26,7 +26,7 @@ impl PanickingCapture {
 }
 
 impl Capture for PanickingCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -34,7 +34,7 @@ impl Capture for PanickingCapture {
         self.polls = self.polls.checked_sub(1).expect("panic of the test");
     }
 
-    fn peek(&self, _: u16) -> Option<Captured> {
+    fn peek(&self, _: u16) -> Option<CapturedRecord> {
         None
     }
 
@@ -202,7 +202,7 @@ struct PanicsOnFourthRecord {
 }
 
 impl Capture for PanicsOnFourthRecord {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -210,9 +210,9 @@ impl Capture for PanicsOnFourthRecord {
         self.raw.get_or_insert_with(|| clock.raw(Anchor::now(Counter::best()).monotonic_ns));
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let raw = self.raw.filter(|_| stream == 0)?;
-        Some(Captured { length: 0x18, raw, is_stack: false })
+        Some(CapturedRecord { length: 0x18, raw, is_stack: false })
     }
 
     fn take(&mut self, _: u16, out: &mut [u8]) {

@@ -10,7 +10,7 @@ const CPUS: u16 = 2;
 const RING_BYTES: u32 = 1 << 20;
 const LARGE_PAGE_BYTES: usize = 1 << 16;
 const RECORD_BYTES: usize = 1000;
-/// Fills the data of all rings except the one under test.
+/// Value of all data bytes of the rings that are not under test.
 const NEIGHBOUR_BYTE: u8 = 0xA5;
 
 struct RegionFixture {
@@ -24,7 +24,7 @@ struct RegionFixture {
 }
 
 impl RegionFixture {
-    /// Creates a region in which all other rings are filled with bytes that must stay.
+    /// Creates a region for a test of `ring`. All other rings are filled with bytes that must stay.
     fn new(page: usize, ring: usize) -> Self {
         let layout = Layout::new(CPUS, RING_BYTES).unwrap();
         let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
@@ -122,7 +122,8 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
             fixture.read_records(u64::MAX);
             assert_eq!(fixture.seen, fixture.written);
             fixture.assert_neighbours_unchanged();
-            // Pages being written, held back, and the two that neighbours share.
+            // Allowed are the pages being written, the page held back, and the two pages that the
+            // ring shares with its neighbours.
             assert!(
                 max_allocated <= 5 * page as u64 + 16 * PAGE as u64,
                 "{max_allocated} bytes with pages of {page}"

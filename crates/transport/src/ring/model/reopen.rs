@@ -4,10 +4,10 @@
 //!   addresses ──▶ OLD region ──close──▶ COVER (zeros) ──open──▶ NEW region
 //! ```
 //!
-//! The mapping is a number here, loaded again for every access, as the CPU does: with acquire and
-//! release, because the kernel changes a mapping only after notifying all CPUs. `close` tries each
-//! step once where the real one waits: after a failed try, the close is not quiet, and the
-//! addresses are not used again.
+//! The model represents the mapping by a number that is loaded again for every access, as a CPU
+//! looks up every address. Acquire and release model that the kernel notifies all CPUs when it
+//! changes a mapping. The model's `close` tries each step once where the real `close` waits. After
+//! a failed try, the close is not quiet, and the addresses are not used again.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -60,8 +60,8 @@ impl Outlet {
         self.rings[self.mapped.load(Ordering::Acquire)].words()
     }
 
-    /// Writes like the fallback, with the ticket of the first opening. Returns whether it was
-    /// published.
+    /// Writes like the fallback, with the ticket of the first opening. Returns whether the record
+    /// was published.
     fn write_late(&self) -> bool {
         if !self.gate().is_open_for(FIRST) || !self.words().try_lock(LATE) {
             return false;
@@ -76,12 +76,12 @@ impl Outlet {
         published
     }
 
-    /// Closes the outlet. Returns whether it was quiet.
+    /// Closes the outlet. Returns whether no writer or visitor was inside.
     fn close(&self) -> bool {
         assert!(self.gate().close());
-        let quiet = self.words().try_lock(CLOSER) && self.gate().is_empty();
+        let is_quiet = self.words().try_lock(CLOSER) && self.gate().is_empty();
         self.mapped.store(COVER, Ordering::Release);
-        quiet
+        is_quiet
     }
 
     fn reopen(&self) {
@@ -102,22 +102,22 @@ fn model_late_writer_does_not_release_locks_of_the_next_region() {
             let (mut position, mut out) = (0, Vec::new());
             outlet.rings[OLD].drain(&mut position, &mut out);
             outlet.reopen();
-            let locked = outlet.words().try_lock(NEXT);
-            if locked {
+            let is_locked = outlet.words().try_lock(NEXT);
+            if is_locked {
                 assert!(outlet.rings[NEW].write_inside(8).is_some());
-                let held = outlet.rings[NEW].lock.load(Ordering::Relaxed);
-                assert_eq!(held, NEXT, "no other thread releases this lock");
+                let holder = outlet.rings[NEW].lock.load(Ordering::Relaxed);
+                assert_eq!(holder, NEXT, "another thread released the lock");
                 outlet.words().unlock();
             }
             assert_eq!(
                 out.len(),
                 usize::from(late.join().unwrap()),
-                "published before the close, or not at all"
+                "the late record was published after the close"
             );
             let (mut position, mut out) = (0, Vec::new());
             outlet.rings[NEW].drain(&mut position, &mut out);
-            assert_eq!(out, if locked { vec![8] } else { vec![] });
-            assert_eq!(outlet.rings[NEW].lock.load(Ordering::Relaxed), 0, "all locks are free again");
+            assert_eq!(out, if is_locked { vec![8] } else { vec![] });
+            assert_eq!(outlet.rings[NEW].lock.load(Ordering::Relaxed), 0, "a lock is still taken");
         } else {
             let _ = late.join().unwrap();
         }
@@ -132,16 +132,16 @@ fn model_closer_waits_for_visitor_or_visitor_finds_gate_closed() {
             let outlet = Arc::clone(&outlet);
             thread::spawn(move || outlet.gate().visit(FIRST, || outlet.words().count_lost()))
         };
-        let quiet = outlet.close();
+        let is_quiet = outlet.close();
         let counted = outlet.rings[OLD].lost.load(Ordering::Relaxed);
-        if quiet {
+        if is_quiet {
             outlet.reopen();
         }
         let visited = visitor.join().unwrap();
-        if quiet {
-            assert_eq!(counted, u64::from(visited), "all is counted when the close returns");
-            let elsewhere = [COVER, NEW].map(|at| outlet.rings[at].lost.load(Ordering::Relaxed));
-            assert_eq!(elsewhere, [0, 0], "no count reaches another region");
+        if is_quiet {
+            assert_eq!(counted, u64::from(visited), "a loss was not counted when the close returned");
+            let counted_elsewhere = [COVER, NEW].map(|at| outlet.rings[at].lost.load(Ordering::Relaxed));
+            assert_eq!(counted_elsewhere, [0, 0], "a loss was counted in another region");
         }
     });
 }
@@ -154,16 +154,17 @@ fn model_late_visitor_does_not_affect_the_next_opening() {
             let outlet = Arc::clone(&outlet);
             thread::spawn(move || outlet.gate().visit(FIRST, || ()))
         };
-        // Quiet or not: a forked child does not wait for visitors that cannot leave.
+        // The outlet is opened again even if a visitor is inside, as in a forked child, where some
+        // visitors cannot leave.
         assert!(outlet.gate().close());
         outlet.gate().open(SECOND);
         assert!(outlet.gate().visit(SECOND, || ()));
-        let other = {
+        let next_visitor = {
             let outlet = Arc::clone(&outlet);
             thread::spawn(move || outlet.gate().visit(SECOND, || assert!(!outlet.gate().is_empty())))
         };
         let _ = late.join().unwrap();
-        assert!(other.join().unwrap());
+        assert!(next_visitor.join().unwrap());
         assert!(outlet.gate().close() && outlet.gate().is_empty());
     });
 }

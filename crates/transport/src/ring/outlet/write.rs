@@ -3,7 +3,7 @@
 //! ```text
 //!   write ─┬─ rseq ──┬─ published ─ enough unread? ─── wake ──┐
 //!          │ unfit   └─ full ──────────────────────── count ──┤ visits: `close` waits for them
-//!          └─ lock ──── the same                              ┘
+//!          └─ lock ──── published or full, as for rseq        ┘
 //! ```
 //!
 //! The usual path is inline and short: two checks of the generation, two words of the layout, the
@@ -23,8 +23,8 @@ use crate::ring::{WriteOutcome, fallback, points};
 use crate::{abi, cpu};
 
 impl Outlet {
-    /// Writes one record. Takes no lock that can block, allocates nothing, makes a system call only
-    /// to wake the owner; safe in signal handlers. `thread` is the caller's thread id, not 0.
+    /// Writes one record. Never blocks, allocates nothing, and makes a system call only to wake the
+    /// owner; safe in signal handlers. `thread` is the caller's thread id, not 0.
     #[inline]
     pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), WriteFailure> {
         points::pass("before_write");
@@ -62,7 +62,8 @@ impl Outlet {
         points::pass("before_write");
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
-        // Values of another opening do no harm: its generation is not the ticket.
+        // The words may belong to another opening. Then the sequence finds a generation that
+        // differs from the ticket, and writes nothing.
         if offset == 0 || ticket.0 & 1 == 0 || record.length > max_record_bytes {
             return false;
         }
@@ -82,7 +83,7 @@ impl Outlet {
     pub fn check_room(&self, ticket: Ticket, length: usize) -> Result<(), WriteFailure> {
         let view = self.hot.view();
         let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
-        // As in `write_locked`: the loads above come before that of the gate.
+        // As in `write_locked`: the loads above come before the load of the generation.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
             return Err(WriteFailure::Closed);
@@ -114,8 +115,9 @@ impl Outlet {
         length: usize,
     ) -> Result<(), WriteFailure> {
         let view = self.hot.view();
-        // The view's loads come before the next one: a view of another opening, or of two, is not
-        // used. Pairs with the fence in `OutletGate::close`, after which views change.
+        // The loads of the view come before the load of the generation: a view of another opening,
+        // or a mixture of two, is not used. Pairs with the fence in `OutletGate::close`, after
+        // which views change.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
             return Err(WriteFailure::Closed);
@@ -139,8 +141,8 @@ impl Outlet {
         self.count_loss(ticket, None);
     }
 
-    /// Counts a loss in `ring`, or in this CPU's ring. Returns whether the owner has closed the
-    /// ring; `None` if the outlet is closed by now.
+    /// Counts a loss in `ring`, or without it in this CPU's ring. Returns whether the owner has
+    /// closed the ring; `None` if the outlet is closed by now.
     fn count_loss(&self, ticket: Ticket, ring: Option<usize>) -> Option<bool> {
         points::pass("before_lost");
         let mut is_closed = false;
@@ -199,8 +201,8 @@ impl Outlet {
         }
     }
 
-    /// Returns the ring of a control block. After another opening it may not be a valid ring; a
-    /// visitor that uses it notices that.
+    /// Returns the index of the ring with this control block. The index may be wrong if the outlet
+    /// was opened again meanwhile; a visit with the old ticket then does nothing.
     #[cold]
     fn find_ring(&self, control: *mut u8) -> usize {
         let first = self.hot.view().control(0).addr();
@@ -223,8 +225,8 @@ impl Outlet {
                         // SAFETY: the descriptor belongs to this opening, and is closed only when
                         // no visitor of it is left, or never.
                         let wake = unsafe { BorrowedFd::borrow_raw(wake) };
-                        // A full counter means that the owner was woken; nothing else can be done
-                        // about a failure here.
+                        // A full counter means that a wake is already pending. Nothing can be done
+                        // about other failures here.
                         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
                     }
                 }
@@ -234,11 +236,11 @@ impl Outlet {
     }
 
     /// Runs `work`, for which `close` waits, if the outlet is open for this ticket. Returns whether
-    /// it was. `work` gets the view and the means to wake the owner of that opening, and uses no
-    /// others: if it takes longer than `close` waits, the outlet may have new ones by then.
+    /// the outlet was open. `work` must use only the view and the wake that it is given: if `work`
+    /// takes longer than `close` waits, those in the outlet may belong to the next opening.
     fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, Wake)) -> bool {
         let (view, wake) = (self.hot.view(), self.load_wake());
-        // As in `write_locked`: the loads above come before those of the gate.
+        // As in `write_locked`: the loads above come before the loads of the gate's words.
         fence(Ordering::Acquire);
         self.gate().visit(ticket, || work(&view, wake))
     }

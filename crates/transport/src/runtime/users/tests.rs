@@ -30,20 +30,21 @@ fn chmod(path: &Path, mode: u32) {
 
 #[test]
 fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
-    // Directly below a folder without links: the path of the temporary folder may have one.
+    // The path of the temporary folder may contain a link, so it is resolved first.
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
     let (dir, _, listener) = create_user_folder(root.path());
     let local_mounts = Mounts(vec![("/".into(), true)]);
     let list = File::open(SOCKET_LIST).unwrap();
     let find_owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    // A socket with a longer name is bound through its folder's descriptor, and listed that way.
+    // A socket with a longer name is bound, and therefore listed, through the descriptor of its
+    // folder.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
     assert_eq!(
         find_folders(BufReader::new(list), &local_mounts, find_owner, u64::from).contains(&dir.providers()),
         is_listed
     );
     let sockets = list_sockets(&dir.providers()).unwrap();
-    let [socket] = &sockets[..] else { panic!("{sockets:?}") };
+    let [socket] = &sockets[..] else { panic!("not exactly one socket: {sockets:?}") };
     assert_eq!((socket.pid, socket.uid), (7, own_uid()));
     socket.connect(Duration::ZERO).unwrap();
     drop(listener);
@@ -73,7 +74,7 @@ fn links_other_files_and_writable_folders_are_ignored() {
 
     for (path, mode) in [(dir.path(), 0o755), (dir.path(), 0o770), (&providers, 0o777)] {
         chmod(path, mode);
-        assert!(list_sockets(&providers).is_none(), "{mode:o}");
+        assert!(list_sockets(&providers).is_none(), "mode {mode:o} was accepted");
         chmod(path, 0o700);
     }
     let elsewhere = root.path().join("elsewhere");
@@ -81,10 +82,11 @@ fn links_other_files_and_writable_folders_are_ignored() {
     symlink(root.path(), elsewhere.join("link")).unwrap();
     let name = dir.path().file_name().unwrap();
     let linked_path = elsewhere.join("link").join(name).join("providers");
-    assert!(linked_path.is_dir() && list_sockets(&linked_path).is_none(), "a folder of the path is a link");
+    assert!(linked_path.is_dir());
+    assert!(list_sockets(&linked_path).is_none(), "a path through a link was accepted");
     fs::rename(&providers, root.path().join("moved")).unwrap();
     symlink(root.path().join("moved"), &providers).unwrap();
-    assert!(list_sockets(&providers).is_none(), "a link in place of the folder");
+    assert!(list_sockets(&providers).is_none(), "a link in place of the folder was accepted");
 }
 
 #[test]
@@ -167,9 +169,9 @@ fn user_with_many_folders_hides_no_other_user() {
         |number: u32, uid: u32| format!("{LISTENING_LINE} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
     let find_owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
-    let found = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), find_owner, u64::from);
-    assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
-    assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
+    let folders = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), find_owner, u64::from);
+    assert_eq!(folders.len(), 1 + MAX_FOLDERS_OF_USER + 1);
+    assert!(folders[0].starts_with("/tmp/0/traceweir-7") && folders[17].starts_with("/tmp/0/traceweir-9"));
 }
 
 #[test]
@@ -186,19 +188,20 @@ fn excess_folders_are_dropped_from_largest_users_then_at_random() {
         assert_eq!(counts.values().sum::<usize>(), MAX_FOLDERS);
         counts
     };
-    const MANY: std::ops::Range<u32> = 100_000..100_000 + MAX_FOLDERS as u32;
-    const HIGHEST: u32 = 4_000_000_000;
-    // Two folders of each of many user ids, and one of a user with a higher id: before and after.
-    let twice: String = MANY.step_by(2).flat_map(|uid| [line(0, uid), line(1, uid)]).collect();
-    for list in [line(0, HIGHEST) + &twice, twice + &line(0, HIGHEST)] {
-        assert_eq!(count_by_owner(&list, u64::from)[&HIGHEST], 1);
+    const MANY_UIDS: std::ops::Range<u32> = 100_000..100_000 + MAX_FOLDERS as u32;
+    const HIGHEST_UID: u32 = 4_000_000_000;
+    // Many user ids have two folders each, and a user with a higher id has one folder, listed first
+    // or last.
+    let twice: String = MANY_UIDS.step_by(2).flat_map(|uid| [line(0, uid), line(1, uid)]).collect();
+    for list in [line(0, HIGHEST_UID) + &twice, twice + &line(0, HIGHEST_UID)] {
+        assert_eq!(count_by_owner(&list, u64::from)[&HIGHEST_UID], 1);
     }
-    // One folder each: the random number decides, not the user id.
-    let once: String = MANY.map(|uid| line(0, uid)).collect();
-    for list in [line(0, HIGHEST) + &once, once + &line(0, HIGHEST)] {
-        assert!(!count_by_owner(&list, u64::from).contains_key(&HIGHEST));
+    // All users have one folder each: the random number decides, not the user id.
+    let once: String = MANY_UIDS.map(|uid| line(0, uid)).collect();
+    for list in [line(0, HIGHEST_UID) + &once, once + &line(0, HIGHEST_UID)] {
+        assert!(!count_by_owner(&list, u64::from).contains_key(&HIGHEST_UID));
         let counts = count_by_owner(&list, |uid| u64::from(u32::MAX - uid));
-        assert!(counts.contains_key(&HIGHEST) && !counts.contains_key(&MANY.start));
+        assert!(counts.contains_key(&HIGHEST_UID) && !counts.contains_key(&MANY_UIDS.start));
     }
 }
 
@@ -242,7 +245,7 @@ fn folder_socket_and_process_must_have_one_owner() {
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     chown(&socket, SECOND_USER);
-    assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "the socket belongs to another user");
+    assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "a socket of another user was listed");
     chown(&socket, FIRST_USER);
     for path in [dir.path(), &dir.providers()] {
         chown(path, SECOND_USER);

@@ -19,7 +19,7 @@ fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Returns a connection that cannot be closed without waiting: a lingering socket is unread in it.
+/// Returns a connection whose close waits, because it holds an unread lingering socket.
 fn create_stuck_connection() -> (Connection, TcpStream) {
     let (a, b) = Connection::pair().unwrap();
     let (socket, other_end) = create_lingering_socket();
@@ -27,10 +27,10 @@ fn create_stuck_connection() -> (Connection, TcpStream) {
     (b, other_end)
 }
 
-fn wait_until(what: &str, test: impl Fn() -> bool) {
+fn wait_until(condition: &str, is_met: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG_TIMEOUT;
-    while !test() {
-        assert!(Instant::now() < deadline, "never: {what}");
+    while !is_met() {
+        assert!(Instant::now() < deadline, "timed out before {condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -51,10 +51,10 @@ fn handing_over_never_waits_and_everything_is_closed() {
     wait_until("all threads are stuck", || janitor.kept() == 0);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     janitor.dispose([writer]);
-    assert_eq!((count_threads(&janitor), janitor.kept()), (MAX_THREADS, 1), "kept, not waited for");
-    assert!(start.elapsed() < Duration::from_secs(300), "none of the closes was waited for");
+    assert_eq!((count_threads(&janitor), janitor.kept()), (MAX_THREADS, 1), "the pipe is not queued");
+    assert!(start.elapsed() < Duration::from_secs(300), "the caller waited for a close");
     drop(other_ends);
-    assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "closed when a thread got free");
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "the queued pipe was not closed");
     wait_until("the threads have ended", || count_threads(&janitor) == 0);
 }
 
@@ -77,7 +77,7 @@ fn connection_without_unread_data_is_closed_at_once() {
 }
 
 #[test]
-fn empty_packets_hide_nothing() {
+fn empty_packet_counts_as_unread_data() {
     let (a, b) = Connection::pair().unwrap();
     let b = b.as_fd().try_clone_to_owned().unwrap();
     assert_eq!(rustix::net::send(&a, b"", rustix::net::SendFlags::empty()).unwrap(), 0);
@@ -85,7 +85,8 @@ fn empty_packets_hide_nothing() {
     let (a, b) = Connection::pair().unwrap();
     let b = b.as_fd().try_clone_to_owned().unwrap();
     assert!(shut_down_and_check_empty(&b));
-    assert!(rustix::net::send(&a, b"x", rustix::net::SendFlags::NOSIGNAL).is_err(), "nothing can follow");
+    let sent = rustix::net::send(&a, b"x", rustix::net::SendFlags::NOSIGNAL);
+    assert!(sent.is_err(), "data arrived after the check");
 }
 
 #[test]
@@ -96,15 +97,15 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     let (carried, other_end) = create_stuck_connection();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-    let carries = [carried.as_fd()];
-    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&carries)));
+    let sent_descriptors = [carried.as_fd()];
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&sent_descriptors)));
     let flags = rustix::net::SendFlags::empty();
     rustix::net::sendmsg(&a, &[std::io::IoSlice::new(b"junk")], &mut control, flags).unwrap();
-    // The copy in the packet keeps it open.
+    // The copy in the packet keeps the connection open.
     drop(carried);
     let start = Instant::now();
     assert!(b.receive(LONG_TIMEOUT).is_err());
-    assert!(start.elapsed() < Duration::from_secs(300), "the close was not waited for");
+    assert!(start.elapsed() < Duration::from_secs(300), "the receiver waited for the close");
     drop(other_end);
     wait_until("the received copy is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }

@@ -46,9 +46,9 @@ pub(super) fn params(rules: &RuleParams) -> EnableParams {
 
 fn payload_up_to(maximum: u64) -> Filter {
     let mut filtered_event = FilteredEvent::new(ID, 0, false);
-    let field = filtered_event.field(Field::one(Shape::Fixed(8))).unwrap();
+    let field = filtered_event.add_field(Field::single(Shape::Fixed(8))).unwrap();
     let number = Type::Integer { bytes: 8, signed: false };
-    filtered_event.predicate(field, number, Operator::LE, Operand::Number(maximum.into())).unwrap();
+    filtered_event.add_predicate(field, number, Operator::LE, Operand::Number(maximum.into())).unwrap();
     let mut blob = Builder::new();
     blob.add(&filtered_event, true).unwrap();
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: blob.finish().unwrap() }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use traceweir_decode::format::json_string;
+use traceweir_decode::format::push_json_string;
 
 use super::super::page::{
     ReportPage, format_ms, format_name, format_percent, format_percentiles, format_recorded_time,
@@ -319,6 +319,6 @@ impl SchedReport {
 
 fn json_text(text: &str) -> String {
     let mut out = Vec::new();
-    json_string(text, &mut out);
+    push_json_string(text, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }

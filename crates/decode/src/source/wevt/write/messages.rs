@@ -63,7 +63,7 @@ impl MessageIds {
         let mut blocks: Vec<(u32, u32)> = Vec::new();
         for &id in self.texts.keys() {
             match blocks.last_mut() {
-                Some(block) if block.1.checked_add(1) == Some(id) => block.1 = id,
+                Some((_, high)) if high.checked_add(1) == Some(id) => *high = id,
                 _ => blocks.push((id, id)),
             }
         }

@@ -44,7 +44,7 @@ impl WrittenNameTable {
     }
 }
 
-/// The offsets of the entries that one event uses; 0 for none.
+/// The offsets of the entries that one event uses. 0 means no entry.
 pub(super) struct UsedOffsets {
     pub(super) opcode: u32,
     pub(super) level: u32,
@@ -106,7 +106,7 @@ impl WrittenNameTables {
         }
     }
 
-    pub(super) fn write(
+    pub(super) fn write_table(
         &mut self,
         blob: &mut PatchedBlob,
         messages: &mut MessageIds,

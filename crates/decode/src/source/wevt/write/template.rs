@@ -44,11 +44,11 @@ pub(super) fn write_maps(
     for (map, hole) in sorted.iter().zip(holes) {
         offsets.insert(map.map.name.clone(), blob.position()?);
         blob.fill_position(hole)?;
-        let start = blob.begin_structure(if map.map.bits { b"BMAP" } else { b"VMAP" });
+        let start = blob.begin_structure(if map.map.is_bit_map { b"BMAP" } else { b"VMAP" });
         names.push((blob.reserve_u32(), &*map.map.name));
-        blob.bytes.put_u32(u32::from(map.map.bits));
+        blob.bytes.put_u32(u32::from(map.map.is_bit_map));
         blob.put_count(map.entries.len())?;
-        let kind = if map.map.bits { MessageKind::BitMap } else { MessageKind::ValueMap };
+        let kind = if map.map.is_bit_map { MessageKind::BitMap } else { MessageKind::ValueMap };
         for (value, text, _) in &map.entries {
             blob.bytes.put_u32(*value).put_u32(messages.assign_id(kind, text.as_deref())?);
         }
@@ -177,7 +177,9 @@ fn fill_size_after(blob: &mut PatchedBlob, hole: usize) -> Result<()> {
 }
 
 fn write_xml_name(blob: &mut PatchedBlob, name: &str) {
-    let hash = name.encode_utf16().fold(0_u32, |h, unit| h.wrapping_mul(65599).wrapping_add(unit.into()));
+    // The hash that BinXML defines for names.
+    let hash =
+        name.encode_utf16().fold(0_u32, |hash, unit| hash.wrapping_mul(65599).wrapping_add(unit.into()));
     let [low, high, ..] = hash.to_le_bytes();
     let length = u16::try_from(name.encode_utf16().count()).unwrap_or(u16::MAX);
     blob.bytes.put(&[low, high]).put_u16(length).put_wide_z(name);

@@ -95,10 +95,10 @@ fn concatenated_sections_are_read_in_order() {
     without_messages.messages.clear();
     let concatenated =
         [&section[..], &[0; 12], &binary::encode_elf_section(&without_messages), &section, &[0; 4]].concat();
-    let all = binary::read_section_providers(&concatenated).unwrap();
-    assert_eq!(all.len(), alone.len() * 3);
-    assert_eq!(all[0].events[0].schema, all[alone.len() * 2].events[0].schema);
-    assert!(all[alone.len()].events.iter().all(|e| e.schema.message.is_none()));
+    let providers = binary::read_section_providers(&concatenated).unwrap();
+    assert_eq!(providers.len(), alone.len() * 3);
+    assert_eq!(providers[0].events[0].schema, providers[alone.len() * 2].events[0].schema);
+    assert!(providers[alone.len()].events.iter().all(|e| e.schema.message.is_none()));
 }
 
 #[test]
@@ -174,6 +174,8 @@ fn write_field(xml: &mut String, index: usize, (input, output, count, length): F
     xml.push_str("/>");
 }
 
+/// Builds a manifest. A template has fields, and members of one structure. An event has an id, a
+/// version, the index of its template, and flags that select its other attributes.
 fn build_manifest_xml(
     templates: &[(Vec<FieldChoice>, Vec<FieldChoice>)],
     events: &[(u16, u8, usize, u8)],

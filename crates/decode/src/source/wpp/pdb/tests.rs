@@ -27,6 +27,7 @@ fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
         body.put_u32(field);
     }
     body.put_u16(1).put_u8(0).put_ansi_z(name);
+    // S_GPROC32.
     symbol(0x1110, &body)
 }
 
@@ -59,6 +60,7 @@ fn encode_two_messages() -> Vec<u8> {
     let placeholder = encode_procedure("ReadBlock", 0);
     let end = u32::try_from(4 + placeholder.len() + in_procedure.len()).unwrap();
     let mut symbols = encode_procedure("ReadBlock", end);
+    // 0x0006 is S_END.
     symbols.put(&in_procedure).put(&symbol(0x0006, &[])).put(&control).put(&after_procedure);
     symbols
 }
@@ -127,7 +129,12 @@ fn annotation_with_missing_strings_gives_a_warning() {
     message[10] = 200;
     let parsed = load(Cursor::new(build_pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
-    assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it declares"));
+    assert!(
+        parsed
+            .warnings
+            .iter()
+            .any(|(_, warning)| *warning == "the annotation has fewer strings than it declares")
+    );
 }
 
 #[test]

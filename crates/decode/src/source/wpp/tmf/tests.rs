@@ -27,13 +27,13 @@ fn message_text(format: &MessageFormat) -> &str {
 #[test]
 fn the_sample_gives_its_messages_in_order() {
     let parsed = parse(SAMPLE).unwrap();
-    let found: Vec<_> = parsed
+    let messages: Vec<_> = parsed
         .formats
         .iter()
         .map(|f| (f.number, f.info.type_name.as_deref().unwrap(), message_text(f)))
         .collect();
     assert_eq!(
-        found,
+        messages,
         [
             (10, "queue_c41", "QueueInsert depth is %1!d! of %2!u! (100%%)"),
             (11, "queue_c58", "open \"%1!s!\" as %2!s! // see %3!s!"),
