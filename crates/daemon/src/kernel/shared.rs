@@ -232,7 +232,7 @@ impl SharedCapture {
         // A separate descriptor, which is no longer watched when the session drops it.
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
         let data = epoll::EventData::new_u64(0);
-        epoll::add(&wake, reader.capture.wake(), data, epoll::EventFlags::IN).map_err(to_error)?;
+        epoll::add(&wake, reader.capture.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;
         queue.set_lost_before(kernel_losses(&reader.capture), reader.capture.lost());
         reader.queues.push(queue);
         Ok(wake)

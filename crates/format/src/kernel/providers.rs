@@ -193,7 +193,7 @@ const fn disk(hook: u16, id: u16, conversion: Conversion) -> ProviderEvent {
 }
 
 const fn v6(hook: u16) -> u16 {
-    hook::for_ipv6(hook)
+    hook::to_ipv6(hook)
 }
 
 /// All events.

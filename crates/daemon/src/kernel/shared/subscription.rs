@@ -11,7 +11,7 @@ use traceweir_format::kernel::providers::EventFacts;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::wire::{Put, u16_at};
 use traceweir_session::Result;
-use traceweir_session::capture::{self, CaptureClock, Captured};
+use traceweir_session::capture::{self, CaptureClock, CapturedRecord};
 
 use super::SharedCapture;
 use super::queue::{EventQueue, QueuedEvent};
@@ -109,7 +109,7 @@ fn build_record(
 }
 
 impl capture::Capture for Subscription {
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
@@ -132,9 +132,9 @@ impl capture::Capture for Subscription {
         self.take_events(clock);
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let record = self.streams.get(usize::from(stream))?.front()?;
-        Some(Captured { length: record.length, raw: record.raw, is_stack: false })
+        Some(CapturedRecord { length: record.length, raw: record.raw, is_stack: false })
     }
 
     fn take(&mut self, stream: u16, out: &mut [u8]) {

@@ -15,9 +15,9 @@ const PROCESS_LAYOUT: PayloadLayout =
     PayloadLayout::shared(&[hook::PROCESS_START, hook::PROCESS_END, hook::PROCESS_DC_START], 4);
 const THREAD_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::THREAD_START, hook::THREAD_END], 3);
 const IMAGE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::IMAGE_LOAD, 3);
-const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_WRITE, 3).before("ExtraFlags");
+const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_WRITE, 3).truncate_before("ExtraFlags");
 const SEND_LAYOUT: PayloadLayout = PayloadLayout::new(hook::TCP_SEND, 2);
-const CONNECT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::for_ipv6(hook::TCP_CONNECT), 2);
+const CONNECT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::to_ipv6(hook::TCP_CONNECT), 2);
 const DISK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_READ, 3);
 const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 
@@ -187,7 +187,7 @@ fn connection_ids_have_four_bytes() {
 
     payload.clear();
     put_kernel_event!(&mut payload, CONNECT_LAYOUT, { PID: 1_u32, seqnum: 5_u32, connid: 9_u64 });
-    let (connect, converted) = convert(hook::for_ipv6(hook::TCP_CONNECT), &payload);
+    let (connect, converted) = convert(hook::to_ipv6(hook::TCP_CONNECT), &payload);
     let mut expected = Vec::new();
     expected.put_u32(1).put_u32(0).put(&[0; 32]).put_u32(0).put(&[0; 16]).put_u32(5).put_u32(9);
     assert_eq!((connect.id, connect.opcode, connect.keyword & 0xFFFF), (28, 12, 0x20));

@@ -16,7 +16,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::clock::Anchor;
 
-use crate::capture::{Capture, CaptureClock, Captured};
+use crate::capture::{Capture, CaptureClock, CapturedRecord};
 
 const PROVIDER: Guid = Guid::from_u128(0x1111);
 
@@ -28,8 +28,8 @@ struct CompleteCapture {
 }
 
 impl Capture for CompleteCapture {
-    fn wake(&self) -> BorrowedFd<'_> {
-        self.inner.wake()
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake_fd()
     }
 
     fn has_complete_events(&self) -> bool {
@@ -53,7 +53,7 @@ impl Capture for CompleteCapture {
         }
     }
 
-    fn peek(&self, stream: u16) -> Option<Captured> {
+    fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         self.inner.peek(stream)
     }
 
