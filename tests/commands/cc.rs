@@ -2,12 +2,12 @@
 //! invocations that builds use, and what is passed on unchanged.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
 use super::{arg, make_folder, write_file};
-use crate::util::{Run, c_library, root, weir_command};
+use crate::util::{Process, c_library, root, weir_command};
 
 /// A source that is right only where `long` has 32 bits; `time_t` keeps the system's size.
 const SOURCE: &str = r##"

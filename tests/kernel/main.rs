@@ -33,6 +33,7 @@ mod file;
 mod loss;
 mod one_trace;
 mod own;
+mod providers;
 mod running;
 mod stacks;
 mod truth;

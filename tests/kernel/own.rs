@@ -31,13 +31,13 @@ const HALF_RING_FILL_TIME: Duration = Duration::from_millis(16);
 const MAX_ATTEMPTS: u32 = 5;
 
 /// A folder of an ordinary user, with a copy of the command.
-struct User {
+pub(crate) struct User {
     folder: TempDir,
     weir: PathBuf,
 }
 
 impl User {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("the temporary folder cannot be made");
         let weir = folder.path().join("weir");
         // Another process makes the copy. If this process did, a child of another test might
@@ -52,7 +52,7 @@ impl User {
         Self { folder, weir }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -68,13 +68,13 @@ impl User {
         command
     }
 
-    fn start_daemon(&self) -> DaemonProcess {
+    pub(crate) fn start_daemon(&self) -> DaemonProcess {
         let mut limited = self.command("/bin/sh".as_ref());
         limited.args(["-c", &format!("ulimit -l {USUAL_LOCK_KIB}; exec \"$0\" \"$@\"")]).arg(&self.weir);
         DaemonProcess::start_by(limited, &self.path("run"), Stdio::null())
     }
 
-    fn weir(&self, args: &[&str]) -> Run {
+    pub(crate) fn weir(&self, args: &[&str]) -> Run {
         let mut command = self.command(&self.weir);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::start(&mut command).finish()

@@ -19,9 +19,13 @@
 //! captures only events of its own user's processes.
 
 mod request;
+mod selection;
+mod shared;
 mod source;
 
 pub(crate) use request::RequestedGroups;
+pub(crate) use selection::{check_filters, groups_of_enables};
+pub(crate) use shared::EventHub;
 pub(crate) use source::{CaptureLosses, KernelCapture};
 
 use std::sync::Arc;

@@ -41,6 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use traceweir_format::Guid;
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
@@ -499,6 +500,11 @@ impl Registry {
             if entry.name.is_empty() {
                 entry.name.clone_from(&registration.name);
             }
+        }
+        if let Some(name) =
+            kernel_provider_name(&entry.provider).filter(|_| !is_group && entry.name.is_empty())
+        {
+            entry.name = name.to_owned();
         }
         let mut enables = self.enables_by_name(target);
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));

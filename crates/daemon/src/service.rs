@@ -53,6 +53,7 @@ use traceweir_transport::socket::{Envelope, Janitor, Peer};
 use crate::access::{AccessRules, UserIdentity};
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
+use crate::kernel::daemon_scope;
 use crate::log::log_refusal;
 use crate::logfile::PassedDescriptors;
 use crate::process::ProcessKey;
@@ -71,6 +72,7 @@ pub(crate) struct Service {
     core: Core,
     providers: ProviderControl,
     system_loggers: kernel::SystemLoggers,
+    kernel_providers: kernel::KernelProviders,
     private_sessions: PrivateSessions,
     /// The random number of this run, which `Welcome` carries.
     run_id: u64,
@@ -101,6 +103,7 @@ impl Service {
             },
             providers: ProviderControl::default(),
             system_loggers: kernel::SystemLoggers::default(),
+            kernel_providers: kernel::KernelProviders::with_scope(daemon_scope()),
             private_sessions: PrivateSessions::default(),
             run_id,
             janitor,
@@ -295,6 +298,10 @@ impl Service {
                 while let Some(work) = self.system_loggers.take_next_deferred() {
                     self.resume_deferred(work);
                 }
+            }
+            ThreadNotice::ProvidersApplied { applied, outcome } => {
+                let registry = &mut self.providers.registry;
+                self.kernel_providers.handle_applied(&mut self.core, registry, applied, outcome);
             }
             ThreadNotice::Stopped { id, outcome } => self.handle_session_stopped(id, outcome),
             ThreadNotice::ConsumerOpened { id, reply_to, outcome } => {

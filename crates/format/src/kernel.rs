@@ -46,6 +46,7 @@ mod names;
 mod net;
 mod process;
 mod profile;
+pub mod providers;
 mod registry;
 mod stack;
 mod thread;

@@ -66,5 +66,5 @@ pub use control::CaptureControl;
 pub use counter::{Counter, MAX_COUNTERS};
 pub use error::{Error, Result};
 pub use groups::{Group, Groups};
-pub use out::QueuedRecord;
+pub use out::{QueuedRecord, RecordOrigin};
 pub use settings::{CaptureScope, CaptureSettings};

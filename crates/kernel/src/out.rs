@@ -22,8 +22,8 @@
 
 mod queue;
 
-pub use self::queue::QueuedRecord;
 pub(crate) use self::queue::RecordQueue;
+pub use self::queue::{QueuedRecord, RecordOrigin};
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
@@ -100,6 +100,8 @@ pub(crate) struct Out<'a> {
     pub(crate) time: u64,
     /// The sample that is being handled, which contains the stack.
     pub(crate) sample: Option<PerfSample<'a>>,
+    /// The thread that ran when the record that is being handled was written, if it is no sample.
+    pub(crate) current: Option<TaskIds>,
 }
 
 impl<'a> Out<'a> {
@@ -122,6 +124,7 @@ impl<'a> Out<'a> {
             cpu: 0,
             time: now_ns(),
             sample: None,
+            current: None,
         }
     }
 }
@@ -129,7 +132,14 @@ impl<'a> Out<'a> {
 impl Out<'_> {
     /// Sets the processor and time of the following events, which belong to no sample.
     pub(crate) fn set_origin(&mut self, cpu: u16, time: u64) {
-        (self.cpu, self.time, self.sample) = (cpu, time, None);
+        (self.cpu, self.time, self.sample, self.current) = (cpu, time, None, None);
+    }
+
+    fn origin(&self) -> RecordOrigin {
+        let sampled = self.sample.map(|sample| TaskIds { pid: sample.pid, tid: sample.tid });
+        let TaskIds { pid: process_id, tid: thread_id } =
+            sampled.or(self.current).unwrap_or(TaskIds { pid: u32::MAX, tid: u32::MAX });
+        RecordOrigin { cpu: self.cpu, process_id, thread_id }
     }
 
     /// Returns an empty payload to fill and pass to one of the methods below.
@@ -337,7 +347,12 @@ impl Out<'_> {
     ) -> bool {
         let raw = self.clock.raw(self.time);
         let queue_index = self.queue_index();
-        let next = QueuedRecord { length: header_bytes.saturating_add(payload.len()), raw, is_stack };
+        let next = QueuedRecord {
+            length: header_bytes.saturating_add(payload.len()),
+            raw,
+            is_stack,
+            origin: self.origin(),
+        };
         let has_space = self.has_space(queue_index, RecordQueue::cost_bytes(next.length));
         let Some(queue) = self.queues.get_mut(queue_index) else { return false };
         let is_written = has_space && queue.push(next, encode);

@@ -37,6 +37,10 @@ pub struct CaptureSettings {
     /// Bytes of user stack copied with each stack, for unwinding with DWARF tables; 0 uses frame
     /// pointers only.
     pub stack_bytes: u32,
+    /// Whether the payloads of process events end with details that their layouts lack: the start
+    /// time of the process in clock ticks since the boot (8 bytes), and the path of its program
+    /// (UTF-16, NUL-terminated).
+    pub has_program_details: bool,
     /// The processes whose events are captured.
     pub scope: CaptureScope,
     /// Ring size of each processor in bytes.
@@ -57,6 +61,7 @@ impl Default for CaptureSettings {
             counters: Vec::new(),
             counter_hooks: Vec::new(),
             stack_bytes: 0,
+            has_program_details: false,
             scope: CaptureScope::Everything,
             ring_bytes: 2 << 20,
             relay_queue_bytes: 16 << 20,
@@ -93,6 +98,8 @@ pub(crate) struct EventExtras {
     pub(crate) registers: HookSet,
     /// Events whose headers carry counters.
     pub(crate) counters: HookSet,
+    /// Whether process events have program details.
+    pub(crate) has_program_details: bool,
 }
 
 impl EventExtras {
@@ -101,6 +108,7 @@ impl EventExtras {
             stacks: HookSet::new(&settings.stacks),
             registers: HookSet::new(&settings.registers),
             counters: HookSet::new(&settings.counter_hooks),
+            has_program_details: settings.has_program_details,
         }
     }
 }

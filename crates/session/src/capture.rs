@@ -16,7 +16,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use traceweir_format::header::{classic, perfinfo, system};
+use traceweir_format::header::{classic, event, perfinfo, system};
 use traceweir_format::spec::event::HeaderType;
 use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
 
@@ -25,6 +25,8 @@ use crate::merge::MergeRing;
 
 /// Flag in the prefix of a captured record: the record is a stack of the last event before it.
 const IS_STACK: u16 = 1;
+/// Flag in the prefix of a captured record: the record comes from a capture of complete events.
+const IS_COMPLETE: u16 = 2;
 
 /// A source of records other than the processes of the session.
 pub trait Capture: Send {
@@ -34,6 +36,18 @@ pub trait Capture: Send {
     /// Starts the capture. Called once, when the session already runs; a capture that runs from its
     /// creation need not implement it.
     fn begin(&mut self) {}
+
+    /// Returns whether each record is a complete event with an EVENT header, which holds its stack.
+    /// Such a capture may run beside others.
+    fn has_complete_events(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the capture has ended by itself and all its records were taken, so that the
+    /// session can drop it.
+    fn is_finished(&self) -> bool {
+        false
+    }
 
     /// Takes in the events from before the call; with `includes_newer`, also newer ones.
     fn poll(&mut self, clock: &dyn CaptureClock, includes_newer: bool);
@@ -126,6 +140,14 @@ impl ActiveCapture {
         new
     }
 
+    pub(crate) fn has_complete_events(&self) -> bool {
+        self.source.has_complete_events()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.source.is_finished()
+    }
+
     /// Returns the waiting records of a stream as a ring.
     pub(crate) fn ring(&mut self, stream: u16) -> StreamRing<'_> {
         StreamRing::Captured { source: self.source.as_mut(), stream }
@@ -163,11 +185,13 @@ impl MergeRing for StreamRing<'_> {
     fn peek(&mut self) -> Result<Option<RecordPrefix>, Damaged> {
         match self {
             Self::Region(ring) => ring.peek(),
-            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| RecordPrefix {
-                length: next.length,
-                cpu: *stream,
-                flags: if next.is_stack { IS_STACK } else { 0 },
-                stamp: next.raw,
+            Self::Captured { source, stream } => Ok(source.peek(*stream).map(|next| {
+                let flags = match (next.is_stack, source.has_complete_events()) {
+                    (true, _) => IS_STACK,
+                    (false, true) => IS_COMPLETE,
+                    (false, false) => 0,
+                };
+                RecordPrefix { length: next.length, cpu: *stream, flags, stamp: next.raw }
             })),
         }
     }
@@ -195,6 +219,11 @@ pub(crate) const fn is_stack(prefix: &RecordPrefix) -> bool {
     prefix.flags & IS_STACK != 0
 }
 
+/// Returns whether a captured record is a complete event, which no stack record follows.
+pub(crate) const fn is_complete(prefix: &RecordPrefix) -> bool {
+    prefix.flags & IS_COMPLETE != 0
+}
+
 /// Writes the time into a captured record, and the time of its event into a stack. Returns `false`
 /// if the record is of a type that is not captured, or too short.
 pub(crate) fn set_times(record: &mut [u8], time: i64, event_time: Option<i64>) -> bool {
@@ -202,6 +231,7 @@ pub(crate) fn set_times(record: &mut [u8], time: i64, event_time: Option<i64>) -
         Some(HeaderType::SYSTEM64) => (0x10, system::SIZE),
         Some(HeaderType::PERFINFO64) => (0x08, perfinfo::SIZE),
         Some(HeaderType::FULL_HEADER64) => (0x10, classic::SIZE),
+        Some(HeaderType::EVENT_HEADER64) => (0x10, event::SIZE),
         _ => return false,
     };
     let mut write_time = |offset: usize, time: i64| -> bool {

@@ -132,8 +132,9 @@ pub(crate) struct Collector {
     is_closed: bool,
     /// Cache that stores equal stacks once, if enabled.
     stacks: Option<StackCache>,
-    /// The capture of kernel events, if the session has one.
-    capture: Option<ActiveCapture>,
+    /// The captures of kernel events: at most one whose stacks are separate records, and captures
+    /// of complete events.
+    captures: Vec<ActiveCapture>,
 }
 
 impl Collector {
@@ -169,22 +170,23 @@ impl Collector {
             unreported_bytes: 0,
             is_closed: false,
             stacks: None,
-            capture: None,
+            captures: Vec::new(),
         }
     }
 
-    /// Starts to collect from a capture. A session has one capture and ignores further ones: a
-    /// second capture would report the same events again, and replacing the first would lose events
-    /// that it has not delivered yet.
+    /// Starts to collect from a capture. Besides captures of complete events, a session has one
+    /// capture and ignores further ones: a second capture would report the same events again, and
+    /// replacing the first would lose events that it has not delivered yet.
     pub(crate) fn start_capture(&mut self, source: Box<dyn Capture>) {
-        if self.capture.is_none() {
-            self.capture = Some(ActiveCapture::new(source));
+        let is_first = || self.captures.iter().all(ActiveCapture::has_complete_events);
+        if source.has_complete_events() || is_first() {
+            self.captures.push(ActiveCapture::new(source));
         }
     }
 
-    /// Ends the capture and takes in its rundown, for the last drain.
-    pub(crate) fn end_capture(&mut self) {
-        if let Some(capture) = &mut self.capture {
+    /// Ends the captures and takes in their rundowns, for the last drain.
+    pub(crate) fn end_captures(&mut self) {
+        for capture in &mut self.captures {
             capture.end(&self.clock);
         }
     }
@@ -259,7 +261,7 @@ impl Collector {
         let mut outcome = MergeOutcome::default();
         // Before any stamp is converted: the machine may have been suspended since the last drain.
         self.clock.renew_mapping();
-        let poll_start = self.poll_capture(reach);
+        let poll_start = self.poll_captures(reach);
         // Later events come with the next poll of the capture.
         self.drain_start = poll_start;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
@@ -311,7 +313,7 @@ impl Collector {
         }
         let mut max_ahead_ticks = self.max_ahead_ticks;
         // Younger events of processes wait for the next poll too, however long this poll took.
-        if self.capture.is_some() {
+        if !self.captures.is_empty() {
             max_ahead_ticks = max_ahead_ticks.saturating_add(now.saturating_sub(self.drain_start));
             now = self.drain_start;
         }
@@ -325,15 +327,16 @@ impl Collector {
         self.with_filler(
             stream_index,
             |_| true,
-            |readers, capture, filler| {
+            |readers, captures, filler| {
                 let rings = stream_rings(readers, stream_index, cpus_per_stream, cpus);
-                let Some(capture) = capture else {
+                if captures.is_empty() {
                     return merge_all(open_lanes(rings, outcome), limit, filler, outcome);
-                };
+                }
                 let mut mixed: Vec<(usize, StreamRing<'_>)> =
                     rings.map(|(source, ring)| (source, StreamRing::Region(ring))).collect();
                 // Captured records have no source process.
-                mixed.push((usize::MAX, capture.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
+                let stream = u16::try_from(stream_index).unwrap_or(u16::MAX);
+                mixed.extend(captures.iter_mut().map(|capture| (usize::MAX, capture.ring(stream))));
                 let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
                 merge_all(open_lanes(rings, outcome), limit, filler, outcome);
             },
@@ -381,17 +384,13 @@ impl Collector {
         late.has_more
     }
 
-    /// Calls `merge` with the regions of the chosen sources, the capture and the filler of a
+    /// Calls `merge` with the regions of the chosen sources, the captures and the filler of a
     /// stream.
     fn with_filler(
         &mut self,
         stream_index: usize,
         is_chosen: impl Fn(&SessionSource) -> bool,
-        merge: impl FnOnce(
-            &mut [Option<&mut RegionReader>],
-            Option<&mut ActiveCapture>,
-            &mut BufferFiller<'_, '_>,
-        ),
+        merge: impl FnOnce(&mut [Option<&mut RegionReader>], &mut [ActiveCapture], &mut BufferFiller<'_, '_>),
     ) {
         let (mut readers, mut writers) = split_sources(&mut self.sources, is_chosen);
         let mut filler = BufferFiller {
@@ -408,23 +407,31 @@ impl Collector {
             last_offset: 0,
             stacks: self.stacks.as_mut(),
         };
-        merge(&mut readers, self.capture.as_mut(), &mut filler);
+        merge(&mut readers, &mut self.captures, &mut filler);
     }
 
-    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
+    /// Polls the captures, and polls again if the first poll was slow (as during a rundown): events
     /// during the first poll must not wait for the next drain. Returns the raw stamp at which the
     /// last poll began.
-    fn poll_capture(&mut self, reach: DrainReach) -> u64 {
+    fn poll_captures(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
         let mut poll_start = counter.now();
-        let Some(capture) = &mut self.capture else { return poll_start };
-        capture.poll(&self.clock, reach == DrainReach::All);
+        if self.captures.is_empty() {
+            return poll_start;
+        }
+        self.poll_captures_once(reach);
         let now = counter.now();
         if now.saturating_sub(poll_start) >= self.max_ahead_ticks / 2 {
             poll_start = now;
-            capture.poll(&self.clock, reach == DrainReach::All);
+            self.poll_captures_once(reach);
         }
         poll_start
+    }
+
+    fn poll_captures_once(&mut self, reach: DrainReach) {
+        for capture in &mut self.captures {
+            capture.poll(&self.clock, reach == DrainReach::All);
+        }
     }
 
     /// Counts the events that processes have lost, and drops damaged regions.
@@ -446,12 +453,14 @@ impl Collector {
         self.shared.stats.no_region.fetch_add(no_region, Relaxed);
     }
 
-    /// Counts the events that the capture has lost.
+    /// Counts the events that the captures have lost, and drops finished captures.
     fn count_capture_losses(&mut self) {
-        let Some(capture) = &mut self.capture else { return };
-        let lost = capture.take_new_losses();
-        self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
-        self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
+        for capture in &mut self.captures {
+            let lost = capture.take_new_losses();
+            self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
+            self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
+        }
+        self.captures.retain(|capture| !capture.is_finished());
     }
 
     /// Sets the lowest stamp of later events: the end of the file that the session appends to.
@@ -476,8 +485,8 @@ impl Collector {
         for mut source in self.sources.drain(..) {
             self.shared.release_source(&mut source);
         }
-        // Last, because the capture may have caused the panic and may panic again.
-        self.capture = None;
+        // Last, because a capture may have caused the panic and may panic again.
+        self.captures.clear();
     }
 
     /// Drops all regions at the end of the session. The capture is closed when the collector is

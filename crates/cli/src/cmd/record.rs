@@ -24,7 +24,6 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
 use traceweir::Guid;
 use traceweir::session::SessionSummary;
-use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{self, RecordArgs};
 use crate::exit::{self, CommandOutcome};
@@ -130,7 +129,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
 /// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
 /// kernel events alone, `--pid` is a usage error.
 fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
-    let is_kernel = |request: &EnableRequest| is_system_provider(&request.guid);
+    let is_kernel = |request: &EnableRequest| sessions::is_provider_of_kernel(&request.guid);
     let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
     if options.pid.is_empty() || !has_kernel_events {
         return;

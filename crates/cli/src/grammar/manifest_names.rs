@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use traceweir::Guid;
 use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
 use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
+use traceweir_format::kernel::providers::kernel_provider_named;
 use traceweir_format::spec::system::{SYSTEM_KEYWORDS, SYSTEM_PROVIDERS};
 
 use super::argument_error::ArgumentError;
@@ -51,7 +52,7 @@ impl ManifestNames {
     }
 
     /// Returns the GUID of a name: from a manifest, or else that of a provider that the session
-    /// enables, or else that of a system provider, or else the hash of the name.
+    /// enables, or else that of a provider of the kernel, or else the hash of the name.
     fn find_guid(&self, name: &str, text: &str) -> Result<Guid, ArgumentError> {
         let folded = name.to_lowercase();
         let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
@@ -67,7 +68,10 @@ impl ManifestNames {
         enabled.sort_unstable();
         enabled.dedup();
         match &enabled[..] {
-            [] => Ok(find_system_provider(&folded).unwrap_or_else(|| Guid::from_provider_name(name))),
+            [] => {
+                let of_kernel = find_system_provider(&folded).or_else(|| kernel_provider_named(name));
+                Ok(of_kernel.unwrap_or_else(|| Guid::from_provider_name(name)))
+            }
             [guid] => Ok(*guid),
             guids => {
                 let ids: Vec<_> = guids.iter().take(MAX_LISTED_NAMES).map(|id| format!("{{{id}}}")).collect();

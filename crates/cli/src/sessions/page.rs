@@ -16,6 +16,7 @@ use std::path::Path;
 
 use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
 use traceweir::{ClockKind, LogFileMode, SessionId, Status};
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::system::is_system_provider;
 
 use super::by_name::is_listed_with_others;
@@ -221,6 +222,7 @@ pub(crate) fn provider_kind(provider: &ProviderInfo) -> &'static str {
         ProviderInfo { is_group: true, .. } => "group",
         ProviderInfo { is_classic: true, .. } => "classic",
         ProviderInfo { guid, .. } if is_system_provider(guid) => "system",
+        ProviderInfo { guid, .. } if kernel_provider_name(guid).is_some() => "kernel",
         _ => "modern",
     }
 }

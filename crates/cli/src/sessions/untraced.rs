@@ -18,6 +18,7 @@ use traceweir::{Error, Guid, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::spec::system::is_system_provider;
@@ -61,9 +62,14 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
     Ok(())
 }
 
-/// Returns whether a provider was registered, or is a system provider, which needs no process.
+/// Returns whether a provider was registered, or is the kernel's, which needs no process.
 fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
-    seen.contains(&request.guid) || is_system_provider(&request.guid)
+    seen.contains(&request.guid) || is_provider_of_kernel(&request.guid)
+}
+
+/// Returns whether a provider is a part of the kernel.
+pub(crate) fn is_provider_of_kernel(provider: &Guid) -> bool {
+    is_system_provider(provider) || kernel_provider_name(provider).is_some()
 }
 
 fn unseen_message(request: &EnableRequest) -> String {
@@ -217,7 +223,8 @@ pub(crate) fn check_pids(
                 return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
             }
             Ok(_) => {
-                let program_requests = requests.iter().filter(|request| !is_system_provider(&request.guid));
+                let program_requests =
+                    requests.iter().filter(|request| !is_provider_of_kernel(&request.guid));
                 let names: Vec<_> = program_requests.map(|request| escape(&request.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, RegistrationEntry};
 
 use super::{EnableTarget, Registry};
@@ -19,7 +20,8 @@ impl Registry {
         is_shown: &dyn Fn(u64) -> bool,
     ) -> Option<Message> {
         let target = EnableTarget::Provider(provider);
-        if !self.is_known(target) {
+        let is_of_kernel = kernel_provider_name(&provider).is_some();
+        if !is_of_kernel && !self.is_known(target) {
             return None;
         }
         let empty = BTreeSet::new();
@@ -27,9 +29,10 @@ impl Registry {
         if registrations.is_empty() {
             let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| is_shown(**id));
             let sessions = enables.map(|(id, enable)| enable_entry(*id, &enable.params)).collect();
-            let unregistered =
-                RegistrationEntry { pid: 0, is_pre_enabled: true, is_classic: false, sessions };
-            return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
+            // The kernel registers its providers without a process.
+            let only =
+                RegistrationEntry { pid: 0, is_pre_enabled: !is_of_kernel, is_classic: false, sessions };
+            return Some(Message::registrations_page(1, [only].into_iter().skip(from as usize)));
         }
         let entries = registrations
             .iter()

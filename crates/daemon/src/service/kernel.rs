@@ -14,6 +14,7 @@
 //! capture is then opened when the session wants events.
 
 mod loggers;
+mod providers;
 mod requests;
 
 use traceweir_format::Guid;
@@ -42,6 +43,7 @@ use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
 use loggers::log_missing_events;
+pub(super) use providers::{KernelProviders, find_kernel_provider};
 pub(super) use requests::only_for_system_loggers;
 
 /// Work that waits until the current kernel change has finished.

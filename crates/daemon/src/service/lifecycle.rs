@@ -206,6 +206,7 @@ impl Service {
         for lost in self.system_loggers.take_loss_messages(id) {
             log_client!("session {:?}: {lost}", entry.name);
         }
+        self.kernel_providers.forget(id);
         self.last_used = self.core.turn.now;
         if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.phase {
             self.core.turn.reply_with_properties(reply_to, outcome);

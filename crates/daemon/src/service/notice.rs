@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
+use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::CaptureControl;
 use traceweir_session::{Error, OpenedConsumer, Result, Session};
 use traceweir_transport::map::check_headroom;
-use traceweir_transport::message::Properties;
+use traceweir_transport::message::{EnableParams, Properties};
 
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
@@ -44,12 +45,26 @@ pub(crate) enum ThreadNotice {
     },
     /// The settings of kernel captures were changed, or could not be changed.
     KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
+    /// An enable of one of the kernel's manifest providers was applied, or refused.
+    ProvidersApplied { applied: AppliedEnable, outcome: Result<()> },
     /// A session's file is final and its threads have ended.
     Stopped { id: u64, outcome: Result<Properties> },
     /// The queue of a live consumer was created, or could not be created.
     ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
+}
+
+/// An enable or disable of one of the kernel's manifest providers.
+pub(crate) struct AppliedEnable {
+    pub(super) reply_to: ReplyTo,
+    /// The session.
+    pub(super) id: u64,
+    pub(super) provider: Guid,
+    /// The enable before the call.
+    pub(super) before: Option<EnableParams>,
+    /// Bytes of user stack that the session requests with each stack.
+    pub(super) stack_bytes: u32,
 }
 
 pub(crate) struct StartedSession {

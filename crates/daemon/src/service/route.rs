@@ -17,7 +17,7 @@ use traceweir_transport::message::{Control, Message, SessionRef};
 
 use super::access::rights_to_run;
 use super::core::Core;
-use super::kernel::{DeferredWork, is_kernel_provider};
+use super::kernel::{DeferredWork, find_kernel_provider, is_kernel_provider};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
@@ -212,7 +212,12 @@ impl Service {
         check_provider(call.provider)?;
         // Only a user who may run the session may change what it records.
         self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        if is_kernel_provider(&call.provider) {
+        if let Some(provider) = find_kernel_provider(&call) {
+            let call = EnableCall { provider, ..call };
+            let (registry, loggers) = (&mut self.providers.registry, &self.system_loggers);
+            let session = (id, &config);
+            self.kernel_providers.enable(&mut self.core, registry, loggers, reply_to, session, call)
+        } else if is_kernel_provider(&call.provider) {
             let registry = &mut self.providers.registry;
             self.system_loggers.enable(&mut self.core, registry, reply_to, id, &config, call)
         } else {

@@ -18,9 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{RegionId, Session};
-use traceweir_transport::message::{Properties, SessionRef};
+use traceweir_transport::message::{Properties, SessionConfig, SessionRef};
 
-use super::access::PeerName;
+use super::access::{AccessControl, PeerName};
 use super::notice::ThreadNotice;
 use super::turn::ServiceTurn;
 use crate::error::Refusal;
@@ -66,6 +66,8 @@ pub(super) struct SessionEntry {
     pub(super) claimant: Claimant,
     /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
+    /// Whether the session has enabled one of the kernel's manifest providers.
+    pub(super) has_kernel_events: bool,
     pub(super) phase: SessionPhase,
 }
 
@@ -335,6 +337,28 @@ impl SessionTable {
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut SessionEntry> {
         self.by_id.get_mut(&id)
+    }
+
+    /// Marks a session that enables one of the kernel's manifest providers.
+    pub(super) fn mark_kernel_events(&mut self, id: u64) {
+        if let Some(entry) = self.by_id.get_mut(&id) {
+            entry.has_kernel_events = true;
+        }
+    }
+
+    /// Checks that the peer of a connection may read a session, or have its events written to a
+    /// file.
+    fn check_kernel_access(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        id: u64,
+        config: &SessionConfig,
+    ) -> Result<(), Refusal> {
+        match self.by_id.get(&id) {
+            Some(SessionEntry { has_kernel_events: true, .. }) => access.check_kernel_right(link),
+            _ => access.check_kernel_access(link, config),
+        }
     }
 
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {

@@ -8,6 +8,7 @@ mod control;
 mod enable;
 mod groups;
 mod hostile;
+mod kernel_providers;
 mod life;
 mod modes;
 mod private;

@@ -22,7 +22,7 @@ use crate::record::{self, RegisterCounts, Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
 use crate::stack::registers;
 use crate::stack::unwind::StackUnwinder;
-use crate::tasks::Tasks;
+use crate::tasks::{TaskIds, Tasks};
 
 /// Number of read bytes after which a ring releases them to the kernel.
 const RELEASE_AFTER_BYTES: u64 = 64 << 10;
@@ -140,6 +140,7 @@ impl RingMerger<'_> {
                     count_lost(self.families, self.lost, usize::from(cpu), count)
                 }
                 Some(sideband) => {
+                    out.current = Some(TaskIds { pid: sideband.pid, tid: sideband.tid });
                     self.families.on_sideband(&sideband, out);
                     if let Some(unwinder) = out.unwinder.as_deref_mut() {
                         update_unwinder(unwinder, &self.families.context.tasks, &sideband.body);
@@ -180,6 +181,7 @@ fn dispatch_sample(route: &EventRoute, record: &[u8], cpu: u16, families: &mut F
         cpu,
         time: sample.time,
         sample: Some(sample),
+        current: None,
     };
     families.on_sample(route.row, &event, &mut with_sample);
     out.scratch = with_sample.scratch;

@@ -19,6 +19,18 @@ use traceweir_format::Result;
 const KEPT_BYTES: usize = 4 << 20;
 const KEPT_ENTRIES: usize = 1 << 16;
 
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordOrigin {
+    /// The processor.
+    pub cpu: u16,
+    /// The process and the thread that ran when the kernel reported the event; `u32::MAX` if the
+    /// event comes from elsewhere, such as a rundown.
+    pub process_id: u32,
+    /// See `process_id`.
+    pub thread_id: u32,
+}
+
 /// A description of the next record of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedRecord {
@@ -29,6 +41,8 @@ pub struct QueuedRecord {
     /// Whether this is the stack or the registers of the preceding event, whose time it repeats in
     /// the first eight bytes of its payload.
     pub is_stack: bool,
+    /// Where the record comes from.
+    pub origin: RecordOrigin,
 }
 
 /// The waiting records of one processor.
@@ -46,12 +60,13 @@ struct QueueEntry {
     length: usize,
     raw: u64,
     is_stack: bool,
+    origin: RecordOrigin,
 }
 
 impl RecordQueue {
     pub(crate) fn peek(&self) -> Option<QueuedRecord> {
-        let QueueEntry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
-        Some(QueuedRecord { length, raw, is_stack })
+        let QueueEntry { length, raw, is_stack, origin, .. } = *self.entries.get(self.next)?;
+        Some(QueuedRecord { length, raw, is_stack, origin })
     }
 
     /// Copies as much of the next record as fits into `out`, and removes the record.
@@ -84,8 +99,8 @@ impl RecordQueue {
             self.bytes.truncate(start);
             return false;
         }
-        let QueuedRecord { length, raw, is_stack } = record;
-        self.entries.push(QueueEntry { start, length, raw, is_stack });
+        let QueuedRecord { length, raw, is_stack, origin } = record;
+        self.entries.push(QueueEntry { start, length, raw, is_stack, origin });
         true
     }
 
@@ -149,7 +164,7 @@ mod tests {
     use super::*;
 
     fn push_record(queue: &mut RecordQueue, number: u64, length: usize) {
-        let record = QueuedRecord { length, raw: number, is_stack: false };
+        let record = QueuedRecord { length, raw: number, is_stack: false, origin: RecordOrigin::default() };
         let byte = number.to_le_bytes()[0];
         assert!(queue.push(record, |bytes| {
             bytes.resize(bytes.len() + length, byte);

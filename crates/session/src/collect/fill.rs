@@ -261,10 +261,10 @@ impl BufferFiller<'_, '_> {
     /// Skips a captured record that is too large, or the stack of a skipped event: the stack would
     /// seem to belong to another event.
     #[cold]
-    fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, is_stack: bool) -> bool {
+    fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, may_have_stacks: bool) -> bool {
         ring.take(&mut []);
         self.too_large = self.too_large.saturating_add(1);
-        if let Some(stream) = self.streams.get_mut(self.stream_index).filter(|_| !is_stack) {
+        if let Some(stream) = self.streams.get_mut(self.stream_index).filter(|_| may_have_stacks) {
             stream.captured_time = None;
         }
         true
@@ -274,11 +274,12 @@ impl BufferFiller<'_, '_> {
     fn put_captured<R: MergeRing>(&mut self, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool {
         let padded = prefix.length.next_multiple_of(8);
         let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        let is_stack = capture::is_stack(prefix);
+        let (is_stack, is_complete) = (capture::is_stack(prefix), capture::is_complete(prefix));
+        let may_have_stacks = !is_stack && !is_complete;
         let is_orphan_stack =
             is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured_time.is_none());
         if prefix.length > MAX_RECORD_BYTES || padded > max_bytes || is_orphan_stack {
-            return self.skip_captured(ring, is_stack);
+            return self.skip_captured(ring, may_have_stacks);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
         let fits_buffer =
@@ -299,7 +300,7 @@ impl BufferFiller<'_, '_> {
         stream.min_stamp = stream.min_stamp.max(self.clock.stamp(stream.min_raw));
         let event_time = stream.captured_time.filter(|_| is_stack);
         let is_signed = capture::set_times(record, stream.min_stamp, event_time);
-        if !is_stack {
+        if may_have_stacks {
             stream.captured_time = is_signed.then_some(stream.min_stamp);
         }
         if !is_signed {
@@ -311,7 +312,8 @@ impl BufferFiller<'_, '_> {
         buffer.events = buffer.events.saturating_add(1);
         buffer.time = stream.min_stamp;
         self.events = self.events.saturating_add(1);
-        if is_stack && let Some(stacks) = self.stacks.as_mut() {
+        let may_use_key = |stacks: &StackCache| is_stack || is_complete && stacks.includes_user_events();
+        if let Some(stacks) = self.stacks.as_mut().filter(|stacks| may_use_key(stacks)) {
             let (filled, added) =
                 stacks.replace(&mut buffer.bytes, range, stream.min_stamp, &mut stream.defined_keys);
             buffer.filled = filled;

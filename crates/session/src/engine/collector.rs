@@ -184,7 +184,7 @@ impl CollectorThread {
     }
 
     fn stop(&mut self) {
-        self.collector.end_capture();
+        self.collector.end_captures();
         self.collect_all();
         let partial = self.collector.take_partial();
         let end = Anchor::now(Counter::best());

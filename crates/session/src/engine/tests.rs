@@ -26,6 +26,7 @@ use traceweir_transport::ring::{Gather, Outlet, RegionSource, Ticket, WriteFailu
 
 mod adopted;
 mod captured;
+mod complete_events;
 mod exact;
 mod files;
 mod live;

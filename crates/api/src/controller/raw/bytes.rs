@@ -26,6 +26,7 @@ use traceweir_format::info::{
     Answer, ClassicEventId, EnableInfo, GuidInfo, InstanceInfo, MAX_LBR_EVENTS, Query, Set, guids_from_bytes,
     guids_to_bytes,
 };
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::{InfoClass, RequiredSession};
 use traceweir_format::spec::status::Status;
@@ -262,7 +263,9 @@ fn enumerate_answer(
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
     responder.with_daemon(|daemon| match daemon {
         Some(daemon) => enumerate(daemon, class, about),
-        None if class == InfoClass::TraceGuidQueryInfo && is_of_kernel(&about) => {
+        None if class == InfoClass::TraceGuidQueryInfo
+            && (is_of_kernel(&about) || kernel_provider_name(&about).is_some()) =>
+        {
             Ok(GuidInfo { instances: vec![InstanceInfo::default()] }.to_bytes())
         }
         None => enumerate_without_daemon(class),

@@ -26,7 +26,7 @@ impl SessionTable {
         let (id, session) = self.find_running(session)?;
         let config = session.properties().config;
         access.check_right(reply_to.link, config.guid, Rights::TRACELOG_ACCESS_REALTIME)?;
-        access.check_kernel_access(reply_to.link, &config)?;
+        self.check_kernel_access(access, reply_to.link, id, &config)?;
         let Some(client) = access.client_mut(reply_to.link) else { return Ok(()) };
         if client.consumer_state != ConsumerState::Nothing {
             let reason = "this connection already reads a session";

@@ -83,7 +83,7 @@ impl SessionTable {
             Control::Stop | Control::Flush { .. } | Control::Increment => rights_to_run(&config),
         };
         access.check_right(link, config.guid, right)?;
-        if shows_events(control) { access.check_kernel_access(link, &config) } else { Ok(()) }
+        if shows_events(control) { self.check_kernel_access(access, link, id, &config) } else { Ok(()) }
     }
 
     pub(in crate::service) fn query(

@@ -60,6 +60,7 @@ impl SessionTable {
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
             claimant,
+            has_kernel_events: false,
             phase: SessionPhase::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);

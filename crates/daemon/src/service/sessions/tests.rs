@@ -6,6 +6,7 @@ fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
     let phase = SessionPhase::Starting { reply_to, ended: None };
     SessionEntry {
+        has_kernel_events: false,
         name: name.into(),
         guid: Guid::from_u128(guid),
         file: None,

@@ -3,6 +3,7 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 use traceweir_format::security::Sid;
+use traceweir_format::wire::Put;
 
 use crate::out::Out;
 use crate::tasks::facts::{self, MemorySizes};
@@ -46,6 +47,7 @@ pub(super) fn write_process(
 ) {
     let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
+    put_details(process, &mut payload, out);
     out.write_system(hook, PROCESS_LAYOUT.version(), header_ids, payload);
 }
 
@@ -59,6 +61,7 @@ pub(super) fn write_process_rundown(
 ) {
     let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
+    put_details(process, &mut payload, out);
     out.write_perfinfo(hook, PROCESS_LAYOUT.version(), payload);
 }
 
@@ -94,6 +97,15 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
             ApplicationId: application.as_str(),
         }
     );
+}
+
+/// Appends the program details, if the capture requests them.
+fn put_details(process: &LiveProcess, payload: &mut Vec<u8>, out: &Out<'_>) {
+    if out.extras.has_program_details {
+        let program = &process.program;
+        let path = if program.path.is_empty() { &program.image } else { &program.path };
+        payload.put_u64(process.start_ticks).put_wide_z(&String::from_utf8_lossy(path));
+    }
 }
 
 /// Writes a start, end or rundown of a thread.
@@ -167,7 +179,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::family::testing::assert_written;
+    use crate::clock::NanosecondClock;
+    use crate::family::testing::{assert_queued, assert_written};
+    use crate::out::RecordQueue;
+    use crate::settings::EventExtras;
     use crate::tasks::facts::{AppIdentity, RunningProgram, ThreadName};
 
     #[test]
@@ -221,5 +236,56 @@ mod tests {
                  5505000000000000 0000000000000000 0000000000000000 5505000000000000",
             ],
         );
+    }
+
+    #[test]
+    fn program_details_follow_the_published_fields() {
+        let program = |path: &[u8]| {
+            let (path, image) = (path.to_vec(), b"x".to_vec());
+            Arc::new(RunningProgram { path, image, command_line: String::new() })
+        };
+        let mut process = LiveProcess {
+            start_ticks: 0x0123,
+            key: 1,
+            parent: 2,
+            session: 3,
+            user: None,
+            inner_pid: None,
+            program: program(b"/x"),
+            app: Arc::default(),
+            threads: Default::default(),
+            seen_in_scan: 0,
+            unconfirmed_poll: None,
+        };
+        let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
+        let extras = EventExtras { has_program_details: true, ..EventExtras::default() };
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+        out.current = Some(TaskIds { pid: 7, tid: 8 });
+        write_process(hook::PROCESS_START, TaskIds { pid: 2, tid: 2 }, 5, &process, STILL_ACTIVE, &mut out);
+        process.program = program(b"");
+        out.set_origin(3, 9);
+        write_process_rundown(hook::PROCESS_DC_START, 5, &process, STILL_ACTIVE, &mut out);
+        let origin = queues[0].peek().expect("no record").origin;
+        assert_eq!((origin.cpu, origin.process_id, origin.thread_id), (0, 7, 8));
+        let front = "0100000000000000 05000000 02000000 03000000 03010000 0000000000000000 00000000 \
+                     00000000 7800 0000 0000 0000";
+        assert_queued(
+            &mut queues[0],
+            &[
+                &format!("0301 04 {front} 2301000000000000 2f0078000000"),
+                &format!("0303 04 {front} 2301000000000000 78000000"),
+            ],
+        );
+    }
+
+    #[test]
+    fn record_without_a_perf_record_has_no_thread() {
+        let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+        out.current = Some(TaskIds { pid: 7, tid: 8 });
+        out.set_origin(3, 9);
+        write_thread_name(TaskIds::default(), TaskIds::default(), b"x", &mut out);
+        let origin = queues[0].peek().expect("no record").origin;
+        assert_eq!((origin.cpu, origin.process_id, origin.thread_id), (3, u32::MAX, u32::MAX));
     }
 }

@@ -16,17 +16,17 @@ use crate::capture::{Capture, CaptureClock, CapturedRecord};
 const SECOND_CAPTURE_HOOK: u16 = 0x0021;
 
 /// An event to capture: nanoseconds of the monotonic clock, hook id, payload.
-type PendingEvent = (u64, u16, Vec<u8>);
+pub(super) type PendingEvent = (u64, u16, Vec<u8>);
 
 /// A capture of the events that the test puts into `pending`, all on the first CPU.
-struct FakeCapture {
-    pending: Arc<Mutex<VecDeque<PendingEvent>>>,
+pub(super) struct FakeCapture {
+    pub(super) pending: Arc<Mutex<VecDeque<PendingEvent>>>,
     /// Encoded records: raw stamp, whether the record is a stack, bytes.
-    queue: VecDeque<(u64, bool, Vec<u8>)>,
-    wake: OwnedFd,
-    lost: Arc<Mutex<u64>>,
+    pub(super) queue: VecDeque<(u64, bool, Vec<u8>)>,
+    pub(super) wake: OwnedFd,
+    pub(super) lost: Arc<Mutex<u64>>,
     /// Hook of an event that is captured when the capture ends.
-    last_hook: Option<u16>,
+    pub(super) last_hook: Option<u16>,
 }
 
 impl FakeCapture {

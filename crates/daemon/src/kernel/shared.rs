@@ -1,0 +1,315 @@
+//! The capture that all enables of the kernel's manifest providers share.
+//!
+//! ```text
+//!   enables of all sessions ──▶ EventHub::apply ──▶ one Capture: the union of groups and stacks
+//!
+//!   poll of any session ──▶ Capture::poll ──▶ SharedEvent ──▶ queue of each session that selects it
+//!                                                              │ taken at the session's own poll
+//!                           EVENT record on the session's clock ◀┘ (subscription.rs)
+//! ```
+//!
+//! - H1 The capture is open while a session enables one of the providers. It takes no place of a
+//!   system logger.
+//! - H2 Whichever session polls reads the rings for all sessions, so that after its own poll a
+//!   session has all events from before the poll.
+//! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
+//! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session, events
+//!   that the kernel dropped in all sessions.
+//! - H5 Opening and closing take long: [`EventHub::apply`] runs on a thread that may block.
+
+mod facts;
+mod queue;
+mod subscription;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::epoll;
+use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
+use traceweir_format::spec::system::NO_SYSCONFIG;
+use traceweir_kernel::{Capture, CaptureControl, CaptureScope, CaptureSettings, Clock, Groups, QueuedRecord};
+use traceweir_session::groups::with_twins;
+use traceweir_session::{Error, Result, Session};
+use traceweir_transport::cpu;
+use traceweir_transport::message::SessionConfig;
+
+use self::facts::{EventTable, WallClock};
+use self::queue::{EventQueue, SharedEvent};
+use self::subscription::Subscription;
+use super::selection::{ProviderEnables, Selection};
+use super::{LockableMemory, capture_error, memory_share, ring_bytes};
+use crate::log::log_client;
+
+/// Memory of the rings: this many KiB for each processor.
+const RING_KIB: u32 = 4096;
+/// Offset of the frames in the payload of a stack.
+const FRAMES_OFFSET: usize = 0x10;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one session enables.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    enables: ProviderEnables,
+    /// Bytes of user stack that are copied with each stack.
+    stack_bytes: u32,
+}
+
+/// The enables of all sessions, and the capture that serves them.
+pub(crate) struct EventHub {
+    scope: CaptureScope,
+    wanted: Mutex<BTreeMap<u64, Wanted>>,
+    /// Locked during a change.
+    state: Mutex<HubState>,
+}
+
+#[derive(Default)]
+struct HubState {
+    capture: Option<Arc<SharedCapture>>,
+    queues: BTreeMap<u64, Arc<EventQueue>>,
+}
+
+impl EventHub {
+    pub(crate) fn new(scope: CaptureScope) -> Self {
+        Self { scope, wanted: Mutex::default(), state: Mutex::default() }
+    }
+
+    /// Returns the enables of a session.
+    pub(crate) fn enables(&self, session: u64) -> ProviderEnables {
+        lock(&self.wanted).get(&session).map(|wanted| wanted.enables.clone()).unwrap_or_default()
+    }
+
+    /// Replaces the enables of a session. They are in effect after [`apply`](Self::apply).
+    pub(crate) fn set_enables(&self, session: u64, enables: ProviderEnables, stack_bytes: u32) {
+        let mut all = lock(&self.wanted);
+        if enables.is_empty() {
+            all.remove(&session);
+        } else {
+            all.insert(session, Wanted { enables, stack_bytes });
+        }
+    }
+
+    /// Opens, changes or closes the capture so that it serves the current enables. `session` gets a
+    /// source of events if it has enables and no source yet.
+    pub(crate) fn apply(&self, session: Option<(u64, Session)>) -> Result<()> {
+        let mut state = lock(&self.state);
+        let wanted = lock(&self.wanted).clone();
+        let capture = match &state.capture {
+            Some(capture) => {
+                capture.poll(false);
+                if !wanted.is_empty() {
+                    let settings = self.capture_settings(&wanted);
+                    capture.control.set(&settings).map_err(|e| capture_error(&e))?;
+                }
+                Arc::clone(capture)
+            }
+            None if wanted.is_empty() => return Ok(()),
+            None => Arc::new(SharedCapture::open(&self.capture_settings(&wanted))?),
+        };
+        state.queues.retain(|id, queue| {
+            let is_wanted = wanted.contains_key(id);
+            if !is_wanted {
+                queue.end();
+            }
+            is_wanted
+        });
+        for (id, queue) in &state.queues {
+            let enables = wanted.get(id).map(|wanted| Selection::new(&wanted.enables));
+            queue.set_selection(enables.unwrap_or_default());
+        }
+        if let Some((id, session)) = session
+            && let Some(wanted) = wanted.get(&id).filter(|_| !state.queues.contains_key(&id))
+        {
+            let queue = Arc::new(EventQueue::new(Selection::new(&wanted.enables)));
+            let streams = session_streams(&session);
+            session.capture(Box::new(Subscription::new(Arc::clone(&capture), Arc::clone(&queue), streams)?));
+            state.queues.insert(id, queue);
+        }
+        capture.log_missing_events();
+        state.capture = (!wanted.is_empty()).then_some(capture);
+        Ok(())
+    }
+
+    /// Requests the existing processes and open files for a session.
+    pub(crate) fn run_down(&self, session: u64) {
+        let state = lock(&self.state);
+        if let (Some(queue), Some(capture)) = (state.queues.get(&session), &state.capture) {
+            queue.request_rundown();
+            capture.control.run_down();
+        }
+    }
+
+    fn capture_settings(&self, wanted: &BTreeMap<u64, Wanted>) -> CaptureSettings {
+        let cpus = cpu::possible();
+        let memory = SessionConfig {
+            buffer_size: RING_KIB,
+            maximum_buffers: u32::from(cpus),
+            ..SessionConfig::default()
+        };
+        let ring_bytes = ring_bytes(&memory, cpus, self.scope, LockableMemory::current);
+        let mut groups = [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0];
+        let mut stacks = Vec::new();
+        for wanted in wanted.values() {
+            let selection = Selection::new(&wanted.enables);
+            selection.add_groups(&mut groups);
+            stacks.extend(selection.stack_hooks());
+        }
+        stacks.sort_unstable();
+        stacks.dedup();
+        CaptureSettings {
+            groups: Groups(with_twins(groups)),
+            stacks,
+            stack_bytes: wanted.values().map(|wanted| wanted.stack_bytes).max().unwrap_or(0),
+            has_program_details: true,
+            scope: self.scope,
+            ring_bytes,
+            relay_queue_bytes: usize::try_from(memory_share(&memory, cpus))
+                .unwrap_or(usize::MAX)
+                .max(ring_bytes),
+            ..CaptureSettings::default()
+        }
+    }
+}
+
+/// Returns the number of streams of a session.
+fn session_streams(session: &Session) -> u16 {
+    traceweir_session::config::stream_count(&session.properties().config, cpu::possible())
+}
+
+/// The open capture.
+struct SharedCapture {
+    reader: Mutex<CaptureReader>,
+    control: CaptureControl,
+    logged_missing: Mutex<Vec<String>>,
+}
+
+/// The part of the capture that a poll uses.
+struct CaptureReader {
+    capture: Capture,
+    table: EventTable,
+    queues: Vec<Arc<EventQueue>>,
+    record: Vec<u8>,
+}
+
+/// A clock whose values all count nanoseconds: each session converts them itself.
+struct NanosecondClock;
+
+impl Clock for NanosecondClock {
+    fn raw(&self, ns: u64) -> u64 {
+        ns
+    }
+
+    fn stamp(&self, ns: u64) -> i64 {
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+
+    fn ticks(&self, ns: u64) -> u64 {
+        ns
+    }
+}
+
+impl SharedCapture {
+    fn open(settings: &CaptureSettings) -> Result<Self> {
+        // One queue for all processors, so that the events are in order of time.
+        let (capture, control) =
+            Capture::start(settings, cpu::possible(), 1).map_err(|e| capture_error(&e))?;
+        let (table, queues, record) = (EventTable::default(), Vec::new(), Vec::new());
+        let reader = Mutex::new(CaptureReader { capture, table, queues, record });
+        Ok(Self { reader, control, logged_missing: Mutex::default() })
+    }
+
+    /// Adds a queue and returns a descriptor that is readable when the capture should be polled.
+    fn subscribe(&self, queue: Arc<EventQueue>) -> Result<OwnedFd> {
+        let to_error = |e: rustix::io::Errno| Error::Capture {
+            status: traceweir_format::spec::status::Status::ERROR_NO_SYSTEM_RESOURCES,
+            reason: format!("kernel events: {e}"),
+        };
+        let mut reader = lock(&self.reader);
+        // A separate descriptor, which is no longer watched when the session drops it.
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&wake, reader.capture.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;
+        queue.set_lost_before(kernel_losses(&reader.capture), reader.capture.lost());
+        reader.queues.push(queue);
+        Ok(wake)
+    }
+
+    fn unsubscribe(&self, queue: &Arc<EventQueue>) {
+        lock(&self.reader).queues.retain(|other| !Arc::ptr_eq(other, queue));
+    }
+
+    /// Reads the rings and passes the events to all queues.
+    fn poll(&self, includes_newer: bool) {
+        let mut reader = lock(&self.reader);
+        reader.capture.poll(&NanosecondClock, includes_newer);
+        reader.distribute();
+    }
+
+    fn log_missing_events(&self) {
+        let (missing, mut logged) = (self.control.missing_events(), lock(&self.logged_missing));
+        if *logged != missing {
+            logged.clone_from(&missing);
+            if !missing.is_empty() {
+                log_client!("the kernel's providers: this kernel does not have {}", missing.join(", "));
+            }
+        }
+    }
+}
+
+/// Returns the number of records that the kernel dropped.
+fn kernel_losses(capture: &Capture) -> u64 {
+    capture.lost_by_cpu().iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost))
+}
+
+impl CaptureReader {
+    fn distribute(&mut self) {
+        let wall = WallClock::now();
+        let mut last: Option<SharedEvent> = None;
+        while let Some(next) = self.capture.peek(0) {
+            self.record.resize(next.length, 0);
+            self.capture.pop_into(0, &mut self.record);
+            let Ok(record) = Record::parse(&self.record, 0) else { continue };
+            if next.is_stack {
+                if let (Some(event), Some(hook::STACK_WALK)) = (&mut last, record.hook()) {
+                    event.frames.extend_from_slice(record.payload().get(FRAMES_OFFSET..).unwrap_or_default());
+                }
+                continue;
+            }
+            offer(&self.queues, last.take());
+            if record.hook() == Some(hook::RUNDOWN_COMPLETE) {
+                self.queues.iter().for_each(|queue| queue.end_rundown());
+            }
+            last = build_event(&mut self.table, &self.queues, &wall, &record, &next);
+        }
+        offer(&self.queues, last);
+        let (in_kernel, all) = (kernel_losses(&self.capture), self.capture.lost());
+        self.queues.iter().for_each(|queue| queue.set_lost(in_kernel, all));
+    }
+}
+
+fn offer(queues: &[Arc<EventQueue>], event: Option<SharedEvent>) {
+    if let Some(event) = event.map(Arc::new) {
+        queues.iter().for_each(|queue| queue.offer(&event));
+    }
+}
+
+/// Updates the table with a record, and returns the event if a queue selects it.
+fn build_event(
+    table: &mut EventTable,
+    queues: &[Arc<EventQueue>],
+    wall: &WallClock,
+    record: &Record<'_>,
+    next: &QueuedRecord,
+) -> Option<SharedEvent> {
+    let hook = record.hook()?;
+    let facts = table.update(hook, record, next, wall);
+    if !queues.iter().any(|queue| queue.selects(hook)) {
+        return None;
+    }
+    let payload = record.payload().into();
+    Some(SharedEvent { time_ns: next.raw, cpu: next.origin.cpu, hook, facts, payload, frames: Vec::new() })
+}

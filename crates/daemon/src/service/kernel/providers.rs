@@ -1,0 +1,144 @@
+//! Enables of the kernel's manifest providers, which any session may have.
+//!
+//! ```text
+//!   EnableProvider ─▶ rights, filters ─▶ registry, EventHub ─(own thread: EventHub::apply)─▶
+//!       ProvidersApplied ─▶ answered; refused: the previous enable is restored
+//!   session stopped ─▶ EventHub without its enables ─(own thread: EventHub::apply)
+//! ```
+
+use std::sync::Arc;
+
+use traceweir_format::Guid;
+use traceweir_format::kernel::providers::{KERNEL_PROVIDERS, kernel_provider_name};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_kernel::CaptureScope;
+use traceweir_transport::message::{EnableCode, Message, SessionConfig};
+
+use super::SystemLoggers;
+use crate::error::Refusal;
+use crate::filter;
+use crate::ids::ReplyTo;
+use crate::kernel::{EventHub, check_filters, groups_of_enables};
+use crate::log::{log_client, log_enable};
+use crate::registry::{EnableTarget, Registry};
+use crate::service::core::Core;
+use crate::service::notice::{AppliedEnable, ThreadNotice, spawn_file_thread};
+use crate::service::providers::{EnableCall, log_verb};
+
+/// Returns the manifest provider of the kernel that a call enables or disables, by its GUID or by
+/// the hash of its name.
+pub(in crate::service) fn find_kernel_provider(call: &EnableCall) -> Option<Guid> {
+    let is_meant = |(name, guid): &&(&str, Guid)| call.provider == *guid || call.provider.is_hash_of(name);
+    let provider = KERNEL_PROVIDERS.iter().find(is_meant).map(|(_, guid)| *guid);
+    provider.filter(|_| call.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0)
+}
+
+/// The enables of the kernel's manifest providers.
+pub(in crate::service) struct KernelProviders {
+    hub: Arc<EventHub>,
+}
+
+impl KernelProviders {
+    pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
+        Self { hub: Arc::new(EventHub::new(scope)) }
+    }
+
+    /// Enables or disables a provider for a session, or requests what exists.
+    pub(in crate::service) fn enable(
+        &self,
+        core: &mut Core,
+        registry: &mut Registry,
+        loggers: &SystemLoggers,
+        reply_to: ReplyTo,
+        (id, config): (u64, &SessionConfig),
+        call: EnableCall,
+    ) -> Result<(), Refusal> {
+        let EnableCall { provider, code, params, name, .. } = call;
+        core.access.check_enable(reply_to.link, provider)?;
+        core.access.check_kernel_right(reply_to.link)?;
+        let (params, scope) = filter::resolve_filters(&provider, params)?;
+        let mut enables = self.hub.enables(id);
+        let before = enables.get(&provider).cloned();
+        let target = EnableTarget::Provider(provider);
+        match code {
+            EnableCode::Enable => {
+                check_filters(&params, &scope)?;
+                enables.insert(provider, params.clone());
+                loggers.check_events(&core.access, reply_to.link, &groups_of_enables(&enables))?;
+                let shown_name = kernel_provider_name(&provider).unwrap_or(&name);
+                registry.enable(target, id, params, scope, shown_name)?;
+                core.sessions.mark_kernel_events(id);
+            }
+            EnableCode::Disable => {
+                enables.remove(&provider);
+                registry.disable(target, id);
+            }
+            EnableCode::CaptureState => {}
+        }
+        log_enable!(
+            "{}, {} {provider} for session {:?}",
+            core.access.peer_name(reply_to.link),
+            log_verb(code),
+            config.name
+        );
+        if before.is_none() && code != EnableCode::Enable {
+            core.turn.reply(reply_to, Message::Done);
+            return Ok(());
+        }
+        let stack_bytes = config.stack_bytes;
+        self.hub.set_enables(id, enables, stack_bytes);
+        let session = core.sessions.running_session(id).cloned().map(|session| (id, session));
+        let applied = AppliedEnable { reply_to, id, provider, before, stack_bytes };
+        let promise = core.turn.promise(|outcome| ThreadNotice::ProvidersApplied { applied, outcome });
+        let hub = Arc::clone(&self.hub);
+        spawn_file_thread(move || {
+            let outcome = hub.apply(session);
+            if code == EnableCode::CaptureState {
+                hub.run_down(id);
+            }
+            promise.deliver(outcome);
+        });
+        Ok(())
+    }
+
+    /// Answers an enable; restores the previous one if the capture refused it.
+    pub(in crate::service) fn handle_applied(
+        &self,
+        core: &mut Core,
+        registry: &mut Registry,
+        applied: AppliedEnable,
+        outcome: traceweir_session::Result<()>,
+    ) {
+        let AppliedEnable { reply_to, id, provider, before, stack_bytes } = applied;
+        let Err(error) = outcome else { return core.turn.reply(reply_to, Message::Done) };
+        let mut enables = self.hub.enables(id);
+        let target = EnableTarget::Provider(provider);
+        match before {
+            Some(params) => {
+                // Not refused: the session has had this enable before.
+                let _ = registry.enable(target, id, params.clone(), None, "");
+                drop(enables.insert(provider, params));
+            }
+            None => {
+                registry.disable(target, id);
+                drop(enables.remove(&provider));
+            }
+        }
+        self.hub.set_enables(id, enables, stack_bytes);
+        core.turn.refuse(reply_to, error.into());
+    }
+
+    /// Removes the enables of a session that has stopped.
+    pub(in crate::service) fn forget(&self, id: u64) {
+        if self.hub.enables(id).is_empty() {
+            return;
+        }
+        self.hub.set_enables(id, Default::default(), 0);
+        let hub = Arc::clone(&self.hub);
+        spawn_file_thread(move || {
+            if let Err(e) = hub.apply(None) {
+                log_client!("the capture of the kernel's providers stays as it was: {e}");
+            }
+        });
+    }
+}
