@@ -2,12 +2,12 @@
 //! invocations that builds use, and what is passed on unchanged.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
 use super::{arg, make_folder, write_file};
-use crate::util::{Process, c_library, root, weir_command};
+use crate::util::{Run, c_library, root, weir_command};
 
 /// A source that is right only where `long` has 32 bits; `time_t` keeps the system's size.
 const SOURCE: &str = r##"
@@ -151,8 +151,7 @@ fn missing_headers_and_libraries_are_named() {
     let file = write_file(&folder, "a.c", b"int main(void) { return 0; }\n");
     let run = |options: &[&str]| {
         let mut command = weir_command(["cc"]);
-        command.args(options).args(["gcc", arg(&file)]).current_dir(folder.path());
-        Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish()
+        finish(command.args(options).args(["gcc", arg(&file)]).current_dir(folder.path()))
     };
     let nowhere = arg(Path::new("/nonexistent"));
     assert!(run(&["--include", nowhere]).expect(1).stderr.contains("evntprov.h"));

@@ -46,7 +46,7 @@ impl WallClock {
         Self { now, now_ns: now_ns(), boot }
     }
 
-    /// Converts `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    /// Converts `CLOCK_MONOTONIC` in nanoseconds.
     fn at(&self, ns: u64) -> FileTime {
         let units = |ns: u64| i64::try_from(ns / NS_PER_UNIT).unwrap_or(i64::MAX);
         FileTime(match self.now_ns.checked_sub(ns) {

@@ -15,7 +15,7 @@ const MAX_WAITING_BYTES: usize = 64 << 20;
 /// A classic event that sessions select.
 #[derive(Debug)]
 pub(super) struct SharedEvent {
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    /// `CLOCK_MONOTONIC` in nanoseconds.
     pub(super) time_ns: u64,
     pub(super) cpu: u16,
     pub(super) hook: u16,
