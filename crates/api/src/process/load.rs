@@ -8,8 +8,8 @@
 //!
 //! An allocator that registers a provider may do so below its lock. Starting a thread calls `malloc`
 //! for the thread's memory, so the registering thread cannot do that. The C library has a load
-//! handler for this (`crates/ffi/src/load.rs`); Rust programs have none and stay `NoHandler`: they
-//! choose their allocator with `#[global_allocator]`, and it calls no Rust code that allocates.
+//! handler for this (`crates/ffi/src/load.rs`). Rust programs have none: their threads start with the
+//! first registration.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
