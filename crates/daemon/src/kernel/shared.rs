@@ -3,7 +3,7 @@
 //! ```text
 //!   enables of all sessions ──▶ EventHub::apply ──▶ one Capture: the union of groups and stacks
 //!
-//!   poll of any session ──▶ Capture::poll ──▶ SharedEvent ──▶ queue of each session that selects it
+//!   poll of any session ──▶ Capture::poll ──▶ SharedEvent ──▶ queue of each selecting session
 //!                                                              │ taken at the session's own poll
 //!                           EVENT record on the session's clock ◀┘ (subscription.rs)
 //! ```

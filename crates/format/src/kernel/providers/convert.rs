@@ -1,8 +1,9 @@
 //! Payloads of the manifest events, made from those of the 64-bit classic events.
 //!
 //! ```text
-//!   classic process   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 … │ 20 flags │ SID block │
-//!                     image │ command line │ package │ application │ start ticks, path (details)
+//!   classic process   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 … │ 20 flags │
+//!                     SID block │ image │ command line │ package │ application │
+//!                     start ticks, path (details)
 //!   classic thread    0 pid │ 4 tid │ 8 … │ 28 affinity │ 30 … │ 44
 //!   classic image     0 base │ 8 size │ 10 pid │ 14 … │ 20 default base │ 28 … │ 38 name
 //! ```
