@@ -151,9 +151,7 @@ fn missing_headers_and_libraries_are_named() {
     let file = write_file(&folder, "a.c", b"int main(void) { return 0; }\n");
     let run = |options: &[&str]| {
         let mut command = weir_command(["cc"]);
-        Run::from(
-            command.args(options).args(["gcc", arg(&file)]).current_dir(folder.path()).output().unwrap(),
-        )
+        finish(command.args(options).args(["gcc", arg(&file)]).current_dir(folder.path()))
     };
     let nowhere = arg(Path::new("/nonexistent"));
     assert!(run(&["--include", nowhere]).expect(1).stderr.contains("evntprov.h"));
