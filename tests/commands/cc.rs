@@ -117,7 +117,7 @@ fn queries_pass_unchanged() {
     let version = Command::new("gcc").arg("--version").output().unwrap().stdout;
     let run = run_cc(&folder, &["--wide", "--32-bit-long"], &["gcc", "--version"]).expect(0);
     assert_eq!(run.stdout, version);
-    let run = run_cc(&folder, &[], &["gcc-that-does-not-exist", "a.c"]);
+    let run = run_cc(&folder, &[], &["gcc-that-does-not-exist", "-c", "a.c"]);
     assert!(run.expect(1).stderr.contains("gcc-that-does-not-exist"));
 }
 
