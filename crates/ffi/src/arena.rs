@@ -141,7 +141,7 @@ fn map(bytes: usize) -> *mut u8 {
 
 /// Where a block of a layout lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Placement {
     Class(u32),
     /// A mapping of its own, of this many bytes.
     Mapping(usize),
@@ -149,8 +149,8 @@ enum Place {
     Nowhere,
 }
 
-impl Place {
-    fn of(size: usize, align: usize) -> Self {
+impl Placement {
+    fn for_size(size: usize, align: usize) -> Self {
         let bytes = size.max(align).max(1 << MIN_SHIFT);
         if align > PAGE_BYTES {
             return Self::Nowhere;
@@ -204,8 +204,8 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: the caller fulfils the contract of `GlobalAlloc`, as below.
             return unsafe { System.alloc(layout) };
         }
-        match Place::of(layout.size(), layout.align()) {
-            Place::Class(number) => {
+        match Placement::for_size(layout.size(), layout.align()) {
+            Placement::Class(number) => {
                 let (Some(class), Some(lock)) =
                     (self.classes.get(number as usize), locks().get(number as usize))
                 else {
@@ -214,8 +214,8 @@ unsafe impl GlobalAlloc for Arena {
                 let _lock = LockGuard::take(lock);
                 class.allocate(1 << number.saturating_add(MIN_SHIFT))
             }
-            Place::Mapping(bytes) => map(bytes),
-            Place::Nowhere => null_mut(),
+            Placement::Mapping(bytes) => map(bytes),
+            Placement::Nowhere => null_mut(),
         }
     }
 
@@ -227,7 +227,9 @@ unsafe impl GlobalAlloc for Arena {
         // SAFETY: as in `alloc`.
         let block = unsafe { self.alloc(layout) };
         // New mappings are zero.
-        if !block.is_null() && matches!(Place::of(layout.size(), layout.align()), Place::Class(_)) {
+        if !block.is_null()
+            && matches!(Placement::for_size(layout.size(), layout.align()), Placement::Class(_))
+        {
             // SAFETY: the block has this many bytes.
             unsafe { block.write_bytes(0, layout.size()) };
         }
@@ -239,8 +241,8 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: as in `alloc`; the block is of `System`, since the choice never changes.
             return unsafe { System.dealloc(block, layout) };
         }
-        match Place::of(layout.size(), layout.align()) {
-            Place::Class(number) => {
+        match Placement::for_size(layout.size(), layout.align()) {
+            Placement::Class(number) => {
                 if let (Some(class), Some(lock)) =
                     (self.classes.get(number as usize), locks().get(number as usize))
                 {
@@ -249,10 +251,10 @@ unsafe impl GlobalAlloc for Arena {
                 }
             }
             // SAFETY: the whole mapping of this block.
-            Place::Mapping(bytes) => unsafe {
+            Placement::Mapping(bytes) => unsafe {
                 libc::munmap(block.cast(), bytes);
             },
-            Place::Nowhere => {}
+            Placement::Nowhere => {}
         }
     }
 
@@ -261,11 +263,14 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: as in `dealloc`.
             return unsafe { System.realloc(block, layout, new_size) };
         }
-        let (from, to) = (Place::of(layout.size(), layout.align()), Place::of(new_size, layout.align()));
+        let (from, to) = (
+            Placement::for_size(layout.size(), layout.align()),
+            Placement::for_size(new_size, layout.align()),
+        );
         if from == to {
             return block;
         }
-        if let (Place::Mapping(old), Place::Mapping(new)) = (from, to) {
+        if let (Placement::Mapping(old), Placement::Mapping(new)) = (from, to) {
             // SAFETY: the whole mapping of this block, which the caller does not use any more.
             let at = unsafe { libc::mremap(block.cast(), old, new, libc::MREMAP_MAYMOVE) };
             return if at == libc::MAP_FAILED { null_mut() } else { at.cast() };
