@@ -98,6 +98,10 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         Status::ERROR_CANCELLED => {
             "The program itself ended the processing: its buffer callback returned FALSE."
         }
+        Status::ERROR_NO_MORE_FILES => "This is the end of a list of files or volumes, not a failure.",
+        Status::ERROR_MOD_NOT_FOUND => {
+            "The library does not exist, or one that it needs is missing: check LD_LIBRARY_PATH, and run ldd on it."
+        }
         Status::ERROR_PRIVILEGE_NOT_HELD => {
             "Profiling of the whole machine needs root, or CAP_PERFMON: weir doctor shows what this machine allows, and how to allow the rest."
         }
