@@ -1,10 +1,10 @@
 //! Perf and weir record in the same run, both with frame pointers and the same depth: their stacks
 //! and the shares of functions must match.
 //!
-//! Perf and weir record the same events, so the k-th event of one kind of a thread on a processor is
-//! the same event for perf and for weir. The stack of a switch is that of the thread that is switched away from;
-//! weir writes it with the next switch to that thread. perf prints a stack as one chain; weir has a
-//! kernel part and a user part, which `dumped.rs` joins.
+//! Perf and weir record the same events, so the k-th event of one kind of a thread on a processor
+//! is the same event for perf and for weir. The stack of a switch is that of the thread that is
+//! switched away from; weir writes it with the next switch to that thread. perf prints a stack as
+//! one chain; weir has a kernel part and a user part, which `dumped.rs` joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -29,8 +29,8 @@ use crate::log::log_warning;
 pub(crate) struct AccessListFolder(PathBuf);
 
 impl AccessListFolder {
-    /// Returns the folder with the access lists of the daemon that uses a runtime folder. For a user
-    /// without a home, the lists are in the runtime folder.
+    /// Returns the folder with the access lists of the daemon that uses a runtime folder. For a
+    /// user without a home, the lists are in the runtime folder.
     pub(crate) fn for_daemon(runtime: &RuntimeDir) -> Self {
         let folders =
             DaemonFolders::for_runtime(runtime).unwrap_or_else(|| DaemonFolders::inside(runtime.path()));
