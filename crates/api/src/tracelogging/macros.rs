@@ -158,7 +158,7 @@ pub const fn tag(tag: u32) -> u32 {
 pub const fn checked_size(size: usize) -> usize {
     assert!(
         size <= 0xFFFF,
-        "the names of an event and of its fields, with their types, take up to 65,535 bytes"
+        "the names of an event and of its fields, with their types, take more than 65,535 bytes"
     );
     size
 }

@@ -199,10 +199,9 @@ pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
         None => context(),
     };
     let summary = session.next_file().with_context(file_context)?;
-    let format_file =
-        |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
-    let (name, finished, next) =
-        (escape(&options.name), format_file(finished_file), format_file(summary.log_file.clone()));
+    let name = escape(&options.name);
+    let finished = finished_file.as_deref().map_or_else(|| "the file".to_owned(), escape_path);
+    let next = summary.log_file.as_deref().map_or_else(|| "the next file".to_owned(), escape_path);
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(CommandResult::for_running(summary))
 }
