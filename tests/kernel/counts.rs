@@ -80,7 +80,10 @@ fn event_counts_of_each_kind_and_thread_match_perf() {
                 return;
             }
         }
-        panic!("perf lost events in each attempt, or counted other events:\n{}", differences.join("\n"));
+        panic!(
+            "in each attempt perf lost events, or its counts differ from those of weir:\n{}",
+            differences.join("\n")
+        );
     });
 }
 

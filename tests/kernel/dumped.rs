@@ -50,6 +50,7 @@ impl Trace {
         arguments.extend(options.iter().map(OsStr::new));
         arguments.push(file.as_os_str());
         let run = weir(arguments);
+        // 4: events were lost.
         assert!(matches!(run.code, 0 | 4), "weir dump failed: {}", run.stderr);
         let mut events: Vec<Event> = Vec::new();
         // The running thread and the index of the last event, by processor.
@@ -96,7 +97,7 @@ impl Trace {
 fn append_stack(event: &mut Event, stack: &Event) {
     assert!(
         (event.time_ms - stack.time_ms).abs() < 0.000_01,
-        "{} at {} ms is followed by a stack of {} ms",
+        "{} at {} ms is followed by a stack with the time {} ms",
         event.name,
         event.time_ms,
         stack.time_ms

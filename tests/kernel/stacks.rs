@@ -1,10 +1,10 @@
-//! Compares the stacks that perf and weir record in the same run, by frame pointers and with the
-//! same depth.
+//! Perf and weir record in the same run, both with frame pointers and the same depth: their stacks
+//! and the shares of functions must match.
 //!
-//! Perf and weir record all events, so the k-th event of a thread on a processor is the same event
-//! for perf and for weir. The stack of a switch is that of the thread that is switched away from;
-//! weir writes it with the next switch to that thread. perf prints a stack as one chain; weir has a
-//! kernel part and a user part, which `dumped.rs` joins.
+//! Perf and weir record the same events, so the k-th event of one kind of a thread on a processor
+//! is the same event for perf and for weir. The stack of a switch is that of the thread that is
+//! switched away from; weir writes it with the next switch to that thread. perf prints a stack as
+//! one chain; weir has a kernel part and a user part, which `dumped.rs` joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ use crate::perf::{self, Sample};
 use crate::recordings::{MAX_ATTEMPTS, Measurement};
 use crate::retry::retry_with_busy_processors;
 
+/// The `AdjustReason` of a ready event: the wait of the thread is over.
+const ADJUST_UNWAIT: u64 = 1;
 /// The end of the user half of the address space on x86-64.
 const USER_SPACE_END: u64 = 1 << 47;
 
@@ -19,8 +21,8 @@ const USER_SPACE_END: u64 = 1 << 47;
 type EventKey = (u64, u64, &'static str);
 type Stacks = BTreeMap<EventKey, Vec<Vec<u64>>>;
 
-/// Returns the largest number of frames in a stack of weir: the kernel's limit, or 192 if that is
-/// smaller.
+/// Returns the largest number of frames in a stack of weir, as text for an option: the kernel's
+/// limit, but at most 192; 127 if the limit is unreadable.
 fn max_stack_frames() -> String {
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
     limit.trim().parse().map_or(127, |limit: u64| limit.min(192)).to_string()
@@ -63,7 +65,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                 }
                 let key @ (_, thread, _) = match event.name.as_str() {
                     "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
-                    "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
+                    "Thread/ReadyThread" if event.number("AdjustReason") == ADJUST_UNWAIT => {
                         (event.cpu, event.running_thread.unwrap_or(0), "wake")
                     }
                     "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
@@ -78,9 +80,9 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     }
                 }
             }
-            // If the kernel skipped a switch, weir does not know which thread woke others, and the
-            // k-th events of perf and weir differ: the thread is left out on that processor. Nine
-            // of ten stacks must remain.
+            // The kernel may skip the record of a switch. Then weir does not know which thread woke
+            // others, and the numbers of events differ: this key (processor, thread, kind) is left
+            // out. Nine of ten stacks must remain.
             let stack_count: usize = by_perf.values().map(Vec::len).sum();
             differences = count_stacks(&by_perf)
                 .into_iter()
@@ -102,7 +104,10 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                 return compare_stacks(&by_perf, &by_weir);
             }
         }
-        panic!("perf lost events in each attempt, or counted other events: {differences:?}");
+        panic!(
+            "in each attempt perf lost events, or more than a tenth of its stacks had no counterpart; \
+             counts of perf that differ from those of weir: {differences:?}"
+        );
     });
 }
 
@@ -126,22 +131,22 @@ fn perf_key(sample: &Sample, workload_threads: &BTreeSet<u64>) -> Option<EventKe
     workload_threads.contains(&thread).then_some((sample.cpu, thread, kind))
 }
 
-#[track_caller]
 fn count_stacks(stacks_by_key: &Stacks) -> Vec<(EventKey, usize)> {
     stacks_by_key.iter().map(|(key, stacks)| (*key, stacks.len())).collect()
 }
 
+#[track_caller]
 fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
     assert_eq!(
         count_stacks(by_perf),
         count_stacks(by_weir),
         "perf and weir have different numbers of events"
     );
-    let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut counts_by_kind: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut first_difference = None;
     for (key, stacks) in by_perf {
         for (index, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
-            let (total, same) = kinds.entry(key.2).or_default();
+            let (total, same) = counts_by_kind.entry(key.2).or_default();
             *total += 1;
             if perf == weir {
                 *same += 1;
@@ -151,8 +156,11 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
             }
         }
     }
-    assert!(kinds["switch"].0 >= 2000 && kinds["wake"].0 >= 500, "too few stacks: {kinds:?}");
-    for (kind, (total, same)) in &kinds {
+    assert!(
+        counts_by_kind["switch"].0 >= 2000 && counts_by_kind["wake"].0 >= 500,
+        "too few stacks: {counts_by_kind:?}"
+    );
+    for (kind, (total, same)) in &counts_by_kind {
         assert!(
             same * 100 >= total * 99,
             "{kind}: only {same} of {total} stacks are the same; {}",
@@ -164,8 +172,8 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
         by_weir.iter().filter(|((_, _, kind), _)| *kind == "switch").flat_map(|(_, stacks)| stacks);
     let user_stacks = switches.filter(|stack| has_user_frame(stack)).count();
     assert!(
-        user_stacks * 100 >= kinds["switch"].0 * 90,
-        "only {user_stacks} stacks of switches have user frames: {kinds:?}"
+        user_stacks * 100 >= counts_by_kind["switch"].0 * 90,
+        "only {user_stacks} stacks of switches have user frames: {counts_by_kind:?}"
     );
 }
 

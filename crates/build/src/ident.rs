@@ -27,8 +27,8 @@ const RUST_KEYWORDS: &str = " abstract as async await become box break const con
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the
-/// complete name, so that cut names stay distinct.
+/// Number of characters that are kept of a longer name. An underscore and a hash of the complete
+/// name follow, so that cut names stay distinct.
 ///
 /// Names are combined with others, so long ones would make a header many times as long as its
 /// manifest. A symbol is never cut in C, because programs use it as the manifest spells it
@@ -45,12 +45,12 @@ fn shorten(name: &str) -> Cow<'_, str> {
 
 /// The names used in one scope, each with the last number that was appended to it.
 ///
-/// Because of the number, making a repeated name unique takes no longer than for a new name.
+/// The number saves a search: a repeated name becomes unique as fast as a new one.
 #[derive(Default)]
 pub(crate) struct UsedNames(HashMap<String, u32>);
 
 impl UsedNames {
-    /// Marks a name as used, even if it is used already.
+    /// Marks exactly this name as used. Unlike [`Self::make_unique`], this appends no number.
     pub(crate) fn reserve(&mut self, name: &str) {
         self.0.entry(name.to_owned()).or_insert(1);
     }
@@ -104,7 +104,7 @@ fn split_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns an identifier with a valid first character.
+/// Returns an identifier with a valid first character; `unnamed`, in every style, for an empty one.
 fn fix_first_char(identifier: String) -> String {
     match identifier.chars().next() {
         Some(c) if c.is_ascii_digit() => format!("_{identifier}"),
@@ -162,17 +162,12 @@ mod tests {
             ("1st type", ["_1ST_TYPE", "_1st_type", "_1stType", "_1st_type"]),
             ("type", ["TYPE", "type_", "Type", "type"]),
             ("int", ["INT", "int", "Int", "int_"]),
-            ("é", ["UNNAMED", "unnamed", "unnamed", "_"]),
+            ("é", ["unnamed", "unnamed", "unnamed", "_"]),
             ("QUICConnID", ["QUIC_CONN_ID", "quic_conn_id", "QUICConnID", "QUICConnID"]),
-            ("", ["UNNAMED", "unnamed", "unnamed", "unnamed"]),
+            ("", ["unnamed", "unnamed", "unnamed", "unnamed"]),
         ] {
             assert_eq!(
-                [
-                    to_constant_name(name).replace("unnamed", "UNNAMED"),
-                    to_snake_case(name),
-                    to_camel_case(name),
-                    to_c_name(name)
-                ],
+                [to_constant_name(name), to_snake_case(name), to_camel_case(name), to_c_name(name)],
                 expected
             );
         }

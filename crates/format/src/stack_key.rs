@@ -33,20 +33,20 @@ use crate::kernel::hook::{
 use crate::spec::event::ExtType;
 use crate::wire::{Put, u32_at, u64_at};
 
-/// Bytes before the key in an event with a key in place of a stack: time stamp, process, thread
-/// (`kernel/stack.rs`).
+/// Offset of the key in the payload of an event that references a key ([`put_reference`]). Before
+/// it are the time stamp, process and thread of the event that the stack belongs to.
 pub const KEY_OFFSET: usize = 16;
 /// The version of the events that define or reference a key.
 const VERSION: u8 = 2;
 
-/// The fewest frames of a stack that is replaced by a key.
+/// Minimum number of frames of a stack that is replaced by a key.
 pub const MIN_FRAMES: usize = 4;
 /// Size of the extended data item that holds a key, in bytes.
 pub const KEY_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
 /// Bytes of definitions kept for all traces that are read together. Keys of further definitions are
 /// not resolved.
 const MAX_DEFINITION_BYTES: usize = 64 << 20;
-/// The most definitions kept for one key.
+/// Maximum number of definitions kept for one key.
 const MAX_DEFINITIONS_PER_KEY: usize = 4096;
 /// Bytes that a definition takes in addition to its frames.
 const DEFINITION_OVERHEAD_BYTES: usize = 96;
@@ -88,14 +88,14 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 /// the stack belongs to, as in the stack-walk event, and the key. `is_kernel` is true for the
 /// kernel part.
 pub fn put_reference(
-    event: &[u8; KEY_OFFSET],
+    event_ids: &[u8; KEY_OFFSET],
     key: u64,
     is_kernel: bool,
     time: i64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let mut payload = Vec::with_capacity(KEY_OFFSET.saturating_add(8));
-    payload.put(event).put_u64(key);
+    payload.put(event_ids).put_u64(key);
     let hook = if is_kernel { STACK_KEY_KERNEL } else { STACK_KEY_USER };
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
@@ -204,7 +204,7 @@ impl Definitions {
         }
         let (time, definitions) = (record.time(), self.by_key.entry(key).or_default());
         let at = definitions.partition_point(|definition| definition.time <= time);
-        // A repeated definition extends the previous one up to its time.
+        // A repeated definition extends the previous one up to the new time.
         if let Some(previous) = at
             .checked_sub(1)
             .and_then(|at| definitions.get_mut(at))
@@ -256,7 +256,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn move_key_changes_every_form_of_key() {
+    fn shift_key_changes_every_form_of_key() {
         let walk = |hook: u16, key_bytes: usize| {
             let mut payload = Vec::new();
             if hook >= STACK_KEY_KERNEL {
@@ -288,11 +288,11 @@ mod tests {
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record), "{hook:#x}");
             shift_key(&record, &mut bytes, 1 << 26);
-            let moved = Record::parse(&bytes, 0).unwrap();
+            let shifted = Record::parse(&bytes, 0).unwrap();
             let at = if hook >= STACK_KEY_KERNEL { KEY_OFFSET } else { 0 };
             let mut expected = payload.clone();
             expected[at..at + key_bytes].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..key_bytes]);
-            assert_eq!(moved.payload(), expected, "{hook:#x}");
+            assert_eq!(shifted.payload(), expected, "{hook:#x}");
         }
         let (other, _) = walk(STACK_WALK, 8);
         assert!(!has_key(&Record::parse(&other, 0).unwrap()));
@@ -336,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_events_and_definitions_move_together() {
-        let mut moved = Definitions::default();
+    fn keys_of_events_and_definitions_shift_together() {
+        let mut shifted = Definitions::default();
         let (mut event, mut definition) = (encode_event(7, 5), encode_definition(7, &[1, 2, 3, 4], 5));
         for bytes in [&mut event, &mut definition] {
             let before = bytes.clone();
@@ -346,10 +346,10 @@ mod tests {
             shift_key(&record, bytes, 1 << 26);
             assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "other bytes changed");
         }
-        moved.observe(&Record::parse(&definition, 0).unwrap());
+        shifted.observe(&Record::parse(&definition, 0).unwrap());
         let event = Record::parse(&event, 0).unwrap();
         assert_eq!(StackKey::from_record(&event).unwrap().key, (1 << 26) + 7);
-        assert_eq!(moved.frames(&event).unwrap().collect::<Vec<u64>>(), [1, 2, 3, 4]);
+        assert_eq!(shifted.frames(&event).unwrap().collect::<Vec<u64>>(), [1, 2, 3, 4]);
     }
 
     #[test]

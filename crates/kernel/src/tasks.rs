@@ -262,7 +262,7 @@ impl Tasks {
 
     /// Returns the number of this poll if the record of a start at these ticks may not have been
     /// read yet.
-    fn unconfirmed_poll(&self, start_ticks: u64) -> Option<u32> {
+    fn poll_if_unconfirmed(&self, start_ticks: u64) -> Option<u32> {
         let is_unconfirmed = start_ticks >= self.clock.to_ticks(self.read_until_ns.saturating_sub(SLACK_NS));
         is_unconfirmed.then_some(self.polls)
     }

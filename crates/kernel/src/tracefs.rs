@@ -11,6 +11,7 @@
 //!    half of 32 bits.
 //! 3. If tracefs is not mounted, a process with the right to mount creates a detached mount. It is
 //!    attached to no directory, so no other process sees it, and it ends with its file descriptor.
+//!    If that fails, the tracefs below debugfs is opened.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,8 +26,8 @@ use crate::error::{Error, Result};
 
 /// The usual mount point of tracefs.
 const MOUNT_POINT: &str = "/sys/kernel/tracing";
-/// The mount point below debugfs. The kernel mounts tracefs there on first access, so it comes
-/// last.
+/// The mount point below debugfs. The first access makes the kernel mount tracefs there, for all
+/// processes, so this path is tried last.
 const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
 /// Read limit for format files, which have a page or two.
 const MAX_FORMAT_BYTES: u64 = 64 << 10;
@@ -90,14 +91,15 @@ fn parse_field(line: &str) -> Option<(String, TracepointField)> {
     (!name.is_empty()).then(|| (name.to_owned(), field))
 }
 
-/// A readable tracefs. All files are opened relative to its root directory.
+/// An open tracefs. All files are opened relative to its root directory.
 #[derive(Debug)]
 pub(crate) struct Tracefs {
     root: OwnedFd,
 }
 
 impl Tracefs {
-    /// Opens the mounted tracefs, or a detached mount of this process.
+    /// Opens the mounted tracefs, else a detached mount of this process, else the tracefs below
+    /// debugfs.
     pub(crate) fn open() -> Result<Self> {
         Self::open_mounted_or_detached(Path::new(MOUNT_POINT), Path::new(DEBUGFS_MOUNT_POINT))
     }
@@ -196,9 +198,9 @@ mod tests {
     fn run_without_mount_capability<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are not readable");
+                let mut sets = rustix::thread::capabilities(None).expect("cannot read the capabilities");
                 sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
-                rustix::thread::set_capabilities(None, sets).expect("a capability cannot be dropped");
+                rustix::thread::set_capabilities(None, sets).expect("cannot drop a capability");
                 run()
             });
             thread.join().expect("the thread panicked")
@@ -207,10 +209,10 @@ mod tests {
 
     #[test]
     fn error_without_the_right_to_mount_names_the_mount_command() {
-        let folder = tempfile::tempdir().expect("no folder is created");
+        let folder = tempfile::tempdir().expect("cannot create a folder");
         let empty = folder.path();
         let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(empty, empty))
-            .expect_err("tracefs is mounted");
+            .expect_err("tracefs was opened");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
@@ -219,10 +221,10 @@ mod tests {
 
     #[test]
     fn mounted_tracefs_is_preferred_over_a_detached_mount() {
-        let folder = tempfile::tempdir().expect("no folder is created");
+        let folder = tempfile::tempdir().expect("cannot create a folder");
         let tracepoint = folder.path().join("events/sched/sched_switch");
-        std::fs::create_dir_all(&tracepoint).expect("no folder is created");
-        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is not written");
+        std::fs::create_dir_all(&tracepoint).expect("cannot create a folder");
+        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("cannot write the file");
         let tracefs = Tracefs::open_mounted_or_detached(folder.path(), folder.path())
             .expect("the mounted tracefs does not open");
         assert_eq!(tracefs.read_format("sched", "sched_switch").expect("invalid format").id, 314);

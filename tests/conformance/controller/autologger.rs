@@ -22,13 +22,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 11 #Start", D, "Start 0, the default: the session is not started",
         autologger_without_start_does_not_run),
     rule!("controller 11 #Guid", D, "a definition without a GUID starts no session", autologger_needs_a_guid),
-    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1, no flush timer, a file with the session's name in the folder of logs",
+    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1 (performance counter), no flush timer, a file with the session's name in the folder of logs",
         autologger_has_defaults),
     rule!("controller 11", D, "buffers, clock, timer, mode and size are those of the definition",
         autologger_uses_the_values_of_its_definition),
     rule!("controller 11 #BufferSize", D, "a buffer size of 1 MiB or more is corrected to less",
         autologger_buffers_stay_below_a_mib),
-    rule!("controller 11 #FileMax", D, "FileMax 2 to 16: each start writes to the next of that many files, with the suffixes .NNNN",
+    rule!("controller 11 #FileMax", D, "FileMax 2 to 16: each start writes to the next of FileMax files, whose names end in .0001, .0002, …",
         log_generations_rotate),
     rule!("api 4", D, "a FileMax above 16 counts as 16", at_most_sixteen_generations),
     rule!("controller 11 #FileCounter", D, "the daemon stores the number of the newest file", file_counter_is_maintained),
@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
         autologger_enables_providers_with_their_values),
     rule!("controller 11 #MatchAllKeyword", D, "MatchAnyKeyword 0 matches every keyword, and MatchAllKeyword is then unused",
         autologger_ignores_match_all_without_match_any),
-    rule!("controller 11 #EnableFlags", D, "a classic provider is enabled with these flags", enable_flags_set_match_any),
+    rule!("controller 11 #EnableFlags", D, "the provider is enabled with these flags as MatchAnyKeyword", enable_flags_set_match_any),
     rule!("controller 11 #EnableProperty", D, "events get the extended data items of these properties", enable_property_adds_items),
     rule!("controller 11", D, "a value that cannot be honoured is corrected, and the session runs",
         autologger_corrects_invalid_values),
@@ -59,11 +59,11 @@ struct AutologgerDaemon {
 impl AutologgerDaemon {
     /// Starts a daemon whose autologger definition has `Start = 1`, a GUID and these lines.
     fn start_with(fixture: &Fixture, lines: &str) -> Self {
-        Self::start_with_only(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
+        Self::start_with_definition(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
 
     /// Starts a daemon whose autologger definition is `text`.
-    fn start_with_only(fixture: &Fixture, text: &str) -> Self {
+    fn start_with_definition(fixture: &Fixture, text: &str) -> Self {
         let folder = make_folder_with(fixture, "autologger.d/Boot.conf", text);
         let mut daemon = Self { daemon: None, folder };
         daemon.restart();
@@ -73,6 +73,7 @@ impl AutologgerDaemon {
     fn restart(&mut self) {
         self.daemon = None;
         self.daemon = Some(Daemon::start(&self.folder));
+        // Waits until the daemon answers.
         self.controller();
     }
 
@@ -122,13 +123,13 @@ fn autologger_runs_before_the_first_client(fixture: &Fixture) {
 fn autologger_without_start_does_not_run(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
         let autologger =
-            AutologgerDaemon::start_with_only(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
+            AutologgerDaemon::start_with_definition(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
         assert_eq!(autologger.query(), Err(INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
 fn autologger_needs_a_guid(fixture: &Fixture) {
-    let autologger = AutologgerDaemon::start_with_only(fixture, "Start = 1\n");
+    let autologger = AutologgerDaemon::start_with_definition(fixture, "Start = 1\n");
     assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(87)));
 }
 

@@ -29,7 +29,8 @@ pub fn create() -> Guid {
     thread_activity::create()
 }
 
-/// Performs EventActivityIdControl with this code.
+/// Performs EventActivityIdControl with this code. The code determines whether `id` is read,
+/// written or both.
 ///
 /// An unknown code returns ERROR_INVALID_PARAMETER and changes nothing.
 pub fn control(code: u32, id: &mut Guid) -> Status {

@@ -4,8 +4,9 @@ use traceweir_format::spec::event::EventDescriptor;
 
 use super::types::{Channel, Level, Opcode};
 
-/// Defines a static [`Provider`](crate::tracelogging::Provider) with this name:
-/// `define_provider!(SYMBOL, "Name", options…)`.
+/// Defines a static [`Provider`](crate::tracelogging::Provider).
+/// `define_provider!(SYMBOL, "Name", options…)` defines the static `SYMBOL`, a provider with the
+/// name `Name`.
 ///
 /// | Option | Meaning | Otherwise |
 /// |---|---|---|
@@ -33,10 +34,10 @@ macro_rules! define_provider {
     ($($arguments:tt)*) => { $crate::__tlg::define_provider!{ [$crate] $($arguments)* } };
 }
 
-/// Writes an event if any session wants it: `write_event!(SYMBOL, "Event", options and fields…)`
-/// returns a Win32 status, 0 if no session wants it.
+/// Writes an event if any session wants it. `write_event!(SYMBOL, "Event", options and fields…)`
+/// returns a Win32 status: 0 if the event was written or no session wants it.
 ///
-/// Options are constants, except for the ids:
+/// Options are constants, except `activity_id` and `related_id`:
 ///
 /// | Option | Otherwise |
 /// |---|---|
@@ -55,28 +56,46 @@ macro_rules! define_provider {
 ///
 /// | Type | Value |
 /// |---|---|
-/// | `u8 u16 u32 u64 i8 i16 i32 i64 usize isize f32 f64`*, and with `_hex` the integers* | as named |
-/// | `bool8`*, `bool32`* | `&bool`, `&i32` |
-/// | `char8_cp1252`*, `char16`* | `&u8`, `&u16` |
-/// | `pointer`*, `codepointer`* | `&usize` |
+/// | `u8 u16 u32 u64 i8 i16 i32 i64 usize isize`* | `&u8` … `&isize` |
+/// | `u8_hex` … `isize_hex`* | `&u8` … `&isize` |
+/// | `f32 f64`* | `&f32`, `&f64` |
+/// | `bool8`* | `&bool` |
+/// | `bool32`* | `&i32` |
+/// | `char8_cp1252`* | `&u8` |
+/// | `char16`* | `&u16` |
+/// | `pointer codepointer`* | `&usize` |
 /// | `guid`* | `&Guid` |
-/// | `pid tid`*, `port`*, `ipv4`* | `&u32`, `&u16`, `&[u8; 4]` |
-/// | `ipv6 ipv6c`, `socketaddress socketaddressc`, `binary binaryc` | `&[u8; 16]`, bytes |
-/// | `str8 str8_cp1252 str8_json str8_xml`, and `cstr8…` up to the first zero | `&str` or bytes |
-/// | `str16 str16_json str16_xml`, and `cstr16…` | `&[u16]` |
-/// | `errno hresult win_ntstatus`*, `win_error`* | `&i32`, `&u32` |
-/// | `systemtime`, `time32`, `time64`, `win_filetime`* | `&SystemTime`, s since 1970, 100 ns since 1601 |
+/// | `pid tid`* | `&u32` |
+/// | `port`* | `&u16` |
+/// | `ipv4`* | `&[u8; 4]` |
+/// | `ipv6 ipv6c` | `&[u8; 16]` |
+/// | `socketaddress socketaddressc binary binaryc` | bytes |
+/// | `str8 str8_cp1252 str8_json str8_xml` | `&str` or bytes |
+/// | `cstr8 cstr8_cp1252 cstr8_json cstr8_xml` | `&str` or bytes, written up to the first zero |
+/// | `str16 str16_json str16_xml` | `&[u16]` |
+/// | `cstr16 cstr16_json cstr16_xml` | `&[u16]`, written up to the first zero |
+/// | `errno hresult win_ntstatus`* | `&i32` |
+/// | `win_error`* | `&u32` |
+/// | `systemtime` | `&SystemTime` |
+/// | `time32` | `&i32`, seconds since 1970 |
+/// | `time64` | `&i64`, seconds since 1970 |
+/// | `win_filetime`* | `&i64`, units of 100 ns since 1601 |
 /// | `win_systemtime win_systemtime_utc`* | `&[u16; 8]` |
 /// | `win_sid` | bytes of a SID; panics if there are too few |
 /// | `struct("name", tag(n), { fields })` | |
 ///
-/// \* also with the suffix `_slice`, for slices. Their encoding is in the table of
-/// [`InType`](crate::tracelogging::InType). The encoding of the following parts is not checked:
-/// `raw_field("name", U8, bytes)`, `raw_field_slice`, `raw_meta("name", U32)`, `raw_meta_slice`,
-/// `raw_struct("name", 2)`, `raw_struct_slice`, `raw_data(bytes)`.
+/// \* All types of the row also exist with the suffix `_slice`, for slices.
 ///
-/// More than 128 fields, 127 members of a structure or 128 blocks of data (one for a value of fixed
-/// size, two for others, two for the metadata) do not compile.
+/// The table of [`InType`](crate::tracelogging::InType) has the encoding of each type. The encoding
+/// of the following parts is not checked: `raw_field("name", U8, bytes)`, `raw_field_slice`,
+/// `raw_meta("name", U32)`, `raw_meta_slice`, `raw_struct("name", 2)`, `raw_struct_slice`,
+/// `raw_data(bytes)`.
+///
+/// An event that exceeds one of these limits does not compile:
+///
+/// - 128 fields;
+/// - 127 members of a structure;
+/// - 128 blocks of data: one for a value of fixed size, two for others, two for the metadata.
 ///
 /// ```
 /// traceweir::define_provider!(KITCHEN, "Example.Kitchen");
@@ -139,7 +158,7 @@ pub const fn tag(tag: u32) -> u32 {
 pub const fn checked_size(size: usize) -> usize {
     assert!(
         size <= 0xFFFF,
-        "the names of an event and of its fields, with their types, take up to 65,535 bytes"
+        "the names of an event and of its fields, with their types, take more than 65,535 bytes"
     );
     size
 }

@@ -43,7 +43,7 @@ fn invalid_programs() -> Vec<(String, &'static str)> {
         (event("u32(\"a\", &\"text\")"), "mismatched types"),
         (event("str8(\"a\", &1)"), "AsRef<[u8]>` is not satisfied"),
         (event("keyword(\"a\")"), "mismatched types"),
-        (event(&format!("u8(\"{}\", &1)", "n".repeat(65_530))), "take up to 65,535 bytes"),
+        (event(&format!("u8(\"{}\", &1)", "n".repeat(65_530))), "take more than 65,535 bytes"),
         ("fn f() { traceweir::write_event!(); }".into(), "expected the static that define_provider! made"),
         ("fn f() { traceweir::write_event!(P); }".into(), "expected the event's name as a string literal"),
         (

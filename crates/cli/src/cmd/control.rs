@@ -30,6 +30,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
         Ok(stopped) => {
             let (outcome, failure) = match sessions::print_summary(&stopped, is_watched) {
                 Ok(outcome) => (outcome, None),
+                // The session has stopped; only the output failed.
                 Err(error) => (CommandOutcome::Fine, Some(error)),
             };
             Ok(CommandResult { failure, ..CommandResult::for_ended(stopped, outcome) })
@@ -120,7 +121,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     let log_file = make_absolute(options.output.as_ref())?;
     let context = || format_context("update", &options.name);
     sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(context)?;
-    let is_changed = flush_timer.is_some()
+    let has_property_changes = flush_timer.is_some()
         || options.max_buffers.is_some()
         || options.real_time.is_some()
         || log_file.is_some();
@@ -137,7 +138,8 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     if let Some(file) = log_file {
         update = update.log_file(file);
     }
-    let summary = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
+    let summary =
+        if has_property_changes { update.apply() } else { session.query() }.with_context(context)?;
     let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", escape(&options.name), format_settings(&summary, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &summary)) {
@@ -170,7 +172,7 @@ fn format_settings(summary: &SessionSummary, kernel: Option<&KernelState>) -> St
     settings
 }
 
-/// Explains why the number of buffers differs from the requested number.
+/// Explains why the maximum number of buffers differs from the requested one, if it does.
 fn buffer_count_note(requested: u32, summary: &SessionSummary) -> Option<String> {
     let maximum = summary.maximum_buffers;
     let buffers = format_count(maximum.into(), "buffer");
@@ -197,10 +199,9 @@ pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
         None => context(),
     };
     let summary = session.next_file().with_context(file_context)?;
-    let format_file =
-        |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
-    let (name, finished, next) =
-        (escape(&options.name), format_file(finished_file), format_file(summary.log_file.clone()));
+    let name = escape(&options.name);
+    let finished = finished_file.as_deref().map_or_else(|| "the file".to_owned(), escape_path);
+    let next = summary.log_file.as_deref().map_or_else(|| "the next file".to_owned(), escape_path);
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(CommandResult::for_running(summary))
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   CONFIG/security.d/0811c1af-7a07-4a06-82ed-869455cdf713
-//!                        `folders` defines CONFIG; RUNTIME for a user without a home
 //! ```
+//!
+//! `folders` defines CONFIG. For a user without a home, the runtime folder takes its place.
 //!
 //! 1. A file holds the bytes of a self-relative security descriptor.
 //! 2. `conf/trust` defines which files and folders are trusted, and how a file is replaced.
@@ -28,8 +29,8 @@ use crate::log::log_warning;
 pub(crate) struct AccessListFolder(PathBuf);
 
 impl AccessListFolder {
-    /// Returns the folder for the daemon of a runtime folder. For a user without a home the lists
-    /// are in the runtime folder.
+    /// Returns the folder with the access lists of the daemon that uses a runtime folder. For a
+    /// user without a home, the lists are in the runtime folder.
     pub(crate) fn for_daemon(runtime: &RuntimeDir) -> Self {
         let folders =
             DaemonFolders::for_runtime(runtime).unwrap_or_else(|| DaemonFolders::inside(runtime.path()));
@@ -46,6 +47,7 @@ impl AccessListFolder {
     }
 
     fn read_lists_into(&self, stored: &mut StoredLists) -> Result<(), ConfigError> {
+        // 0: the error has no line.
         let io_error = |e: io::Error| ConfigError::new(0, e.to_string());
         if !trust::check_folder(&self.0)? {
             return Ok(());

@@ -105,7 +105,7 @@ fn information_needs_the_rights_of_its_session_and_providers() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
@@ -146,7 +146,7 @@ fn each_operation_of_a_controller_needs_its_right() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "no list names Ann");
     // A right on another object admits Ann as a controller.
@@ -223,7 +223,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     root.start(with_session_guid(real_time_config("shown")));
     root.start(real_time_config("hidden"));
@@ -272,7 +272,7 @@ fn reading_a_live_session_needs_its_right() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     root.start(with_session_guid(real_time_config("s")));
     assert_eq!(admission_status(&daemon, ANN, Role::Consumer), ACCESS_DENIED);
@@ -293,7 +293,7 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Provider));
     ann.register_unenabled(1, PROVIDER);
     let only_bob = set_access(
@@ -321,7 +321,7 @@ fn secure_session_is_written_only_with_the_right() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let mut config = with_session_guid(real_time_config("s"));
     config.log_file_mode |= EVENT_TRACE_SECURE_MODE;
@@ -358,7 +358,7 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
@@ -423,7 +423,7 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
     fs::write(folder.join(PROVIDER.to_string()), b"damaged").unwrap();
 
-    let daemon = Daemon::start_for_all(dir);
+    let daemon = Daemon::start_for_all_users(dir);
     let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Controller));
     assert_eq!(query_descriptor(&mut root, SESSION), session_list);
     let objects =
@@ -484,7 +484,7 @@ fn enable_rights_can_be_checked_before_a_session_starts() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let other_provider = Guid::from_u128(77);
     let check = |providers: &[Guid]| Message::CheckEnables { providers: providers.to_vec() };
@@ -536,7 +536,7 @@ fn refused_user_learns_how_to_get_access() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     for role in [Role::Controller, Role::Consumer] {
         let answer = Client::new(connect_as_user(&daemon, ANN)).request(hello_message(role, new_instance()));
         assert_eq!(status(&answer), ACCESS_DENIED);

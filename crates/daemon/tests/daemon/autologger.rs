@@ -79,7 +79,7 @@ fn autologger_runs_before_the_first_client_is_answered() {
     drop(provider);
 
     let dir = daemon.stop();
-    assert_eq!(count_events_of_finished_file(&dir.path().join("run/log/Boot.etl")), 100);
+    assert_eq!(count_events_of_finalised_file(&dir.path().join("run/log/Boot.etl")), 100);
     assert_eq!(
         stored_state(dir.path(), "Boot"),
         AutologgerState { status: Some(SUCCESS.0), ..AutologgerState::default() }
@@ -103,7 +103,7 @@ fn autologger_enables_providers_older_than_the_daemon() {
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     assert_eq!(write_events(region, 10), 0);
     drop(provider);
-    assert_eq!(count_events_of_finished_file(&daemon.stop().path().join("run/log/Boot.etl")), 10);
+    assert_eq!(count_events_of_finalised_file(&daemon.stop().path().join("run/log/Boot.etl")), 10);
 }
 
 #[test]

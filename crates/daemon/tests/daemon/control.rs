@@ -37,7 +37,7 @@ fn session_is_started_queried_and_stopped() {
     assert_eq!(other_controller.stop(started.id).id, started.id, "any controller may stop it");
     assert_eq!(status(&controller.control(started.id, Control::Query)), WMI_INSTANCE_NOT_FOUND);
     assert_eq!(status(&controller.control(started.id, Control::Stop)), WMI_INSTANCE_NOT_FOUND);
-    assert_eq!(count_events_of_finished_file(&path), 0, "the old content is gone");
+    assert_eq!(count_events_of_finalised_file(&path), 0, "the old content is gone");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn update_changes_the_file_and_releases_the_old_one() {
     );
     controller.stop(other_session.id);
     controller.stop(session);
-    assert_eq!((count_events_of_finished_file(&a), count_events_of_finished_file(&b)), (0, 0));
+    assert_eq!((count_events_of_finalised_file(&a), count_events_of_finalised_file(&b)), (0, 0));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
         let control = Control::Flush { log_file: Some(path.clone()) };
         let message = Message::Control { session: SessionRef::Id(session), control };
         expect_properties(controller.request_with(message, &[&open_log_file(&path)]));
-        assert_eq!(count_events_of_finished_file(&path), 20);
+        assert_eq!(count_events_of_finalised_file(&path), 20);
     }
 }
 
@@ -250,7 +250,7 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     let answer = first.receive_envelope();
     assert_eq!(answer.request, request);
     expect_properties(answer.message);
-    assert!(count_events_of_finished_file(&path) <= 5 - lost);
+    assert!(count_events_of_finalised_file(&path) <= 5 - lost);
     assert_eq!(status(&second.control(session, Control::Query)), WMI_INSTANCE_NOT_FOUND);
 }
 
@@ -266,7 +266,7 @@ fn provider_that_never_acknowledges_delays_a_stop_only_briefly() {
     let region = provider.receive_region(session);
     let lost = write_events(region, 50);
     let end = controller.stop(session);
-    assert_eq!(count_events_of_finished_file(&path), 50 - lost);
+    assert_eq!(count_events_of_finalised_file(&path), 50 - lost);
     assert_eq!(end.events, 50 - lost as u64);
 }
 
@@ -293,7 +293,7 @@ fn session_that_reaches_its_size_limit_is_stopped() {
         controller.status(enable_message(session, PROVIDER, EnableCode::Enable, 0)),
         WMI_INSTANCE_NOT_FOUND
     );
-    assert!(count_events_of_finished_file(&path) > 0);
+    assert!(count_events_of_finalised_file(&path) > 0);
     assert!(fs::metadata(&path).unwrap().len() <= 256 * 1024);
     controller.start(file_config("s", &path));
 }

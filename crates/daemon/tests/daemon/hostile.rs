@@ -285,7 +285,7 @@ fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
     if !is_root() || !kernel_can_refuse_descriptors() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader = || OwnedFd::from(reader.try_clone().unwrap());
     let send = |client: &Client| can_send_descriptor(&client.connection, &Message::Done, reader());

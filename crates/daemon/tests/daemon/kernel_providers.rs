@@ -477,7 +477,7 @@ fn guest_needs_the_right_to_kernel_events() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let ann = Sid::user(ANN);
     grant(&mut root, DEFAULT_TRACE_SECURITY, ann, Rights::WMIGUID_ALL_ACCESS);

@@ -136,7 +136,7 @@ fn stopping_the_daemon_finalises_every_file() {
     }
     // No process acknowledges; the daemon does not wait forever.
     let _dir = daemon.stop();
-    assert_eq!(paths.iter().map(|path| count_events_of_finished_file(path)).collect::<Vec<_>>(), written);
+    assert_eq!(paths.iter().map(|path| count_events_of_finalised_file(path)).collect::<Vec<_>>(), written);
     controller.assert_closed();
 }
 
@@ -179,7 +179,7 @@ fn signal_shuts_the_daemon_down_cleanly() {
         let order = provider.receive_close(session);
         provider.acknowledge(order);
         assert!(daemon.wait().unwrap().success());
-        assert_eq!(count_events_of_finished_file(&path), 500);
+        assert_eq!(count_events_of_finalised_file(&path), 500);
         assert!(!runtime.control_socket().exists());
     }
 }

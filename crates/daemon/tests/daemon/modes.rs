@@ -92,7 +92,7 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
         (1..).map(|n| folder.join(format!("log-{n}.etl"))).take_while(|path| path.exists()).collect();
     assert!(files.len() > 3, "{} files", files.len());
     assert_eq!(end.config.log_file.as_ref(), files.last());
-    assert_eq!(files.iter().map(|path| count_events_of_finished_file(path)).sum::<usize>(), 5_000 - lost);
+    assert_eq!(files.iter().map(|path| count_events_of_finalised_file(path)).sum::<usize>(), 5_000 - lost);
     assert!(files.iter().all(|path| fs::metadata(path).unwrap().len() <= 40 << 10));
 }
 
@@ -114,12 +114,12 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     until("the session has ended", || controller.status(outcome()) == SUCCESS);
     let end = expect_properties(controller.request(outcome()));
     assert_eq!(Status(end.end_status), BAD_PATHNAME);
-    let events_in_files = count_events_of_finished_file(&folder.join("log-1.etl"))
-        + count_events_of_finished_file(&folder.join("log-2.etl"));
+    let events_in_files = count_events_of_finalised_file(&folder.join("log-1.etl"))
+        + count_events_of_finalised_file(&folder.join("log-2.etl"));
     assert_eq!(events_in_files as u64 + end.events_lost, 5_000);
     assert!(events_in_files > 0 && lost < 5_000);
     controller.stop(other_session.id);
-    assert_eq!(count_events_of_finished_file(&third), 0, "nothing was written to the third file");
+    assert_eq!(count_events_of_finalised_file(&third), 0, "nothing was written to the third file");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
         (converted.config.log_file, converted.config.log_file_mode & 0x12F),
         (None, EVENT_TRACE_REAL_TIME_MODE)
     );
-    assert_eq!(count_events_of_finished_file(&path), 0, "the converted session left a finished, empty file");
+    assert_eq!(count_events_of_finalised_file(&path), 0, "the converted session left a finished, empty file");
     let next_session = controller.start(file_config("other", &path)).id;
     controller.stop(next_session);
     controller.stop(with_file);
@@ -158,7 +158,7 @@ fn append_continues_a_log_and_leaves_other_files_unchanged() {
         let (mut provider, region) = connect_writer(&daemon, &mut controller, session);
         assert_eq!(write_events(region, 50), 0);
         stop_while_written(&mut controller, &mut provider, session);
-        assert_eq!(count_events_of_finished_file(&path), round * 50);
+        assert_eq!(count_events_of_finalised_file(&path), round * 50);
         drop(provider);
     }
     let content_before = fs::read(&path).unwrap();
@@ -201,7 +201,7 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
     let session = start_with(&mut controller, 1, SEQUENTIAL | PREALLOCATE).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "the file has its full size at once");
     controller.stop(session);
-    assert_eq!(count_events_of_finished_file(&path), 0);
+    assert_eq!(count_events_of_finalised_file(&path), 0);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn largest_buffers_are_accepted() {
     let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 1_000);
     stop_while_written(&mut controller, &mut provider, session.id);
-    assert_eq!(count_events_of_finished_file(&path), 1_000 - lost);
+    assert_eq!(count_events_of_finalised_file(&path), 1_000 - lost);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn events_of_a_process_reach_the_file() {
     assert_eq!(write_events(region, 1000), 0);
     let end = controller.stop(id);
     assert_eq!((end.events, end.events_lost), (1000, 0));
-    assert_eq!(count_events_of_finished_file(&daemon.path("s.etl")), 1000);
+    assert_eq!(count_events_of_finalised_file(&daemon.path("s.etl")), 1000);
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn events_of_a_disconnected_process_are_collected() {
     };
     assert_eq!(providers[0].pids, [], "only the enables are left");
     assert_eq!((controller.stop(a).events, controller.stop(b).events), (10, 20));
-    assert_eq!(count_events_of_finished_file(&daemon.path("a.etl")), 10);
-    assert_eq!(count_events_of_finished_file(&daemon.path("b.etl")), 20);
+    assert_eq!(count_events_of_finalised_file(&daemon.path("a.etl")), 10);
+    assert_eq!(count_events_of_finalised_file(&daemon.path("b.etl")), 20);
 }
 
 #[test]

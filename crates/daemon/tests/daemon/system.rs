@@ -156,7 +156,7 @@ fn read_kernel_events(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     read_kernel_events_so_far(path)
 }
 
-/// Like [`read_kernel_events`], for a file that is not final.
+/// Like [`read_kernel_events`], for a file that is not finalised.
 fn read_kernel_events_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();
@@ -461,7 +461,7 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let (ann, all_rights) = (Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS);
     grant(&mut root, DEFAULT_TRACE_SECURITY, ann, all_rights);

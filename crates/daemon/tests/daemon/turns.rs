@@ -52,7 +52,7 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let session = root.start(real_time_config("s")).id;
     root.enable(session, PROVIDER);
@@ -95,7 +95,7 @@ fn guest_who_fills_a_process_queue_is_held_back_until_it_is_read() {
 /// whether the process received everything. Fails the test if the daemon dropped the process before
 /// [`READ_LIMIT`] had passed.
 fn fill_and_read_queue() -> bool {
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let rights = Rights::TRACELOG_CREATE_REALTIME | Rights::TRACELOG_GUID_ENABLE | Rights::WMIGUID_QUERY;
     for object in [SESSION, PROVIDER] {
@@ -174,7 +174,7 @@ fn user_who_connects_endlessly_does_not_delay_root() {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     let socket = daemon.runtime().control_socket();
     let (connected, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -99,7 +99,7 @@ impl Daemon {
 
     /// Starts a daemon that serves all users, as the system daemon does, with its access lists in
     /// its own folder.
-    pub(crate) fn start_for_all(dir: TempDir) -> Self {
+    pub(crate) fn start_for_all_users(dir: TempDir) -> Self {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         Self::start_in(dir, |options| options.runtime.scope = Scope::System)
     }
@@ -108,7 +108,7 @@ impl Daemon {
         self.thread.has_ended()
     }
 
-    /// Waits until the daemon exits by itself.
+    /// Waits until the daemon has exited.
     pub(crate) fn wait(self) -> TempDir {
         self.thread.wait();
         self.dir
@@ -362,10 +362,10 @@ pub(crate) fn real_time_config(name: &str) -> SessionConfig {
     }
 }
 
-/// Counts the events of [`PROVIDER`] in a trace that must be final and valid.
-pub(crate) fn count_events_of_finished_file(path: &Path) -> usize {
+/// Counts the events of [`PROVIDER`] in a trace that must be finalised and valid.
+pub(crate) fn count_events_of_finalised_file(path: &Path) -> usize {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
-    assert!(trace.is_finalised(), "{} is not final", path.display());
+    assert!(trace.is_finalised(), "{} is not finalised", path.display());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
     let mut events = trace.events();
     let mut count: usize = 0;
@@ -384,13 +384,15 @@ pub(crate) fn write_events(region: Region, count: usize) -> usize {
     let mut record = Vec::new();
     let header = EventHeader { pointer_size: 8, provider: PROVIDER, thread_id: 1, ..EventHeader::default() };
     header.encode(b"payload!", &mut record).unwrap();
+    let thread = 1;
     let mut lost = 0;
     for _ in 0..count {
+        // Two words for the prefix of the record.
         let mut staged = vec![0u64; 2];
         staged.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
         let gather =
             &mut Gather { staged: &mut staged, staged_bytes: record.len(), further_parts: &[], flags: 0 };
-        lost += usize::from(outlet.write(ticket, 1, gather).is_err());
+        lost += usize::from(outlet.write(ticket, thread, gather).is_err());
     }
     assert!(outlet.close());
     lost

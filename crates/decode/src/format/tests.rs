@@ -86,7 +86,7 @@ fn out_types_choose_the_sign() {
 }
 
 #[test]
-fn json_numbers_are_exact_and_larger_ones_are_strings() {
+fn json_integers_beyond_2_to_the_53_are_strings() {
     let exact = 1_u64 << 53;
     let assert_unsigned =
         |v: u64, json: &str| assert_formats(InType::UINT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
@@ -262,7 +262,7 @@ fn guids_and_sids_have_their_usual_forms() {
 }
 
 #[test]
-fn addresses_are_in_memory_order_and_ports_are_swapped() {
+fn addresses_are_in_memory_order_and_ports_are_big_endian() {
     assert_formats(InType::UINT32, OutType::IPV4, &[192, 168, 0, 1], "192.168.0.1", "\"192.168.0.1\"");
     assert_formats(InType::UINT16, OutType::PORT, &[0x1F, 0x90], "8080", "8080");
     let mut v6 = [0; 16];
@@ -381,10 +381,10 @@ fn invalid_text_is_replaced_or_read_as_windows_1252() {
 }
 
 #[test]
-fn packed_text_is_unpacked() {
-    // The unpacked size, then one uncompressed LZNT1 chunk of four bytes.
-    let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16_bytes("hi")].concat();
-    assert_formats(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
+fn compressed_text_is_decompressed() {
+    // The decompressed size, then one uncompressed LZNT1 chunk of four bytes.
+    let compressed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16_bytes("hi")].concat();
+    assert_formats(InType::BINARY, OutType::XML, &compressed, "hi", "\"hi\"");
     assert_formats(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
 }
 
@@ -415,6 +415,7 @@ fn assert_mapped_as(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &s
 
 #[test]
 fn mapped_values_are_shown_as_names() {
+    // Texts of maps may end with a blank, which is not shown.
     let names = || value_map(false, &[(7, "Seven "), (0, "None"), (u64::from(u32::MAX), "a\"b")]);
     assert_mapped_as(names(), 7, "Seven", "\"Seven\"");
     assert_mapped_as(names(), 0, "None", "\"None\"");
@@ -448,10 +449,10 @@ fn texts_ignore_maps() {
 }
 
 fn any_value() -> impl Strategy<Value = (u16, u16, Vec<u8>)> {
-    let input = prop_oneof![0_u16..26, 300_u16..311];
-    let output = prop_oneof![0_u16..40, 299_u16..303];
+    let in_type = prop_oneof![0_u16..26, 300_u16..311];
+    let out_type = prop_oneof![0_u16..40, 299_u16..303];
     let byte = prop_oneof![2 => any::<u8>(), 1 => Just(0), 1 => Just(b'"'), 1 => 0x20_u8..0x7F];
-    (input, output, prop::collection::vec(byte, 0..64))
+    (in_type, out_type, prop::collection::vec(byte, 0..64))
 }
 
 proptest! {
@@ -459,21 +460,21 @@ proptest! {
 
     #[test]
     fn json_of_any_value_parses_and_text_is_utf8(
-        (input, output, bytes) in any_value(),
+        (in_type, out_type, bytes) in any_value(),
         length in prop_oneof![Just(Length::Natural), (0_u16..20).prop_map(Length::Fixed)],
         has_map: bool,
         is_bit_map: bool,
     ) {
         let map = if has_map { value_map(is_bit_map, &[(1, "one\""), (2, "two\n"), (0x40, "\\")]) } else { None };
-        let field = Field::value("f", InType(input), OutType(output)).with_length(length).with_map(map);
+        let field = Field::value("f", InType(in_type), OutType(out_type)).with_length(length).with_map(map);
         let schema = Schema::default().seal(vec![field], 1).unwrap();
-        let mut output = TextAndJson::default();
-        let is_decoded = Walker::default().walk(&schema, &bytes, 8, &mut output).is_ok();
+        let mut formatted = TextAndJson::default();
+        let is_decoded = Walker::default().walk(&schema, &bytes, 8, &mut formatted).is_ok();
         if is_decoded && !bytes.is_empty() {
-            let value: Result<serde_json::Value, _> = serde_json::from_slice(&output.json);
-            prop_assert!(value.is_ok(), "{}", String::from_utf8_lossy(&output.json));
+            let value: Result<serde_json::Value, _> = serde_json::from_slice(&formatted.json);
+            prop_assert!(value.is_ok(), "{}", String::from_utf8_lossy(&formatted.json));
         }
-        prop_assert!(std::str::from_utf8(&output.text).is_ok());
+        prop_assert!(std::str::from_utf8(&formatted.text).is_ok());
     }
 
     #[test]

@@ -11,7 +11,10 @@ pub(crate) mod manifest {
         Err(Error::Xml { offset: 0, reason })
     }
 
-    pub(crate) fn parse_short(_text: &str, _provider: traceweir_format::Guid) -> Result<ProviderSchemas> {
+    pub(crate) fn parse_short_schemas(
+        _text: &str,
+        _provider: traceweir_format::Guid,
+    ) -> Result<ProviderSchemas> {
         parse(&[]).map(|_| ProviderSchemas::default())
     }
 }

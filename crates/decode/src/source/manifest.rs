@@ -28,7 +28,7 @@
 //! attributes that the picture does not show are ignored, except `importChannel`, which is read
 //! like `channel`. Elements of foreign namespaces are ignored, too.
 //!
-//! Invariants, because the input is hostile:
+//! Invariants, because the input may be hostile:
 //! - Memory and time are bounded: the size of the input, its nesting, attributes and number of
 //!   definitions are limited. So are the copies of one definition (a template in many events, a
 //!   text in many maps).
@@ -41,8 +41,8 @@
 //! supported: message files (`$(mc.…)` resolves to nothing), pattern maps, the XML shape of
 //! `UserData`.
 //!
-//! Source: Documented ("EventManifest Schema"); the text of EventSource Observed in traces of .NET
-//! Framework programs.
+//! Source: Documented ("EventManifest Schema"). Source of the text of EventSource: Observed in
+//! traces of .NET Framework programs.
 
 mod definitions;
 mod encoding;
@@ -61,7 +61,7 @@ pub use self::definitions::{
     EventDefinition, ManifestMistake, MapDefinition, NameDefinition, ProviderDefinition, read_definitions,
 };
 use self::encoding::{Document, as_offset};
-pub(crate) use self::short::parse_short;
+pub(crate) use self::short::parse_short_schemas;
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
 
@@ -71,7 +71,7 @@ pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
 /// The size limit of a manifest, in bytes. A manifest of 187 events has 170 KiB.
 const MAX_MANIFEST_BYTES: usize = 64 << 20;
 
-/// The most characters of an error's reason, which may quote the manifest.
+/// Maximum length of an error's reason in characters. The reason may quote the manifest.
 const MAX_REASON_CHARS: usize = 200;
 
 /// Reads a manifest: one entry for each provider, in the order of the text.

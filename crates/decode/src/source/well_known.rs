@@ -38,7 +38,7 @@ impl WellKnownProvider {
 
     /// Parses the schemas of the provider.
     pub fn parse(&self) -> Result<ProviderSchemas> {
-        manifest::parse_short(self.text, self.id)
+        manifest::parse_short_schemas(self.text, self.id)
     }
 }
 

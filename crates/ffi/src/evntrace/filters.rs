@@ -15,17 +15,17 @@ use crate::types::FilterDescriptor;
 ///
 /// # Safety
 ///
-/// `at` is NULL or points to `count` readable descriptors; the `ptr` of each is NULL or points to
-/// `size` readable bytes.
-pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec<Filter>, Status> {
+/// `descriptors` is NULL or points to `count` readable descriptors; the `ptr` of each is NULL or
+/// points to `size` readable bytes.
+pub(super) unsafe fn read(descriptors: *const FilterDescriptor, count: u32) -> Result<Vec<Filter>, Status> {
     let count = count as usize;
     if count > MAX_EVENT_FILTERS_COUNT {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }
     let mut filters = Vec::new();
     for index in 0..count {
-        let descriptor = (!at.is_null()).then(|| at.wrapping_add(index));
-        // SAFETY: `at` is not NULL, so the caller guarantees `count` readable descriptors there.
+        let descriptor = (!descriptors.is_null()).then(|| descriptors.wrapping_add(index));
+        // SAFETY: `descriptors` is not NULL, so the caller guarantees `count` readable descriptors.
         let descriptor = descriptor
             .and_then(|descriptor| unsafe { ptr::read_value(descriptor) })
             .ok_or(Status::ERROR_INVALID_PARAMETER)?;
@@ -35,7 +35,8 @@ pub(super) unsafe fn read(at: *const FilterDescriptor, count: u32) -> Result<Vec
         if descriptor.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: the caller passes NULL or a readable `descriptor.ptr`.
+        // SAFETY: `descriptor.ptr` is NULL, or the caller guarantees `descriptor.size` readable
+        // bytes there.
         let data = unsafe { ptr::read_bytes_at(descriptor.ptr, descriptor.size) };
         let data = data.ok_or(Status::ERROR_INVALID_PARAMETER)?.to_vec();
         filters.push(Filter { kind: descriptor.kind, data });

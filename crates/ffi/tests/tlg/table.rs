@@ -20,7 +20,8 @@ pub(crate) struct Field {
     pub(crate) content: FieldContent,
     pub(crate) name: String,
     pub(crate) tag: Option<u32>,
-    /// Whether the field has `format=Default`, which only `write_event!` of Rust spells out.
+    /// Whether the field has `format=Default`, which only Rust's `write_event!` can
+    /// state explicitly.
     pub(crate) has_default_format: bool,
 }
 
@@ -82,8 +83,9 @@ fn parse_content(word: &str) -> FieldContent {
         return FieldContent::Struct(parse_number(count) as u8);
     }
     if let Some(types) = word.strip_prefix("Packed:") {
-        let (in_type, out) = types.split_once(':').expect("a packed field lacks its in type or out type");
-        return FieldContent::Packed(parse_number(in_type) as u8, parse_number(out) as u8);
+        let (in_type, out_type) =
+            types.split_once(':').expect("a packed field lacks its in type or out type");
+        return FieldContent::Packed(parse_number(in_type) as u8, parse_number(out_type) as u8);
     }
     match word.strip_suffix(']').and_then(|array| array.split_once('[')) {
         None => FieldContent::Value(FieldKind::find(word)),
@@ -117,6 +119,7 @@ impl EventDeclaration {
             [("version", 0), ("channel", u64::from(CHANNEL_TRACELOGGING)), ("level", 5), ("opcode", 0)]
                 .map(|(key, default)| self.attribute_or(key, default) as u8),
         );
+        // The task.
         bytes.extend([0, 0]);
         bytes.extend(self.combine_attributes("keyword").to_le_bytes());
         bytes
@@ -134,9 +137,9 @@ impl EventDeclaration {
                 FieldContent::Array(kind) => (kind.in_type, kind.out_type, Arity::Variable),
                 FieldContent::Fixed(kind, count) => (kind.in_type, kind.out_type, Arity::Fixed(*count)),
                 FieldContent::Struct(members) => (TYPE_STRUCT, *members, Arity::Scalar),
-                // Bit 64 marks an array; the low five bits are the type.
-                FieldContent::Packed(in_type, out) if in_type & 64 != 0 => {
-                    (in_type & 31, *out, Arity::Variable)
+                // The flag 0x40 marks an array; the low five bits are the type.
+                FieldContent::Packed(in_type, out) if in_type & 0x40 != 0 => {
+                    (in_type & 0x1F, *out, Arity::Variable)
                 }
                 FieldContent::Packed(in_type, out) => (*in_type, *out, Arity::Scalar),
             };

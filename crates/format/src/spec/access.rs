@@ -21,8 +21,8 @@ macro_rules! rights {
         impl Rights {
             $(#[doc = $text] pub const $name: Self = Self($bit);)*
 
-            /// The named rights, low bit first: the published name, and the name for
-            /// users.
+            /// The named rights, low bit first, each with its published name and the name that
+            /// `weir` shows.
             pub const NAMED: [(Self, &'static str, &'static str); 13] =
                 [$((Self($bit), stringify!($name), $short),)*];
         }
@@ -38,7 +38,7 @@ rights! {
     0x0020 TRACELOG_CREATE_REALTIME "create-realtime" "Start or change a session that delivers live.",
     0x0040 TRACELOG_CREATE_ONDISK "create-file" "Start or change a session that writes a file.",
     0x0080 TRACELOG_GUID_ENABLE "enable" "Enable a provider.",
-    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "kernel-logger" "Receive kernel events without the privilege to profile the system; on SystemTraceControlGuid.",
+    0x0100 TRACELOG_ACCESS_KERNEL_LOGGER "kernel-logger" "Receive kernel events without the privilege to profile the system; counts only on SystemTraceControlGuid.",
     0x0200 TRACELOG_LOG_EVENT "log" "Write events to a session in secure mode.",
     0x0400 TRACELOG_ACCESS_REALTIME "consume" "Read a live session.",
     0x0800 TRACELOG_REGISTER_GUIDS "register" "Register a provider.",

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   /proc ──▶ in the table ──▶ seen by this scan
-//!         └─▶ not in it ──▶ older than the records read so far ──▶ added
-//!                       └─▶ younger: added as unconfirmed (T4 of `tasks`)
+//!         └─▶ not in it ──▶ started before the time up to which records were read ──▶ added
+//!                       └─▶ started later ──▶ added as unconfirmed (T4 of `tasks`)
 //! ```
 //!
 //! 1. A task that ended without a record (the ring was full) leaves the table at the second scan
 //!    that does not see it.
-//! 2. A process that starts or ends during the scan is left out; it is never an error.
+//! 2. A process that the scan misses because it starts or ends meanwhile is left out. This is never
+//!    an error.
 
 use super::{LiveProcess, LiveThread, Tasks, facts, status_from_code};
 use crate::proc;
@@ -21,18 +22,20 @@ pub(crate) struct Zombie {
 }
 
 impl Tasks {
-    /// Updates the table from `/proc`. Returns the zombies if `returns_zombies`.
+    /// Updates the table from `/proc`. Returns the zombies, or nothing unless
+    /// `returns_zombies`.
     pub(crate) fn scan(&mut self, returns_zombies: bool) -> Vec<Zombie> {
         let previous_scan = self.scans;
         self.scans = self.scans.wrapping_add(1);
         let mut zombies = Vec::new();
         for pid in proc::list_processes() {
             let Some(stat) = facts::read_stat(&pid.to_string()) else { continue };
-            let unconfirmed_poll = self.unconfirmed_poll(stat.start_ticks);
+            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
             match self.get(pid).map(|existing| existing.start_ticks.abs_diff(stat.start_ticks) <= 1) {
                 Some(true) => self.refresh_user(pid),
                 // The exit of the known process and the start of this one are both in a ring.
                 Some(false) if unconfirmed_poll.is_some() => continue,
+                // With more threads, only the first thread has ended.
                 _ if stat.is_zombie() && proc::list_threads(pid).count() <= 1 => {
                     if returns_zombies {
                         let process = self.process_from_proc(pid, &stat);
@@ -83,7 +86,7 @@ impl Tasks {
                     (scan, current.priority, current.affinity);
                 continue;
             }
-            let unconfirmed_poll = self.unconfirmed_poll(stat.start_ticks);
+            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
             self.insert_thread(
                 pid,
                 tid,

@@ -56,7 +56,7 @@ fn stack_keys_of_one_input_do_not_match_stacks_of_another() {
 }
 
 #[test]
-fn contradictory_items_become_payload_in_a_valid_file() {
+fn item_larger_than_its_record_becomes_payload() {
     let folder = tempfile::tempdir().unwrap();
     let mut damaged = encode_event_with_item(6_000, 1, ExtType::RELATED_ACTIVITYID, &[7; 16]);
     // The size of the item exceeds the record.
@@ -66,6 +66,8 @@ fn contradictory_items_become_payload_in_a_valid_file() {
     assert_ne!(broken_rules(&input), [""; 0]);
     let out = folder.path().join("out.etl");
     let summary = relog_all(&[input], &out, Settings::default());
+    // The events are the log-file header and the damaged event. Its item counts as dropped, because
+    // the bytes become payload.
     assert_eq!((summary.events, summary.items_dropped), (2, 1));
     assert_eq!(broken_rules(&out), [""; 0]);
     let [(_, _, bytes)] = &read_events(&out)[..] else { panic!() };

@@ -1,3 +1,5 @@
+//! Hand-made sequences of switches, and a comparison with a naive search.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -73,10 +75,10 @@ fn reused_thread_id_is_another_thread() {
 }
 
 #[test]
-fn switches_that_name_one_thread_report_that_thread() {
+fn switch_with_one_unknown_thread_reports_the_other() {
     let mut scheduler = Scheduler::default();
-    // One thread runs on each of two processors. NO_ID is on both at once, and must not count as a
-    // thread that moves between them.
+    // Thread 7 runs on processor 0, thread 8 on processor 1. NO_ID, the unknown thread, is on both
+    // at once, and must not count as a thread that moves between them.
     scheduler.record_switch(10, switch(0, NO_ID, 7, INITIALIZED), 'a');
     scheduler.record_switch(11, switch(1, NO_ID, 8, INITIALIZED), 'b');
     let (run, thread_return) = scheduler.record_switch(30, switch(0, 7, NO_ID, WAITING), 'c');
@@ -130,7 +132,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy, Debug)]
 enum SimulatedEvent {
     Switch(ContextSwitch),
-    Ready(u32),
+    Wake(u32),
 }
 
 /// Returns a sequence of events, one per tick, of a machine with three processors and six threads;
@@ -174,7 +176,7 @@ fn simulate(steps: &[Step]) -> Vec<(i64, SimulatedEvent)> {
                 let waiting: Vec<u32> = (1..=6).filter(|t| is_waiting[*t as usize]).collect();
                 if let Some(thread) = waiting.get(*choice) {
                     is_waiting[*thread as usize] = false;
-                    events.push((time, SimulatedEvent::Ready(*thread)));
+                    events.push((time, SimulatedEvent::Wake(*thread)));
                 }
             }
         }
@@ -190,7 +192,7 @@ fn involves(switch: &ContextSwitch, thread: u32) -> bool {
 fn switch_at(events: &[(i64, SimulatedEvent)], index: usize) -> Option<ContextSwitch> {
     match events[index].1 {
         SimulatedEvent::Switch(switch) => Some(switch),
-        SimulatedEvent::Ready(_) => None,
+        SimulatedEvent::Wake(_) => None,
     }
 }
 
@@ -224,7 +226,7 @@ fn find_return_naively(
 ) -> (Option<(i64, Option<u8>)>, Option<i64>) {
     let find_wake = |from: usize| {
         events[from..end].iter().find_map(|(time, event)| match event {
-            SimulatedEvent::Ready(thread) if *thread == switch.new => Some(*time),
+            SimulatedEvent::Wake(thread) if *thread == switch.new => Some(*time),
             _ => None,
         })
     };
@@ -250,7 +252,7 @@ proptest! {
         let mut scheduler = Scheduler::default();
         for (end, (time, event)) in events.iter().enumerate() {
             match event {
-                SimulatedEvent::Ready(thread) => scheduler.record_wake(*time, *thread),
+                SimulatedEvent::Wake(thread) => scheduler.record_wake(*time, *thread),
                 SimulatedEvent::Switch(switch) => {
                     let (run, thread_return) = scheduler.record_switch(*time, *switch, ());
                     prop_assert_eq!(run, find_run_naively(&events, end, switch));

@@ -34,7 +34,7 @@ use crate::source::provider::ProviderSchemas;
 use crate::{Error, Result};
 
 /// Reads the schemas of one provider from a file with short schemas.
-pub(crate) fn parse_short(text: &str, provider: Guid) -> Result<ProviderSchemas> {
+pub(crate) fn parse_short_schemas(text: &str, provider: Guid) -> Result<ProviderSchemas> {
     parse_raw(text, provider)
         .and_then(|manifest| resolve_providers(&manifest, text.len()))
         .and_then(|providers| {
@@ -429,7 +429,7 @@ event 8.0 level=2 name=Empty
 ";
 
     fn parse(text: &str) -> Result<ProviderSchemas> {
-        parse_short(text, ID)
+        parse_short_schemas(text, ID)
     }
 
     #[test]

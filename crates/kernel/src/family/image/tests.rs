@@ -94,6 +94,7 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
 fn records_older_than_a_rundown_are_ignored() {
     let mut fixture = ImageFixture::new();
     let own_pid = std::process::id();
+    // The rundown.
     fixture.images.read_process(own_pid);
     assert_eq!(fixture.handle(build_mapping(own_pid, 0x1000, b"//anon")), []);
     fixture.time = now_ns();
@@ -110,7 +111,7 @@ fn process_gone_before_a_rundown_is_unloaded_by_its_exit_record() {
 }
 
 #[test]
-fn forked_images_beyond_the_bound_are_counted_as_lost() {
+fn forked_images_beyond_the_limit_of_a_poll_are_counted_as_lost() {
     let mut fixture = ImageFixture::new();
     let name = [b"/".as_slice(), &[b'x'; 4000]].concat();
     for at in 1..=2000 {
@@ -125,6 +126,7 @@ fn forked_images_beyond_the_bound_are_counted_as_lost() {
         .sum();
 
     assert!((1000..5000).contains(&written), "{written} images written");
+    // Each image has three events: two with its ids, and the image event, the only one with a hook.
     assert_eq!(fixture.lost, (4 * 2000 - written as u64) * 3);
     fixture.images.begin_poll(&fixture.context);
     assert_eq!(
@@ -168,6 +170,8 @@ fn payloads_have_the_documented_layout() {
     };
     assert_written(
         write,
+        // For each image: `ImageID/Info` and its debug id, by event type, then the image event, by
+        // hook id. Version and payload follow.
         &[
             "0000 02 00100000007f0000 0020000000000000 110a0000 00000000 e4000000",
             "0020 02 00100000007f0000 110a0000",
