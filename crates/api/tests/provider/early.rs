@@ -78,10 +78,10 @@ impl DaemonProcess {
         kill_process(pid, signal).unwrap();
     }
 
-    pub(crate) fn stop_daemon(&self) {
+    pub(crate) fn suspend_daemon(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.daemon.id());
-        until("the daemon is stopped", || {
+        until("the daemon is suspended", || {
             let text = std::fs::read_to_string(&stat).unwrap();
             text.rsplit(") ").next().unwrap().starts_with('T')
         });
@@ -170,7 +170,7 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     let folder = daemon_process.runner.folder.path().to_owned();
     let attached = daemon_process.runner.spawn("write on each processor");
     wait_for_mark(&folder, "attached");
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let stopped = Instant::now();
     let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
@@ -269,7 +269,7 @@ fn stop_collects_events_of_ended_processes() {
     send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
     let receive_next = || controller.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Welcome { .. }));
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
     children.into_iter().for_each(RunningScenario::assert_success);
@@ -304,7 +304,7 @@ fn write_and_end(folder: &Path) {
 #[test]
 fn process_keeps_its_region_when_stopped_daemon_continues() {
     let mut daemon_process = DaemonProcess::start();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let child = daemon_process.runner.spawn("write before and after");
     daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
@@ -593,7 +593,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     let mut daemon_process = DaemonProcess::start();
     let other = start_other_session(&mut daemon_process, 1 << 28);
     let folder = daemon_process.runner.folder.path().to_owned();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let running: Vec<RunningScenario> =
         (0..RUNNING).map(|_| daemon_process.runner.spawn("write other and stay")).collect();
     for process in &running {
@@ -609,7 +609,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
         })
     };
     let refused = await_processes(&mut daemon_process, RUNNING);
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let mut ended: Vec<RunningScenario> =
         (0..ENDED).map(|_| daemon_process.runner.spawn("write and end")).collect();
     let unreaped = ended.split_off(ended.len() / 2);

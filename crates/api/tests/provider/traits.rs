@@ -49,7 +49,7 @@ fn register_and_name() -> Provider {
 #[test]
 fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut daemon_process = start_daemon_for_name();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     daemon_process.runner.spawn("name after registration").assert_success();
     daemon_process.signal(Signal::CONT);
     until("all events are collected, or the process is counted", || {
@@ -70,7 +70,7 @@ fn name_and_end(_: &Path) {
 #[test]
 fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
     let mut daemon_process = start_daemon_for_name();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let child = daemon_process.runner.spawn("name and stay");
     daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
