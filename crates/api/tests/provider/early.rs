@@ -1,5 +1,5 @@
-//! Processes that register while the daemon is stopped by SIGSTOP: the daemon collects their events
-//! when it continues.
+//! Processes that register while the daemon is suspended (by SIGSTOP): the daemon collects their
+//! events when it continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -41,8 +41,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// Number of events of each provider that a process writes.
 pub(crate) const EVENT_COUNT: u64 = 200;
 const PROCESSES: u64 = 50;
-/// Minimum time for which the daemon is stopped while processes start and end.
-const MIN_STOP_TIME: Duration = Duration::from_secs(5);
+/// Minimum time for which the daemon is suspended while processes start and end.
+const MIN_SUSPENSION: Duration = Duration::from_secs(5);
 pub(crate) const OTHER_PROVIDER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
 /// A daemon in a separate process, with a session that enables all events of [`PROVIDER`].
@@ -138,12 +138,12 @@ pub(crate) fn run_daemon(folder: &Path, scope: Scope) {
 }
 
 #[test]
-fn processes_lose_no_event_while_daemon_is_stopped() {
-    assert_no_event_is_lost_while_stopped(DaemonProcess::start());
+fn processes_lose_no_event_while_daemon_is_suspended() {
+    assert_no_event_is_lost_while_suspended(DaemonProcess::start());
 }
 
 #[test]
-fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
+fn root_processes_lose_no_event_while_system_daemon_is_suspended() {
     if !holds_or_skip(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         return;
     }
@@ -157,10 +157,10 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
         !runtime.path().join("enabled").exists(),
         "the list of enabled providers is visible to other users"
     );
-    assert_no_event_is_lost_while_stopped(daemon_process);
+    assert_no_event_is_lost_while_suspended(daemon_process);
 }
 
-fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
+fn assert_no_event_is_lost_while_suspended(mut daemon_process: DaemonProcess) {
     let other = SessionRef::Name("other".into());
     daemon_process.controller.start(&file_config("other", daemon_process.runner.path("other.etl"))).unwrap();
     daemon_process
@@ -171,12 +171,12 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     let attached = daemon_process.runner.spawn("write on each processor");
     wait_for_mark(&folder, "attached");
     daemon_process.suspend_daemon();
-    let stopped = Instant::now();
+    let suspended = Instant::now();
     let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
     let processes: Vec<u32> = children.iter().map(RunningScenario::id).collect();
     children.into_iter().for_each(RunningScenario::assert_success);
-    std::thread::sleep(MIN_STOP_TIME.saturating_sub(stopped.elapsed()));
+    std::thread::sleep(MIN_SUSPENSION.saturating_sub(suspended.elapsed()));
     // The session collects these events before it has the regions of most processes.
     set_mark(&folder, "write");
     wait_for_mark(&folder, "written");
@@ -235,7 +235,7 @@ fn allowed_processors() -> Vec<usize> {
 }
 
 /// Registers both providers, and writes an event of each on each processor while the daemon is
-/// stopped.
+/// suspended.
 fn write_on_each_processor(folder: &Path) {
     let providers = [PROVIDER, OTHER_PROVIDER].map(|provider| Provider::register(provider, None).unwrap());
     assert!(providers.iter().all(|provider| provider.enabled(INFORMATION, 0)));
@@ -302,7 +302,7 @@ fn write_and_end(folder: &Path) {
 }
 
 #[test]
-fn process_keeps_its_region_when_stopped_daemon_continues() {
+fn process_keeps_its_region_when_suspended_daemon_continues() {
     let mut daemon_process = DaemonProcess::start();
     daemon_process.suspend_daemon();
     let child = daemon_process.runner.spawn("write before and after");

@@ -150,7 +150,7 @@ fn push_stack(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
 impl EventSink for JsonSink {
     fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         self.write_header(event, out);
-        if let Some(actor) = event.attributed {
+        if let Some(actor) = event.actor {
             out.extend_from_slice(b",\"attributed\":{\"pid\":");
             push_id(actor.pid, out);
             out.extend_from_slice(b",\"tid\":");

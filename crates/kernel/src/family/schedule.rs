@@ -19,7 +19,7 @@
 //! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
 //!    walk only the stack of the thread that is switched out, so that stack is kept and written with
 //!    the thread's next switch in: it shows where the thread waited. The stacks are in a table of
-//!    fixed size (`per_thread.rs`); a thread whose entry was replaced has no stack.
+//!    fixed size (`per_task.rs`); a thread whose entry was replaced has no stack.
 //! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
@@ -32,7 +32,7 @@ use traceweir_format::put_kernel_event;
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{KeptStack, Out};
-use crate::per_thread::PerTask;
+use crate::per_task::PerTask;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
 use crate::tasks::convert_priority;
@@ -195,12 +195,12 @@ fn thread_priority(thread: u32, linux_priority: i64) -> u8 {
 /// The id of an unknown thread.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-// Documented states of a thread that is switched out.
+// States of a thread that is switched out. Source: Documented ("CSwitch class").
 const STATE_READY: u8 = 1;
 const STATE_TERMINATED: u8 = 4;
 const STATE_WAITING: u8 = 5;
 
-// Documented wait reasons.
+// Wait reasons. Source: Documented ("CSwitch class").
 const REASON_EXECUTIVE: u8 = 0;
 const REASON_SUSPENDED: u8 = 5;
 const REASON_USER_REQUEST: u8 = 6;
