@@ -109,8 +109,8 @@ impl Inventory {
         inventory
     }
 
-    /// Fails unless every thread that was sampled or switched has a thread event, and the process of
-    /// every thread has a process event.
+    /// Fails unless every thread that was sampled or switched has a thread event, and the process
+    /// of every thread has a process event.
     #[track_caller]
     fn check_threads(&self, trace: &Trace) {
         let mut seen = BTreeSet::new();

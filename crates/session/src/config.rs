@@ -101,8 +101,8 @@ impl Config {
 
     /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
     pub fn for_private(mut properties: SessionConfig, cpus: u16) -> Result<Self> {
-        // The checks refuse a private session without PRIVATE_IN_PROC. The flag is only for them: the
-        // session runs in its members, not in the process of the controller.
+        // The checks refuse a private session without PRIVATE_IN_PROC. The flag is only for them:
+        // the session runs in its members, not in the process of the controller.
         properties.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
         let mut config = Self::new(properties, cpus)?;
         config.properties.log_file_mode &= !EVENT_TRACE_PRIVATE_IN_PROC;

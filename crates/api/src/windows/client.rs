@@ -36,8 +36,8 @@ pub(crate) fn register(
     };
     let status = with_pending_store(&registration, &set_traits_and_store, || {
         let context = ptr::without_provenance_mut(registration.key);
-        // SAFETY: the GUID lives during the call. The registration contains the place for the handle
-        // and lives longer. `call_back` accepts any context.
+        // SAFETY: the GUID lives during the call. The registration contains the place for the
+        // handle and lives longer. `call_back` accepts any context.
         unsafe { EventRegister(&raw const provider, Some(call_back), context, registration.handle.as_ptr()) }
     });
     let handle = match (status, registration.handle()) {

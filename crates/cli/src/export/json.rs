@@ -67,8 +67,8 @@ impl JsonSink {
         push_decimal(record.payload().len(), out);
     }
 
-    /// Returns the error if the payload does not fit its schema. Returns `None` for an event without
-    /// a schema, too.
+    /// Returns the error if the payload does not fit its schema. An event without a schema is no
+    /// such error: the result is `None`.
     fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
         let schema_match = match &event.schema_match {

@@ -9,7 +9,8 @@ use super::layout::TraceLogfileHeader;
 use super::lock;
 use super::schemas::TraceSchemas;
 
-/// The queryable properties of an open trace, shared by its handle and the thread that processes it.
+/// The queryable properties of an open trace, shared by its handle and the thread that processes
+/// it.
 pub(super) struct TraceDetails {
     pub(super) kind: Kind,
     /// The schemas that the trace contains.

@@ -266,8 +266,8 @@ impl ExtType {
     pub const STACK_KEY64: Self = Self(18);
 }
 
-/// Class GUIDs of kernel events, of lost events and of the events that merging adds, and the GUID of
-/// the NT Kernel Logger (`SYSTEM_TRACE_CONTROL`).
+/// Class GUIDs of kernel events, of lost events and of the events that merging adds, and the GUID
+/// of the NT Kernel Logger (`SYSTEM_TRACE_CONTROL`).
 #[allow(missing_docs)] // Each name says which class it is.
 pub mod class {
     use super::Guid;

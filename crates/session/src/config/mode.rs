@@ -20,8 +20,8 @@
 //!   error 87          internal flags
 //! ```
 //!
-//! Flags without effect are kept in the properties and, except those of [`MODE_FLAGS_NOT_IN_FILES`], in the
-//! file's header, as ETW documents.
+//! Flags without effect are kept in the properties and, except those of
+//! [`MODE_FLAGS_NOT_IN_FILES`], in the file's header, as ETW documents.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,

@@ -27,8 +27,8 @@ const MAX_OVERLAPPING_RANGES: usize = 64;
 /// The size limit of a unit's abbreviations in bytes. Compilers write a few thousand bytes; parsed,
 /// they take a few hundred times as much memory.
 const MAX_ABBREVIATION_BYTES: usize = 1 << 20;
-/// The size limit of the list of a unit's source files in bytes. Parsed, the list may take a hundred
-/// times as much memory.
+/// The size limit of the list of a unit's source files in bytes. Parsed, the list may take a
+/// hundred times as much memory.
 const MAX_SOURCE_LIST_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
