@@ -1,5 +1,4 @@
-//! Tests that a session that starts while programs run records the threads, processes and images
-//! that exist already.
+//! A session that starts while programs run must record the existing threads, processes and images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -15,10 +14,14 @@ use crate::util::Process;
 /// The lowest address of the kernel.
 const KERNEL_START: u64 = 1 << 63;
 
+/// The process of the kernel's images.
+const KERNEL_PROCESS: u64 = 0;
+
 const THREAD_TERMINATED: u64 = 4;
 
 #[test]
-fn running_programs_are_resolved() {
+fn threads_and_addresses_of_running_programs_are_known() {
+    // Every second attempt keeps all processors busy (`support/retry.rs`).
     retry_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let program = measurement.workload(["wait"]);
@@ -58,15 +61,15 @@ fn switches_to_a_thread_have_distinct_times() {
         let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
         let switches: Vec<&Event> = trace.events_named("Thread/CSwitch").filter(is_of_child).collect();
         assert!(switches.len() > 100, "only {} switches were recorded", switches.len());
-        let repeated_times: Vec<f64> = switches
+        let unordered_times: Vec<f64> = switches
             .windows(2)
             .filter(|pair| pair[0].time_ms >= pair[1].time_ms)
             .map(|pair| pair[0].time_ms)
             .collect();
         assert!(
-            repeated_times.is_empty(),
-            "{} of {} switches have the time of the next switch or a later one: {repeated_times:?}",
-            repeated_times.len(),
+            unordered_times.is_empty(),
+            "{} of {} switches have the time of the next switch or a later one: {unordered_times:?}",
+            unordered_times.len(),
             switches.len()
         );
     });
@@ -77,7 +80,7 @@ struct Inventory {
     /// Process of each thread.
     threads: BTreeMap<u64, u64>,
     processes: BTreeSet<u64>,
-    /// End address by start address of each image, by process.
+    /// For each process, the images: start address → end address.
     images: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
@@ -106,8 +109,8 @@ impl Inventory {
         inventory
     }
 
-    /// Fails unless every thread that was sampled or switched to has a thread event, and its
-    /// process has a process event.
+    /// Fails unless every thread that was sampled or switched has a thread event, and the process
+    /// of every thread has a process event.
     #[track_caller]
     fn check_threads(&self, trace: &Trace) {
         let mut seen = BTreeSet::new();
@@ -122,7 +125,7 @@ impl Inventory {
                 _ => {}
             }
         }
-        // A thread that has exited but still runs has no id: its last samples have −1.
+        // A thread in the last part of its exit has no id any more: its samples have the id −1.
         seen.remove(&u64::from(u32::MAX));
         let threads_without_event: Vec<_> =
             seen.iter().filter(|thread| !self.threads.contains_key(thread)).collect();
@@ -159,7 +162,7 @@ impl Inventory {
             let checked_frames = if process == workload_pid { event.stack.len() } else { kernel_frames + 1 };
             for frame in event.stack.iter().take(checked_frames) {
                 address_count += 1;
-                if !self.contains(process, *frame) && !self.contains(0, *frame) {
+                if !self.contains(process, *frame) && !self.contains(KERNEL_PROCESS, *frame) {
                     unknown_addresses.push((process, *frame));
                 }
             }

@@ -8,7 +8,7 @@
 //!
 //! 1. The daemon empties and writes the file; it can never write where the caller could not.
 //! 2. In a world-writable folder, an existing file is accepted only if the caller owns it and it
-//!    has no other name.
+//!    has no second hard link.
 //! 3. Nothing is emptied here: the daemon may still refuse, and then the old log is unchanged.
 
 use std::fs::File;
@@ -40,17 +40,19 @@ impl OpenedLogFile {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
         }
         let path = std::path::absolute(path).map_err(|e| file_error(path, e))?;
-        let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
+        let Some((folder_path, Component::Normal(name))) = path.parent().zip(path.components().next_back())
+        else {
             return Err(bad_path_error(&path, "not a file"));
         };
-        let dir = open_folder(folder, effective_user()).map_err(|e| folder_error(e, &path, folder))?;
+        let folder =
+            open_folder(folder_path, effective_user()).map_err(|e| folder_error(&path, folder_path, e))?;
         let (file, is_new) =
-            traceweir_session::open_log_file(&dir, Path::new(name), effective_user(), LOG_FILE_RIGHTS)
+            traceweir_session::open_log_file(&folder, Path::new(name), effective_user(), LOG_FILE_RIGHTS)
                 .map_err(|e| match e {
                     traceweir_session::Error::File(source) => file_error(&path, source),
                     other => Error::refused(other.status(), format!("{}: {other}", path.display())),
                 })?;
-        Ok(Self { file, folder: dir, path, is_new })
+        Ok(Self { file, folder, path, is_new })
     }
 
     /// Opens or creates the first file of a sequence. The daemon creates the others in the same
@@ -63,7 +65,7 @@ impl OpenedLogFile {
         &self.file
     }
 
-    /// Returns the folder as a path descriptor.
+    /// Returns the folder as an `O_PATH` descriptor.
     pub(crate) fn folder(&self) -> &OwnedFd {
         &self.folder
     }
@@ -82,7 +84,8 @@ impl OpenedLogFile {
     }
 }
 
-/// A log file, or the first of a sequence, and the name that the daemon gets.
+/// A log file, or the first of a sequence, and the name for the daemon: the absolute path, or the
+/// pattern of the sequence.
 pub(crate) struct SessionLog {
     pub(crate) file: OpenedLogFile,
     pub(crate) name: PathBuf,
@@ -114,7 +117,7 @@ fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn folder_error(error: Errno, path: &Path, folder: &Path) -> Error {
+fn folder_error(path: &Path, folder: &Path, error: Errno) -> Error {
     match error {
         Errno::NOENT => {
             let reason = format!("{}: folder {} does not exist", path.display(), folder.display());

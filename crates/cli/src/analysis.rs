@@ -32,7 +32,7 @@ mod tree;
 pub(crate) use event::{Occurrence, ReportEvent, Transfer};
 pub(crate) use functions::{CodeKind, FunctionId, FunctionTable};
 pub(crate) use latency::Latencies;
-pub(crate) use path::{EventThread, Paths, TRUNCATED, is_truncated};
+pub(crate) use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub(crate) use processes::{ProcessId, ProcessTable, ThreadSelection};
 pub(crate) use scheduler::{ContextSwitch, RunSpan, Scheduler, ThreadReturn};
 pub(crate) use stream::{Analysis, NeededEvents, TimeWindow};

@@ -23,7 +23,7 @@ pub(crate) struct DescribedEvent<'e> {
     start: FileTime,
     pub(crate) schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
     /// The process and thread that the event concerns, if they differ from those in the header.
-    pub(crate) attributed: Option<Actor>,
+    pub(crate) actor: Option<Actor>,
     /// Image name of the process.
     pub(crate) process: Option<&'e str>,
     pub(crate) provider: Option<&'e str>,
@@ -90,11 +90,11 @@ pub(crate) fn describe_record<'e>(
     let located = decoder.locate(record);
     let decoder: &'e Decoder = decoder;
     let schema_match = located.map(|location| decoder.get(&location));
-    let attributed = match &schema_match {
+    let actor = match &schema_match {
         Ok(schema_match) => actors.attribute(record, schema_match),
         Err(_) => actors.running(record),
     };
-    let pid = attributed.map_or(record.process_id(), |actor| actor.pid);
+    let pid = actor.map_or(record.process_id(), |actor| actor.pid);
     let process = actors.image_at(pid, record);
     let provider = match &schema_match {
         Ok(schema_match) => schema_match.prepared.schema.names.provider.as_deref(),
@@ -111,7 +111,7 @@ pub(crate) fn describe_record<'e>(
         start,
         time,
         schema_match,
-        attributed,
+        actor,
         process,
         provider,
         images,

@@ -123,7 +123,7 @@ impl EventFilter {
     }
 
     fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
-        let actor = event.attributed;
+        let actor = event.actor;
         let has_pid =
             |pid: &u32| event.record.process_id() == *pid || actor.is_some_and(|actor| actor.pid == *pid);
         let has_tid =

@@ -57,7 +57,7 @@ pub(crate) struct Arena {
     classes: [Class; CLASS_COUNT],
 }
 
-// SAFETY: each class is used only below its lock.
+// SAFETY: each class is used only under its lock.
 unsafe impl Sync for Arena {}
 
 #[global_allocator]

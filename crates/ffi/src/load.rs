@@ -1,8 +1,8 @@
 //! The load handler: what this library does when it is loaded.
 //!
 //! Nothing, unless the program replaces `malloc`: then the threads of the library start now, because
-//! the program's allocator may register a provider below its lock, where no thread can be started
-//! (`traceweir::load`).
+//! the program's allocator may register a provider while it holds its lock, and then no thread can
+//! be started (`traceweir::load`).
 
 use std::hint::black_box;
 

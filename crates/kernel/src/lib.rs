@@ -46,7 +46,7 @@ mod kallsyms;
 mod maps;
 mod open_events;
 mod out;
-mod per_thread;
+mod per_task;
 mod perf_ring;
 mod plain;
 mod proc;

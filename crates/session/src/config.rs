@@ -1,10 +1,10 @@
 //! Properties of a session, checked and adjusted by the documented rules of ETW.
 //!
 //! ```text
-//!   names ─▶ flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ filters
-//!   87       87       87               161     87       87             87
-//!     ─▶ support ─▶ sizes adjusted ─▶ file limit
-//!        50                           87
+//!   names ─▶ mode flags ─▶ GUID and name ─▶ path ─▶ clock ─▶ EnableFlags ─▶ filters
+//!   87       87            87               161     87       87             87
+//!     ─▶ unsupported modes ─▶ sizes adjusted ─▶ file limit
+//!        50                                     87
 //! ```
 //!
 //! Errors come in this order, with these Win32 codes. A flag that is legal but not supported is
@@ -17,7 +17,7 @@ mod file_sequence;
 mod mode;
 
 pub use file_sequence::{check_sequence_pattern, sequence_file_name};
-pub(crate) use mode::{Mode, NOT_IN_FILES};
+pub(crate) use mode::{MODE_FLAGS_NOT_IN_FILES, Mode};
 
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -48,7 +48,7 @@ const SPARE_BUFFERS: u32 = 20;
 const MAX_DEFAULT_RING_BYTES: u64 = 8 << 20;
 
 /// Bytes of a header buffer in addition to the names, rounded up.
-const HEADER_EVENT_BYTES: usize = 1024;
+const HEADER_BUFFER_FIXED_BYTES: usize = 1024;
 
 /// GUID of the global logger.
 const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85_d7c6);
@@ -101,6 +101,8 @@ impl Config {
 
     /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
     pub fn for_private(mut properties: SessionConfig, cpus: u16) -> Result<Self> {
+        // The checks refuse a private session without PRIVATE_IN_PROC. The flag is only for them:
+        // the session runs in its members, not in the process of the controller.
         properties.log_file_mode |= EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
         let mut config = Self::new(properties, cpus)?;
         config.properties.log_file_mode &= !EVENT_TRACE_PRIVATE_IN_PROC;
@@ -177,7 +179,8 @@ impl Config {
             n => n,
         };
         properties.maximum_buffers = properties.maximum_buffers.clamp(properties.minimum_buffers, affordable);
-        // Each stream needs another buffer to fill.
+        // Full buffers wait until the threshold is reached. So it leaves each stream a buffer to
+        // fill.
         properties.flush_threshold =
             properties.flush_threshold.min(properties.maximum_buffers.saturating_sub(streams));
         if properties.clock == 0 {
@@ -187,14 +190,14 @@ impl Config {
             properties.flush_timer = 1;
         }
         if properties.guid.is_null() {
-            // A session without a GUID is allowed.
+            // Without random numbers, the session has no GUID, which is allowed.
             properties.guid = new_guid().unwrap_or(Guid::NULL);
         }
     }
 
     /// Checks that a limited log holds its header buffer and at least one other buffer.
     fn check_limit(&self) -> Result<()> {
-        let min_bytes = u64::from(self.properties.buffer_size) << 11;
+        let min_bytes = (self.buffer_bytes() as u64).saturating_mul(2);
         match file_limit(&self.properties) {
             FileLimit::Stop(bytes) | FileLimit::Wrap(bytes) | FileLimit::Next(bytes) if bytes < min_bytes => {
                 let reason = "the limit of a log file must leave room for two buffers, \
@@ -215,9 +218,9 @@ impl Config {
         Mode(self.properties.log_file_mode)
     }
 
-    /// Sets the clock that is in use.
-    pub(crate) fn set_clock(&mut self, kind: u32) {
-        self.properties.clock = kind;
+    /// Records the clock that the session actually uses.
+    pub(crate) fn set_clock(&mut self, clock: u32) {
+        self.properties.clock = clock;
     }
 
     /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder has none:
@@ -246,7 +249,7 @@ impl Config {
         affordable_buffers(self.properties.buffer_size, self.memory_bytes)
     }
 
-    /// Returns the layout rules of this session's regions.
+    /// Returns the object that lays out this session's regions.
     pub(crate) fn regions(&self, clock: Counter) -> Result<Regions> {
         let max_record = MAX_RECORD_BYTES.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
         // Room for two of the largest records.
@@ -326,20 +329,21 @@ pub fn stream_count(properties: &SessionConfig, cpus: u16) -> u16 {
 /// bit is not set.
 pub fn check_enable_flags(properties: &SessionConfig, flags: u32) -> Result<()> {
     if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(properties) {
-        let reason = "EnableFlags must be 0 if the session gets no kernel events, and must not have bit 31";
+        let reason = "EnableFlags must be 0 if the session gets no kernel events, and bit 31 must not be set";
         return refuse(Status::ERROR_INVALID_PARAMETER, reason);
     }
     Ok(())
 }
 
-/// Checks that only private sessions have filters, by process id or executable name.
+/// Checks that only private sessions have filters, and that these are process ids or executable
+/// names.
 fn check_filters(properties: &SessionConfig) -> Result<()> {
     let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
     let reason = match properties.filters.as_slice() {
         [] => return Ok(()),
         _ if !Mode(properties.log_file_mode).is_private() => "only a private session can have filters",
         filters if filters.iter().any(|filter| !supported.contains(&filter.kind)) => {
-            "filters of a session must be process ids and executable names"
+            "filters of a session must be process ids or executable names"
         }
         _ => return Ok(()),
     };
@@ -362,7 +366,7 @@ fn check_names(properties: &SessionConfig) -> Result<()> {
 fn header_kib(properties: &SessionConfig) -> u32 {
     let path = properties.log_file.as_ref().map_or(0, |path| path.to_string_lossy().encode_utf16().count());
     let units = properties.name.encode_utf16().count().saturating_add(path);
-    let bytes = units.saturating_mul(2).saturating_add(HEADER_EVENT_BYTES);
+    let bytes = units.saturating_mul(2).saturating_add(HEADER_BUFFER_FIXED_BYTES);
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn start_at_load() {
     let client = Client::get();
     process::install_fork_and_exit_handlers(after_fork, at_exit);
     process::keep_module_loaded();
-    // Not below the lock: starting a thread takes the allocator's lock, and a thread that holds it
+    // Not under the lock: starting a thread takes the allocator's lock, and a thread that holds it
     // may be registering a provider.
     client.lock().expect_start();
     if let Err(e) = client.spawn_threads(Duration::ZERO, Start::AtLoad) {

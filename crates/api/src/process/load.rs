@@ -1,4 +1,5 @@
-//! Programs that replace `malloc`, and the stage of loading in which no thread can be started.
+//! Programs that replace `malloc`, and the stages of loading in which a registration must not start
+//! threads.
 //!
 //! ```text
 //!   before    the allocator may run, and register, before this library is initialised
@@ -6,7 +7,7 @@
 //!   done      registrations wait for those threads, which never call the program's `malloc`
 //! ```
 //!
-//! An allocator that registers a provider may do so below its lock. Starting a thread calls `malloc`
+//! An allocator may register a provider while it holds its lock. Starting a thread calls `malloc`
 //! for the thread's memory, so the registering thread cannot do that. The C library has a load
 //! handler for this (`crates/ffi/src/load.rs`). Rust programs have none: their threads start with the
 //! first registration.
@@ -17,12 +18,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::weak;
 
-const NO_HANDLER: u8 = 0;
+const NOT_EXPECTED: u8 = 0;
 const BEFORE: u8 = 1;
 const DURING: u8 = 2;
 const DONE: u8 = 3;
 
-static STAGE: AtomicU8 = AtomicU8::new(NO_HANDLER);
+static STAGE: AtomicU8 = AtomicU8::new(NOT_EXPECTED);
 
 /// Returns whether the program has a `malloc` of its own instead of the C library's. The answer
 /// never changes in a process. Sanitizers, whose `malloc` calls no code of the program, do not
@@ -40,11 +41,11 @@ pub fn is_malloc_replaced() -> bool {
 /// the handler.
 pub fn expect_load_handler() {
     if is_malloc_replaced() {
-        let _ = STAGE.compare_exchange(NO_HANDLER, BEFORE, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = STAGE.compare_exchange(NOT_EXPECTED, BEFORE, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Begins the load handler.
+/// Marks the beginning of the load handler.
 pub(crate) fn begin_loading() {
     STAGE.store(DURING, Ordering::Release);
     // Let the allocator initialise itself, and register, before the library holds any lock.
@@ -52,17 +53,18 @@ pub(crate) fn begin_loading() {
     unsafe { libc::free(std::hint::black_box(libc::malloc(1))) };
 }
 
-/// Ends the load handler.
+/// Marks the end of the load handler.
 pub(crate) fn finish_loading() {
     STAGE.store(DONE, Ordering::Release);
 }
 
-/// Returns whether no thread can be started or waited for yet.
+/// Returns whether a registration must not start threads or wait for them: in the stages before and
+/// during the load handler, only the handler does so.
 pub(crate) fn is_loading() -> bool {
     matches!(STAGE.load(Ordering::Acquire), BEFORE | DURING)
 }
 
-/// Returns whether the program runs before the load handler.
+/// Returns whether the load handler is expected and has not begun.
 pub(crate) fn is_before_loading() -> bool {
     STAGE.load(Ordering::Acquire) == BEFORE
 }

@@ -15,7 +15,8 @@ use crate::enable_notice::EnableCallback;
 use crate::error::{Error, Result};
 
 /// Registers a provider. Sets its traits and passes its handle to `store_handle` before the first
-/// call of the callback. Windows finds the module by itself, so `_origin` is not used.
+/// call of the callback. `_origin`, an address in the module, is not used: Windows finds the module
+/// itself.
 pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
@@ -27,16 +28,16 @@ pub(crate) fn register(
     let store_handle = Cell::new(Some(store_handle));
     let trait_result = Cell::new(Ok(()));
     // Runs once: in the first callback, or else after EventRegister.
-    let store = |handle: Handle| {
+    let set_traits_and_store = |handle: Handle| {
         if let Some(store_handle) = store_handle.take() {
             trait_result.set(traits.map_or(Ok(()), |traits| set_traits(handle, traits)));
             store_handle(handle);
         }
     };
-    let status = with_pending_store(&registration, &store, || {
+    let status = with_pending_store(&registration, &set_traits_and_store, || {
         let context = ptr::without_provenance_mut(registration.key);
-        // SAFETY: the GUID lives during the call, and the registration, which has the place for the
-        // handle, longer. `call_back` accepts any context.
+        // SAFETY: the GUID lives during the call. The registration contains the place for the
+        // handle and lives longer. `call_back` accepts any context.
         unsafe { EventRegister(&raw const provider, Some(call_back), context, registration.handle.as_ptr()) }
     });
     let handle = match (status, registration.handle()) {
@@ -46,7 +47,7 @@ pub(crate) fn register(
             return Err(refusal("EventRegister", Status(status)));
         }
     };
-    store(handle);
+    set_traits_and_store(handle);
     match trait_result.into_inner() {
         Ok(()) => Ok(handle),
         Err(error) => {
@@ -83,11 +84,11 @@ pub(crate) fn track_binary(handle: Handle) -> Result<()> {
 }
 
 impl SlotRef {
-    /// Sets whether the descriptors of events have types.
+    /// Sets whether the data descriptors of a write have types.
     pub(crate) fn set_descriptor_types(self, has_types: bool) {
         let class = EventInfoClass::EventProviderUseDescriptorType;
-        let _fails_for_an_ended_registration_only =
-            self.set_information(class.0, Some(&[u8::from(has_types)]));
+        // Fails only for a registration that has ended.
+        let _ = self.set_information(class.0, Some(&[u8::from(has_types)]));
     }
 }
 

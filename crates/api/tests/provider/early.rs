@@ -1,5 +1,5 @@
-//! Processes that register while the daemon is stopped by SIGSTOP: the daemon collects their events
-//! when it continues.
+//! Processes that register while the daemon is suspended (by SIGSTOP): the daemon collects their
+//! events when it continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -41,8 +41,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// Number of events of each provider that a process writes.
 pub(crate) const EVENT_COUNT: u64 = 200;
 const PROCESSES: u64 = 50;
-/// Minimum time for which the daemon is stopped while processes start and end.
-const MIN_STOP_TIME: Duration = Duration::from_secs(5);
+/// Minimum time for which the daemon is suspended while processes start and end.
+const MIN_SUSPENSION: Duration = Duration::from_secs(5);
 pub(crate) const OTHER_PROVIDER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
 /// A daemon in a separate process, with a session that enables all events of [`PROVIDER`].
@@ -78,10 +78,10 @@ impl DaemonProcess {
         kill_process(pid, signal).unwrap();
     }
 
-    pub(crate) fn stop_daemon(&self) {
+    pub(crate) fn suspend_daemon(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.daemon.id());
-        until("the daemon is stopped", || {
+        until("the daemon is suspended", || {
             let text = std::fs::read_to_string(&stat).unwrap();
             text.rsplit(") ").next().unwrap().starts_with('T')
         });
@@ -138,12 +138,12 @@ pub(crate) fn run_daemon(folder: &Path, scope: Scope) {
 }
 
 #[test]
-fn processes_lose_no_event_while_daemon_is_stopped() {
-    assert_no_event_is_lost_while_stopped(DaemonProcess::start());
+fn processes_lose_no_event_while_daemon_is_suspended() {
+    assert_no_event_is_lost_while_suspended(DaemonProcess::start());
 }
 
 #[test]
-fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
+fn root_processes_lose_no_event_while_system_daemon_is_suspended() {
     if !holds_or_skip(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         return;
     }
@@ -157,10 +157,10 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
         !runtime.path().join("enabled").exists(),
         "the list of enabled providers is visible to other users"
     );
-    assert_no_event_is_lost_while_stopped(daemon_process);
+    assert_no_event_is_lost_while_suspended(daemon_process);
 }
 
-fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
+fn assert_no_event_is_lost_while_suspended(mut daemon_process: DaemonProcess) {
     let other = SessionRef::Name("other".into());
     daemon_process.controller.start(&file_config("other", daemon_process.runner.path("other.etl"))).unwrap();
     daemon_process
@@ -170,13 +170,13 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     let folder = daemon_process.runner.folder.path().to_owned();
     let attached = daemon_process.runner.spawn("write on each processor");
     wait_for_mark(&folder, "attached");
-    daemon_process.stop_daemon();
-    let stopped = Instant::now();
+    daemon_process.suspend_daemon();
+    let suspended = Instant::now();
     let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
     let processes: Vec<u32> = children.iter().map(RunningScenario::id).collect();
     children.into_iter().for_each(RunningScenario::assert_success);
-    std::thread::sleep(MIN_STOP_TIME.saturating_sub(stopped.elapsed()));
+    std::thread::sleep(MIN_SUSPENSION.saturating_sub(suspended.elapsed()));
     // The session collects these events before it has the regions of most processes.
     set_mark(&folder, "write");
     wait_for_mark(&folder, "written");
@@ -235,7 +235,7 @@ fn allowed_processors() -> Vec<usize> {
 }
 
 /// Registers both providers, and writes an event of each on each processor while the daemon is
-/// stopped.
+/// suspended.
 fn write_on_each_processor(folder: &Path) {
     let providers = [PROVIDER, OTHER_PROVIDER].map(|provider| Provider::register(provider, None).unwrap());
     assert!(providers.iter().all(|provider| provider.enabled(INFORMATION, 0)));
@@ -269,7 +269,7 @@ fn stop_collects_events_of_ended_processes() {
     send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
     let receive_next = || controller.receive(TEST_TIMEOUT).unwrap().unwrap().message;
     assert!(matches!(receive_next(), Message::Welcome { .. }));
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let children: Vec<RunningScenario> =
         (0..PROCESSES).map(|_| daemon_process.runner.spawn("write and end")).collect();
     children.into_iter().for_each(RunningScenario::assert_success);
@@ -302,9 +302,9 @@ fn write_and_end(folder: &Path) {
 }
 
 #[test]
-fn process_keeps_its_region_when_stopped_daemon_continues() {
+fn process_keeps_its_region_when_suspended_daemon_continues() {
     let mut daemon_process = DaemonProcess::start();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let child = daemon_process.runner.spawn("write before and after");
     daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
@@ -593,7 +593,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     let mut daemon_process = DaemonProcess::start();
     let other = start_other_session(&mut daemon_process, 1 << 28);
     let folder = daemon_process.runner.folder.path().to_owned();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let running: Vec<RunningScenario> =
         (0..RUNNING).map(|_| daemon_process.runner.spawn("write other and stay")).collect();
     for process in &running {
@@ -609,7 +609,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
         })
     };
     let refused = await_processes(&mut daemon_process, RUNNING);
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let mut ended: Vec<RunningScenario> =
         (0..ENDED).map(|_| daemon_process.runner.spawn("write and end")).collect();
     let unreaped = ended.split_off(ended.len() / 2);

@@ -27,10 +27,12 @@ use crate::{
     wait_for_mark,
 };
 
-pub(crate) const SCENARIOS: &[Scenario] =
-    &[("one before and one after", register_before_and_after_stop), ("register and stay", register_and_stay)];
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("register before and during a suspension", register_before_and_during_suspension),
+    ("register and stay", register_and_stay),
+];
 
-/// The sockets of a daemon for all users, which accepts connections only when the test does.
+/// The sockets of a pretended daemon for all users. The test accepts the connections.
 struct DaemonSockets {
     runner: ScenarioRunner,
     /// For processes of the daemon's user.
@@ -112,7 +114,7 @@ fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     let scenario = runner.spawn("register and stay");
     runner.wait_for_mark("registered");
     assert!(shared.accept().unwrap().is_none(), "the process did not wait at the daemon user's socket");
-    // A daemon that exits does the same.
+    // The next two lines do what a daemon does when it exits.
     RuntimeDir::from_path(&runner.runtime()).remove_own();
     drop(own);
     let mut process = ProcessConnection::accept(&shared);
@@ -142,22 +144,22 @@ fn register_and_stay(folder: &Path) {
 }
 
 #[test]
-fn process_found_by_daemon_loses_no_event_while_daemon_is_stopped() {
-    stop_daemon_after_it_found_process(Scope::Named);
+fn process_found_by_daemon_loses_no_event_while_daemon_is_suspended() {
+    suspend_daemon_after_it_found_process(Scope::Named);
 }
 
 #[test]
-fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
-    if holds_or_skip(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
-        stop_daemon_after_it_found_process(Scope::System);
+fn root_process_found_by_system_daemon_loses_no_event_while_daemon_is_suspended() {
+    if holds_or_skip(rustix::process::geteuid().is_root(), "root", "only root can run the system's daemon") {
+        suspend_daemon_after_it_found_process(Scope::System);
     }
 }
 
-/// Starts the process before the daemon, which finds it. While the daemon is stopped, the process
+/// Starts the process before the daemon, which finds it. While the daemon is suspended, the process
 /// registers another provider and writes events.
-fn stop_daemon_after_it_found_process(scope: Scope) {
+fn suspend_daemon_after_it_found_process(scope: Scope) {
     let runner = ScenarioRunner::new();
-    let scenario = runner.spawn("one before and one after");
+    let scenario = runner.spawn("register before and during a suspension");
     runner.wait_for_mark("registered");
     let mut daemon_process = DaemonProcess::start_on(runner, scope);
     until("the daemon has found the process", || {
@@ -168,16 +170,16 @@ fn stop_daemon_after_it_found_process(scope: Scope) {
         .controller
         .enable(&session(), OTHER_PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)
         .unwrap();
-    // The process has no region left, so the next registration creates one.
+    // Disabling removes the region of the process, so that the next registration creates one.
     daemon_process
         .controller
         .enable(&session(), PROVIDER, EnableCode::Disable, &EnableParams::default(), 5000)
         .unwrap();
-    daemon_process.stop_daemon();
-    daemon_process.runner.set_mark("stopped");
+    daemon_process.suspend_daemon();
+    daemon_process.runner.set_mark("suspended");
     scenario.assert_success();
     daemon_process.signal(Signal::CONT);
-    until("all events are collected or lost, or the process is counted", || {
+    until("all events are collected or lost, or the losses of the process are unknown", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
         properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EVENT_COUNT
             >= EVENT_COUNT
@@ -185,14 +187,14 @@ fn stop_daemon_after_it_found_process(scope: Scope) {
     let properties = daemon_process.controller.query(&session()).unwrap();
     assert_eq!((properties.events, properties.events_lost), (EVENT_COUNT, 0), "{properties:?}");
     assert_eq!(properties.uncounted_processes, 0);
-    // The events of the other provider are not counted here.
+    // `end` counts the events of `PROVIDER`, which wrote none.
     assert_eq!(daemon_process.end(EVENT_COUNT), (0, 0));
 }
 
-fn register_before_and_after_stop(folder: &Path) {
+fn register_before_and_during_suspension(folder: &Path) {
     let _first = Provider::register(PROVIDER, None).unwrap();
     set_mark(folder, "registered");
-    wait_for_mark(folder, "stopped");
+    wait_for_mark(folder, "suspended");
     let other = Provider::register(OTHER_PROVIDER, None).unwrap();
     assert!(other.enabled(INFORMATION, 0), "not enabled by the daemon's file");
     for n in 0..EVENT_COUNT {
@@ -208,14 +210,14 @@ struct WelcomingDaemon {
 }
 
 impl WelcomingDaemon {
-    /// Answers the connections of a listener, and closes the connections of `closed`.
-    fn start(listener: Listener, closed: Option<Listener>) -> Self {
+    /// Answers the connections of a listener, and closes the connections of `rejecting`.
+    fn start(listener: Listener, rejecting: Option<Listener>) -> Self {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let should_stop = is_stopping.clone();
         let thread = std::thread::spawn(move || {
             let mut roles = Vec::new();
             while !should_stop.load(Ordering::SeqCst) {
-                drop(closed.as_ref().map(Listener::accept));
+                drop(rejecting.as_ref().map(Listener::accept));
                 match listener.accept().unwrap() {
                     Some(connection) => roles.extend(welcome_client(&connection)),
                     None => std::thread::sleep(Duration::from_millis(5)),
@@ -260,7 +262,7 @@ fn welcome_client(connection: &Connection) -> Option<Role> {
 fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
     let DaemonSockets { runner, own, shared } = DaemonSockets::open();
     let runtime = runner.runtime();
-    // Other users can fill the queue of the shared socket.
+    // Fills the queue of the shared socket, as other users could.
     let _queue = FullQueue::new(&shared, &RuntimeDir::from_path(&runtime).control_socket());
     let daemon = WelcomingDaemon::start(own, None);
     let controller =

@@ -1,4 +1,4 @@
-//! Traits that name a provider while the daemon is stopped: sessions that enable the name collect
+//! Traits that name a provider while the daemon is suspended: sessions that enable the name collect
 //! the events, or count the process as one that missed events.
 
 use std::path::Path;
@@ -47,9 +47,9 @@ fn register_and_name() -> Provider {
 }
 
 #[test]
-fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
+fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_suspended() {
     let mut daemon_process = start_daemon_for_name();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     daemon_process.runner.spawn("name after registration").assert_success();
     daemon_process.signal(Signal::CONT);
     until("all events are collected, or the process is counted", || {
@@ -68,9 +68,9 @@ fn name_and_end(_: &Path) {
 }
 
 #[test]
-fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
+fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_suspended() {
     let mut daemon_process = start_daemon_for_name();
-    daemon_process.stop_daemon();
+    daemon_process.suspend_daemon();
     let child = daemon_process.runner.spawn("name and stay");
     daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);

@@ -33,9 +33,9 @@ pub(crate) struct EventThread {
     pub(crate) tid: u32,
 }
 
-/// Builds paths; each path reuses the memory of the previous one.
+/// Builds call paths; each path reuses the memory of the previous one.
 #[derive(Debug, Default)]
-pub(crate) struct Paths {
+pub(crate) struct CallPaths {
     pub(crate) functions: FunctionTable,
     pub(crate) processes: ProcessTable,
     path: Vec<FunctionId>,
@@ -47,7 +47,7 @@ pub(crate) struct Paths {
     pub(crate) marks_truncated: bool,
 }
 
-impl Paths {
+impl CallPaths {
     pub(crate) fn new(includes_threads: bool) -> Self {
         Self { includes_threads, ..Self::default() }
     }

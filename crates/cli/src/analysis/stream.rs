@@ -371,7 +371,7 @@ impl RecordConverter<'_> {
             return None;
         }
         let header_ids = (record.process_id(), record.thread_id());
-        let (pid, thread) = event.attributed.map_or(header_ids, |actor| (actor.pid, actor.tid));
+        let (pid, thread) = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
         Some(Occurrence::Chosen { pid, thread })
     }
 }

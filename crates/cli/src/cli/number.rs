@@ -10,7 +10,7 @@ const VALID_BUFFER_KIB: RangeInclusive<u32> = 4..=16384;
 
 /// Parses a buffer size in KiB; [`clamp_buffer_kib`] clamps it later.
 pub(super) fn parse_kib(text: &str) -> Result<u32, String> {
-    parse_in_range(text, 0, u32::MAX, "whole KiB, such as 64")
+    parse_in_range(text, 0, u32::MAX, "a size in whole KiB, such as 64")
 }
 
 /// Returns the nearest valid buffer size in KiB, and prints a note if that differs from
@@ -30,7 +30,7 @@ pub(crate) fn clamp_buffer_kib(requested: Option<u32>) -> u32 {
 
 /// Parses a file size in MiB.
 pub(super) fn parse_mib(text: &str) -> Result<u32, String> {
-    parse_in_range(text, 1, u32::MAX, "whole MiB, such as 100")
+    parse_in_range(text, 1, u32::MAX, "a size in whole MiB, such as 100")
 }
 
 pub(super) fn parse_buffer_count(text: &str) -> Result<u32, String> {
@@ -39,7 +39,7 @@ pub(super) fn parse_buffer_count(text: &str) -> Result<u32, String> {
 
 /// Parses a timer in seconds; 0 turns it off.
 pub(super) fn parse_seconds(text: &str) -> Result<u32, String> {
-    parse_in_range(text, 0, u32::MAX, "whole seconds, such as 1")
+    parse_in_range(text, 0, u32::MAX, "a time in whole seconds, such as 1")
 }
 
 pub(super) fn parse_pid(text: &str) -> Result<u32, String> {

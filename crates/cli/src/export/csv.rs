@@ -116,11 +116,11 @@ impl CsvSink {
 /// Appends the attributed process and thread, the activities, and the stack as addresses separated
 /// by blanks; a column without a value is empty.
 fn push_context(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
-    if let Some(actor) = event.attributed {
+    if let Some(actor) = event.actor {
         push_id(actor.pid, out);
     }
     out.push(b',');
-    if let Some(actor) = event.attributed {
+    if let Some(actor) = event.actor {
         push_id(actor.tid, out);
     }
     for activity in [event.record.activity(), event.record.items().related_activity()] {

@@ -15,17 +15,17 @@ pub(super) struct JsonSink {
     style: Style,
     time_formatter: TimeFormatter,
     walker: Walker,
-    messages: MessageExpander,
-    message: Vec<u8>,
+    expander: MessageExpander,
+    message_buffer: Vec<u8>,
 }
 
 impl JsonSink {
     pub(super) fn new(style: Style) -> Self {
-        let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
-        Self { style, time_formatter: TimeFormatter::new(b'T'), walker, messages, message }
+        let (walker, expander, message_buffer) = (Walker::default(), MessageExpander::default(), Vec::new());
+        Self { style, time_formatter: TimeFormatter::new(b'T'), walker, expander, message_buffer }
     }
 
-    fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
+    fn write_header(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
         let descriptor = record.descriptor();
         out.extend_from_slice(b"{\"time\":\"");
@@ -67,6 +67,8 @@ impl JsonSink {
         push_decimal(record.payload().len(), out);
     }
 
+    /// Returns the error if the payload does not fit its schema. An event without a schema is no
+    /// such error: the result is `None`.
     fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
         let schema_match = match &event.schema_match {
@@ -94,14 +96,14 @@ impl JsonSink {
             }
             Err(reason) => push_undecoded(&describe_undecoded(reason), schema_match.payload, out),
         }
-        self.message.clear();
+        self.message_buffer.clear();
         if self
-            .messages
-            .expand(schema_match, event.record.pointer_size(), self.style, &mut self.message)
+            .expander
+            .expand(schema_match, event.record.pointer_size(), self.style, &mut self.message_buffer)
             .is_some()
         {
             out.extend_from_slice(b",\"message\":");
-            push_json_string(&String::from_utf8_lossy(&self.message), out);
+            push_json_string(&String::from_utf8_lossy(&self.message_buffer), out);
         }
         walked.err()
     }
@@ -123,7 +125,9 @@ fn push_undecoded(reason: &str, payload: &[u8], out: &mut Vec<u8>) {
 
 fn push_guid(key: &[u8], guid: Option<Guid>, out: &mut Vec<u8>) {
     if let Some(guid) = guid {
+        out.extend_from_slice(b",\"");
         out.extend_from_slice(key);
+        out.extend_from_slice(b"\":\"");
         out.extend_from_slice(&guid.to_ascii());
         out.push(b'"');
     }
@@ -145,8 +149,8 @@ fn push_stack(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
 
 impl EventSink for JsonSink {
     fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        self.write_identity(event, out);
-        if let Some(actor) = event.attributed {
+        self.write_header(event, out);
+        if let Some(actor) = event.actor {
             out.extend_from_slice(b",\"attributed\":{\"pid\":");
             push_id(actor.pid, out);
             out.extend_from_slice(b",\"tid\":");
@@ -157,16 +161,16 @@ impl EventSink for JsonSink {
             out.extend_from_slice(b",\"process\":");
             push_json_string(process, out);
         }
-        push_guid(b",\"activity\":\"", event.record.activity(), out);
-        push_guid(b",\"related\":\"", event.record.items().related_activity(), out);
+        push_guid(b"activity", event.record.activity(), out);
+        push_guid(b"related", event.record.items().related_activity(), out);
         items::push_json(&event.record, out);
         if event.symbols.is_some() {
             frames::push_json(event, &mut self.walker, out);
         } else {
             push_stack(event, out);
         }
-        let misfit = self.write_fields(event, out);
+        let error = self.write_fields(event, out);
         out.extend_from_slice(b"}\n");
-        misfit
+        error
     }
 }

@@ -78,7 +78,7 @@ impl TextSink {
     /// often have the same origin, so the last text is reused, except with colours, with a process
     /// name, or without a title.
     fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
-        let (record, actor) = (&event.record, event.attributed);
+        let (record, actor) = (&event.record, event.actor);
         let (pid, tid) =
             actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
         let title =

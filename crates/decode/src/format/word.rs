@@ -26,7 +26,7 @@ pub fn is_plain_word(text: &[u8]) -> bool {
 }
 
 /// Appends a plain word unchanged. Appends any other text in quotes, with its quotes escaped and
-/// its other characters as [`push_escaped_text`] appends them.
+/// its other characters as [`push_escaped_text`] appends them. A backslash is not escaped.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
     if is_plain_word(text) {
@@ -54,11 +54,11 @@ pub fn push_escaped_text(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {
         out.extend_from_slice(text);
     } else {
-        push_escaped(text, out);
+        push_escaped_slow(text, out);
     }
 }
 
-fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
+fn push_escaped_slow(text: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
         match c {
             '\n' => out.extend_from_slice(b"\\n"),

@@ -7,11 +7,11 @@
 //!   10 GUID event (MOF or WPP class)
 //!   20 EVENT_DESCRIPTOR
 //!   30 u32 decoding source
-//!   34 u32 → provider, level, channel, keywords (list), task, opcode, event message,
-//!          provider message, BinXML
+//!   34 9 × u32 → provider, level, channel, keywords (list), task, opcode, event message,
+//!      provider message, BinXML
 //!   58 u32 BinXML size
 //!   5C u32 → event name, 60 u32 → attributes
-//!   64 u32 properties, 68 u32 top-level properties
+//!   64 u32 number of properties, 68 u32 number of top-level properties
 //!   6C u32 template flags (low 4 bits), tags (28 bits)
 //!   70 properties × 24 bytes
 //!
@@ -79,15 +79,15 @@ pub struct EmbeddedEvent {
 }
 
 impl EmbeddedEvent {
-    /// Returns whether the schema describes a MOF class, found by class and type instead of
-    /// provider and id.
+    /// Returns whether the schema describes a MOF class. The decoder finds it by class and type
+    /// instead of provider and id.
     #[must_use]
     pub fn is_classic(&self) -> bool {
         self.decoding_source == DECODING_SOURCE_WBEM
     }
 }
 
-/// Reads a TRACE_EVENT_INFO, the payload of an EventInfo record.
+/// Reads the payload of an EventInfo record: a TRACE_EVENT_INFO.
 pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     let mut info = Cursor::new("TRACE_EVENT_INFO", payload);
     let mut texts = SharedTexts::new("TRACE_EVENT_INFO text", payload);
@@ -122,8 +122,9 @@ pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
 ///
 /// Names are in the order of their bits, but bits without a name leave no gap. The bits that
 /// usually have no name are the highest ones, which stand for channels, and those below them, which
-/// are predefined. If there are as many names as bits, with or without these unnamed bits, each
-/// name has its bit; otherwise the bits of all names are 0.
+/// are predefined. So the function compares the number of names with the number of set bits: of all
+/// bits, then without the channel bits, then also without the predefined bits. At the first match,
+/// each name gets its bit; without a match, every name gets 0.
 fn pair_keywords(offset: u32, keyword: u64, texts: &mut SharedTexts<'_>) -> Result<Vec<(u64, Arc<str>)>> {
     if offset == 0 {
         return Ok(Vec::new());
@@ -187,7 +188,7 @@ fn read_property(info: &mut Cursor<'_>, texts: &mut SharedTexts<'_>) -> Result<(
     Ok((property, map))
 }
 
-/// Reads an EVENT_MAP_INFO preceded by the provider, the payload of an EventMapInfo record.
+/// Reads the payload of an EventMapInfo record: the provider and an EVENT_MAP_INFO.
 pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let mut start = Cursor::new("EVENT_MAP_INFO", payload);
     let provider = start.guid()?;
@@ -196,14 +197,15 @@ pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let mut texts = SharedTexts::new("EVENT_MAP_INFO text", bytes);
     let (name, flags, count, value_type) = (info.u32()?, info.u32()?, info.u32()?, info.u32()?);
     if flags & map::MANIFEST_PATTERNMAP != 0 {
-        return Err(Error::Schema("pattern maps match texts and name no values"));
+        return Err(Error::Schema("a pattern map does not give names to values"));
     }
     let wbem_flags = map::WBEM_VALUEMAP | map::WBEM_FLAG;
     let is_bit_map =
         flags & (map::MANIFEST_BITMAP | map::WBEM_BITMAP) != 0 || flags & wbem_flags == wbem_flags;
     let mut entries = Vec::new();
     // Each entry gets a copy of its text, and many entries may refer to one long text. So the
-    // copies together may have at most twice the size of the structure.
+    // copies together may have at most twice the size of the structure. Texts that are not shared
+    // always fit: in UTF-8 they take at most one and a half times their size in UTF-16.
     let mut text_bytes_left = bytes.len().saturating_mul(2);
     for index in 0..count {
         let (text, value) = (info.u32()?, info.u32()?);

@@ -39,7 +39,7 @@ const ENTRY_HEADER_BYTES: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct MessageTable {
     texts: HashMap<u32, Arc<str>>,
-    /// The offset at which the last entry ends.
+    /// The offset at which the last entry ends; without entries, the end of the list of blocks.
     end: usize,
 }
 
@@ -69,7 +69,7 @@ impl MessageTable {
     fn read_entry(&mut self, id: u32, entries: &mut Cursor<'_>) -> Result<usize> {
         let length = usize::from(entries.u16()?);
         let flags = entries.u16()?;
-        // An entry of length 0 would let one block claim four billion ids.
+        // Entries without bytes would let one block claim four billion ids.
         let text_bytes = length
             .checked_sub(ENTRY_HEADER_BYTES)
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn message_blocks_must_hold_their_entries() {
+    fn tables_that_claim_more_than_their_bytes_are_refused() {
         let mut bytes = Vec::new();
         bytes.put_u32(1).put_u32(0).put_u32(u32::MAX).put_u32(16).put(&[0; 64]);
         assert!(MessageTable::parse(&bytes).is_err(), "entries of length 0 must be refused");

@@ -9,7 +9,8 @@ use super::layout::TraceLogfileHeader;
 use super::lock;
 use super::schemas::TraceSchemas;
 
-/// The details of an open trace, shared by its handle and the thread that processes it.
+/// The queryable properties of an open trace, shared by its handle and the thread that processes
+/// it.
 pub(super) struct TraceDetails {
     pub(super) kind: Kind,
     /// The schemas that the trace contains.
@@ -57,8 +58,8 @@ impl TraceDetails {
     }
 }
 
-/// Returns the number of processors in a header, limited to the highest number that buffer headers
-/// allow.
+/// Returns the number of processors in a header, at least 1 and at most the number that buffer
+/// headers allow.
 fn processor_count(header: &TraceLogfileHeader) -> usize {
     (header.number_of_processors as usize).clamp(1, usize::from(MAX_PROCESSOR).saturating_add(1))
 }

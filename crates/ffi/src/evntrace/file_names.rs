@@ -1,7 +1,8 @@
 //! The log-file names that this process gave to sessions, as it spelled them.
 //!
 //! Sessions have absolute file names. A program that gave a relative name gets it back as it
-//! spelled it, so that an area of exactly the size of this name is large enough.
+//! spelled it. So the name fits even if the program's block of properties has space for exactly
+//! this name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ pub(super) fn store(session: &Properties, spelled: Option<&Path>) {
 }
 
 /// Returns the name of a session's log file, as this process spelled it if it gave the name.
-pub(super) fn find(session: &Properties) -> Option<PathBuf> {
+pub(super) fn name_for(session: &Properties) -> Option<PathBuf> {
     let absolute = session.config.log_file.as_ref()?;
     let names = lock();
     let name = names.get(&session.id).filter(|name| name.absolute == *absolute);

@@ -214,7 +214,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
     pub(super) unsafe fn fill(&self, session: &Properties) -> Status {
         // SAFETY: the caller fulfils the `# Safety` section; `fill_structure` requires no more.
         unsafe { self.fill_structure(session) };
-        let file = file_names::find(session).unwrap_or_default();
+        let file = file_names::name_for(session).unwrap_or_default();
         let mut fits = true;
         for (offset, area, text) in [
             (self.structure.logger_name_offset, self.session_name_area(), OsStr::new(&session.config.name)),

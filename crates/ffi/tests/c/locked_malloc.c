@@ -1,6 +1,6 @@
 /* An allocator for tests that replaces malloc, with one lock that a thread cannot take twice.
  *
- * It registers a provider inside its first allocation, below the lock: each thread of the process
+ * It registers a provider inside its first allocation, under the lock: each thread of the process
  * that calls malloc then waits, and a second allocation by the same thread would wait forever. */
 #define _GNU_SOURCE
 #include "locked_malloc.h"

@@ -1,4 +1,4 @@
-/* An allocator that registers a provider below its lock; see locked_malloc.c. */
+/* An allocator that registers a provider under its lock; see locked_malloc.c. */
 #ifndef LOCKED_MALLOC_H
 #define LOCKED_MALLOC_H
 
@@ -6,7 +6,7 @@
 
 /* How long the registration inside the first allocation took, in microseconds. */
 long first_registration_us(void);
-/* From now on each allocation writes an event below the lock, or no more. */
+/* From now on each allocation writes an event under the lock, or no more. */
 void trace_allocations(int is_traced);
 /* How many allocations have written an event. */
 unsigned traced_allocations(void);

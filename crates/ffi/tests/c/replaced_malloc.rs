@@ -1,4 +1,4 @@
-//! Programs that replace `malloc` with an allocator that registers providers below its lock.
+//! Programs that replace `malloc` with an allocator that registers providers under its lock.
 
 use std::path::Path;
 use std::process::Command;

@@ -258,7 +258,7 @@ impl<'a> Filter<'a> {
 
     /// Returns the predicates of the filter.
     pub fn predicates(&self) -> impl Iterator<Item = Predicate<'a>> + use<'a> {
-        let mut cursor = Cursor::new(WHAT, self.predicates);
+        let mut cursor = Cursor::new(BLOB_NAME, self.predicates);
         core::iter::from_fn(move || if cursor.is_empty() { None } else { read_predicate(&mut cursor).ok() })
     }
 }
@@ -269,13 +269,13 @@ pub struct Filters<'a> {
     filters: &'a [u8],
 }
 
-const WHAT: &str = "payload filter";
+const BLOB_NAME: &str = "payload filter";
 
 impl<'a> Filters<'a> {
     /// Views the bytes of a blob.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        super::check_max_size(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
-        let mut cursor = Cursor::new(WHAT, bytes);
+        super::check_max_size(BLOB_NAME, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
+        let mut cursor = Cursor::new(BLOB_NAME, bytes);
         if cursor.u32()? != MAGIC || cursor.u16()? != VERSION {
             return Err(
                 cursor.invalid("it was built by another version of the functions for payload filters")
@@ -295,7 +295,7 @@ impl<'a> Filters<'a> {
 
     /// Returns the filters in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Filter<'a>> + use<'a> {
-        let mut cursor = Cursor::new(WHAT, self.filters);
+        let mut cursor = Cursor::new(BLOB_NAME, self.filters);
         core::iter::from_fn(move || if cursor.is_empty() { None } else { read_filter(&mut cursor).ok() })
     }
 }
@@ -341,7 +341,7 @@ fn check_filter(filter: &Filter<'_>, cursor: &Cursor<'_>) -> Result<()> {
     {
         return Err(cursor.invalid("a filter has too many or invalid fields, or refers to a missing one"));
     }
-    let mut remaining = Cursor::new(WHAT, filter.predicates);
+    let mut remaining = Cursor::new(BLOB_NAME, filter.predicates);
     while !remaining.is_empty() {
         read_predicate(&mut remaining)?;
     }
@@ -356,7 +356,7 @@ fn read_predicate<'a>(cursor: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     let (Some(kind), Some(body_bytes)) = (kind, size.checked_sub(HEAD_BYTES)) else {
         return Err(cursor.invalid("the type, operator or size of a predicate is invalid"));
     };
-    let mut operand = Cursor::new(WHAT, cursor.bytes(body_bytes)?);
+    let mut operand = Cursor::new(BLOB_NAME, cursor.bytes(body_bytes)?);
     let value = match kind {
         Type::Integer { signed, .. } => {
             let low = read_number(&mut operand, signed)?;

@@ -2,7 +2,7 @@
 //! types, class GUIDs.
 //!
 //! Source: Documented ("EVENT_DESCRIPTOR", "EVENT_HEADER", "EVENT_HEADER_EXTENDED_DATA_ITEM");
-//! header types and the group-to-class table Observed.
+//! the header types and the table of groups and classes are Observed.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, BitOrAssign};
@@ -48,7 +48,7 @@ impl EventDescriptor {
     }
 
     /// Returns whether the event is a piece of a manifest, which EventSource sends in events with
-    /// id 0xFFFE.
+    /// id and task 0xFFFE and opcode 0xFE.
     #[must_use]
     pub const fn is_manifest_chunk(&self) -> bool {
         self.id == 0xFFFE && self.task == 0xFFFE && self.opcode == 0xFE
@@ -155,7 +155,8 @@ pub const CHANNEL_TRACELOGGING: u8 = 11;
 
 /// On disk: extended data items follow the header.
 pub const EVENT_HEADER_FLAG_EXTENDED_INFO: u16 = 0x0001;
-/// The session is private to a process; both CPU times together are one ProcessorTime.
+/// The session is private to a process; KernelTime and UserTime together hold one 64-bit
+/// ProcessorTime.
 pub const EVENT_HEADER_FLAG_PRIVATE_SESSION: u16 = 0x0002;
 /// The payload is one NUL-terminated UTF-16 string.
 pub const EVENT_HEADER_FLAG_STRING_ONLY: u16 = 0x0004;
@@ -174,16 +175,18 @@ pub const EVENT_HEADER_FLAG_CLASSIC_HEADER: u16 = 0x0100;
 /// The buffer context holds a 16-bit processor index.
 pub const EVENT_HEADER_FLAG_PROCESSOR_INDEX: u16 = 0x0200;
 
-/// EventWriteEx: the call must not cause page faults. Has no effect here.
+/// EventWriteEx: the call must not cause page faults. Traceweir ignores it.
 pub const EVENT_WRITE_FLAG_NO_FAULTING: u32 = 1;
 /// EventWriteEx: the event is about an activity in private browsing.
 pub const EVENT_WRITE_FLAG_INPRIVATE: u32 = 2;
 
 /// Type of a data descriptor: payload.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_NONE: u8 = 0;
-/// Type of a data descriptor: event metadata, which becomes the schema item.
+/// Type of a data descriptor: event metadata, which becomes an extended data item of type
+/// EVENT_SCHEMA_TL.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA: u8 = 1;
-/// Type of a data descriptor: provider metadata, which becomes the traits item.
+/// Type of a data descriptor: provider metadata, which becomes an extended data item of type
+/// PROV_TRAITS.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA: u8 = 2;
 /// Type of a data descriptor: the time stamp of the event.
 pub const EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE: u8 = 3;
@@ -213,7 +216,7 @@ pub const EVENT_ACTIVITY_CTRL_GET_SET_ID: u32 = 4;
 /// EventActivityIdControl: sets a new activity id for the thread and returns the old one.
 pub const EVENT_ACTIVITY_CTRL_CREATE_SET_ID: u32 = 5;
 
-/// The type byte of a record marker (TRACE_HEADER_TYPE).
+/// The type of a record's header, from the record's first four bytes (TRACE_HEADER_TYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderType(pub u8);
 
@@ -263,7 +266,8 @@ impl ExtType {
     pub const STACK_KEY64: Self = Self(18);
 }
 
-/// Class GUIDs of kernel events and of the events that merging adds.
+/// Class GUIDs of kernel events, of lost events and of the events that merging adds, and the GUID
+/// of the NT Kernel Logger (`SYSTEM_TRACE_CONTROL`).
 #[allow(missing_docs)] // Each name says which class it is.
 pub mod class {
     use super::Guid;
@@ -307,7 +311,7 @@ pub mod class {
     pub const EVENT_METADATA: Guid = Guid::from_u128(0xbbccf6c1_6cd1_48c4_80ff_839482e37671);
     pub const WIN_SAT: Guid = Guid::from_u128(0xed54dff8_c409_4cf6_bf83_05e1e61a09c4);
 
-    /// Class and name of each kernel event group, by the group's number.
+    /// Class and name of each event group, indexed by the high byte of the hook id.
     pub const GROUPS: [(Guid, &str); 31] = [
         (EVENT_TRACE, "EventTrace"),
         (DISK_IO, "DiskIo"),

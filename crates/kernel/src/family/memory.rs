@@ -29,7 +29,7 @@ use super::{Context, EventFamily, Row, SampleHandler};
 use crate::groups::Group;
 use crate::maps::{page_size, page_start};
 use crate::out::Out;
-use crate::per_thread::PerTask;
+use crate::per_task::PerTask;
 use crate::record::{SampleParts, Sideband, SidebandRecord};
 use crate::spec::{PerfSource, SampleEvent};
 

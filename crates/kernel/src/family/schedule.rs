@@ -18,8 +18,8 @@
 //!
 //! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
 //!    walk only the stack of the thread that is switched out, so that stack is kept and written with
-//!    the thread's next switch in: it shows where the thread waited. The table of threads bounds the
-//!    memory; a thread whose entry was replaced has no stack.
+//!    the thread's next switch in: it shows where the thread waited. The stacks are in a table of
+//!    fixed size (`per_task.rs`); a thread whose entry was replaced has no stack.
 //! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
@@ -32,7 +32,7 @@ use traceweir_format::put_kernel_event;
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{KeptStack, Out};
-use crate::per_thread::PerTask;
+use crate::per_task::PerTask;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
 use crate::tasks::convert_priority;
@@ -104,8 +104,8 @@ impl EventFamily for ScheduleFamily {
         ROWS
     }
 
-    /// Writes the context switches of scope `Own`, which has no tracepoints. The records do not
-    /// name the other thread.
+    /// Writes the context switches of a capture of the user's own processes (`CaptureScope::Own`),
+    /// which cannot use tracepoints. The records do not name the other thread.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Sideband::Switch { is_out, is_preempted } = record.body else { return };
         if !context.groups.has(Group::CSWITCH) {
@@ -113,8 +113,8 @@ impl EventFamily for ScheduleFamily {
         }
         let (new, old) = if is_out { (UNKNOWN_THREAD, record.tid) } else { (record.tid, UNKNOWN_THREAD) };
         let (thread_state, reason) = match (is_out, is_preempted) {
-            (true, true) => (STATE_READY, PREEMPTED),
-            (true, false) => (STATE_WAITING, USER_REQUEST),
+            (true, true) => (STATE_READY, REASON_PREEMPTED),
+            (true, false) => (STATE_WAITING, REASON_USER_REQUEST),
             // The other thread is unknown.
             (false, _) => (0, 0),
         };
@@ -195,18 +195,18 @@ fn thread_priority(thread: u32, linux_priority: i64) -> u8 {
 /// The id of an unknown thread.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-// Documented states of a thread that is switched out.
+// States of a thread that is switched out. Source: Documented ("CSwitch class").
 const STATE_READY: u8 = 1;
 const STATE_TERMINATED: u8 = 4;
 const STATE_WAITING: u8 = 5;
 
-// Documented wait reasons.
-const EXECUTIVE: u8 = 0;
-const SUSPENDED: u8 = 5;
-const USER_REQUEST: u8 = 6;
-const TERMINATED: u8 = 22;
-const DISPATCH_INTERRUPT: u8 = 31;
-const PREEMPTED: u8 = 32;
+// Wait reasons. Source: Documented ("CSwitch class").
+const REASON_EXECUTIVE: u8 = 0;
+const REASON_SUSPENDED: u8 = 5;
+const REASON_USER_REQUEST: u8 = 6;
+const REASON_TERMINATED: u8 = 22;
+const REASON_DISPATCH_INTERRUPT: u8 = 31;
+const REASON_PREEMPTED: u8 = 32;
 
 /// State, wait reason and wait mode of a thread that is switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,20 +219,20 @@ struct SwitchOut {
 
 impl SwitchOut {
     fn new(thread: u32, prev_state: i64) -> Self {
-        /// The kernel's mark for a thread that was preempted while it could run.
+        /// The kernel's mark for a thread that was preempted although it could continue to run.
         const IS_PREEMPTED: i64 = 0x100;
         let (state, reason, mode) = match (thread, prev_state & 0xFF) {
-            (0, _) => (STATE_READY, EXECUTIVE, 0),
-            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, PREEMPTED, 0),
-            (_, 0) => (STATE_READY, DISPATCH_INTERRUPT, 0),
+            (0, _) => (STATE_READY, REASON_EXECUTIVE, 0),
+            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, REASON_PREEMPTED, 0),
+            (_, 0) => (STATE_READY, REASON_DISPATCH_INTERRUPT, 0),
             // Interruptible sleep.
-            (_, 0x01) => (STATE_WAITING, USER_REQUEST, 1),
+            (_, 0x01) => (STATE_WAITING, REASON_USER_REQUEST, 1),
             // Stopped, traced, parked.
-            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, SUSPENDED, 0),
+            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, REASON_SUSPENDED, 0),
             // Dead, zombie.
-            (_, 0x10 | 0x20) => (STATE_TERMINATED, TERMINATED, 0),
+            (_, 0x10 | 0x20) => (STATE_TERMINATED, REASON_TERMINATED, 0),
             // Uninterruptible sleep, or an idle kernel thread.
-            _ => (STATE_WAITING, EXECUTIVE, 0),
+            _ => (STATE_WAITING, REASON_EXECUTIVE, 0),
         };
         Self { state, reason, mode }
     }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_records_drop_waiting_threads() {
+    fn times_of_waiting_threads_are_forgotten_after_a_loss() {
         let mut schedule = ScheduleFamily::default();
         schedule.waiting_since_ns.put(8, 1);
         schedule.forget_after_loss();

@@ -20,8 +20,8 @@
 //!   error 87          internal flags
 //! ```
 //!
-//! Flags without effect are kept in the properties and, except those of [`NOT_IN_FILES`], in the
-//! file's header, as ETW documents.
+//! Flags without effect are kept in the properties and, except those of
+//! [`MODE_FLAGS_NOT_IN_FILES`], in the file's header, as ETW documents.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,
@@ -49,7 +49,8 @@ use crate::error::{Result, refuse};
 const UNDEFINED_BIT: u32 = 0x4000_0000;
 
 /// Flags of a session that its file header does not show.
-pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
+pub(crate) const MODE_FLAGS_NOT_IN_FILES: u32 =
+    REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
 
 /// Sets of flags that exclude each other: any flag of the first with any flag of the second.
 const EXCLUSIVE_FLAGS: [(u32, u32, &str); 13] = [

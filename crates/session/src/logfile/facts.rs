@@ -15,7 +15,7 @@ use traceweir_transport::clock::{Anchor, boot_time};
 use traceweir_transport::message::SessionConfig;
 
 use crate::clock::SessionClock;
-use crate::config::NOT_IN_FILES;
+use crate::config::MODE_FLAGS_NOT_IN_FILES;
 use crate::modules;
 
 /// Largest length of the kernel's name and of its release; the kernel's own limit.
@@ -46,7 +46,7 @@ impl SessionFacts {
         Options {
             buffer_size: config.buffer_size.saturating_mul(1024),
             compressed: config.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
-            log_file_mode: config.log_file_mode & !NOT_IN_FILES,
+            log_file_mode: config.log_file_mode & !MODE_FLAGS_NOT_IN_FILES,
             logger_id: self.logger_id,
             session_name: config.name.clone(),
             file_name: name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
-    CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, Paths, ReportEvent, Scheduler, StackTree,
+    CallPaths, CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, ReportEvent, Scheduler, StackTree,
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::FlameArgs;
@@ -44,7 +44,7 @@ impl StackMeasure {
 
 /// Stacks and their weights.
 pub(super) struct FlameGraph {
-    pub(super) paths: Paths,
+    pub(super) paths: CallPaths,
     pub(super) tree: StackTree,
     pub(super) measure: StackMeasure,
     pub(super) total_weight: u64,
@@ -65,7 +65,7 @@ pub(super) struct FlameGraph {
 
 impl FlameGraph {
     pub(super) fn new(options: &FlameArgs, measure: StackMeasure, window: TimeWindow) -> Self {
-        let mut paths = Paths::new(options.by_thread);
+        let mut paths = CallPaths::new(options.by_thread);
         paths.marks_truncated = true;
         Self {
             paths,
@@ -242,7 +242,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn graph_with_stacks(stacks: &[(&[&str], u64)]) -> FlameGraph {
         let mut graph = FlameGraph {
-            paths: Paths::new(false),
+            paths: CallPaths::new(false),
             tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
             measure: StackMeasure::Samples,
             total_weight: 0,

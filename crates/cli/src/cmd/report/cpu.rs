@@ -11,7 +11,7 @@ use super::page::{
     share_with_error, summary_object,
 };
 use crate::analysis::{
-    Analysis, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent,
+    Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
     ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::{ReportCpuArgs, SchemaArgs};
@@ -19,8 +19,8 @@ use crate::exit::CommandOutcome;
 use crate::text::{JsonObject, format_count, format_number};
 use crate::traces::ReadSummary;
 
-/// Maximum number of rows of one table. Functions, modules and processes have their own limits;
-/// samples of threads beyond this limit are counted separately.
+/// Maximum number of rows of a table. Only the table of threads can exceed it, because `analysis`
+/// limits the numbers of functions and processes. `over_limit` counts the samples without a row.
 const MAX_ROWS: usize = 1 << 19;
 /// Maximum number of sampling intervals to remember; an undamaged trace has only a few.
 const MAX_INTERVALS: usize = 64;
@@ -45,14 +45,14 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
 /// Sample counts of a function or module.
 #[derive(Clone, Copy, Debug, Default)]
 struct SampleCount {
-    /// Samples taken in the function itself.
+    /// Samples taken in the function or module itself.
     own: u64,
-    /// Samples with the function anywhere in the stack.
+    /// Samples with the function or module anywhere in the stack.
     all: u64,
 }
 
 struct SampleReport {
-    paths: Paths,
+    call_paths: CallPaths,
     thread_selection: ThreadSelection,
     window: TimeWindow,
     includes_idle: bool,
@@ -67,8 +67,8 @@ struct SampleReport {
     idle: u64,
     /// Samples of processes and threads that were not selected.
     unselected: u64,
-    no_stack_count: u64,
-    truncations: u64,
+    without_stack: u64,
+    truncated_stacks: u64,
     /// Samples of threads beyond the maximum number of rows.
     over_limit: u64,
     /// Sampling intervals of the trace, in units of 100 ns.
@@ -81,7 +81,7 @@ struct SampleReport {
 impl SampleReport {
     fn new(options: &ReportCpuArgs, window: TimeWindow) -> Self {
         Self {
-            paths: Paths::new(false),
+            call_paths: CallPaths::new(false),
             thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             includes_idle: options.idle,
@@ -92,8 +92,8 @@ impl SampleReport {
             total: 0,
             idle: 0,
             unselected: 0,
-            no_stack_count: 0,
-            truncations: 0,
+            without_stack: 0,
+            truncated_stacks: 0,
             over_limit: 0,
             intervals: BTreeSet::new(),
             first_ns: None,
@@ -126,31 +126,31 @@ impl SampleReport {
                 return;
             }
         }
-        let thread = self.paths.find_thread(facts, event, stack, thread);
+        let thread = self.call_paths.find_thread(facts, event, stack, thread);
         let EventThread { process, tid, .. } = thread;
-        if !self.thread_selection.contains(&self.paths.processes, process, tid) {
+        if !self.thread_selection.contains(&self.call_paths.processes, process, tid) {
             self.unselected += weight;
             return;
         }
         self.total += weight;
         if stack.is_empty() {
-            self.no_stack_count += weight;
+            self.without_stack += weight;
         }
         if is_truncated(stack) {
-            self.truncations += weight;
+            self.truncated_stacks += weight;
         }
         update_row(&mut self.by_process, process, |count| *count += weight);
-        self.paths.learn_thread_name(facts, event, process, tid);
+        self.call_paths.learn_thread_name(facts, event, process, tid);
         if !update_row(&mut self.by_thread, (process, tid), |count| *count += weight) {
             self.over_limit += weight;
         }
-        let path = self.paths.resolve(facts, joined, thread, Some(address)).to_vec();
-        self.count_path(&path, weight);
+        let path = self.call_paths.resolve(facts, joined, thread, Some(address)).to_vec();
+        self.count_call_path(&path, weight);
     }
 
     /// Counts each function and module of a stack once in `all`, and the innermost in `own`.
-    fn count_path(&mut self, path: &[FunctionId], weight: u64) {
-        let functions = &self.paths.functions;
+    fn count_call_path(&mut self, path: &[FunctionId], weight: u64) {
+        let functions = &self.call_paths.functions;
         let is_code = |id: &&FunctionId| functions.get(**id).kind != CodeKind::Process;
         let distinct: BTreeSet<FunctionId> = path.iter().filter(is_code).copied().collect();
         for id in &distinct {
@@ -170,11 +170,11 @@ impl SampleReport {
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
         if self.total == 0 && self.thread_selection.is_limited() && self.unselected > 0 {
-            bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "samples"));
+            bail!("{}", self.thread_selection.no_match_message(&self.call_paths.processes, "samples"));
         }
         if self.total == 0 && self.idle == 0 {
             bail!(
-                "no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl records them"
+                "no samples: the trace has none (group PROFILE, hook id 0x0F2E) in the selected time; weir record --kernel cpu -o cpu.etl records them"
             );
         }
         Ok(())
@@ -190,7 +190,7 @@ impl SampleReport {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
-        object.number("without_stack", self.no_stack_count).number("cut", self.truncations);
+        object.number("without_stack", self.without_stack).number("cut", self.truncated_stacks);
         object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
         match self.interval_ns() {
@@ -202,7 +202,8 @@ impl SampleReport {
         let processors = format_count(self.cpus.len() as u64, "processor");
         page.add_line(&format!("{} in {seconds:.3} s on {processors}", format_count(sample_count, "sample")));
         page.add_line(&self.format_interval());
-        let idle = if self.includes_idle { "reported like the others" } else { "left out (--idle)" };
+        let idle =
+            if self.includes_idle { "reported like the others" } else { "left out (--idle includes them)" };
         page.add_line(&format!(
             "of idle processors: {} ({} %), {idle}",
             format_number(self.idle),
@@ -217,12 +218,14 @@ impl SampleReport {
         page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
             format_count(self.total, "sample"),
-            format_number(self.no_stack_count),
-            format_percent(self.no_stack_count, self.total)
+            format_number(self.without_stack),
+            format_percent(self.without_stack, self.total)
         ));
-        if self.truncations > 0 {
-            let (truncated, share) =
-                (format_count(self.truncations, "stack"), format_percent(self.truncations, self.total));
+        if self.truncated_stacks > 0 {
+            let (truncated, share) = (
+                format_count(self.truncated_stacks, "stack"),
+                format_percent(self.truncated_stacks, self.total),
+            );
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
@@ -230,12 +233,12 @@ impl SampleReport {
         page.add_losses(analysis, reading);
         if self.over_limit > 0 {
             page.add_line(&format!(
-                "too many threads: no row contains {}",
+                "too many threads: {} in no row of threads",
                 format_count(self.over_limit, "sample")
             ));
         }
-        if self.paths.functions.is_full() {
-            page.add_line("too many functions: the rest is (other)");
+        if self.call_paths.functions.is_full() {
+            page.add_line("too many functions: the others are counted as (other)");
         }
     }
 
@@ -248,7 +251,7 @@ impl SampleReport {
                 let intervals: Vec<String> =
                     self.intervals.iter().map(|units| format_units(*units)).collect();
                 let intervals = intervals.join(", ");
-                format!("the sampling interval changed ({intervals}): samples have different weights")
+                format!("the sampling interval changed ({intervals}): samples stand for different times")
             }
         }
     }
@@ -256,7 +259,7 @@ impl SampleReport {
     fn add_tables(&self, page: &mut ReportPage) {
         let mut functions: Vec<(FunctionId, SampleCount)> =
             self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
-        let label = |id: FunctionId| self.paths.functions.get(id).label();
+        let label = |id: FunctionId| self.call_paths.functions.get(id).label();
         functions
             .sort_by_cached_key(|(id, count)| (u64::MAX - count.own, u64::MAX - count.all, label(*id), *id));
         let by_own: Vec<_> = functions.iter().filter(|(_, count)| count.own > 0).copied().collect();
@@ -285,11 +288,11 @@ impl SampleReport {
             ("function", false),
         ];
         let cells = |(id, count): &(FunctionId, SampleCount)| {
-            self.count_cells(count, &self.paths.functions.get(*id).label())
+            self.format_count_cells(count, &self.call_paths.functions.get(*id).label())
         };
         page.add_table(title, columns, rows, cells, |(id, count)| {
-            let function = self.paths.functions.get(*id);
-            let mut object = self.count_object("function", &function.label(), count);
+            let function = self.call_paths.functions.get(*id);
+            let mut object = self.count_to_json("function", &function.label(), count);
             object
                 .optional("module", function.module.as_deref())
                 .optional("function", function.name.as_deref());
@@ -313,12 +316,12 @@ impl SampleReport {
             "modules",
             columns,
             &rows,
-            |(name, count)| self.count_cells(count, name),
-            |(name, count)| self.count_object("module", name, count),
+            |(name, count)| self.format_count_cells(count, name),
+            |(name, count)| self.count_to_json("module", name, count),
         );
     }
 
-    fn count_cells(&self, count: &SampleCount, label: &str) -> [String; 6] {
+    fn format_count_cells(&self, count: &SampleCount, label: &str) -> [String; 6] {
         [
             format_number(count.own),
             format_share(count.own, self.total),
@@ -334,7 +337,7 @@ impl SampleReport {
         self.interval_ns().map_or_else(|| "-".to_owned(), |ns| format_ms(samples.saturating_mul(ns)))
     }
 
-    fn count_object(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {
+    fn count_to_json(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {
         let mut object = JsonObject::new();
         object.text("by", by).text("name", label).number("own", count.own).number("all", count.all);
         let ((own, own_error), (all, all_error)) =
@@ -347,7 +350,7 @@ impl SampleReport {
     }
 
     fn add_process_table(&self, page: &mut ReportPage) {
-        let label = |id: ProcessId| self.paths.processes.label(id);
+        let label = |id: ProcessId| self.call_paths.processes.label(id);
         let mut rows: Vec<_> = self.by_process.iter().map(|(id, n)| (*id, *n)).collect();
         rows.sort_by_cached_key(|(id, n)| (u64::MAX - n, label(*id), *id));
         let columns = [("samples", true), ("%", true), ("ms", true), ("process", false)];
@@ -363,27 +366,27 @@ impl SampleReport {
     }
 
     fn add_thread_table(&self, page: &mut ReportPage) {
-        let label = |id: ProcessId| self.paths.processes.label(id);
+        let label = |id: ProcessId| self.call_paths.processes.label(id);
         let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
         let columns = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
             let share = format_share(*n, self.total);
-            let thread = format_name(&self.paths.thread_label(*id, *tid));
+            let thread = format_name(&self.call_paths.thread_label(*id, *tid));
             [format_number(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
         };
         page.add_table("threads", columns, &rows, cells, |((id, tid), n)| {
             let mut object = self.process_object("thread", *id, *n);
-            object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
+            object.number("tid", *tid).optional("thread", self.call_paths.thread_name(*id, *tid));
             object
         });
     }
 
     fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> JsonObject {
         let mut object = JsonObject::new();
-        object.text("by", by).text("name", &self.paths.processes.label(id)).number("samples", samples);
-        put_pid(&mut object, self.paths.processes.pid(id));
-        object.optional("process", self.paths.processes.name(id));
+        object.text("by", by).text("name", &self.call_paths.processes.label(id)).number("samples", samples);
+        put_pid(&mut object, self.call_paths.processes.pid(id));
+        object.optional("process", self.call_paths.processes.name(id));
         let (share, error) = share_with_error(samples, self.total);
         put_fraction(&mut object, "share", share);
         put_fraction(&mut object, "error", error);

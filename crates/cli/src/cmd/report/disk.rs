@@ -12,7 +12,7 @@ use super::page::{
     summary_object,
 };
 use crate::analysis::{
-    Analysis, Latencies, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection,
+    Analysis, CallPaths, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent, ThreadSelection,
     TimeWindow, TraceFacts, Transfer,
 };
 use crate::cli::{ReportDiskArgs, SchemaArgs};
@@ -99,7 +99,7 @@ impl RowKey {
 
 #[derive(Default)]
 struct DiskReport {
-    paths: Paths,
+    paths: CallPaths,
     thread_selection: ThreadSelection,
     window: TimeWindow,
     totals: TransferTotals,

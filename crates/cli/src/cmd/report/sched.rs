@@ -12,7 +12,7 @@ use traceweir_format::header::NO_ID;
 use self::cause::{WaitCause, WaitCauses};
 use super::page::ReportPage;
 use crate::analysis::{
-    Analysis, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, Paths, ProcessId, ReportEvent,
+    Analysis, CallPaths, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, ProcessId, ReportEvent,
     RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::{ReportSchedArgs, SchemaArgs};
@@ -92,7 +92,7 @@ struct ProcessorTotals {
 
 /// The state of the report: one scheduler per trace, and the totals of all.
 struct SchedReport {
-    paths: Paths,
+    paths: CallPaths,
     thread_selection: ThreadSelection,
     window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
@@ -120,7 +120,7 @@ struct SchedReport {
 
 impl SchedReport {
     fn new(thread_selection: ThreadSelection, window: TimeWindow) -> Self {
-        let mut paths = Paths::new(false);
+        let mut paths = CallPaths::new(false);
         paths.marks_truncated = true;
         Self {
             paths,

@@ -10,7 +10,7 @@ use gimli::{
 use super::super::budget::WorkBudget;
 use super::{Info, Slice, Unit, is_code, read_ranges};
 
-/// The most units of a file; a browser has some ten thousand.
+/// The most units of a file; a browser has about 10,000.
 const MAX_UNITS: usize = 1 << 18;
 /// The most address ranges of all units.
 const MAX_RANGES: usize = 4 << 20;
@@ -24,10 +24,11 @@ const UNIT_STEPS: usize = 256;
 /// overlap.
 const MAX_OVERLAPPING_RANGES: usize = 64;
 
-/// The size limit of a unit's abbreviations in bytes: a compiler writes some thousands, which
-/// expand to a few hundred times as much.
+/// The size limit of a unit's abbreviations in bytes. Compilers write a few thousand bytes; parsed,
+/// they take a few hundred times as much memory.
 const MAX_ABBREVIATION_BYTES: usize = 1 << 20;
-/// The size limit of the list of a unit's source files in bytes; each byte may expand to a hundred.
+/// The size limit of the list of a unit's source files in bytes. Parsed, the list may take a
+/// hundred times as much memory.
 const MAX_SOURCE_LIST_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -49,12 +50,13 @@ impl Units {
     pub(super) fn read(info: &Info<'_>) -> Self {
         let mut units = Self::default();
         let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
-        let _ = units.read_entries(info, &mut budget);
+        // At a limit or an error, the units read so far are kept.
+        let _ = units.read_all(info, &mut budget);
         units.ranges.sort_unstable_by_key(|range| (range.begin, range.end));
         units
     }
 
-    fn read_entries(&mut self, info: &Info<'_>, budget: &mut WorkBudget) -> Option<()> {
+    fn read_all(&mut self, info: &Info<'_>, budget: &mut WorkBudget) -> Option<()> {
         let mut headers = info.units();
         while let Some(header) = headers.next().ok()? {
             let Some(DebugInfoOffset(start)) = header.debug_info_offset() else { continue };
@@ -103,12 +105,12 @@ impl Units {
 
 /// Opens a unit, unless it would take too much memory.
 fn open_bounded_unit<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>> {
-    let start = header.debug_abbrev_offset();
-    let end = start.0.saturating_add(MAX_ABBREVIATION_BYTES);
+    let abbreviations_at = header.debug_abbrev_offset();
+    let end = abbreviations_at.0.saturating_add(MAX_ABBREVIATION_BYTES);
     let abbreviations = info.debug_abbrev.reader().slice();
     let abbreviations = abbreviations.get(..end.min(abbreviations.len()))?;
     let abbreviations = DebugAbbrev::from(Slice::new(abbreviations, info.debug_abbrev.reader().endian()));
-    let abbreviations = abbreviations.abbreviations(start).ok()?;
+    let abbreviations = abbreviations.abbreviations(abbreviations_at).ok()?;
     let mut entries = header.entries(&abbreviations);
     let root = entries.next_dfs().ok()??;
     if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(DW_AT_stmt_list)

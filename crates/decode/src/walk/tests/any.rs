@@ -22,9 +22,10 @@ const SIMPLE_TYPES: [(InType, usize); 8] = [
 
 /// Walks simple types in the plainest way, as the oracle. Returns the offset and size of each
 /// value, and the bytes left if the walk succeeds.
-fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
+fn walk_plainly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
     let (mut at, mut values) = (0, Vec::new());
     for field in schema.top() {
+        // Fields after the end of the payload are absent, except arrays of 0 elements.
         if at == payload.len() && field.count != Count::Fixed(0) {
             break;
         }
@@ -38,7 +39,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
             _ => 1,
         };
         let FieldKind::Value { input, .. } = field.kind else { panic!("{} is a structure", field.name) };
-        let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
+        let size = SIMPLE_TYPES.iter().find(|simple| simple.0 == input).unwrap().1;
         for _ in 0..count {
             let bytes_left = &payload[at..];
             let (value_size, step) = match bytes_left.iter().position(|&b| b == 0) {
@@ -46,6 +47,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
                 Some(n) => (n, n + 1),
                 None => (bytes_left.len(), bytes_left.len()),
             };
+            // A string that is missing at the end of the payload is an error only in an array.
             let lacks_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
             if step > bytes_left.len() || lacks_string {
                 return (values, None);
@@ -99,7 +101,7 @@ fn any_field() -> impl Strategy<Value = Field> {
         .prop_map(|(kind, count, length)| Field::new("f", kind).with_count(count).with_length(length))
 }
 
-fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
+fn short_payload() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![3 => any::<u8>(), 2 => 0_u8..4], 0..200)
 }
 
@@ -109,19 +111,19 @@ proptest! {
     #[test]
     fn simple_schemas_read_as_the_oracle_reads_them(
         fields in prop::collection::vec(simple_field(), 0..8),
-        payload in small_bytes(),
+        payload in short_payload(),
     ) {
         let schema = schema_of(fields);
-        let (expected, bytes_left) = walk_slowly(&schema, &payload);
+        let (expected, bytes_left) = walk_plainly(&schema, &payload);
         let (calls, result) = walk(&schema, &payload, 8);
         prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), bytes_left);
-        let sizes: Vec<_> = calls.iter().filter_map(|s| match s {
+        let sizes: Vec<_> = calls.iter().filter_map(|call| match call {
             Call::Value(_, v) => Some(value_bytes(v)),
             _ => None,
         }).collect();
         if bytes_left.is_some() {
             prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
-            for (call, (at, size)) in calls.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
+            for (call, (at, size)) in calls.iter().filter(|call| matches!(call, Call::Value(..))).zip(expected) {
                 let Call::Value(_, value) = call else { unreachable!() };
                 let bytes = &payload[at..at + size];
                 match value {
@@ -134,10 +136,10 @@ proptest! {
     }
 
     #[test]
-    fn any_schema_on_any_payload_is_bounded(
+    fn walk_of_any_schema_on_any_payload_is_bounded(
         fields in prop::collection::vec(any_field(), 0..14),
         top in 0_usize..14,
-        payload in small_bytes(),
+        payload in short_payload(),
         is_32_bit: bool,
     ) {
         let top = top.min(fields.len());
@@ -146,10 +148,11 @@ proptest! {
         if let Ok(remaining) = result {
             prop_assert!(payload.ends_with(remaining));
         }
+        // The walk's allowance for values that take no bytes (`walk.rs`).
         let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
-        let values = calls.iter().filter(|s| matches!(s, Call::Value(..))).count();
+        let values = calls.iter().filter(|call| matches!(call, Call::Value(..))).count();
         prop_assert!(values <= payload.len() + allowance, "{} values", values);
-        let begun = calls.iter().filter(|s| matches!(s, Call::Array(..) | Call::Struct(_))).count();
+        let begun = calls.iter().filter(|call| matches!(call, Call::Array(..) | Call::Struct(_))).count();
         prop_assert!(begun <= 2 * (payload.len() * (MAX_DEPTH + 1) + allowance), "{} arrays and structures", begun);
         let mut open = Vec::new();
         for call in calls {

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    ANY_FLAG, Field, HEAD_BYTES, MAGIC, MAX_FIELDS, REQUIRED_FLAG, Shape, Type, VERSION, WHAT, takes_range,
+    ANY_FLAG, BLOB_NAME, Field, HEAD_BYTES, MAGIC, MAX_FIELDS, REQUIRED_FLAG, Shape, Type, VERSION,
+    takes_range,
 };
 use crate::spec::enable::{
     MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator,
@@ -37,7 +38,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Starts a filter without predicates. If `any`, one true predicate is enough.
+    /// Starts a filter without predicates. If `any`, one true predicate is enough; otherwise all
+    /// must be true.
     #[must_use]
     pub fn new(id: u16, version: u8, any: bool) -> Self {
         Self { id, version, any, ..Self::default() }
@@ -47,8 +49,11 @@ impl Event {
     /// by this index, and so do later fields whose length or count is the value of the field.
     pub fn add_field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
-        if index >= MAX_FIELDS || !field.refers_only_before(index) {
-            return Err(invalid("a payload must have at most 128 fields, which refer only to earlier ones"));
+        if index >= MAX_FIELDS {
+            return Err(invalid("a payload must have at most 128 fields"));
+        }
+        if !field.refers_only_before(index) {
+            return Err(invalid("a field must refer only to earlier fields"));
         }
         if matches!(field, Field { shape: Shape::Length { unit: 0, .. }, .. }) {
             return Err(invalid("a unit must have at least one byte"));
@@ -110,14 +115,14 @@ impl Builder {
         Self::default()
     }
 
-    /// Adds the filter of an event. A `required` filter must hold; of the other filters, one must
-    /// hold.
-    pub fn add(&mut self, event: &Event, required: bool) -> Result<()> {
-        let filter = event.encode(required)?;
+    /// Adds a filter. An event passes if all `required` filters of its id and version hold and, if
+    /// it has other filters, at least one of those holds.
+    pub fn add(&mut self, filter: &Event, required: bool) -> Result<()> {
+        let filter = filter.encode(required)?;
         let size = HEAD_BYTES.saturating_add(self.filters.len()).saturating_add(filter.len());
         if size > MAX_EVENT_FILTER_PAYLOAD_SIZE {
             let limit = MAX_EVENT_FILTER_PAYLOAD_SIZE as u64;
-            return Err(Error::TooLarge { what: WHAT, size: size as u64, limit });
+            return Err(Error::TooLarge { what: BLOB_NAME, size: size as u64, limit });
         }
         self.filters.extend_from_slice(&filter);
         self.count = self.count.saturating_add(1);
@@ -127,7 +132,7 @@ impl Builder {
     /// Returns the encoded blob.
     pub fn finish(&self) -> Result<Vec<u8>> {
         if self.count == 0 {
-            return Err(invalid("there is no event"));
+            return Err(invalid("there is no filter"));
         }
         let mut out = Vec::with_capacity(HEAD_BYTES.saturating_add(self.filters.len()));
         out.put_u32(MAGIC).put_u16(VERSION).put_u16(self.count).put(&self.filters);
@@ -153,7 +158,7 @@ fn encode_operand(kind: Type, operator: Operator, operand: Operand<'_>) -> Resul
         (Type::Utf16 | Type::Ansi, Operand::Text(text)) => {
             out.put_u16(to_u16(text.len())?).put(text.as_bytes());
         }
-        _ => return Err(invalid("the value is not of the field's type")),
+        _ => return Err(invalid("the value does not suit the field's type and the operator")),
     }
     Ok(out)
 }
@@ -172,13 +177,17 @@ fn encode_number(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
 }
 
 fn to_u16(n: usize) -> Result<u16> {
-    u16::try_from(n).map_err(|_| Error::TooLarge { what: WHAT, size: n as u64, limit: u64::from(u16::MAX) })
+    u16::try_from(n).map_err(|_| Error::TooLarge {
+        what: BLOB_NAME,
+        size: n as u64,
+        limit: u64::from(u16::MAX),
+    })
 }
 
 fn to_u8(n: usize) -> Result<u8> {
-    u8::try_from(n).map_err(|_| invalid("there are too many fields"))
+    u8::try_from(n).map_err(|_| invalid("there are too many fields or predicates"))
 }
 
 const fn invalid(reason: &'static str) -> Error {
-    Error::Invalid { what: WHAT, offset: 0, reason }
+    Error::Invalid { what: BLOB_NAME, offset: 0, reason }
 }

@@ -8,15 +8,16 @@ const U32: Type = Type::Integer { bytes: 4, signed: false };
 
 /// Returns a small valid filter.
 pub(in crate::filter) fn sample_filter() -> Vec<u8> {
-    let mut event = Event::new(7, 1, true);
-    let number = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
-    let text = event.add_field(Field::single(Shape::Utf16Z)).unwrap();
-    event.add_field(Field::single(Shape::Sid)).unwrap();
-    event.add_predicate(number, U32, Operator::BETWEEN, Operand::Range(3, 9)).unwrap();
-    event.add_predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("größe")).unwrap();
-    let mut blob = Builder::new();
-    blob.add(&event, true).unwrap();
-    blob.finish().unwrap()
+    let (any, required) = (true, true);
+    let mut event_filter = Event::new(7, 1, any);
+    let number = event_filter.add_field(Field::single(Shape::Fixed(4))).unwrap();
+    let text = event_filter.add_field(Field::single(Shape::Utf16Z)).unwrap();
+    event_filter.add_field(Field::single(Shape::Sid)).unwrap();
+    event_filter.add_predicate(number, U32, Operator::BETWEEN, Operand::Range(3, 9)).unwrap();
+    event_filter.add_predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("größe")).unwrap();
+    let mut builder = Builder::new();
+    builder.add(&event_filter, required).unwrap();
+    builder.finish().unwrap()
 }
 
 #[test]
@@ -56,16 +57,16 @@ fn every_field_and_type_round_trips() {
             assert_eq!(Field::from_word(field.to_word()), Some(field));
         }
     }
-    let kinds: Vec<u8> =
+    let type_bytes: Vec<u8> =
         (0..=255).filter(|b| Type::from_byte(*b).is_some_and(|kind| kind.to_byte() == *b)).collect();
-    assert_eq!(kinds, [1, 2, 4, 8, 17, 18, 20, 24, 32, 33, 34]);
-    assert_eq!((0..=255).filter(|b| Type::from_byte(*b).is_some()).count(), kinds.len());
+    assert_eq!(type_bytes, [1, 2, 4, 8, 17, 18, 20, 24, 32, 33, 34]);
+    assert_eq!((0..=255).filter(|b| Type::from_byte(*b).is_some()).count(), type_bytes.len());
 }
 
 #[test]
-fn invalid_predicates_are_rejected() {
-    let mut event = Event::new(1, 0, false);
-    let field = event.add_field(Field::single(Shape::Fixed(1))).unwrap();
+fn invalid_predicates_fields_and_blobs_are_rejected() {
+    let mut event_filter = Event::new(1, 0, false);
+    let field = event_filter.add_field(Field::single(Shape::Fixed(1))).unwrap();
     let (signed_byte, guid) = (Type::Integer { bytes: 1, signed: true }, Operand::Guid(Guid::NULL));
     for (kind, operator, operand) in [
         (signed_byte, Operator::EQ, Operand::Number(128)),
@@ -82,53 +83,55 @@ fn invalid_predicates_are_rejected() {
         (Type::Ansi, Operator::IS, guid),
     ] {
         assert!(
-            event.add_predicate(field, kind, operator, operand).is_err(),
+            event_filter.add_predicate(field, kind, operator, operand).is_err(),
             "{kind:?} {operator:?} {operand:?}"
         );
     }
     assert!(
-        event.add_predicate(1, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
+        event_filter.add_predicate(1, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
         "accepted a missing field"
     );
-    assert!(Builder::new().add(&event, false).is_err(), "accepted an event without predicate");
-    assert!(Builder::new().finish().is_err(), "accepted a blob without event");
+    assert!(Builder::new().add(&event_filter, false).is_err(), "accepted a filter without predicate");
+    assert!(Builder::new().finish().is_err(), "accepted a blob without filter");
     for n in [-128, 127, 0, -1, 5, 6, 7, 8] {
-        event.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(n)).unwrap();
+        event_filter.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(n)).unwrap();
     }
     assert!(
-        event.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
+        event_filter.add_predicate(field, signed_byte, Operator::EQ, Operand::Number(1)).is_err(),
         "accepted a ninth predicate"
     );
     assert!(
-        event.add_field(Field::single(Shape::Length { field: 1, unit: 1 })).is_err(),
+        event_filter.add_field(Field::single(Shape::Length { field: 1, unit: 1 })).is_err(),
         "accepted a reference to itself"
     );
     assert!(
-        event.add_field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(),
+        event_filter.add_field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(),
         "accepted a reference to itself"
     );
-    assert!(event.add_field(Field::single(Shape::Length { field: 0, unit: 0 })).is_err());
+    assert!(event_filter.add_field(Field::single(Shape::Length { field: 0, unit: 0 })).is_err());
     let largest = i128::from(u64::MAX);
     let unsigned_word = Type::Integer { bytes: 8, signed: false };
-    let mut event = Event::new(1, 0, false);
-    event.add_field(Field::single(Shape::Fixed(8))).unwrap();
-    event.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest)).unwrap();
-    assert!(event.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest + 1)).is_err());
+    let mut event_filter = Event::new(1, 0, false);
+    event_filter.add_field(Field::single(Shape::Fixed(8))).unwrap();
+    event_filter.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest)).unwrap();
+    assert!(
+        event_filter.add_predicate(0, unsigned_word, Operator::LE, Operand::Number(largest + 1)).is_err()
+    );
 }
 
 #[test]
 fn blob_is_limited_to_4096_bytes() {
-    let mut event = Event::new(1, 0, false);
-    event.add_field(Field::single(Shape::AnsiZ)).unwrap();
-    // The text fills the blob except for the start of the blob (8), the start and the field of the
-    // filter (16), the start of the predicate (8), and the length of the text (2).
-    let text = String::from_utf8(vec![b'x'; 4096 - 8 - 16 - 8 - 2]).unwrap();
-    event.add_predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
-    let mut blob = Builder::new();
-    blob.add(&event, false).unwrap();
-    assert_eq!(blob.finish().unwrap().len(), 4096);
-    assert!(Filters::parse(&blob.finish().unwrap()).is_ok());
-    assert!(matches!(blob.add(&event, false), Err(crate::Error::TooLarge { .. })));
+    let mut event_filter = Event::new(1, 0, false);
+    event_filter.add_field(Field::single(Shape::AnsiZ)).unwrap();
+    // The text fills the blob except for the head of the blob (8), the head (8) and the one field
+    // (8) of the filter, the head of the predicate (8), and the length of the text (2).
+    let text = String::from_utf8(vec![b'x'; 4096 - 8 - 8 - 8 - 8 - 2]).unwrap();
+    event_filter.add_predicate(0, Type::Ansi, Operator::IS, Operand::Text(&text)).unwrap();
+    let mut builder = Builder::new();
+    builder.add(&event_filter, false).unwrap();
+    assert_eq!(builder.finish().unwrap().len(), 4096);
+    assert!(Filters::parse(&builder.finish().unwrap()).is_ok());
+    assert!(matches!(builder.add(&event_filter, false), Err(crate::Error::TooLarge { .. })));
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn damaged_blobs_are_rejected_or_read_without_panic() {
 }
 
 #[test]
-fn case_folding_maps_one_character_to_one() {
+fn case_folding_maps_each_character_to_one_upper_case_character() {
     for (from, to) in
         [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')]
     {
