@@ -53,6 +53,7 @@
     clippy::arithmetic_side_effects
 )]
 
+#[cfg(feature = "arena")]
 mod arena;
 mod boundary;
 pub mod consumer;
