@@ -149,7 +149,8 @@ impl Inventory {
         for event in &trace.events {
             let thread = match event.name.as_str() {
                 "PerfInfo/SampleProf" => event.number("ThreadId"),
-                "Thread/CSwitch" => event.number("OldThreadId"),
+                // The stack with which the thread was switched out before.
+                "Thread/CSwitch" => event.number("NewThreadId"),
                 _ => continue,
             };
             // The idle thread began in the kernel's init code, which is freed after boot and lies
