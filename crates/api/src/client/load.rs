@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   load handler ──starts──▶ control, callback and waking thread ──▶ wait for the first registration
-//!   EventRegister under the allocator's lock ──commands──▶ control thread, which never calls malloc
+//!   EventRegister under an allocator's lock ──commands──▶ control thread, which never calls malloc
 //! ```
 //!
 //! A registration that the allocator makes before these threads wait is sent by them later, and the
