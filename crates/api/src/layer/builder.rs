@@ -158,8 +158,8 @@ impl LayerBuilder {
         Ok(layer.with_filter(EtwFilter { routes, dispatch }))
     }
 
-    /// Like [`build`](Self::build), for a layer that writes only this target and the target with
-    /// the provider's name.
+    /// Like [`build`](Self::build), for a layer that writes only two targets: this one, and the one
+    /// whose name equals the provider's name.
     pub fn build_with_target<S>(mut self, target: &str) -> Result<BuiltLayer<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
