@@ -47,8 +47,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
-/// Blocks all signals of the calling thread until it is dropped; threads started before that
-/// inherit the mask.
+/// Blocks all signals of the calling thread until this value is dropped; threads that are started
+/// meanwhile inherit the mask.
 struct BlockedSignals {
     /// The former mask; missing if it could not be changed.
     before: Option<libc::sigset_t>,
