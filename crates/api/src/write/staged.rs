@@ -11,6 +11,8 @@
 //!           and counted as lost in all others that are not independent
 //! ```
 //!
+//! A session is independent if its mode has EVENT_TRACE_INDEPENDENT_SESSION_MODE.
+//!
 //! | Property of an enable | Effect on the event | Done by |
 //! |---|---|---|
 //! | SID, TS_ID, PSM_KEY | items 2, 3, 9 | the owner of the region, by a flag in the ring |
