@@ -305,7 +305,7 @@ static INHERITABLE_SOCKETS: [(AtomicI32, AtomicU64); 32] =
     [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
 
 /// Remembers a socket that children must close: one in the program's descriptor table, which a fork
-/// copies.
+/// copies. Without a free entry, the socket is not remembered and stays open in children.
 pub(crate) fn remember_socket(socket: BorrowedFd<'_>) {
     if HAS_OWN_TABLE.get() {
         return;

@@ -100,6 +100,8 @@ impl Interned {
         intern(&mut self.traits, |known| *known.bytes() == *traits, || ProviderTraits::new(traits))
     }
 
+    // This function and the next search by themselves: the closure `make` of `intern` takes the
+    // value, so the closure `is_equal` cannot borrow it.
     pub(super) fn intern_decoding(&mut self, decoding: DecodeGuidWords) -> &'static DecodeGuidWords {
         let known = self.decodings.iter().find(|known| ***known == decoding).copied();
         known.unwrap_or_else(|| intern(&mut self.decodings, |_| false, || decoding))

@@ -220,6 +220,7 @@ impl<'e> EventDelivery<'e> {
     /// Writes the event to all chosen sessions. `size` is that of the plain record.
     #[inline(never)]
     fn publish_to_all(&self, size: usize, mut record: RecordComposition<'_, '_>) -> Result<(), WriteError> {
+        // Whether only one bit is set.
         let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
         let obstacle = if is_for_one { None } else { self.find_obstacle(size) };
         let mut result = obstacle.map_or(Ok(()), Err);
