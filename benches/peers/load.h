@@ -7,8 +7,9 @@
 //     RATE events a second by all threads together, in steps of a millisecond
 //
 // The program prints one line: events, processor nanoseconds of the writing threads inside `emit`,
-// wall nanoseconds of the slowest thread. Thread t stays on processor t. All threads begin a burst at the
-// same time; the first WARM_BURSTS touch all memory and are not counted.
+// wall nanoseconds of the slowest thread with its pauses. Thread t stays on processor t. All
+// threads begin a burst at the same time. The first WARM_BURSTS touch all memory; they count only
+// in the wall time.
 #ifndef LOAD_H
 #define LOAD_H
 #include <pthread.h>

@@ -8,8 +8,9 @@
 #include <time.h>
 
 static const char TRAITS[] = "\x10\0Bench.Traced";
-// The event name, then name and type of each field: two strings, numbers of 32 and 64 bits, an address and
-// bytes. TDH lists the length of the bytes as an eighth property.
+// The event name, then name and type of each field: two strings, numbers of 32 and 64 bits, a
+// pointer, bytes (0x0e), and a number of 64 bits. TDH lists the length of the bytes as an eighth
+// property.
 static const char METADATA[] = "\x3a\0\0Request\0url\0\x01method\0\x02status\0\x08" "bytes\0\x0a" "address\0\x10" "body\0\x0e" "duration\0\x0a";
 
 static double seconds(void)

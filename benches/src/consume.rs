@@ -118,7 +118,8 @@ struct TextLines {
     walker: Walker,
     /// The second of the last event, since the epoch of `FileTime`.
     second: i64,
-    /// `second` as text, which most events share with the event before; empty before the first event.
+    /// The date and time of `second` as text. It is kept, because most events are in the same
+    /// second as the event before. Empty before the first event.
     second_text: Vec<u8>,
 }
 

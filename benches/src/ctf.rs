@@ -54,7 +54,9 @@ pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
 struct CtfStream {
     file: File,
     cpu: u16,
+    /// The packet that is being filled; empty before its first event.
     packet: Vec<u8>,
+    /// Times of the first and the last event of the packet, and the number of the packet.
     begin: u64,
     end: u64,
     number: u64,

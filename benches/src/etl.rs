@@ -133,6 +133,7 @@ mod tests {
         let path = folder.path().join("sized.etl");
         let layout = EtlLayout { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
         let written = write(&path, layout).unwrap();
+        // The open buffers of both processors follow after the size is reached.
         assert!((0x20000..0x24000).contains(&written.bytes), "{}", written.bytes);
         assert_eq!(consume::decode(&path).unwrap().events, written.events);
     }

@@ -131,7 +131,7 @@ impl Requirement {
         Self { better: Direction::Smaller, accept: Some(accept), target: None }
     }
 
-    /// Sets the target, which is better than the requirement.
+    /// Sets the target, which is at least as strict as the requirement.
     pub(crate) const fn with_target(mut self, target: f64) -> Self {
         self.target = Some(target);
         self

@@ -165,6 +165,7 @@ impl KernelBench<'_> {
                 };
                 *result = run.map(|CaptureCost { switch_ns, capture_ns }| AddedCost {
                     alone_ns: alone,
+                    // More than 0, because the added time of perf divides that of Traceweir.
                     added_ns: (switch_ns - alone).max(0.1),
                     capture_ns,
                 });

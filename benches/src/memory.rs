@@ -1,8 +1,8 @@
 //! Measures memory while reading a file much larger than the allowed memory.
 //!
-//! A real (not sparse) file of 4 GiB is written and decoded completely by a child process, which
-//! reports its peak. The limit includes the memory that any reader needs: one buffer for each
-//! processor.
+//! This process writes a real (not sparse) file of 4 GiB. A child process decodes it completely and
+//! reports its peak memory. The limit includes the memory that any reader needs: one buffer for
+//! each processor.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Child processes on one core, and their processor time.
 //!
-//! A cost is the processor time, user and system, of the whole process from its start to its end:
-//! of all its threads, and without the time in which other processes had the core. So a tool that
-//! uses more cores has no advantage here. Other processes that share caches or the core still
+//! A cost is the processor time (user and system) of the whole process from its start to its end.
+//! It includes all threads, and excludes the time in which other processes had the core. So a tool
+//! that uses more cores has no advantage here. Other processes that share caches or the core still
 //! increase the time: record figures on a quiet machine.
 
 use std::path::Path;

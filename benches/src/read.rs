@@ -7,6 +7,7 @@
 //!   consumer_c_vs_rust           .etl, count from C             the same from Rust
 //!   text_vs_babeltrace_text      .etl, weir dump, text          CTF, babeltrace2, text
 //!   read_memory                  4 GiB .etl, peak resident      a limit
+//!   read_memory_large_buffers    the same, buffers of 1 MiB     a limit
 //!   tdh_info_ns                  TdhGetEventInformation from C  a limit of 1 µs
 //! ```
 //!

@@ -18,7 +18,7 @@ pub(crate) const PROVIDER: &str = "anchors";
 pub(crate) const EVENT: &str = "ev";
 /// Process id of the events.
 pub(crate) const PROCESS_ID: u32 = 4242;
-/// 100 ns units between two successive events of the trace, on any processors.
+/// 100 ns units between two successive events of the trace, whichever processors wrote them.
 pub(crate) const STEP_UNITS: u64 = 2;
 /// Wall time of the first event in seconds since 1970.
 pub(crate) const START_SECONDS: u64 = 1_700_000_000;

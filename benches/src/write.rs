@@ -15,6 +15,7 @@
 //!   filtered_pid_extra_instructions          a site in a filtered process    a disabled site
 //!   sustained_vs_lttng                       all processors, paced, a file   LTTng-UST, file
 //!
+//!   40, 200: bytes of an event's payload
 //!   ours: weir daemon, file session; LTTng-UST with the contexts vpid and vtid
 //!   a site: a place in a program that writes an event if a session has enabled it
 //!   a rejected event: a filter of 64 ids or of 16 names rejects it; the larger cost counts

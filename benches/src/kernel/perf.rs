@@ -21,7 +21,7 @@ use crate::process::{self, program_error};
 
 /// Size of each of perf's rings.
 const RING_SIZE: &str = "2M";
-/// Timeout for perf to inspect the machine's processes.
+/// Time limit for perf to begin recording. It first inspects all processes of the machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A recording perf process.

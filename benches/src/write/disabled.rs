@@ -197,8 +197,8 @@ fn difference_figure(name: &'static str, ours: f64, peer: f64, requirement: Requ
     let mut rounds = Rounds::default();
     rounds.add(Some(ours), Some(peer));
     let figure = rounds.figure(name, FigureUnit::Instructions, requirement)?;
-    // Avoids a negative zero.
     let ratio = ((ours - peer) * 100.0).round() / 100.0;
+    // Avoids a negative zero.
     Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
 

@@ -111,7 +111,7 @@ impl Lttng {
     ) -> Result<Option<WriteResult>> {
         let output = folder.join("lttng-output");
         let round = self.trace_load(kind, load, &output);
-        // A successful round ends its session here too.
+        // Ends the session, also after a failed round.
         let _ = self.run_lttng(&["destroy", SESSION]);
         match std::fs::remove_dir_all(&output) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&output)(e)),

@@ -34,8 +34,7 @@ use crate::write::program::Program;
 
 /// The provider of the bench.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x5bd3_9d4c_7a1e_4f60_9a55_1b7f_6b2f_0d11);
-/// Size of each ring in bytes when writing is measured; `peers/floor.c` has a ring of the same
-/// size.
+/// Size of each ring in bytes in burst rounds; `peers/floor.c` has rings of the same size.
 pub(crate) const RING_BYTES: u32 = 4 << 20;
 /// Size of each ring in bytes in paced rounds.
 const PACED_RING_BYTES: u32 = 16 << 20;
@@ -422,6 +421,7 @@ mod tests {
                 let buffers = u64::from(buffers) * u64::from(BUFFER_KIB << 10);
                 let rings = processors * u64::from(ring_bytes);
                 let limit = kind.memory_bytes(processors);
+                // The control blocks and the rest of less than a buffer take less than 512 KiB.
                 assert!(buffers + rings <= limit && buffers + rings + (1 << 19) > limit, "{processors}");
             }
         }

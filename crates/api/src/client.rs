@@ -43,9 +43,10 @@
 //!    returns the reason. A registration fails only if, before it stops waiting, a daemon forbids
 //!    it and none accepts it, or if all slots are in use.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
-//! 5. A thread that registers does not wait for a thread that may need a lock which it holds: the
-//!    threads of the C library never call a replaced `malloc` once they wait for registrations, and
-//!    a control thread that waits for any lock of the program is not waited for (`foreign_lock`).
+//! 5. A registering thread may hold a lock of the program, so it does not wait for a thread that
+//!    may need this lock. The threads of the C library never call a replaced `malloc` once they
+//!    wait for registrations. If the control thread waits for any lock of the program, the
+//!    registering thread stops waiting for it (`foreign_lock`).
 //! 6. No descriptor of the library is in the program's descriptor table: the program may close any
 //!    descriptor and reuse its number for its own files (`process`). If a sandbox refuses both
 //!    `close_range` and `unshare`, the library's descriptors are in the program's table, under high
@@ -275,7 +276,7 @@ impl Client {
     }
 
     fn new(is_original_process: bool) -> Self {
-        // These may call `malloc`; while the library is loading, the load handler makes up for it.
+        // These may call `malloc`. While the library is loading, the load handler calls them later.
         if !loading::is_loading() {
             process::install_fork_and_exit_handlers(after_fork, at_exit);
             process::keep_module_loaded();

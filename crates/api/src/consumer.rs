@@ -316,8 +316,8 @@ fn open_error(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Delivers the events of all traces in time order until all have ended, were closed, or the
-/// callback breaks.
+/// Delivers the events of all traces in time order, until every trace has ended or was closed, or
+/// until the callback breaks.
 ///
 /// Files and live sessions may not be mixed; several live sessions are merged with a short delay.
 ///

@@ -11,7 +11,7 @@
 //! ([`Controller::providers`]), access rights ([`access`]) and information about the system
 //! ([`info`]).
 //!
-//! | Call | Starts a daemon | No daemon |
+//! | Call | Starts a daemon | Result without a daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: no sessions run |
 //! | [`Controller::find_or_start`] | if none runs | [`Error::NoDaemon`] |

@@ -133,7 +133,7 @@ impl Error {
 
 /// The reason why a write did not reach every session that wants the event.
 ///
-/// The session counts the last three as lost events.
+/// Sessions count the events of the last three as lost.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {

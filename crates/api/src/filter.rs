@@ -16,8 +16,9 @@
 //! | stacks by id, by name | as above | as above |
 //! | stacks by level and keyword | admitted, or not admitted | the same |
 //!
-//! An event with its own metadata is a TraceLogging event. All filters of the session that are not
-//! ignored must pass it.
+//! An event with its own metadata is a TraceLogging event. A name filter may have a level/keyword
+//! part, and then applies only to the events that this part admits. All filters of the session that
+//! apply to an event must pass it.
 //!
 //! Invariants
 //!

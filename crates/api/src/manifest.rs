@@ -11,8 +11,7 @@
 //! array whose count differs from that of another array), the write fails with
 //! [`WriteError::InvalidParameter`]: a reader would misread all fields after it.
 //!
-//! `unsafe` is needed for one thing: stack bytes that were never written need not be cleared for
-//! each event.
+//! `unsafe` has one purpose here: the bytes on the stack need not be cleared for each event.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;

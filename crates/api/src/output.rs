@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// A symbolic link is followed only if other users cannot replace it. In a world-writable folder,
 /// only a file that the caller owns is emptied.
 ///
-/// Fails with `ERROR_ACCESS_DENIED` for other links and files, with `ERROR_ALREADY_EXISTS`, and
-/// with errors of the system.
+/// Fails with `ERROR_ACCESS_DENIED` for other links and files, with `ERROR_ALREADY_EXISTS` if
+/// `new` is set and the file exists, and with errors of the system.
 pub fn create(path: &Path, new: bool) -> Result<File> {
     let user = rustix::process::geteuid().as_raw();
     traceweir_session::create_output(path, user, new).map_err(|error| add_path(path, error))

@@ -47,8 +47,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
-/// Blocks all signals of the calling thread until it is dropped; threads started before that
-/// inherit the mask.
+/// Blocks all signals of the calling thread until this value is dropped; threads that are started
+/// meanwhile inherit the mask.
 struct BlockedSignals {
     /// The former mask; missing if it could not be changed.
     before: Option<libc::sigset_t>,
@@ -305,7 +305,7 @@ static INHERITABLE_SOCKETS: [(AtomicI32, AtomicU64); 32] =
     [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
 
 /// Remembers a socket that children must close: one in the program's descriptor table, which a fork
-/// copies.
+/// copies. Without a free entry, the socket is not remembered and stays open in children.
 pub(crate) fn remember_socket(socket: BorrowedFd<'_>) {
     if HAS_OWN_TABLE.get() {
         return;

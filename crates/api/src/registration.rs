@@ -298,7 +298,8 @@ impl RegistrationSlot {
             return;
         }
         // Inside the callback, `call_callback_with` frees it later. If `retired_callback` is set
-        // already, that callback is running and this one never ran.
+        // already, that callback is running, and this one, of a later registration in the same
+        // slot, never ran.
         let is_retired = turn.is_none()
             && self
                 .retired_callback

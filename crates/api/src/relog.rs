@@ -36,7 +36,7 @@
 //!    differs from the output's, its stamps are converted by wall time: to the same 100 ns, or the
 //!    same tick if the output's clock is coarser. Stamps in known places of kernel payloads are
 //!    converted too. Stack keys get an offset for each input, so that the keys of two inputs
-//!    differ. Extended data items that contradict their event become the beginning of its payload,
+//!    differ. Extended data items that do not fit their record become the beginning of the payload,
 //!    as readers treat them, and are counted.
 //! 3. Lost events and buffers of all inputs are summed; a flagged loss stays flagged.
 //! 4. The output appears under its name when it is complete, and replaces the former file. A

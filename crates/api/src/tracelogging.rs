@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   define_provider!(SYMBOL, "Name", options…)          a static Provider, not registered yet
-//!   write_event!(SYMBOL, "Event", options, fields…)     u32: 0 while no session wants it, else a
-//!                                                       Win32 status
+//!   write_event!(SYMBOL, "Event", options, fields…)     u32: a Win32 status, 0 also while no
+//!                                                       session wants the event
 //!   provider_enabled!(SYMBOL, level, keyword)           bool: whether a session may want such an
 //!                                                       event
 //! ```

@@ -8,8 +8,9 @@
 //!   MOF_FIELD (16 bytes)              00 u64 address │ 08 u32 length │ 0C u32 type
 //! ```
 //!
-//! `traceweir_format::header::classic` describes the record. The owner of the region fills in the
-//! process id and, unless the caller passed a time stamp (`KEEP_STAMP`), the time stamp.
+//! Bytes marked with – are ignored. `traceweir_format::header::classic` describes the record. The
+//! owner of the region fills in the process id and, unless the caller passed a time stamp
+//! (`KEEP_STAMP`), the time stamp.
 //!
 //! Addresses are not followed here: [`PointerTargets`] holds the data that they point to. The
 //! number and lengths of its fields must equal those of the MOF_FIELDs.

@@ -126,7 +126,7 @@ pub struct Notice {
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
 /// The reason why an event or message was not written, or a logger or class was not found. The
-/// session counts lost events.
+/// session counts the events of the last two as lost.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {

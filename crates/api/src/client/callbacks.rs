@@ -79,7 +79,7 @@ impl CallbackThread {
     }
 }
 
-/// The callback of the program that runs on the callback thread now, if one does. It consists of
+/// The program's callback that runs on the callback thread now, if one does. It consists of
 /// atomics: a callback may fork, and a lock that another thread held would stay locked in the
 /// child.
 #[derive(Debug)]
@@ -190,6 +190,7 @@ mod tests {
                     aged.began_ms_plus_one.load(Ordering::Relaxed) > 0 && !aged.is_stuck(),
                     "a callback that has just begun must not be stuck"
                 );
+                // As if the callback had begun at `created`, which was `SEND_TIMEOUT` ago.
                 aged.began_ms_plus_one.store(1, Ordering::Relaxed);
                 assert!(aged.is_stuck());
                 panic!("the test ends the callback by a panic");

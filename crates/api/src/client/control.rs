@@ -383,7 +383,7 @@ impl ControlThread {
         }
     }
 
-    /// Handles the messages that daemons have sent; `false` if some are left for the next turn.
+    /// Handles the messages that daemons have sent; `false` if some may be left for the next call.
     fn receive_messages(&mut self) -> bool {
         let mut has_read_all = true;
         for index in (0..self.peers.len()).rev() {

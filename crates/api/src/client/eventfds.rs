@@ -155,8 +155,8 @@ impl Seal {
             _ => Err(Errno::BADF),
         };
         match added {
-            // The instance still watches this file under this number: an earlier copy was closed,
-            // but the daemon keeps the file open.
+            // EXIST: the instance still watches this file under this number. An earlier copy was
+            // closed, but the daemon keeps the file open.
             Ok(()) | Err(Errno::EXIST) => Ok(high),
             Err(e) => Err(e.into()),
         }

@@ -78,6 +78,7 @@ impl LockChecks {
             return false;
         }
         self.checked_at = Instant::now();
+        // A futex inside the client is a lock of the library, not of the program.
         let start = std::ptr::from_ref(client).addr();
         let own = start..start.saturating_add(size_of::<Client>());
         self.count_check(client.control_watch.awaited_futex().filter(|futex| !own.contains(futex)))

@@ -174,7 +174,7 @@ impl DaemonFolder {
         let own_user = self.dir.own_user_folder().and_then(|own| self.connect_through(&own).ok());
         match own_user {
             Some(connection) => Ok((connection, ConnectionKind::OwnUser)),
-            // The socket is stale, or its queue is full.
+            // There is no such socket, or it is stale, or its queue is full.
             None => self.connect_through(&self.dir).map(|connection| (connection, ConnectionKind::AnyUser)),
         }
     }

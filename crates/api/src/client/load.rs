@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   load handler ──starts──▶ control, callback and waking thread ──▶ wait for the first registration
-//!   EventRegister below the allocator's lock ──commands──▶ control thread, which never calls malloc
+//!   EventRegister under an allocator's lock ──commands──▶ control thread, which never calls malloc
 //! ```
 //!
 //! A registration that the allocator makes before these threads wait is sent by them later, and the
@@ -27,8 +27,8 @@ pub(crate) fn start_at_load() {
     let client = Client::get();
     process::install_fork_and_exit_handlers(after_fork, at_exit);
     process::keep_module_loaded();
-    // Not under the lock: starting a thread takes the allocator's lock, and a thread that holds it
-    // may be registering a provider.
+    // Not under the client's lock: starting a thread takes the allocator's lock, and a thread that
+    // holds that lock may be registering a provider, for which it needs the client's lock.
     client.lock().expect_start();
     if let Err(e) = client.spawn_threads(Duration::ZERO, Start::AtLoad) {
         client.lock().control_thread = ControlThreadState::Failed(e.to_string());

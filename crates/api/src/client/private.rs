@@ -53,7 +53,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PrivateSession {
     id: u64,
-    /// Serial number of the process that started the session.
+    /// Serial number (`process::fork`) of the process that started the session.
     serial: u32,
     needs_stop: bool,
 }

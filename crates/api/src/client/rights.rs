@@ -191,6 +191,8 @@ mod tests {
     }
 
     /// Run by `set_group_id_program_opens_no_files_for_its_user` in a process of another user.
+    /// Prints three values: whether the user's daemon and root's daemon may request files for the
+    /// user, and whether the user's daemon is trusted.
     #[test]
     #[ignore = "a part of another test"]
     fn print_checks_as_another_user() {

@@ -47,7 +47,7 @@ pub(super) struct SharedState {
     pub(super) is_starting: bool,
     /// The threads that start with the library are ready for registrations.
     pub(super) has_started_at_load: bool,
-    /// Registrations that were made before the threads that start with the library.
+    /// Registrations that were made before the load handler started the threads of the library.
     pub(super) registered_before_load: Vec<u32>,
     /// Daemons that this process connected to and that have not sent a Welcome yet.
     pub(super) unanswered_greetings: u32,
@@ -100,6 +100,8 @@ impl Interned {
         intern(&mut self.traits, |known| *known.bytes() == *traits, || ProviderTraits::new(traits))
     }
 
+    // This function and the next search by themselves: the closure `make` of `intern` takes the
+    // value, so the closure `is_equal` cannot borrow it.
     pub(super) fn intern_decoding(&mut self, decoding: DecodeGuidWords) -> &'static DecodeGuidWords {
         let known = self.decodings.iter().find(|known| ***known == decoding).copied();
         known.unwrap_or_else(|| intern(&mut self.decodings, |_| false, || decoding))

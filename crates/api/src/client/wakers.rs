@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   writer ──ring──▶ DOORBELL ──▶ this thread ──┬─ eventfd of the session's owner
-//!   command ──ring──▶                           └─ eventfd of the control thread
+//!   command ──ring──▶                           └─ bell of the control thread (`eventfds`)
 //! ```
 //!
 //! The control thread starts this thread, which shares its descriptor table, where all eventfds are

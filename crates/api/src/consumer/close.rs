@@ -91,7 +91,7 @@ impl CloseGate {
 }
 
 /// Runs `deliver` with this thread marked as delivering. The mark is set once for all callbacks,
-/// because access to thread-local memory is a call in a shared library.
+/// because in a shared library each access to thread-local memory is a function call.
 pub(super) fn run_as_delivering<T>(deliver: impl FnOnce() -> T) -> T {
     struct RestoreOnDrop(bool);
     impl Drop for RestoreOnDrop {

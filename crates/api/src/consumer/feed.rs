@@ -252,6 +252,7 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &CloseGate, handler: &mut H
     let mut merge = BatchMerge::default();
     loop {
         let is_ending = gate.is_ending();
+        // The first buffer is a batch of its own, so that the log-file header event comes first.
         let batch = feed.take_batch(if merge.has_begun { MAX_BATCH_BUFFERS } else { 1 });
         if gate.is_closed() || batch.0.is_empty() && is_ending {
             return Ok(());
@@ -309,7 +310,8 @@ impl BatchMerge {
             }
             let (cpu, held) = match unpacked {
                 Some(header) => (header.processor_index, HeldBuffer::new(bytes, &header, None)),
-                // The header of the buffer is valid, but its packed contents are not.
+                // The header of the buffer is valid, but its packed contents are not: a loss of no
+                // particular processor.
                 None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, first.clock.anchor)),
             };
             self.hold_buffer(cpu, held, first);

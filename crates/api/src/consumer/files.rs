@@ -88,6 +88,7 @@ fn report_ends<H: Handler>(
     events: &mut Events<'_, TraceFile>,
     handler: &mut H,
 ) -> Result<ControlFlow<()>> {
+    // Moves past the current event, so that a buffer of which it was the last event has ended.
     events.peek_time()?;
     while events.has_end() && !stream.gate.is_closed_or_ending() {
         let Some(end) = events.next_end() else { break };

@@ -366,7 +366,8 @@ impl LiveSession {
         if flags == 0 {
             return None;
         }
-        // If the queue counts no new loss, an earlier report included the lost buffer.
+        // If the queue counts no new loss, a lost buffer was part of an earlier report, unless
+        // there was none. Any other loss is reported without a count.
         let is_uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
         self.take_new_loss().or_else(|| is_uncounted.then_some(Lost::default()))
     }

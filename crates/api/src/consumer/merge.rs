@@ -9,7 +9,7 @@
 //!
 //! 1. The heap has one position for each stream that is not empty, under the time of its next item.
 //! 2. Delivery polls the queues every few hundred items, so that a queue does not run full while
-//!    its session may hold more bytes.
+//!    this consumer may hold more bytes of its session.
 //! 3. Between two waits everything that can be released is released.
 
 use std::cmp::Reverse;

@@ -8,7 +8,7 @@ use traceweir_format::etl::ReadAt;
 
 /// A file that a trace is read from by offset, skipping the holes of sparse files.
 ///
-/// The position of the open file description changes while the file is read.
+/// The search for holes changes the position of the open file description.
 #[derive(Debug)]
 pub struct TraceFile(File);
 

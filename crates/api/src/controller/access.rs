@@ -2,9 +2,10 @@
 //! EventAccessRemove.
 //!
 //! ```text
-//!   set_access ──▶ the object's list ─ none ─▶ that of DEFAULT_TRACE_SECURITY ─ none ─▶ built in
-//!   access     ◀── the list in effect
-//!   remove_access  the default holds again
+//!   set_access      changes the object's own list
+//!   remove_access   removes it: the default applies again
+//!   access          returns the list in effect: the object's own ─ none ─▶ that of
+//!                   DEFAULT_TRACE_SECURITY ─ none ─▶ the built-in list
 //! ```
 //!
 //! Lists apply to guests of the system's daemon: users other than root and the user that it runs

@@ -122,8 +122,9 @@ impl DecodedEvent {
 
     /// Returns the value of a field, the first if several have this name.
     ///
-    /// Fails with [`Error::NoField`] if the event has no such field, and with [`Error::Undecoded`] if
-    /// the event could not be decoded.
+    /// Fails with [`Error::NoField`] if the event has no such field, and with
+    /// [`Error::Undecoded`] if the event could not be decoded, or only up to a field before this
+    /// one.
     pub fn field(&self, name: &str) -> Result<&Value> {
         match self.fields.iter().find(|field| field.name() == name) {
             Some(field) => Ok(field.value()),

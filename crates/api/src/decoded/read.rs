@@ -156,9 +156,11 @@ struct EventReader {
 impl Handler for EventReader {
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
         let record = event.record;
+        // Events about the trace itself are left out: schemas, and the class of the header.
         if self.decoder.observe(record) || record.provider() == class::EVENT_TRACE {
             return ControlFlow::Continue(());
         }
+        // The schema may follow later in a file, so all files are read once for their schemas.
         if !self.files.is_empty() && may_be_described_elsewhere(record) {
             for file in std::mem::take(&mut self.files) {
                 if let Err(error) = observe_all(file, &mut self.decoder) {

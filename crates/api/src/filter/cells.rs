@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Number of cells; cell numbers have twelve bits. Number 0 means none.
 pub(super) const MAX_CELLS: usize = 1 << 12;
-/// Words of all cells of fitting size: 4 MiB.
+/// Maximum number of words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
 /// Number of cells that hold filters of any size, 4 MiB together.
 const FULL_SIZE_CELLS: usize = 16;
@@ -55,8 +55,7 @@ struct FilterCell {
 
 static TABLE: [FilterCell; MAX_CELLS] =
     [const { FilterCell { uses: AtomicU32::new(0), words: OnceLock::new() } }; MAX_CELLS];
-/// The end of the cell numbers that were ever used, at least after number 0 and the full-size
-/// cells.
+/// One past the highest cell number that was ever used, at least past the full-size cells.
 static USED_CELLS_END: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
 /// Words of all cells of fitting size so far.
 static FITTED_WORDS_USED: AtomicUsize = AtomicUsize::new(0);

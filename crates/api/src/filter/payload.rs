@@ -63,7 +63,7 @@ fn event_key(id: u16, version: u8) -> u64 {
 
 fn compile_operand(value: &Value<'_>) -> Vec<u64> {
     match value {
-        // The low half is the number itself; the type determines the sign.
+        // The lower 64 bits hold every number; the type of the field determines the sign.
         Value::Numbers(low, high) => vec![*low as u64, *high as u64],
         Value::Guid(guid) => {
             guid.to_bytes().as_chunks().0.iter().map(|half| u64::from_le_bytes(*half)).collect()

@@ -324,7 +324,7 @@ const fn zero_marks(word: u64) -> u64 {
 /// Returns the bytes of a word below its lowest zero byte, or all if there is none.
 #[inline(always)]
 const fn bytes_below_zero(word: u64, zeros: u64) -> u64 {
-    // Ones up to the lowest mark. The other marks stay, but a marked byte has no such bit itself.
+    // Ones below the lowest mark. The higher marks stay, but `word` has a 0 at each mark.
     word & zeros.wrapping_sub(1)
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Metadata is the name of the callsite and the names and types of the fields that have a value.
-//! The shape lists these fields (`values`); at most callsites it is always the same. Each thread
+//! The shape lists these fields (`values`). Most callsites always have the same shape. Each thread
 //! has its own entries, without a lock or a shared word. Their memory is bounded: a callsite that
 //! hashes to a used entry replaces it.
 //!

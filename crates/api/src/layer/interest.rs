@@ -7,7 +7,7 @@
 //!   any other question (a new callsite, another subscriber) ──▶ sometimes; every level
 //! ```
 //!
-//! `tracing` stores the answer in each callsite, so that an unwanted one costs a load and a branch.
+//! `tracing` stores the answer in each callsite: an unwanted callsite costs a load and a branch.
 //! If two threads ask and store at the same time, the older answer may stay stored, and a wanted
 //! event would not be written for as long as the session lasts. Hence:
 //!

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::{Provider, Result};
 
-/// Maximum number of targets of a layer that have keywords, that have providers, and that the rule
-/// names, each.
+/// Maximum number of targets of a layer, separately for each of three kinds: targets with a
+/// keyword, targets with a provider, and targets for which the rule was called.
 pub const MAX_TARGETS: usize = 256;
 
 thread_local! {

@@ -349,6 +349,7 @@ mod tests {
         values.merge_newer(&make_values(&[(3, &long)]));
         values.merge_newer(&make_values(&[(4, &long), (5, "e")]));
         let sizes: Vec<_> = read_texts(&values).iter().map(|(index, text)| (*index, text.len())).collect();
+        // Before the cut text: 40,003 bytes of text, and five counts of two bytes.
         let cut = MAX_TEXT_BYTES - (40_000 + 5 * 2 + 3);
         assert_eq!(
             sizes,

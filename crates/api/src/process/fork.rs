@@ -5,8 +5,8 @@
 //!
 //!   ready        serial number of the process once writers may write; 0 in a child until it has
 //!                registered again
-//!   serial       number of the process since the library's first use, 1, 2, …; 0 in a child
-//!                without a client
+//!   serial       1 in the first process that uses the library, 2 in its forked child, …; 0 in a
+//!                child without a client
 //!   is_making    a thread is making the client right now
 //!   own_outlets  outlets that this process opened itself; all others are its parent's
 //! ```

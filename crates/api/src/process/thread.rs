@@ -7,11 +7,11 @@
 //!   activity   its current activity (EventActivityIdControl)
 //! ```
 //!
-//! In a shared library the compiler finds such memory by a function of the loader, which may change
-//! most registers and costs each event 3 ns. A descriptor (TLSDESC) gives the same address by a
-//! call that changes one register, also in a library that is loaded later; in a program the linker
-//! turns it into one addition. Stable Rust cannot request it, so the block is declared in assembly
-//! where that is known to work.
+//! In a shared library, compiled code finds such memory by a function of the loader, which may
+//! change most registers and costs each event 3 ns. A TLS descriptor (TLSDESC) gives the same
+//! address by a call that changes one register, also in a library that is loaded later; in a
+//! program the linker turns the call into one addition. Stable Rust cannot request TLS descriptors,
+//! so the block is declared in assembly where that is known to work.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -14,10 +14,13 @@ impl ProviderRef {
     /// Writes an event from C's data descriptors (EventWrite, EventWriteTransfer, EventWriteEx).
     ///
     /// The enable state is checked first, then the parameters. [`WriteError::InvalidParameter`]
-    /// means more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks, a block with a size but no
-    /// address, `flags` other than those of [`EventBuilder::flags`](super::EventBuilder::flags)
-    /// or, if the provider has descriptor types, a type of 4 or more, two blocks of one type from 1
-    /// to 3, or a time stamp that does not have 8 bytes.
+    /// has these causes:
+    ///
+    /// * more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks
+    /// * a block with a size but no address
+    /// * `flags` other than those of [`EventBuilder::flags`](super::EventBuilder::flags)
+    /// * if the data descriptors of the provider have types: a type of 4 or more, two blocks of one
+    ///   of the types 1 to 3, or a time stamp that does not have 8 bytes
     ///
     /// This is for the C interface: the function is inlined into its caller, and the call stack of
     /// the event begins at the code that called the C function.

@@ -2,11 +2,13 @@
 //!
 //! | Class | Buffer | Effect |
 //! |---|---|---|
-//! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
+//! | 0 EventProviderBinaryTrackInfo | none (a buffer is ignored) | sessions record the module |
 //! | 1 EventProviderSetReserved1 | | ERROR_NOT_SUPPORTED |
-//! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
-//! | 3 EventProviderUseDescriptorType | one byte | descriptors have types (with traits: always) |
+//! | 2 EventProviderSetTraits | the traits | events carry name and group; types as with class 3 |
+//! | 3 EventProviderUseDescriptorType | one byte | data descriptors have types if it is not 0 |
 //! | 4 and more | | ERROR_NOT_SUPPORTED |
+//!
+//! With traits, data descriptors always have types.
 //!
 //! The checks come in this order: class, registration, address, length. All checks except that of
 //! the class fail with ERROR_INVALID_PARAMETER, also for a registration that has ended.

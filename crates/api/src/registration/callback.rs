@@ -16,10 +16,13 @@
 //!    one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
-//! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
-//! of its session; without schematized filters, the filter of a provider-defined type in the
-//! request that made the change, or else the first such filter of any session. It also gets all
-//! filters of provider-defined types.
+//! The callback gets one filter, the first of these that exists:
+//!
+//! * the chain of all sessions' schematized filters, each with the bit of its session
+//! * the filter of a provider-defined type in the request that made the change
+//! * the first filter of a provider-defined type of any session
+//!
+//! It also gets all filters of provider-defined types.
 //!
 //! A panic in a callback is contained, and the registration continues.
 

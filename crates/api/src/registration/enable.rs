@@ -28,9 +28,9 @@
 //! 4. An entry in use holds one reference to its filters' cell (see `filter`), which is released
 //!    when the entry is replaced or cleared.
 //! 5. The upper half of `active` is a hint that every change renews. A writer that follows bit 63
-//!    checks every entry or, with one session, the cell of that session, whose level and masks then
-//!    equal the hot words. No entry has a bit in the upper half, so a walk over the entries ends
-//!    before it.
+//!    checks every entry. With one session, it checks only the cell of that session, because the
+//!    level and masks of the session equal the hot words. No entry has a bit in the upper half, so
+//!    a walk over the entries ends before it.
 //!
 //! This module does not know where sessions run: an entry names an outlet of the process by number.
 

@@ -34,7 +34,7 @@ pub(super) enum EventStamp {
 /// A copy of an event, or a new one, to be [injected](super::Output::inject).
 ///
 /// A property that the header cannot hold is refused with `ERROR_NOT_SUPPORTED`, without a change:
-/// kernel events have no provider that could be set, and only events of the newest kind have an
+/// kernel events have no provider that could be set, and only events with EVENT_HEADER have an
 /// activity.
 #[derive(Clone, Debug)]
 pub struct TraceEvent {

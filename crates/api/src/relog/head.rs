@@ -7,8 +7,8 @@
 //!                event; an injected event before it moves it earlier
 //! ```
 //!
-//! No kept event comes before the start unless it did so in its input, so the log-file header is
-//! also the first event in time order.
+//! No kept event comes before the start unless it did so in its input. So the log-file header is
+//! the first event in time order, as in the inputs.
 
 use traceweir_format::etl::Options;
 use traceweir_format::header::Record;

@@ -45,7 +45,7 @@ impl Input {
         Ok(Self { header, clock, starter, header_records, loss_flags: 0, largest_buffer_bytes, processors })
     }
 
-    /// Reads the properties of a file that is read by other means.
+    /// Like [`from_trace`](Self::from_trace), for a file that was opened with `traceweir_format`.
     pub fn from_file<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Self> {
         Ok(Self {
             header: trace.header().clone(),

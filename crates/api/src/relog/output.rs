@@ -61,8 +61,8 @@ pub struct Summary {
     pub events_lost: u32,
     /// Buffers that the inputs' sessions lost.
     pub buffers_lost: u32,
-    /// Events whose contradicting extended data items became the beginning of the payload, as
-    /// readers treat them.
+    /// Events whose extended data items do not fit their record: the items became the beginning of
+    /// the payload, as readers treat them.
     pub items_dropped: u64,
     /// Start time in the header.
     pub start: FileTime,
@@ -223,7 +223,8 @@ impl Output {
         Ok(())
     }
 
-    /// Moves the stack keys of a record, and corrects contradicting items.
+    /// Adds the input's offset to the stack keys of a record, and clears the flag of extended data
+    /// items that do not fit the record.
     fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
         let offset = self.stack_key_offset(input);
         if offset != 0 && !record.has_damaged_items() {

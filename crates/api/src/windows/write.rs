@@ -11,7 +11,8 @@ use super::functions::{EventWriteEx, EventWriteString, EventWriteTransfer};
 use super::registration::SlotRef;
 use crate::error::WriteError;
 
-/// The metadata of an event, and its payload.
+/// Maximum number of data descriptors of an event: one for its metadata, the others for its
+/// payload.
 const MAX_DESCRIPTORS: usize = MAX_BLOCKS + 1;
 
 /// The arguments that only EventWriteEx has.

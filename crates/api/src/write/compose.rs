@@ -2,9 +2,10 @@
 //!
 //! The bytes are those of the file (`traceweir_format::header::event`), except for the process id
 //! and, unless the caller passed one, the time stamp: the owner of the region fills them in.
-//! Extended data items come in this order: traits (12), schema (11), related activity (1), event key
-//! (10), stack (6). If the traits name another GUID to decode by, the header contains that GUID, and
-//! item 14, before all others, contains the provider's own GUID.
+//! Extended data items, here with the number of their type, come in this order: traits (12), schema
+//! (11), related activity (1), event key (10), stack (6). If the traits name another GUID to decode
+//! by, the header contains that GUID, and item 14, before all others, contains the provider's own
+//! GUID.
 
 use traceweir_format::header::event;
 use traceweir_format::header::extended::ITEM_HEAD_BYTES;

@@ -7,6 +7,9 @@
 //!      └ no rule (code generated at run time, no glibc 2.35): frame pointer, if its frame is valid
 //! ```
 //!
+//! The CFA (canonical frame address, a term of DWARF) of a frame is the stack pointer that its
+//! caller had before the call.
+//!
 //! Why tables first: most programs are built without frame pointers, and a chain of frame pointers
 //! skips the frames of such code without any sign. With cached rules, tables are cheap: about 10 ns
 //! a frame (a frame pointer: 5 ns, an uncached rule: 150 ns), 230 ns for 20 frames and 1.1 µs for

@@ -11,6 +11,8 @@
 //!           and counted as lost in all others that are not independent
 //! ```
 //!
+//! A session is independent if its mode has EVENT_TRACE_INDEPENDENT_SESSION_MODE.
+//!
 //! | Property of an enable | Effect on the event | Done by |
 //! |---|---|---|
 //! | SID, TS_ID, PSM_KEY | items 2, 3, 9 | the owner of the region, by a flag in the ring |
@@ -218,6 +220,7 @@ impl<'e> EventDelivery<'e> {
     /// Writes the event to all chosen sessions. `size` is that of the plain record.
     #[inline(never)]
     fn publish_to_all(&self, size: usize, mut record: RecordComposition<'_, '_>) -> Result<(), WriteError> {
+        // Whether only one bit is set.
         let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
         let obstacle = if is_for_one { None } else { self.find_obstacle(size) };
         let mut result = obstacle.map_or(Ok(()), Err);

@@ -265,7 +265,8 @@ fn write_as_macro(
     }
 }
 
-/// Returns the event as a C program describes it, a TraceLogging event with the metadata in front.
+/// Returns the event as a C program describes it. A TraceLogging event begins with the metadata of
+/// its provider (type 2) and its own (type 1).
 fn to_descriptors(traits: &[u8], event: &CallerEvent<'_>) -> Vec<DataDescriptor> {
     let typed = event
         .metadata

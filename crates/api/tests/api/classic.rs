@@ -45,6 +45,7 @@ fn file_config(name: &str, folder: &Path) -> SessionConfig {
     }
 }
 
+/// Enables the provider. A classic provider ignores the all-mask.
 fn enable(controller: &mut Controller, session: &Properties, provider: Guid, level: u8, any: u64) {
     let params = EnableParams { level, match_any: any, match_all: 7, ..EnableParams::default() };
     controller.enable(&SessionRef::Id(session.id), provider, EnableCode::Enable, &params, 30_000).unwrap();
@@ -89,6 +90,7 @@ fn last_notice(notices: &Notices) -> RecordedNotice {
 fn encode_block(header_bytes: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
     let mut block = vec![0xEE; header_bytes];
     block[..2].copy_from_slice(&u16::try_from(header_bytes + data.len()).unwrap().to_le_bytes());
+    // Type 5, level 3, version 0x122.
     block[4..8].copy_from_slice(&[5, 3, 0x22, 0x01]);
     block[0x10..0x18].copy_from_slice(&time.to_le_bytes());
     block[0x18..0x28].copy_from_slice(&CLASS.to_bytes());
@@ -246,6 +248,7 @@ fn each_invalid_call_has_its_documented_status() {
             |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
         let trace_block = |block: &[u8]| to_status(trace_event(logger, block, &no_targets));
 
+        // The last two have another ticket, and another generation of the registration.
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
             assert_eq!(to_status(trace_event(wrong, &[], &no_targets)), INVALID_HANDLE, "{wrong:#x}");
             assert_eq!(to_status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
@@ -293,6 +296,7 @@ fn each_invalid_call_has_its_documented_status() {
             Status::ERROR_INVALID_FLAGS
         );
         assert_eq!(trace_instance(&encode_event(b"")), INVALID_PARAMETER);
+        // The handle of a second class, which is not registered.
         let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
         let outcome = trace_event_instance(
             logger,

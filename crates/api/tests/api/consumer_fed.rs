@@ -229,6 +229,8 @@ fn invalid_and_foreign_buffers_are_refused() {
     let (statuses, _) =
         feed_all(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
     assert_eq!(statuses, [REFUSED, ACCEPTED, ACCEPTED]);
+    // Three bad buffers: shorter than its count of valid bytes, shorter than a header, and with a
+    // count of 0.
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut without_records = good[1].clone();
     without_records[0x30..0x34].fill(0);
@@ -237,7 +239,7 @@ fn invalid_and_foreign_buffers_are_refused() {
         &mut RecordingHandler::default(),
     );
     assert_eq!(statuses, [ACCEPTED, REFUSED, REFUSED, REFUSED]);
-    // The buffers of a processor must come in order.
+    // The buffers of a processor must come in the order of their sequence numbers (at 0x18).
     let parse_header = |bytes: &Vec<u8>| BufferHeader::parse(bytes.first_chunk().unwrap());
     let mut later = good[1].clone();
     later[0x18..0x20].copy_from_slice(&(parse_header(&good[1]).sequence_number + 100).to_le_bytes());

@@ -15,6 +15,7 @@ const START_TIME: i64 = 132_400_000_000_000_000;
 /// of two processors at these times in units of 100 ns.
 fn write_file(folder: &Path, name: &str, delay_seconds: i64, times: &[i64]) -> PathBuf {
     let start_time = FileTime(START_TIME + delay_seconds * 10_000_000);
+    // The session's clock has the value 77 at the start of the session.
     let options = Options { buffer_size: 4096, processors: 2, start_time, anchor: 77, ..Default::default() };
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (n, &time) in times.iter().enumerate() {

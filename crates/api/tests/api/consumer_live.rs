@@ -206,6 +206,7 @@ fn losses_precede_events_of_the_buffer_that_reports_them() {
     let (trace, mut queue) = session.open();
     assert!(queue.push(&encode_buffer(0, 10, 0, &[5])));
     assert!(queue.push(&encode_buffer(0, 20, BUFFER_FLAG_EVENTS_LOST, &[15])));
+    // Two buffers with 30 events.
     queue.set_lost(2, 30);
     assert!(queue.push(&encode_buffer(0, 30, BUFFER_FLAG_BUFFER_LOST, &[25])));
     assert!(queue.push(&encode_buffer(0, 40, BUFFER_FLAG_BUFFER_LOST, &[35])));

@@ -89,6 +89,7 @@ fn strip_comments_and_literals(source: &str) -> String {
                 out.push_str("\"\"");
             }
             '\'' if char_at(i + 1) == '\\' => {
+                // The quote, the backslash and the character after it.
                 i += 3;
                 while char_at(i) != '\'' {
                     i += 1;
@@ -234,6 +235,7 @@ fn split_members(body: &str) -> Vec<String> {
                     continue;
                 }
                 '<' => angles += 1,
+                // The `>` of `->` closes no bracket.
                 '>' if !rest[..at].ends_with('-') => angles -= 1,
                 _ => {}
             }

@@ -8,7 +8,7 @@ use tracing::{Instrument, field, info, info_span, warn_span};
 use crate::{DecodedEvent, LayerRecording, PROVIDER, provider_guid, record_events, run_in_own_process};
 
 const OPCODE_START: u8 = 1;
-/// The opcode of an event that relates two activities.
+/// The opcode of an event that relates two activities (`Receive` in winmeta.h).
 const OPCODE_TRANSFER: u8 = 240;
 const OPCODE_STOP: u8 = 2;
 

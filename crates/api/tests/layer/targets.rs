@@ -81,8 +81,8 @@ fn rule_can_give_every_target_a_provider() {
         assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is not called once for each target");
         let seen = recording.stop_and_read();
         let event_count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
-        // The events that the rule itself writes are not routed by the rule: they go to the layer's
-        // provider.
+        // The layer's provider gets the six events of the targets `nameless` and `own`, and the
+        // five events that the rule itself writes, because they are not routed by the rule.
         assert_eq!(
             (event_count(&names[0]), event_count(&names[1]), event_count(PROVIDER)),
             (6, 2, 6 + 5),

@@ -522,7 +522,7 @@ fn callback_with_file(folder: &Path) {
     wait_for_mark(folder, "done");
 }
 
-/// Opens descriptors until no number is free.
+/// Limits the process to `limit` descriptors, and opens descriptors until no number is free.
 fn fill_descriptor_table(limit: u64) -> Vec<OwnedFd> {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: hard }).unwrap();

@@ -322,6 +322,7 @@ fn process_keeps_its_region_when_suspended_daemon_continues() {
     assert_eq!(daemon_process.end(2 * EVENT_COUNT), (2 * EVENT_COUNT, 0));
 }
 
+/// Writes events before and after the stopped daemon continues.
 fn write_before_and_after(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let write = || {
@@ -612,6 +613,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     daemon_process.suspend_daemon();
     let mut ended: Vec<RunningScenario> =
         (0..ENDED).map(|_| daemon_process.runner.spawn("write and end")).collect();
+    // Half of the processes stay zombies until the end of the test.
     let unreaped = ended.split_off(ended.len() / 2);
     ended.into_iter().for_each(RunningScenario::assert_success);
     for process in &unreaped {

@@ -45,6 +45,8 @@ fn name_list_filter(kind: u32, text: &str) -> Filter {
     Filter { kind, data: encode::name_list(&[text]) }
 }
 
+/// Returns an EVENT_FILTER_HEADER with its data: id, 14 bytes for version, reserved bytes and
+/// instance, size, and no next filter.
 fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     let mut bytes = [&id.to_le_bytes()[..], &[0; 14]].concat();
     bytes.extend((24 + data.len() as u32).to_le_bytes());
@@ -281,6 +283,7 @@ fn change_filters_during_writes(folder: &Path) {
     let offered = offered.into_inner() + HANDLER_CALLS.load(Ordering::Relaxed);
     assert!(offered > 100 && HANDLER_CALLS.load(Ordering::Relaxed) > 0);
     assert!(ones as u64 + lost >= offered, "{ones} recorded and {lost} lost of {offered} events");
+    // An event with the id 3 passes only if the filter changes while it is checked.
     assert!(threes < usize::from(changes) * 4, "{threes} events with the id 3 passed");
 }
 

@@ -15,7 +15,7 @@ impl ControlThread {
         }
         callbacks::allocate_channel_state();
         let _ = self.callbacks.run(|| ());
-        // The waking thread answers.
+        // The waking thread rings the bell, for which `wait_for_work` waits: so it runs, too.
         self.client.wake_control_thread();
         self.wait_for_work();
         self.client.lock().has_started_at_load = true;

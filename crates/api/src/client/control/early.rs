@@ -170,7 +170,7 @@ impl EarlyEnable {
 }
 
 /// Returns the enables of a registration with these traits, one for each session; for a classic
-/// provider only the latest.
+/// provider only the latest that is not for a group.
 fn find_enables(handle: &Handle, traits: &[u8], enabled: &[ListedEnable]) -> Vec<ListedEnable> {
     let slot = handle.slot();
     let traits = tracelogging::Traits::parse(traits).ok();

@@ -96,7 +96,8 @@ impl ControlThread {
                         break;
                     }
                 }
-                // Callbacks may take long, and all registrations must be enabled by then.
+                // Callbacks come after the loop: they may take long, and must not delay other
+                // registrations.
                 self.run_callbacks(changed, params.source, provider_filter(&params.filters));
                 self.acknowledge(index, order);
             }
@@ -151,10 +152,10 @@ impl ControlThread {
         self.peers[index].early_enables.extract_if(.., is_meant).last()
     }
 
-    /// Reports a registration whose events the session may have missed. Either the process
-    /// continued before the daemon answered the registration or its traits, and the daemon's file
-    /// did not enable it (`!was_early`), or it continued before it could connect to the daemon, or
-    /// the program closed the connection.
+    /// Reports a registration whose events the session may have missed. There are three reasons:
+    /// the process continued before the daemon answered the registration or its traits, and the
+    /// daemon's file did not enable it (`!was_early`); the process continued before it could
+    /// connect to the daemon; or the program closed the connection.
     fn report_missed_events(
         &mut self,
         index: usize,

@@ -10,7 +10,8 @@
 //!
 //! 1. The control thread starts and enables sessions in the order of the requests; enables run on
 //!    the callback thread. So orders that a daemon sends before `Registered` are done when a
-//!    registration returns, and a process that starts after the session records its first event.
+//!    registration returns. If the process starts after the session, the session gets its events
+//!    from the first one on.
 //! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
 //!    progress; the next one is refused as busy.
 //! 3. A session starts, or continues in another file, only at the request of root or of this

@@ -30,8 +30,9 @@ use crate::registration::Handle;
 
 /// The shortest time between two attempts.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time if the program closed the connection: it may close all descriptors twice in a
-/// row, and events in the meantime are missed.
+/// The shortest time between two attempts if the program closed the connection. It is short,
+/// because events in the meantime are missed, and not zero, because the program may close all
+/// descriptors twice in a row.
 const RECONNECT_AFTER_CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The delay between the first failed attempt to reach a running daemon and the next attempt. Each

@@ -22,8 +22,8 @@ use crate::process::outlets::SessionOwner;
 use crate::registration::Handle;
 
 impl PrivateSession {
-    /// Sets whether the session records the modules that contain its providers, enabled now or
-    /// later.
+    /// Sets whether the session records the modules that contain its providers: those that it has
+    /// enabled, and those that it enables later.
     ///
     /// `false` does not remove modules that were already recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {

@@ -6,7 +6,7 @@
 //!   session id                           ERROR_INVALID_PARAMETER
 //!   known to this library itself         versions, limits, sources, owners
 //!   Responder                            a daemon, no daemon, a session of this process
-//!   session, right, kind, machine, content
+//!   session, right, kind, machine, content   checked by the responder
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the

@@ -12,6 +12,7 @@ use super::*;
 const U32: Type = Type::Integer { bytes: 4, signed: false };
 const I16: Type = Type::Integer { bytes: 2, signed: true };
 
+/// Combines the filters of events, each with a flag that says whether it is required.
 fn payload_filter(events: &[(FilteredEvent, bool)]) -> Filter {
     let mut out = Builder::new();
     events.iter().for_each(|(event, required)| out.add(event, *required).unwrap());
@@ -51,6 +52,7 @@ fn utf16(text: &str) -> Vec<u8> {
 
 #[test]
 fn numbers_compare_with_their_signs() {
+    // The results are those for the numbers −4, −3, 0 and 7.
     for (operator, operand, holds) in [
         (Operator::EQ, Operand::Number(-3), [false, true, false, false]),
         (Operator::NE, Operand::Number(-3), [true, false, true, true]),
@@ -158,6 +160,7 @@ fn field_is_found_after_fields_of_every_shape() {
     let wanted = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
     event.add_predicate(wanted, U32, Operator::EQ, Operand::Number(0x1234_5678)).unwrap();
     let filter = payload_filter(&[(event, false)]);
+    // Length 3 and count 2, then the fields of the list in order.
     let mut payload = vec![3, 2, 0];
     payload.extend(utf16("x\u{100}"));
     payload.extend(b"yz\0");
@@ -176,6 +179,7 @@ fn field_is_found_after_fields_of_every_shape() {
 
 #[test]
 fn filters_of_one_event_combine_by_their_flags() {
+    // The predicates require that the field is at most each number of `wanted`.
     let make_event = |id, version, any, wanted: &[u32]| {
         let mut event = FilteredEvent::new(id, version, any);
         let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();

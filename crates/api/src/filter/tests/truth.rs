@@ -7,8 +7,8 @@
 //!   filters   ids × names × payload: absent, passing, failing: 27
 //!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing,
 //!             failing: 54
-//!   classes   everything; level 1, keyword 1 and not 0
-//!             events: taken by both, rejected by level, by mask, as keyword 0
+//!   classes   a session that takes everything; a session of level 1, keyword 1, without keyword 0
+//!             events: taken by both; rejected by the second: by level, by mask, as keyword 0
 //!   others    nothing, everything, a strict one, one whose filters fail
 //! ```
 //!
@@ -26,10 +26,10 @@
 //! on both. The decision (`SessionEnable::wants_event`) gets one session's enable and the event; of
 //! the registration it reads the filters of that enable only. So the decision for a session is a
 //! function of its own parameters. A table of one session together with sessions that differ in
-//! every respect shows this: each of the 640 × 27 sessions decides as it does alone if it is
-//! combined with no other, an open, a strict or a filtered session. Two sessions only share the hot
-//! words, which are tested for every pair of masks, and the hint that all have filters, which is
-//! tested for every pair of filters.
+//! every respect shows this: each of the 640 × 27 sessions makes the same decisions alone and
+//! together with an open, a strict or a filtered session. Two sessions only share the hot words
+//! (the part of the enable state that every write reads), which are tested for every pair of
+//! masks, and the hint that all have filters, which is tested for every pair of filters.
 //!
 //! A registration that is made after the enables gets them one by one, like an earlier
 //! registration. The test applies the enables of every pair of masks, in the other order, to a slot

@@ -137,6 +137,7 @@ impl<'w> Readable<'w> {
         let (other_start, other_end) = OTHER_STACK.get();
         let is_in_known_other = (other_start..other_end).contains(&sp);
         let is_own_known = !OWN_STACK.with(OwnStackBounds::get).0.is_empty();
+        // The bounds of a signal stack are known; the search is for those of the own stack then.
         if !is_in_known_other && (signal.is_none() || !is_own_known) {
             cache_stack_bounds(sp, work.bytes());
         }
@@ -144,6 +145,7 @@ impl<'w> Readable<'w> {
             return Self { certain, uncertain, own_stack: 0..0, window: KernelReadWindow::empty(work) };
         }
         let certain_end = page_end(sp, inside);
+        // A hint that is farther away is not in this stack.
         let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < MAX_WRITE_FRAME_BYTES);
         let caller_end = if is_near { page_end(certain_end.saturating_sub(1), caller) } else { certain_end };
         let uncertain = certain_end..signal.map_or(caller_end, |stack| stack.end);

@@ -61,9 +61,9 @@ impl UnwindRule {
     pub(super) const SIGNAL: Self =
         Self { base: CfaBase::Signal, offset: 0, return_at: None, frame_at: None, is_outermost: false };
 
-    /// Packs the rule into a word: base in bits 0–1, presence flags in bits 2–4, bit 5 set; offset
-    /// in bits 8–31; offsets of return address and frame pointer in words in bits 32–47 and 48–63.
-    /// `None` if a number does not fit.
+    /// Packs the rule into a word: base in bits 0–1, presence flags in bits 2–4, bit 5 set, so that
+    /// no rule is 0; offset in bits 8–31; offsets of return address and frame pointer, divided by
+    /// 8, in bits 32–47 and 48–63. `None` if a number does not fit.
     fn pack(self) -> Option<u64> {
         let to_words = |at: Option<isize>| {
             let at = at.unwrap_or(0);
@@ -151,6 +151,7 @@ pub(super) fn find_uncached_rule(pc: usize, rows: &mut UnwindRows) -> Option<Unw
     let rule = cfi::compute_rule(&object.mapped, object.find_fde(pc)?, pc, rows)?;
     if let Some(word) = rule.pack() {
         let [first, second] = cached_rules(pc as u64);
+        // The new rule becomes the first of its set; the former first rule replaces the second.
         let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
         second.set(check ^ older, older);
         first.set(pc as u64, word);

@@ -322,7 +322,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
     );
 }
 
-/// Covers WMI_GLOBAL_LOGGER_ID, which is not the id of the session.
+/// Covers WMI_GLOBAL_LOGGER_ID (1), which is not the id of the session.
 #[test]
 fn global_logger_id_refers_to_the_session_of_that_name() {
     run_in_own_process(
@@ -355,7 +355,9 @@ pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &Sessi
     skip::holds_or_skip(is_available, "kernel events", "context switches are not available")
 }
 
-/// Covers class 4, TraceSystemTraceEnableFlagsInfo, and EnableFlags of the properties.
+/// Covers class 4, TraceSystemTraceEnableFlagsInfo, and EnableFlags of the properties. Two kernel
+/// groups have a bit in both of the first two words: context switches (0x10 and 4) and samples
+/// (0x0100_0000 and 2).
 #[test]
 fn kernel_groups_and_enable_flags_share_one_mask() {
     run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {

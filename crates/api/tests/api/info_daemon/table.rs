@@ -166,7 +166,9 @@ impl TableRow<'_> {
     }
 }
 
-/// Returns the bytes that a buffer of the table describes.
+/// Returns the bytes that a buffer of the table describes: parts that are joined by `+`. `z*N` is N
+/// zeros; `b:N`, `h:N` and `w:N` are a number of 8, 16 and 32 bits; `g*N` are the GUIDs 1 to N;
+/// `e*N` are N CLASSIC_EVENT_IDs.
 fn parse_buffer(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.split('+') {
@@ -251,7 +253,8 @@ fn supports(call: &str, class: u32) -> bool {
     })
 }
 
-/// Returns whether a line fits the case that it names.
+/// Returns whether a line fits the case that it names. The statuses are 24 (ERROR_BAD_LENGTH), 87
+/// (ERROR_INVALID_PARAMETER) and 122 (ERROR_INSUFFICIENT_BUFFER).
 fn fits_its_case(row: &TableRow<'_>) -> bool {
     let (is_enum, supports) = (row.call == "enum", supports(row.call, row.class));
     let setting = MINIMUM_LENGTHS.iter().find(|(class, ..)| row.call == "set" && *class == row.class);
@@ -296,7 +299,7 @@ fn table_has_every_case_of_every_class_and_call() {
         let is_known = CASES.contains(&row.case) || row.case == FURTHER_CASE;
         assert!(is_known && CALLS.contains(&row.call) && CLASSES.contains(&row.class), "line {}", row.line);
         assert!(fits_its_case(row), "line {} does not fit the case {}", row.line, row.case);
-        // The class is checked before all other arguments.
+        // The class is checked before all other arguments; 50 is ERROR_NOT_SUPPORTED.
         let refused = if row.call == "enum" { "87" } else { "50" };
         assert!(supports(row.call, row.class) || row.status == refused, "line {}", row.line);
     }

@@ -119,6 +119,7 @@ fn record_larger_than_a_buffer_is_an_error() {
 fn loss_flag_of_a_buffer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(Vec::new(), options()).unwrap();
+    // BUFFER_FLAG_EVENTS_LOST.
     writer.flag_loss(1, 0x2).unwrap();
     writer.write_record(1, &encode_event(6_000, 1, b"x")).unwrap();
     writer.write_record(0, &encode_event(6_001, 1, b"x")).unwrap();

@@ -23,6 +23,7 @@ pub(super) struct RuleParams {
     pub(super) wants_stacks: bool,
     pub(super) stack_ids: Option<Ids>,
     pub(super) stack_names: Option<Names>,
+    /// A part of the events, and whether the events in this part or all others get a stack.
     pub(super) stack_part: Option<(Part, bool)>,
 }
 

@@ -57,6 +57,7 @@ fn payload_up_to(maximum: u64) -> Filter {
 /// Returns a filter for the callback: a header without data.
 fn schematized() -> Filter {
     let mut data = vec![0; 24];
+    // The size of the filter, at offset 16 of EVENT_FILTER_HEADER.
     data[16] = 24;
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data }
 }

@@ -59,6 +59,8 @@ impl Cie {
         };
         let mut data = entry;
         loop {
+            // z: the length of the data; R: the encoding of addresses; L, P: data for exceptions;
+            // S: the frame of a signal handler; B: the key that signs return addresses.
             match augmentation.read_u8()? {
                 0 => break,
                 b'z' => {
