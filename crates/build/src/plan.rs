@@ -125,8 +125,8 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
 }
 
 /// Returns the index of the first field whose count or length is the value of the field at `index`.
-/// Programs do not pass such a value: generated code computes it. `first` is the index of
-/// `fields[0]` in the schema.
+/// In Rust, programs do not pass such a value: generated code takes it from the field that it
+/// sizes. In C, they pass it. `first` is the index of `fields[0]` in the schema.
 pub(crate) fn find_field_sized_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {

@@ -241,7 +241,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
         connections.push(connect());
     }
     assert!(connections.len() > 100, "{} controllers", connections.len());
-    // Descriptors that the daemon closes now must not make room.
+    // These eight take the descriptors that the daemon closes meanwhile, so that it stays full.
     connections.extend((0..8).map(|_| connect()));
     let running = daemon.runner.spawn("write later");
     wait_for_mark(&folder, "registered");
@@ -250,7 +250,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
         providers.iter().any(|provider| provider.guid == PROVIDER && !provider.pids.is_empty())
     };
     assert!(!is_known(&mut daemon));
-    // This process, which made the last probe, and the one that has registered.
+    // Two processes: this one, whose last probe was refused, and the one that has registered.
     until("the session counts the refused processes", || daemon.uncounted() == 2);
     drop(connections);
     until("the daemon knows the process", || is_known(&mut daemon));

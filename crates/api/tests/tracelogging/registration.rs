@@ -124,6 +124,7 @@ define_provider!(WITH_INFORMATION, "Traceweir.Test.Informed");
 
 #[test]
 fn information_can_be_set_only_on_a_registered_provider() {
+    // Classes: 0 binary tracking, 1 reserved, 2 traits, 3 descriptor types. There are no others.
     let hresult = |class, bytes: &[u8]| WITH_INFORMATION.set_information(class, bytes).cast_unsigned();
     let assert_unregistered = |reason| {
         for (class, bytes) in [(0, &[][..]), (2, WITH_INFORMATION.raw_meta()), (3, &[1])] {

@@ -175,6 +175,7 @@ impl FunctionTable {
         location: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
+        // The address is not a frame of a user stack, so it may be in the kernel (F1).
         self.resolve_frame(symbols, address, location, true, out);
     }
 
