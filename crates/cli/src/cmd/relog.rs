@@ -225,6 +225,8 @@ fn relog_by_description(
             let is_candidate =
                 selection.is_always_kept(record) || selection.filter.accepts_header(record, time);
             read_counts.tested += u64::from(!is_candidate);
+            // After Ctrl-C, the next record is passed on to the function below, which ends the
+            // reading.
             is_candidate || is_stopped()
         },
         |event| {

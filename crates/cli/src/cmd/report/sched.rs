@@ -265,6 +265,8 @@ impl SchedReport {
         if let Some(woken_at) = thread_return.woken_at.filter(|_| is_inside) {
             row.latency.add(u64::try_from(thread_return.to.saturating_sub(woken_at)).unwrap_or(0));
         }
+        // Without an absence, the trace begins before the thread first runs: it is ready from its
+        // wake.
         let Some(absence) = thread_return.absence else {
             if let Some(woken_at) = thread_return.woken_at {
                 row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(woken_at, thread_return.to));
@@ -276,6 +278,7 @@ impl SchedReport {
             row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(absence.from, thread_return.to));
             return;
         }
+        // A wait ends with the wake; from then on, the thread is ready.
         let wait_end = thread_return.woken_at.unwrap_or(thread_return.to).max(absence.from);
         let waited_ns = window.overlap_ns(absence.from, wait_end);
         row.waiting_ns = row.waiting_ns.saturating_add(waited_ns);
