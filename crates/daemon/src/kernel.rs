@@ -170,6 +170,7 @@ fn ring_bytes(
             lockable().ring_bytes(u64::from(cpus)).clamp(min, max)
         }
     };
+    // Rounds down to a power of two.
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
     power.unwrap_or(1 << 20)
 }

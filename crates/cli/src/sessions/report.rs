@@ -53,6 +53,7 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
         (losses.damaged, "event", "in memory that its process damaged"),
         (losses.no_region, "event", "of processes that the session had no memory left for"),
         (losses.kernel, "kernel event", "found no room in the kernel's perf rings"),
+        // Lost events of which the cause is unknown.
         (summary.events_lost.saturating_sub(losses.sum()), "event", ""),
         (if losses.not_written == 0 { buffers } else { 0 }, "buffer", reason),
         (losses.overwritten, "event", &in_overwritten),

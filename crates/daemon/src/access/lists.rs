@@ -221,8 +221,8 @@ impl AccessLists {
     }
 }
 
-/// Returns the wanted rights that a list does not grant. Entries apply in their order: about each
-/// right, the first entry decides that matches the identity and contains the right.
+/// Returns the wanted rights that a list does not grant. For each right, the first entry that
+/// matches the identity and contains the right decides.
 fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Rights {
     let (mut undecided, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))

@@ -8,8 +8,8 @@
 //!                           EVENT record on the session's clock ◀┘ (subscription.rs)
 //! ```
 //!
-//! - H1 The capture is open while a session enables one of the providers. It takes no place of a
-//!   system logger.
+//! - H1 The capture is open while a session enables one of the providers. It does not count as one
+//!   of the system loggers.
 //! - H2 Whichever session polls reads the rings for all sessions, so that after its own poll a
 //!   session has all events from before the poll.
 //! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
