@@ -20,8 +20,10 @@
 //!                         8               32            64
 //! ```
 //!
-//! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
-//! the lowest free number, so the number of a new descriptor shows approximately how many are open.
+//! A number or share stands below its name and is the maximum for it; the largest maximum is on the
+//! right. A guest is a user other than root and the daemon's own user. The kernel gives a new
+//! descriptor the lowest free number, so the number of a new descriptor shows approximately how
+//! many are open.
 
 use std::os::fd::{AsFd, AsRawFd};
 
