@@ -13,7 +13,7 @@
 //!
 //! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: it knows that the
 //! images of a process are gone when the process ends, and that a process begins with the images of
-//! its parent.
+//! its parent. It needs [`LoadedImages::observe_all`].
 
 mod lifetimes;
 

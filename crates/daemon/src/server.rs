@@ -16,8 +16,8 @@
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
 //!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
-//!    if the kernel lets a socket refuse them. On a connection that the system daemon has not
-//!    accepted yet, it takes descriptors only at `own/control.sock`, which no guest can reach.
+//!    if the kernel lets a socket refuse them. Before it accepts a connection, the system daemon
+//!    takes descriptors only at `own/control.sock`, which no guest can reach.
 //! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
 //!    drops the link. It does not read from a guest's controller while that controller's requests
 //!    fill the queue of another client, so that no client is dropped for what others send it.

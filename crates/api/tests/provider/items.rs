@@ -120,6 +120,7 @@ fn write_with_all_items(folder: &Path) {
         let start_key = u64::from_le_bytes(item_data(record, ExtType::PROCESS_START_KEY).try_into().unwrap());
         assert!(is_start_key_of(start_key, std::process::id()), "{start_key:x}");
         let key = u64::from_le_bytes(item_data(record, ExtType::EVENT_KEY).try_into().unwrap());
+        // The upper half of an event key is the lower half of the start key.
         assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
     }
     assert_eq!(Record::parse(&records[1], 0).unwrap().payload(), b"payload");
@@ -259,6 +260,7 @@ fn write_too_large_with_stack(folder: &Path) {
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &params_with(STACK)).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
+    // The largest payload of an event without a stack.
     let largest = vec![1; 65535 - 80];
     let fits = vec![2; 60_000];
     assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::MoreData));

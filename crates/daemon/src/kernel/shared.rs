@@ -242,7 +242,8 @@ impl SharedCapture {
         lock(&self.reader).queues.retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Reads the rings and passes the events to all queues.
+    /// Reads the rings up to now, with `includes_newer` also what is written meanwhile, and passes
+    /// the events to all queues.
     fn poll(&self, includes_newer: bool) {
         let mut reader = lock(&self.reader);
         reader.capture.poll(&NanosecondClock, includes_newer);

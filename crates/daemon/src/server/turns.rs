@@ -169,6 +169,7 @@ impl Server {
         (self.turns.accepted, self.turns.are_more_waiting, self.turns.pauses) = (0, false, 0);
         tokens.into_iter().for_each(|token| self.serve_token(token));
         self.turns.are_more_waiting |= self.paused_until.is_some() && self.served_folder.has_unaccepted();
+        // New connections of processes come before the requests of controllers (rule 4).
         for id in last_link.saturating_add(1)..=self.last_link {
             if !self.is_guest(id) {
                 self.serve_link(id, EventFlags::IN, None);
@@ -186,6 +187,7 @@ impl Server {
             self.serve_link(id, flags, None);
             self.service.set_unaccepted_processes(false);
         }
+        // New connections of a guest wait until its old ones are dropped (rule 2).
         for (uid, links) in ended_guests {
             let Some(ready) = guests.get_mut(&uid) else { continue };
             if links.iter().any(|(id, _)| self.links.contains_key(id)) {
