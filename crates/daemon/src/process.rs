@@ -118,10 +118,10 @@ pub(crate) fn thread_id_mapping(pid: u32) -> ThreadIdMapping {
     ThreadIdMapping::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
-/// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
-/// a container, according to its control groups, that the daemon is not in. A process with the id 0
-/// is not visible from the daemon's namespace, so it is in another namespace. If the information is
-/// not available, the answer is no.
+/// Returns whether a process runs in a container: its PID namespace is not the daemon's, or its
+/// control groups name a container that the daemon is not in. A process with the id 0 is not
+/// visible from the daemon's namespace, so it is in another namespace. If the information is not
+/// available, the answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
     pid == 0 || is_in_other_namespace(pid) || {
         let container = |pid: u32| cgroup::container(&cgroup::read(pid));

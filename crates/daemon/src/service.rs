@@ -365,8 +365,8 @@ impl Service {
         self.providers.changed_enables(&self.core)
     }
 
-    /// Counts a process whose connection is about to be closed because it does not read, in the
-    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
+    /// Counts a process in the sessions that it writes to, because its connection is about to be
+    /// closed for not reading. Events that it writes until it reconnects are counted nowhere.
     pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
         self.providers.count_unread_losses(&mut self.core, link);
     }

@@ -6,9 +6,9 @@
 //!                                          GUEST_SLICE each, ALL_GUESTS_SLICE in total ┘
 //! ```
 //!
-//! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
-//!    the daemon's own user one, and a guest only as many as begin within the slice of that user.
-//!    Further messages stay ready for the next turn.
+//! 1. The loop handles at most [`MAX_MESSAGES_IN_A_ROW`] messages of a connection in a row, but
+//!    only one of a controller of root or the daemon's own user. Of a guest, it begins messages
+//!    only within the slice of that user. Further messages stay ready for the next turn.
 //! 2. A turn begins with the user after the last user of the previous turn, and with the connection
 //!    after the last connection of that user: no client waits forever. A connection that was hung
 //!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
@@ -18,11 +18,11 @@
 //!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
-//!    before a stop was requested is in the session. While connections through which processes send
-//!    early regions wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
-//!    connections: the ones accepted after that were made after the request. No guest can make such
-//!    a connection. If none can be accepted for lack of descriptors, controllers wait for
-//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
+//!    before a stop was requested is in the session. These controllers also wait while connections
+//!    with early regions are not accepted yet, but for at most [`MAX_UNACCEPTED`] connections:
+//!    those accepted later were made after the request. No guest can make such a connection. If
+//!    none can be accepted for lack of descriptors, the controllers wait for
+//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners. A session that is stopped then counts a
 //!    process whose events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
 //!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is

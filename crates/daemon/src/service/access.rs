@@ -200,9 +200,9 @@ impl AccessControl {
     }
 
     /// Checks that the peer of a connection may start or read a session with this configuration, or
-    /// have its events written to a file: a system logger requires the right to kernel events.
-    /// Reading another user's system logger shows as much of the machine as starting one. Its
-    /// current groups do not matter, since they can change at any moment.
+    /// have its events written to a file. For a system logger, this requires the right to kernel
+    /// events. Reading another user's system logger shows as much of the machine as starting one.
+    /// Its current groups do not matter, since they can change at any moment.
     pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
     }
