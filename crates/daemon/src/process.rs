@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. If the process lives in another PID
-//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the
-//! daemon's. For an unknown id it reads the whole task folder, in the long run at most ten times a
-//! second, so that a process which invents ids costs little. A few extra scans are kept in reserve,
-//! so that threads which start one after the other are all found. An id that is not found becomes
-//! [`UNKNOWN_THREAD_ID`].
+//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the id
+//! that the daemon sees. For an unknown id it reads the whole task folder, in the long run at most
+//! ten times a second, so that a process which invents ids costs little. A few extra scans are kept
+//! in reserve, so that threads which start one after the other are all found. An id that is not
+//! found becomes [`UNKNOWN_THREAD_ID`].
 
 use std::collections::HashMap;
 use std::fs;

@@ -20,7 +20,8 @@
 //!    takes descriptors only at `own/control.sock`, which no guest can reach.
 //! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
 //!    drops the link. It does not read from a guest's controller while that controller's requests
-//!    fill the queue of another client, so that no client is dropped for what others send it.
+//!    fill the queue of another client, so that no client is dropped because of requests that
+//!    others make.
 //! 5. Root and the daemon's own user are served first. Each guest is then served for a few
 //!    milliseconds per turn (`turns`).
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is

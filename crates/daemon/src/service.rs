@@ -176,8 +176,8 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether, while the next message is handled, processes that wrote to early regions may
-    /// wait for their connections to be accepted.
+    /// Sets, for the message that is handled next, whether processes that wrote to early regions
+    /// may still wait to be accepted.
     pub(crate) fn set_unaccepted_processes(&mut self, has_unaccepted_processes: bool) {
         self.core.sessions.has_unaccepted_processes = has_unaccepted_processes;
     }
@@ -371,8 +371,8 @@ impl Service {
         self.providers.count_unread_losses(&mut self.core, link);
     }
 
-    /// Counts a process that was refused because of a limit, in every session that enables
-    /// providers: it may write events that no session gets.
+    /// Counts a process that was refused because of a limit: it may write events that no session
+    /// gets. Every session that enables providers counts it.
     pub(crate) fn count_refused_process(&mut self, process: Option<ProcessKey>) {
         self.providers.count_refused_process(&mut self.core, process);
     }

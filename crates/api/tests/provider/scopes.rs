@@ -28,7 +28,7 @@
 //! 1. The daemon decides scopes, by the scope filters alone, and passes everything else on
 //!    unchanged. `crates/daemon/src/registry/tests/scopes.rs` tests all pairs of scopes, for
 //!    registrations before and after the enable.
-//! 2. The process decides events and stacks, and does not receive the scopes. It goes by level,
+//! 2. The process decides events and stacks, and does not receive the scopes. It applies level,
 //!    masks and filters of one session at a time. `crates/api/src/filter/tests/truth.rs` tests what
 //!    two sessions share, for all 640² pairs of levels and masks and for all pairs of filters, on
 //!    existing and on new registrations.

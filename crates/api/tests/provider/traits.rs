@@ -1,5 +1,5 @@
-//! Traits that name a provider while the daemon is stopped: sessions that enable the name collect
-//! the events, or count the process as one that missed events.
+//! Traits that name a provider while the daemon is suspended (SIGSTOP): sessions that enable the
+//! name collect the events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -105,7 +105,8 @@ fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
     assert!(matches!(process.receive(), Message::SetTraits { .. }));
-    // The test plays a daemon without an enable file, which answers after the process has gone on.
+    // The test plays a daemon without a file of enabled providers, and answers only after the
+    // process has stopped waiting.
     runner.wait_for_mark("named");
     process.send_new_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());

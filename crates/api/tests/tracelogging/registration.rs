@@ -214,7 +214,7 @@ fn event_written_by_callback_during_registration_has_the_traits() {
     let pinned = PINNED.get_or_init(|| Box::pin(DynamicProvider::new(name, options.callback(on_enable, 2))));
     let ids = [*RUNDOWN.id(), *pinned.id()];
     let written = record_events(&ids, || {
-        // SAFETY: both providers are statics.
+        // SAFETY: both providers are statics, which are never dropped.
         let registered =
             unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) };
         assert_eq!(registered, (0, 0));

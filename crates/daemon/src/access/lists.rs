@@ -40,8 +40,9 @@ pub(crate) struct AccessLists {
     is_complete: bool,
     /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the GUID of the kernel while none is set for it: the right to control sessions
-    /// does not include the right to observe the whole machine.
+    /// The list for the GUID of the kernel while none is set for it. It does not name the group of
+    /// controllers: the right to control sessions does not include the right to observe the whole
+    /// machine.
     kernel_fallback: SecurityDescriptor,
     /// SIDs to which a list grants a right that is useful to a controller.
     controllers: BTreeSet<Sid>,

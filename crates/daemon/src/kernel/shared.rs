@@ -10,8 +10,8 @@
 //!
 //! - H1 The capture is open while a session enables one of the providers. It does not count as one
 //!   of the system loggers.
-//! - H2 Whichever session polls reads the rings for all sessions, so that after its own poll a
-//!   session has all events from before the poll.
+//! - H2 A poll of any session reads the rings for all sessions. So after its own poll, a session
+//!   has all events from before the poll.
 //! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
 //! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session, events
 //!   that the kernel dropped in all sessions.
@@ -229,7 +229,8 @@ impl SharedCapture {
             reason: format!("kernel events: {e}"),
         };
         let mut reader = lock(&self.reader);
-        // A separate descriptor, which is no longer watched when the session drops it.
+        // Each session has a separate descriptor. When the session drops it, nothing watches the
+        // capture for this session any more.
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&wake, reader.capture.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;

@@ -14,8 +14,8 @@
 //!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
 //!    loop does not read the `Hello` of new connections of the same guest: one of them may replace
 //!    the old connection.
-//! 3. All guests together therefore delay root by at most two slices, one message, and the
-//!    connections that are accepted in one turn.
+//! 3. All guests together therefore delay root by at most two times [`ALL_GUESTS_SLICE`], one
+//!    message, and the connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
 //!    before a stop was requested is in the session. These controllers also wait while connections
@@ -270,7 +270,8 @@ impl Server {
             self.flush_link(id);
         }
         let has_ended = flags.intersects(HUNG_UP);
-        // Messages sent before the end still count, those of a guest in later turns if need be.
+        // Messages sent before the other end was closed are still handled; those of a guest in
+        // later turns, if its time is up.
         let mut is_time_up = false;
         let max_messages = if has_ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
         for _ in 0..max_messages {
@@ -372,7 +373,8 @@ impl Server {
         }
     }
 
-    /// Drops a link that leaves too much unread. Its sessions count the process.
+    /// Drops a link that leaves too much unread. The sessions that its process writes to count the
+    /// process.
     pub(super) fn drop_unread(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
         log_client!(

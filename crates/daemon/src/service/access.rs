@@ -8,9 +8,9 @@
 //!                              the error names the right, the object and the remedy
 //! ```
 //!
-//! Stopping or flushing a session requires the rights to start such a session. The rights in the
-//! ETW documentation cover only starting and updating, and a user who may replace the file of a
-//! session can end its recording. The module `changes` changes access lists.
+//! Stopping or flushing a session requires the rights to start such a session. The ETW
+//! documentation defines rights only for starting and updating, and a user who may update a session
+//! can end its recording anyway, by replacing its file. The module `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
 //! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to

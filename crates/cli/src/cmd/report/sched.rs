@@ -265,7 +265,7 @@ impl SchedReport {
         if let Some(woken_at) = thread_return.woken_at.filter(|_| is_inside) {
             row.latency.add(u64::try_from(thread_return.to.saturating_sub(woken_at)).unwrap_or(0));
         }
-        // Without an absence, the trace begins before the thread first runs: it is ready from its
+        // Without an absence, the thread runs for the first time in the trace: it is ready from its
         // wake.
         let Some(absence) = thread_return.absence else {
             if let Some(woken_at) = thread_return.woken_at {
