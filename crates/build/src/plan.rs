@@ -111,7 +111,7 @@ pub(crate) fn value_form(input: InType) -> ValueForm {
         InType::SID => ValueForm::Sid,
         InType::COUNTEDSTRING => ValueForm::Counted16,
         InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => ValueForm::Counted8,
-        // UINT8: the manifest reader accepts no other type.
+        // Only UINT8 is left: the manifest reader accepts no other type.
         _ => ValueForm::Number("u8", "UCHAR"),
     }
 }

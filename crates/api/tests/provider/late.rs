@@ -77,7 +77,7 @@ fn serve_process_that_missed_events(listener: &Listener) -> ProcessConnection {
     enable(&process, 0);
     process.answer(&Message::Registered { registration });
     assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
-    // A later enable has missed nothing.
+    // The process has missed no events of a further enable, so it acknowledges the order.
     enable(&process, 7);
     process.expect_ack(7);
     process
@@ -88,7 +88,7 @@ fn assert_process_connects_after_full_queue(scenario: &str) {
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
     let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&runner.runtime()).control_socket());
-    // A process that cannot connect ends like any other.
+    // A process that cannot connect still ends normally.
     runner.run("register and end");
     let running = runner.spawn(scenario);
     runner.wait_for_mark("registered");

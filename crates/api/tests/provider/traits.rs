@@ -112,7 +112,7 @@ fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
     assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
-    // A later enable has missed nothing.
+    // The process has missed no events of a further enable, so it acknowledges the order.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
     runner.set_mark("done");

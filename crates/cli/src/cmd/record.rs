@@ -192,8 +192,8 @@ impl Recording<'_> {
                 }
                 Ok(RecordingEvent::Interrupt) if !self.has_command => return Ok(EndReason::Interrupted),
                 Ok(RecordingEvent::Interrupt) => {
-                    // The terminal sent SIGINT to the command as well. Its remaining events belong
-                    // to the trace.
+                    // The terminal sent SIGINT to the command as well. The events that the command
+                    // still writes belong to the trace.
                     end_reason = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
@@ -255,7 +255,7 @@ impl Recording<'_> {
                 drop(events.send(RecordingEvent::SessionStopped(Box::new(session.stop()))))
             });
         }
-        // The command may use the terminal.
+        // While the command runs, it may use the terminal, so no line is shown.
         let is_command_running = self.has_command && self.command_status.is_none();
         let waiting = (end_reason != EndReason::InterruptedTwice && !is_command_running)
             .then(|| WaitLine::new("stopping"));

@@ -14,7 +14,7 @@
 //!   EVENT   =  Class/Type | Type | Class | 0xHOOK       Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
-//! A preset includes processes, threads and images, which resolve samples and switches.
+//! A preset includes processes, threads and images: they give samples and switches their names.
 
 mod absent;
 mod nearest;

@@ -207,7 +207,7 @@ impl AccessLists {
     /// Collects the SIDs that lists grant rights to, so that admission need not search all lists.
     fn collect_granted_sids(&mut self) {
         let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
-        // The default list applies, or the fallback in its place.
+        // The last one applies to objects without a list: the default list, or else the fallback.
         let lists = self.by_guid.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
         let lists = lists.filter_map(|list| list.dacl.as_ref());
         for entry in lists.flat_map(|list| &list.entries).filter(|entry| entry.kind == AceKind::Allow) {

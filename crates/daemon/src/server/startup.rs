@@ -246,7 +246,7 @@ fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
             Err(e) => return Err(Error::system("locking the lock file", e)),
         }
     }
-    // The process id is for administrators; the daemon never reads it.
+    // The process id is for administrators and for `weir`; no daemon reads it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }

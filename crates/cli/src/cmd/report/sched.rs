@@ -144,7 +144,8 @@ impl SchedReport {
 
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
-        // A time span without a switch may still have running threads.
+        // `switches` is not tested, because a time span without a switch may still have running
+        // threads.
         if self.processors.is_empty() && self.compact_batches == 0 {
             bail!(
                 "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl records them"
