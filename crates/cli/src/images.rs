@@ -233,7 +233,7 @@ impl LoadedImages {
         }
     }
 
-    /// Adds an image that was loaded at `since` or existed since then.
+    /// Adds an image that was loaded at `since` (`is_load`), or that may exist since then.
     fn add_image(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
         if fields.size == 0 || self.count >= MAX_IMAGES {
             return;

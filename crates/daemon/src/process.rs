@@ -76,8 +76,8 @@ fn is_dead(stat: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a process with this id may exist. A process that is not visible from the
-/// daemon's namespace has the id 0, and always may.
+/// Returns whether a process with this id may exist. For the id 0, which stands for a process that
+/// is not visible from the daemon's namespace, the answer is yes.
 pub(crate) fn may_exist(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))

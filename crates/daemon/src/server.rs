@@ -92,8 +92,9 @@ impl Options {
     }
 }
 
-/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness. Finalises all files
-/// before it returns, unless that takes more than a minute or a second signal comes.
+/// Runs a daemon until SIGTERM or SIGINT comes, its terminal is closed, or it has been idle for
+/// long enough. Finalises all files before it returns, unless that takes more than a minute or a
+/// second signal comes.
 pub fn run(options: Options) -> Result<()> {
     run_until(options, &Stopper::new()?)
 }

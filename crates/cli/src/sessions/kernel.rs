@@ -118,8 +118,9 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
     }
 }
 
-/// Sets the requested sampling interval. If none is requested and samples are, prints a note if the
-/// current interval is not the default. Returns the previous interval if it was changed.
+/// Sets the requested sampling interval. If samples are requested without an interval, prints a
+/// note if the current interval is not the default. Returns the previous interval if it was
+/// changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let previous = query_interval(controller);

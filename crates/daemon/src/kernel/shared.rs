@@ -13,8 +13,8 @@
 //! - H2 A poll of any session reads the rings for all sessions. So after its own poll, a session
 //!   has all events from before the poll.
 //! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
-//! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session, events
-//!   that the kernel dropped in all sessions.
+//! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session. Events
+//!   that the kernel dropped are counted in all sessions.
 //! - H5 Opening and closing take long: [`EventHub::apply`] runs on a thread that may block.
 
 mod facts;

@@ -88,7 +88,7 @@ fn insert_bounded<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) 
 }
 
 impl EventTable {
-    /// Takes a record into the tables and returns the facts about its event.
+    /// Updates the tables with a record, and returns the facts about its event.
     pub(super) fn update(
         &mut self,
         hook: u16,
