@@ -55,7 +55,7 @@ const DEBUG_ID_OPCODE: u8 = 36;
 pub(crate) struct LoadedImages {
     by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
     count: usize,
-    /// Debug ids for the next event about their image.
+    /// Debug ids that the next event about their image takes over.
     debug_ids: BTreeMap<(u32, u64), DebugId>,
     lifetimes: ProcessLifetimes,
     /// The interned paths of images.

@@ -126,8 +126,8 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     recording.finish(end_reason, events)
 }
 
-/// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
-/// kernel events alone, `--pid` is a usage error.
+/// Prints a note if `--pid` is given with kernel events, because `--pid` applies to providers only.
+/// With kernel events alone, `--pid` is a usage error.
 fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
     let is_kernel = |request: &EnableRequest| sessions::is_provider_of_kernel(&request.guid);
     let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
-//! event that weir adds, written before the first event after its time. Events are decoded only if
-//! the filters need it.
+//! event that weir adds. It is written before the first event that has a later time. Events are
+//! decoded only if the filters need it.
 
 mod marks;
 mod report;

@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use crate::cli::ShimsArgs;
 use crate::exit::CommandOutcome;
 
-/// Windows libraries with functions that the library has, in the spelling that programs use.
+/// Windows libraries of which libtraceweir has functions, in the spelling that programs use.
 const WINDOWS_LIBRARIES: [&str; 6] =
     ["advapi32", "sechost", "tdh", "ntdll", "kernel32", "KernelTraceControl"];
 /// File names of the library: soname, and name for linking.

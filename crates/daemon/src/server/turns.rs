@@ -24,9 +24,9 @@
 //!    none can be accepted for lack of descriptors, the controllers wait for
 //!    [`MAX_LISTENER_PAUSES`] pauses of the listeners. A session that is stopped then counts a
 //!    process whose events it may have missed.
-//! 5. The loop does not read from a guest's controller whose request filled the queue of a process
-//!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is
-//!    dropped, and its sessions count it as a process with uncounted losses.
+//! 5. If a request of a guest's controller fills the queue of a process, the loop does not read
+//!    from that controller until the queue is short again. The process has [`LINK_TIMEOUT`] to
+//!    read; then it is dropped, and its sessions count it as a process with uncounted losses.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};

@@ -13,8 +13,8 @@
 //! can end its recording anyway, by replacing its file. The module `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
-//! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to
-//! this link on to the part of the daemon that made the request; the link is never closed.
+//! controller, over the link [`OWN_LINK`], which has no connection. The server delivers messages
+//! for this link to the part of the daemon that made the request. The link is never closed.
 
 mod changes;
 mod client;

@@ -291,8 +291,8 @@ impl SchedReport {
         self.add_blocked_stack(facts, joined, thread_return.thread, absence.stack.or(new_node), absent_ns);
     }
 
-    /// Adds the time in which a selected thread did not run to the weight of the stack at which the
-    /// thread waited.
+    /// Increases the weight of the stack at which a selected thread waited by the time in which the
+    /// thread did not run.
     fn add_blocked_stack(
         &mut self,
         facts: &mut TraceFacts,
