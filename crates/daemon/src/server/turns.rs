@@ -44,7 +44,7 @@ use crate::log::log_client;
 const MAX_MESSAGES_IN_A_ROW: usize = 32;
 /// Time for one guest in a turn.
 const GUEST_SLICE: Duration = Duration::from_millis(4);
-/// Time for all guests in a turn.
+/// Time for all guests in a turn: once for connections that were hung up, once for the others.
 const ALL_GUESTS_SLICE: Duration = Duration::from_millis(20);
 
 /// Maximum number of connections that wait to be accepted at a listener.

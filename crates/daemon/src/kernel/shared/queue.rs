@@ -39,7 +39,7 @@ pub(super) struct QueuedEvent {
     pub(super) time_ns: u64,
 }
 
-/// Numbers of events that were lost.
+/// Numbers of events that were lost; `all` includes `in_kernel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pub(super) in_kernel: u64,
