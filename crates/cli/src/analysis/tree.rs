@@ -6,9 +6,9 @@
 //!                                        └─ (other)   stacks beyond the limit
 //! ```
 //!
-//! T1  A node comes after its parent, so that one pass from the end adds up totals. T2  There are
-//! at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path that
-//!     exceeds the limit ends in the `(other)` of its last node.
+//! T1  A node comes after its parent, so that one pass from the end adds up totals.
+//! T2  There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
+//!     that exceeds the limit ends in the `(other)` of its last node.
 //! T3  The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
