@@ -93,8 +93,8 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
 /// The names of a header, which has one scope for all of them.
 struct HeaderSymbols {
     used_names: UsedNames,
-    /// Symbols of the manifest that the header already defines: a manifest may give a number the
-    /// same symbol twice.
+    /// Symbols of the manifest that the header already defines: a manifest may define a symbol
+    /// twice, for the same number.
     defined: HashSet<String>,
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn value_form(input: InType) -> ValueForm {
         InType::SID => ValueForm::Sid,
         InType::COUNTEDSTRING => ValueForm::Counted16,
         InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => ValueForm::Counted8,
-        // UINT8: the manifest reader accepts no other type.
+        // Only UINT8 is left: the manifest reader accepts no other type.
         _ => ValueForm::Number("u8", "UCHAR"),
     }
 }
@@ -125,8 +125,8 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
 }
 
 /// Returns the index of the first field whose count or length is the value of the field at `index`.
-/// Programs do not pass such a value: generated code computes it. `first` is the index of
-/// `fields[0]` in the schema.
+/// In Rust, programs do not pass such a value: generated code takes it from the field that it
+/// sizes. In C, they pass it. `first` is the index of `fields[0]` in the schema.
 pub(crate) fn find_field_sized_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {

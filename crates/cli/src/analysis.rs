@@ -9,6 +9,7 @@
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
 //!   FunctionTable: addresses to function ids ──▶ StackTree: stacks and their weights
+//!   Paths: a stack to the ids of its process, thread and functions
 //!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
 //! ```
 //!

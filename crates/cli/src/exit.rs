@@ -37,8 +37,8 @@ impl CommandOutcome {
     }
 }
 
-/// Calls `process` for every path, also after failures other than a closed pipe. Prints all
-/// failures except the last, and returns the last.
+/// Calls `process` for every path, even after a failure, unless the failure is a closed pipe.
+/// Prints all failures except the last, and returns the last.
 pub(crate) fn process_each(
     paths: &[std::path::PathBuf],
     mut process: impl FnMut(&std::path::PathBuf) -> anyhow::Result<CommandOutcome>,

@@ -25,7 +25,8 @@ use crate::event::DescribedEvent;
 pub(crate) trait EventSink {
     /// Writes the start of the output, before the first event.
     fn write_start(&mut self, _out: &mut Vec<u8>) {}
-    /// Writes one event. Returns an error if the payload does not fit its schema.
+    /// Writes one event. Returns an error if the payload does not fit its schema, but `None` for an
+    /// event without a schema.
     fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded>;
     /// Writes the end of the output, after the last event.
     fn write_end(&mut self, _out: &mut Vec<u8>) {}

@@ -13,7 +13,7 @@
 //!
 //! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: it knows that the
 //! images of a process are gone when the process ends, and that a process begins with the images of
-//! its parent.
+//! its parent. It needs [`LoadedImages::observe_all`].
 
 mod lifetimes;
 
@@ -55,7 +55,7 @@ const DEBUG_ID_OPCODE: u8 = 36;
 pub(crate) struct LoadedImages {
     by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
     count: usize,
-    /// Debug ids for the next event about their image.
+    /// Debug ids that the next event about their image takes over.
     debug_ids: BTreeMap<(u32, u64), DebugId>,
     lifetimes: ProcessLifetimes,
     /// The interned paths of images.
@@ -233,7 +233,7 @@ impl LoadedImages {
         }
     }
 
-    /// Adds an image that was loaded at `since` or existed since then.
+    /// Adds an image that was loaded at `since` (`is_load`), or that may exist since then.
     fn add_image(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
         if fields.size == 0 || self.count >= MAX_IMAGES {
             return;

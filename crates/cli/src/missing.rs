@@ -8,9 +8,9 @@ use traceweir_decode::Undecoded;
 use crate::event::DescribedEvent;
 use crate::text::{escape, format_count};
 
-/// The most providers that are counted; a hostile trace may name any number.
+/// Maximum number of providers that are counted; a hostile trace may name any number.
 const MAX_PROVIDERS: usize = 1000;
-/// The most providers that the report lists.
+/// Maximum number of providers that the report lists.
 const MAX_LISTED_PROVIDERS: usize = 20;
 
 /// The kind of schema that an event lacks.

@@ -36,7 +36,8 @@ impl Progress {
         Self { bar, started: Instant::now(), is_shown: false, is_allowed, calls: 0 }
     }
 
-    /// Updates the bar. This is cheap, because callers call it for each event.
+    /// Updates the bar. Callers call this for each event, so only every [`CALLS_PER_UPDATE`]th call
+    /// does any work.
     #[inline]
     pub(crate) fn update(&mut self, bytes: impl FnOnce() -> u64) {
         self.calls = self.calls.wrapping_add(1);

@@ -1,6 +1,7 @@
-//! Finds and starts sessions for the commands, and stops them when a command ends. `report` prints
-//! how a session ended, `page` formats a session, `untraced` warns about providers and processes
-//! that are not traced.
+//! Finds and starts sessions for the commands, and stops them when a command ends. `shape` and
+//! `kernel` turn options into the settings of a session, `report` prints how a session ended,
+//! `page` formats a session and `enable_text` its enables. `untraced` warns about providers and
+//! processes that are not traced, and `by_name` finds the providers that one name means.
 
 mod by_name;
 mod enable_text;

@@ -14,8 +14,8 @@
 //!
 //! Invariants:
 //! 1. A file is used if its build id (ELF) or its signature and age (PDB) match the trace. If the
-//!    trace has none, a program is used if it is at the path in the trace or below `--symbol-path`,
-//!    and is large enough, with a warning.
+//!    trace has none, a program is used with a warning, provided that it is large enough and is at
+//!    the path in the trace or below `--symbol-path`.
 //! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers
 //!    ([`MAX_ANSWER_BYTES`]). A dropped file is read again, up to a limit ([`MAX_LOADS`]).
 //! 3. Paths in a trace are opened by [`open_program`](traceweir::consumer::open_program), and never

@@ -91,6 +91,7 @@ impl AccessRules {
         uid != 0 && uid != self.uid
     }
 
+    /// Returns the rights among `wanted` that a user does not have on an object.
     pub(crate) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
         if self.is_guest_user(identity.uid) {
             self.lists.missing_rights(identity, object, wanted)

@@ -10,8 +10,8 @@
 //!
 //! 1. Only the daemon in the system's runtime folder uses the folders of the system: a daemon that
 //!    runs in another folder, named or not, neither reads nor writes them.
-//! 2. Of its configuration a daemon writes only access lists, on request of a user who may change
-//!    them; settings and autologgers are read only.
+//! 2. A daemon only reads its configuration, except access lists, which it writes on request of a
+//!    user who may change them.
 //! 3. The daemon writes its state, which may be lost without harm.
 
 use std::fs::{self, DirBuilder, Permissions};

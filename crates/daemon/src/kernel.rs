@@ -50,7 +50,8 @@ const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
 
-/// Returns whether this daemon can capture events of the whole system, or of its own user only.
+/// Returns what this daemon can capture: events of the whole system, or of its own user's processes
+/// only.
 pub(crate) fn daemon_scope() -> CaptureScope {
     let user = rustix::process::geteuid().as_raw();
     if may_profile(std::process::id(), user) { CaptureScope::Everything } else { CaptureScope::Own }
@@ -170,6 +171,7 @@ fn ring_bytes(
             lockable().ring_bytes(u64::from(cpus)).clamp(min, max)
         }
     };
+    // Rounds down to a power of two.
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
     power.unwrap_or(1 << 20)
 }

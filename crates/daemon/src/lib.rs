@@ -29,6 +29,9 @@
 //!
 //! Not here: how events are collected (`traceweir-session`), how bytes travel
 //! (`traceweir-transport`), how clients find or start a daemon (`traceweir`, `weir daemon`).
+//!
+//! `autologger` starts sessions from definition files, `kernel` captures kernel events, `logfile`
+//! takes over the files that clients pass, and `limits` bounds what guests can use.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -20,8 +20,10 @@
 //!                         8               32            64
 //! ```
 //!
-//! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
-//! the lowest free number, so the number of a new descriptor shows approximately how many are open.
+//! A number or share stands below its name and is the maximum for it; the largest maximum is on the
+//! right. A guest is a user other than root and the daemon's own user. The kernel gives a new
+//! descriptor the lowest free number, so the number of a new descriptor shows approximately how
+//! many are open.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -61,8 +63,8 @@ pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
 pub(crate) const MAX_PENDING_REQUESTS_PER_GUEST: usize = 64;
 /// Maximum number of requests of all guests about private sessions under way.
 pub(crate) const MAX_PENDING_REQUESTS_OF_ALL_GUESTS: usize = 192;
-/// Maximum number of requests that wait until the kernel capture has changed. They wait before their
-/// rights are checked.
+/// Maximum number of requests that wait until the kernel capture has changed. Their rights are
+/// checked only after the wait.
 pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
 /// Maximum number of requests of one guest that wait until the kernel capture has changed.
 pub(crate) const MAX_DEFERRED_REQUESTS_PER_GUEST: usize = 8;
@@ -82,7 +84,8 @@ pub(crate) struct Claimant {
 
 impl Claimant {
     /// Returns whether the user may have one more of a resource. `holders` lists the current
-    /// holders; `max_per_guest` and `max_of_all_guests` are the limits for one guest and for all guests.
+    /// holders; `max_per_guest` and `max_of_all_guests` are the limits for one guest and for all
+    /// guests together.
     pub(crate) fn is_below_limits(
         self,
         holders: impl Iterator<Item = Self>,
@@ -162,7 +165,8 @@ impl DescriptorLimit {
         (self.limit / 16).clamp(32, 256).min(self.limit / 2)
     }
 
-    /// Returns whether the number of a new descriptor is withheld from guests, or from all providers.
+    /// Returns whether the number of a new descriptor is withheld from guests (`for_guest`), or
+    /// from all providers.
     pub(crate) fn is_withheld(self, descriptor: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)

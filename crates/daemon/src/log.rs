@@ -1,9 +1,9 @@
 //! The daemon's own log: a small number of lines on standard error.
 //!
-//! A line is `time level message`. No client can fill a disk with lines: each minute permits
-//! [`MAX_LINES_PER_MINUTE`] lines; further ones are counted, and one line reports their number when
-//! the next minute begins. Lines that any user can cause have separate limits of the same size, so
-//! that they displace nothing else:
+//! A line is `time level message`. No client can fill a disk with lines: at most
+//! [`MAX_LINES_PER_MINUTE`] are written in a minute. Further lines are counted, and one line
+//! reports their number when the next minute begins. Lines that any user can cause have separate
+//! limits of the same size, so that they displace nothing else:
 //!
 //! | Lines | Limit |
 //! |---|---|

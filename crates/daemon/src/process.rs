@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. If the process lives in another PID
-//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the
-//! daemon's. For an unknown id it reads the whole task folder, in the long run at most ten times a
-//! second, so that a process which invents ids costs little. A few extra scans are kept in reserve,
-//! so that threads which start one after the other are all found. An id that is not found becomes
-//! [`UNKNOWN_THREAD_ID`].
+//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the id
+//! that the daemon sees. For an unknown id it reads the whole task folder, in the long run at most
+//! ten times a second, so that a process which invents ids costs little. A few extra scans are kept
+//! in reserve, so that threads which start one after the other are all found. An id that is not
+//! found becomes [`UNKNOWN_THREAD_ID`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -76,8 +76,8 @@ fn is_dead(stat: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a process with this id may exist. A process that is not visible from the
-/// daemon's namespace has the id 0, and always may.
+/// Returns whether a process with this id may exist. For the id 0, which stands for a process that
+/// is not visible from the daemon's namespace, the answer is yes.
 pub(crate) fn may_exist(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
@@ -118,10 +118,10 @@ pub(crate) fn thread_id_mapping(pid: u32) -> ThreadIdMapping {
     ThreadIdMapping::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
-/// Returns whether a process runs in a container: in a PID namespace other than the daemon's, or in
-/// a container, according to its control groups, that the daemon is not in. A process with the id 0
-/// is not visible from the daemon's namespace, so it is in another namespace. If the information is
-/// not available, the answer is no.
+/// Returns whether a process runs in a container: its PID namespace is not the daemon's, or its
+/// control groups name a container that the daemon is not in. A process with the id 0 is not
+/// visible from the daemon's namespace, so it is in another namespace. If the information is not
+/// available, the answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
     pid == 0 || is_in_other_namespace(pid) || {
         let container = |pid: u32| cgroup::container(&cgroup::read(pid));

@@ -75,7 +75,8 @@ pub(crate) struct ProviderRegistration {
     name: String,
     /// The hash of the provider's name, if it differs from the GUID.
     name_hash: Option<Guid>,
-    /// Sessions that enable the registration by its name, if their controllers have the right.
+    /// Sessions that enable the registration by its name and whose controllers have the right to
+    /// enable its GUID.
     by_name: BTreeSet<u64>,
 }
 
@@ -140,7 +141,7 @@ impl TargetEnable {
     }
 }
 
-/// An enable that processes may apply before the daemon answers them.
+/// An enable that processes may apply as an early enable, before the daemon answers them.
 #[derive(Debug)]
 pub(crate) struct PublishedEnable {
     pub(crate) target: Guid,

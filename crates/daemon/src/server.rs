@@ -16,11 +16,12 @@
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
 //!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
-//!    if the kernel lets a socket refuse them. On a connection that the system daemon has not
-//!    accepted yet, it takes descriptors only at `own/control.sock`, which no guest can reach.
+//!    if the kernel lets a socket refuse them. Before it accepts a connection, the system daemon
+//!    takes descriptors only at `own/control.sock`, which no guest can reach.
 //! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
 //!    drops the link. It does not read from a guest's controller while that controller's requests
-//!    fill the queue of another client, so that no client is dropped for what others send it.
+//!    fill the queue of another client, so that no client is dropped because of requests that
+//!    others make.
 //! 5. Root and the daemon's own user are served first. Each guest is then served for a few
 //!    milliseconds per turn (`turns`).
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
@@ -91,8 +92,9 @@ impl Options {
     }
 }
 
-/// Runs a daemon until SIGTERM, SIGINT, the end of its terminal or idleness. Finalises all files
-/// before it returns, unless that takes more than a minute or a second signal comes.
+/// Runs a daemon until SIGTERM or SIGINT comes, its terminal is closed, or it has been idle for
+/// long enough. Finalises all files before it returns, unless that takes more than a minute or a
+/// second signal comes.
 pub fn run(options: Options) -> Result<()> {
     run_until(options, &Stopper::new()?)
 }

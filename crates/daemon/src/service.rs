@@ -176,8 +176,8 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether, while the next message is handled, processes that wrote to early regions may
-    /// wait for their connections to be accepted.
+    /// Sets, for the message that is handled next, whether processes that wrote to early regions
+    /// may still wait to be accepted.
     pub(crate) fn set_unaccepted_processes(&mut self, has_unaccepted_processes: bool) {
         self.core.sessions.has_unaccepted_processes = has_unaccepted_processes;
     }
@@ -365,14 +365,14 @@ impl Service {
         self.providers.changed_enables(&self.core)
     }
 
-    /// Counts a process whose connection is about to be closed because it does not read, in the
-    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
+    /// Counts a process in the sessions that it writes to, because its connection is about to be
+    /// closed for not reading. Events that it writes until it reconnects are counted nowhere.
     pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
         self.providers.count_unread_losses(&mut self.core, link);
     }
 
-    /// Counts a process that was refused because of a limit, in every session that enables
-    /// providers: it may write events that no session gets.
+    /// Counts a process that was refused because of a limit: it may write events that no session
+    /// gets. Every session that enables providers counts it.
     pub(crate) fn count_refused_process(&mut self, process: Option<ProcessKey>) {
         self.providers.count_refused_process(&mut self.core, process);
     }

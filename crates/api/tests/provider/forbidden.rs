@@ -77,6 +77,7 @@ fn traits_with_denied_group_are_not_set() {
         process.answer(&answer);
     }
     runner.wait_for_mark("written");
+    // Two events before the traits were set, one after.
     assert_eq!(process.collect().0.len(), 3);
     runner.set_mark("done");
     scenario.assert_success();

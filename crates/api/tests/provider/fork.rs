@@ -136,8 +136,8 @@ fn fork_and_end_in_a_sandbox(folder: &Path) {
     assert!(provider.enabled(INFORMATION, 0));
     if fork() == 0 {
         set_mark(folder, "forked");
-        // Longer than the test waits. A test that has failed removes the folder; a test that was
-        // killed does not.
+        // Ten minutes at most: longer than the test waits. A failed test removes the folder, which
+        // ends the loop; a killed test leaves the folder.
         for _ in 0..60_000 {
             if !folder.exists() || folder.join("done").exists() {
                 break;
@@ -163,6 +163,7 @@ fn raw_clone_counts_events_as_lost_until_it_registers() {
     child.answer(&traceweir_transport::message::Message::Registered { registration: second });
     runner.wait_for_mark("parent wrote");
     let (by_parent, lost_by_parent) = parent.collect();
+    // What the child writes before its own registration is counted as lost in the parent's region.
     assert_eq!((payload_numbers(&by_parent), lost_by_parent), ((0..EVENT_COUNT).collect(), EVENT_COUNT));
     let (by_child, lost_by_child) = child.collect();
     assert_eq!((payload_numbers(&by_child), lost_by_child), ((2000..2000 + EVENT_COUNT).collect(), 0));
@@ -193,6 +194,7 @@ fn forked_child_does_not_affect_private_session_of_parent() {
     let numbers: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
     assert_eq!(numbers, (0..2 * EVENT_COUNT).collect::<HashSet<_>>());
     assert_eq!(seen.len() as u64, 2 * EVENT_COUNT);
+    // The only events that may be lost are those that the child wrote to the inherited session.
     assert!(lost <= EVENT_COUNT);
 }
 

@@ -77,9 +77,10 @@ fn item_data(record: &[u8], item_type: ExtType) -> Vec<u8> {
 }
 
 /// Returns whether a start key contains the start time and the id of a process. The test does not
-/// know its other bits.
+/// know the upper 16 bits of the key.
 fn is_start_key_of(key: u64, pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The start time, field 22 of `stat`: the 20th field after the name of the program.
     let ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse::<u64>().unwrap();
     key & 0xFFFF_FFFF_FFFF == (ticks & 0xFFFF_FFFF) << 16 | u64::from(pid & 0xFFFF)
 }
@@ -119,6 +120,7 @@ fn write_with_all_items(folder: &Path) {
         let start_key = u64::from_le_bytes(item_data(record, ExtType::PROCESS_START_KEY).try_into().unwrap());
         assert!(is_start_key_of(start_key, std::process::id()), "{start_key:x}");
         let key = u64::from_le_bytes(item_data(record, ExtType::EVENT_KEY).try_into().unwrap());
+        // The upper half of an event key is the lower half of the start key.
         assert_eq!(key >> 32, start_key & 0xFFFF_FFFF);
     }
     assert_eq!(Record::parse(&records[1], 0).unwrap().payload(), b"payload");
@@ -169,8 +171,8 @@ fn write_with_event_keys(folder: &Path) {
     assert!(read_records(&third_path).iter().all(|record| item_types(record).is_empty()));
 }
 
-/// Returns whether an address lies in a function, assuming functions of at most 16,000 bytes: a
-/// debug build inlines the start of every write.
+/// Returns whether an address lies in a function of at most 16,000 bytes. The limit is this high
+/// because even a debug build inlines the start of every write.
 fn is_in_function(address: u64, function: usize) -> bool {
     (function as u64..function as u64 + 16_000).contains(&address)
 }
@@ -239,6 +241,7 @@ fn write_with_stacks(folder: &Path) {
                 "{index}: {frames:x?}"
             );
         }
+        // Nine events at depth 3, then nine at depth 300, where the maximum of 192 frames applies.
         if index < 9 {
             assert!((6..100).contains(&frames.len()), "{}", frames.len());
         } else {
@@ -257,6 +260,7 @@ fn write_too_large_with_stack(folder: &Path) {
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &params_with(STACK)).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
+    // The largest payload of an event without a stack.
     let largest = vec![1; 65535 - 80];
     let fits = vec![2; 60_000];
     assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::MoreData));
@@ -270,7 +274,8 @@ fn event_too_large_with_owner_items_is_counted_as_lost() {
     ScenarioRunner::new().run("items that are too large");
 }
 
-/// The item of a SID takes 24 bytes: 16 of SID after a header of 8.
+/// The item of a SID takes 24 bytes: 16 of SID after a header of 8. The event header takes 80
+/// bytes, the header of a buffer 72.
 fn write_too_large_with_sid(folder: &Path) {
     for (buffer_size, max_record_bytes) in [(128, 65535), (4, 4096 - 72)] {
         let path = folder.join(format!("{buffer_size}.etl"));

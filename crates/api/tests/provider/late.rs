@@ -77,7 +77,7 @@ fn serve_process_that_missed_events(listener: &Listener) -> ProcessConnection {
     enable(&process, 0);
     process.answer(&Message::Registered { registration });
     assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
-    // A later enable has missed nothing.
+    // The process has missed no events of a further enable, so it acknowledges the order.
     enable(&process, 7);
     process.expect_ack(7);
     process
@@ -88,7 +88,7 @@ fn assert_process_connects_after_full_queue(scenario: &str) {
     let runner = ScenarioRunner::new();
     let listener = listen(&runner.runtime());
     let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&runner.runtime()).control_socket());
-    // A process that cannot connect ends like any other.
+    // A process that cannot connect still ends normally.
     runner.run("register and end");
     let running = runner.spawn(scenario);
     runner.wait_for_mark("registered");
@@ -241,7 +241,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
         connections.push(connect());
     }
     assert!(connections.len() > 100, "{} controllers", connections.len());
-    // Descriptors that the daemon closes now must not make room.
+    // These eight take the descriptors that the daemon closes meanwhile, so that it stays full.
     connections.extend((0..8).map(|_| connect()));
     let running = daemon.runner.spawn("write later");
     wait_for_mark(&folder, "registered");
@@ -250,7 +250,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
         providers.iter().any(|provider| provider.guid == PROVIDER && !provider.pids.is_empty())
     };
     assert!(!is_known(&mut daemon));
-    // This process, which made the last probe, and the one that has registered.
+    // Two processes: this one, whose last probe was refused, and the one that has registered.
     until("the session counts the refused processes", || daemon.uncounted() == 2);
     drop(connections);
     until("the daemon knows the process", || is_known(&mut daemon));

@@ -38,8 +38,8 @@ fn first_event_after_registration_reaches_existing_session() {
     let (payloads, lost) = process.collect();
     assert_eq!((payloads.len(), lost), (100, 0));
 
-    // The callback has run when a change is acknowledged. It gets the level with which the session
-    // enabled the provider, which is 0. The level of the order is ignored.
+    // An order is acknowledged after the callback has run. For a capture of the state, the callback
+    // gets the level with which the session enabled the provider (0), not that of the order (2).
     let (registration, _) = process.registered[0];
     let params = EnableParams { level: 2, ..EnableParams::default() };
     process.enable(7, registration, SESSION, EnableCode::CaptureState, params.clone());

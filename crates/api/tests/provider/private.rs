@@ -68,7 +68,8 @@ fn write_on_many_threads(folder: &Path) {
                 for n in 0..EVENTS_PER_THREAD {
                     let number = thread * EVENTS_PER_THREAD + n;
                     let data: [&[u8]; 2] = [&number.to_le_bytes(), &padding[..(n % 300) as usize]];
-                    // A full ring counts the event as lost; the reader adds up the totals.
+                    // If the ring is full, the event is counted as lost; the count is checked
+                    // below.
                     if provider.write(&event(1), &data).is_err() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -339,7 +340,7 @@ fn check_signal_masks(folder: &Path) {
     let session = PrivateSession::start(&file_config("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
     let library_tasks: Vec<_> = task_folders().into_iter().filter(|task| !before.contains(task)).collect();
-    // The thread that started the session may not have ended yet.
+    // There may be a sixth: the thread that started the session, if it has not ended yet.
     assert!(
         library_tasks.len() >= 5,
         "a thread is missing: collector, writer, control, callback or waking thread"

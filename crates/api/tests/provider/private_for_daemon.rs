@@ -111,7 +111,8 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
         process.send(&start_message(SESSION, 0, &file));
         assert_status(&mut process, Status::ERROR_ACCESS_DENIED, "only root's daemon can act for root");
     }
-    // Both processes run as the same user, which is root if root runs the test.
+    // The test, which plays the daemon, and the scenario run as the same user, so the process
+    // accepts this starter. The sessions are refused for other reasons.
     let Message::PrivateStart { config, .. } = start_message(SESSION, current_uid(), &file) else {
         unreachable!()
     };

@@ -14,7 +14,7 @@
 //! session must hold exactly the events that the rules let through, with stacks where the rules ask
 //! for them.
 //!
-//! | Sessions | Combinations tested, all of them |
+//! | Sessions | All combinations of |
 //! |---|---|
 //! | one | event filters × stack filters × callback, with all scopes absent and with all passing |
 //! | one | scopes × ids |
@@ -28,7 +28,7 @@
 //! 1. The daemon decides scopes, by the scope filters alone, and passes everything else on
 //!    unchanged. `crates/daemon/src/registry/tests/scopes.rs` tests all pairs of scopes, for
 //!    registrations before and after the enable.
-//! 2. The process decides events and stacks, and does not receive the scopes. It goes by level,
+//! 2. The process decides events and stacks, and does not receive the scopes. It applies level,
 //!    masks and filters of one session at a time. `crates/api/src/filter/tests/truth.rs` tests what
 //!    two sessions share, for all 640² pairs of levels and masks and for all pairs of filters, on
 //!    existing and on new registrations.
@@ -276,6 +276,8 @@ fn session_gets_events_that_pass_all_filters() {
 fn filter_one_session(folder: &Path) {
     let mut table = FilterTable::new(folder, 1);
     let mut rows: Vec<FilterRow> = Vec::new();
+    // The digits of `number` in base 3 select the effects of six filters. Its last part (0 or 1)
+    // leaves out or adds the filter for the callback.
     for number in 0..3_usize.pow(6) * 2 {
         let mut row = NO_FILTERS;
         for (index, divisor) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
@@ -420,8 +422,8 @@ fn enables_of_two_sessions_before_registration_apply_to_each() {
 
 fn enable_in_two_sessions_before_registration(folder: &Path) {
     let mut table = FilterTable::new(folder, 2);
-    // Everything; levels to 1 with bit 0; levels to 4 with bit 1 or 2, or without keyword; keyword
-    // 7.
+    // Level, "any" mask, "all" mask, property. In words: everything; levels up to 1 with keyword
+    // bit 0; levels up to 4 with keyword bit 1 or 2, or without keyword; all levels with keyword 7.
     let fixed_enables =
         [(0, 0, 0, 0), (1, 1, 1, IGNORE_KEYWORD_0), (4, 6, 0, 0), (255, 7, 7, IGNORE_KEYWORD_0)];
     let fixed_enables = fixed_enables.map(|(level, match_any, match_all, property)| EnableParams {

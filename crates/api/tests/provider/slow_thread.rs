@@ -1,5 +1,5 @@
-//! Registrations and enables of a process whose control thread does not run for seconds, as on a machine with
-//! hundreds of busy processes. The test stops this one thread with `ptrace`.
+//! Registrations and enables of a process whose control thread does not run for a while, as on a
+//! machine with hundreds of busy processes. The tests stop only this thread, with `ptrace`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// How long the thread is stopped: longer than a registration waits for a reply, but much shorter
-/// than it waits for the thread.
+/// than it waits for the thread to send its request.
 const STOP_DURATION: Duration = Duration::from_secs(3);
 /// How long the thread is stopped during an enable with timeout 0: longer than the daemon waits for
 /// the controller's own process.

@@ -1,5 +1,5 @@
-//! Traits that name a provider while the daemon is suspended: sessions that enable the name collect
-//! the events, or count the process as one that missed events.
+//! Traits that name a provider while the daemon is suspended (SIGSTOP): sessions that enable the
+//! name collect the events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -105,13 +105,14 @@ fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
     assert!(matches!(process.receive(), Message::SetTraits { .. }));
-    // The test plays a daemon without an enable file, which answers after the process has gone on.
+    // The test plays a daemon without a file of enabled providers, and answers only after the
+    // process has stopped waiting.
     runner.wait_for_mark("named");
     process.send_new_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
     assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
-    // A later enable has missed nothing.
+    // The process has missed no events of a further enable, so it acknowledges the order.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
     runner.set_mark("done");

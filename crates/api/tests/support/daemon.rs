@@ -63,7 +63,7 @@ pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     output_file.rewind().and_then(|()| output_file.read_to_end(&mut output)).unwrap();
     let output = String::from_utf8_lossy(&output);
     assert!(status.success(), "{name} in a separate process: {status}\n{output}");
-    // The harness captures `eprintln!` but not the stream itself.
+    // The test harness captures `eprintln!`, but not direct writes to standard error.
     let mut terminal = std::io::stderr();
     for note in skip_notes(&output) {
         let _ = writeln!(terminal, "{note}");

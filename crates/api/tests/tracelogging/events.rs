@@ -80,8 +80,10 @@ fn options_set_the_descriptor_and_have_documented_defaults() {
     assert_eq!((written[0].activity, written[0].related), (Some(thread_activity), None));
     assert_eq!((written[1].activity, written[1].related), (Some(activity), Some(related)));
     assert_eq!(written[0].metadata, encode_metadata("Default", &[]));
+    // The size, the tag in groups of seven bits, the name.
     assert_eq!(written[1].metadata, b"\x07\0\x7FAll\0");
     assert_eq!(written[5].metadata, encode_metadata("\u{e4}A\\", &[]));
+    // A trait: its size, its type (1: group), the GUID.
     let group = b"\x13\0\x01\x78\x56\x34\x12\xbc\x9a\xf0\xde\x12\x34\x56\x78\x9a\xbc\xde\xf0";
     let traits = [&b"\x2b\0"[..], b"Traceweir.Test.Events\0", group].concat();
     assert!(written.iter().all(|event| event.traits == traits && EVENTS.raw_meta() == traits));
@@ -91,6 +93,8 @@ define_provider!(STRUCTURES, "Traceweir.Test.Parts");
 
 #[test]
 fn structures_and_raw_parts_are_written_as_documented() {
+    // In the expected metadata, a field is its name, its in type, its out type (if bit 0x80 of the
+    // in type is set) and its tag (if bit 0x80 of the out type is set).
     let written = record_events(&[*STRUCTURES.id()], || {
         // SAFETY: the provider is a static, which is never dropped.
         assert_eq!(unsafe { STRUCTURES.register() }, 0);

@@ -14,7 +14,8 @@ define_provider!(STATIC_PROVIDER, "Traceweir.Test.Fields");
 /// The macro's name of a field type, the type bytes of the field (in, out, tags), and its data.
 type FieldRow = (&'static str, Vec<u8>, Vec<u8>);
 
-/// Writes each row with the macro and the builder, and records the expected result.
+/// Writes each row with the macro and the builder, and records the expected result. A row has the
+/// form `MACRO_FIELD = BUILDER_CALL [TYPE_BYTES] [DATA]`, with the expected bytes.
 macro_rules! rows {
     ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($argument:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
         assert_eq!(write_event!(STATIC_PROVIDER, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));

@@ -124,6 +124,7 @@ define_provider!(WITH_INFORMATION, "Traceweir.Test.Informed");
 
 #[test]
 fn information_can_be_set_only_on_a_registered_provider() {
+    // Classes: 0 binary tracking, 1 reserved, 2 traits, 3 descriptor types. There are no others.
     let hresult = |class, bytes: &[u8]| WITH_INFORMATION.set_information(class, bytes).cast_unsigned();
     let assert_unregistered = |reason| {
         for (class, bytes) in [(0, &[][..]), (2, WITH_INFORMATION.raw_meta()), (3, &[1])] {
@@ -213,7 +214,7 @@ fn event_written_by_callback_during_registration_has_the_traits() {
     let pinned = PINNED.get_or_init(|| Box::pin(DynamicProvider::new(name, options.callback(on_enable, 2))));
     let ids = [*RUNDOWN.id(), *pinned.id()];
     let written = record_events(&ids, || {
-        // SAFETY: both providers are statics.
+        // SAFETY: both providers are statics, which are never dropped.
         let registered =
             unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) };
         assert_eq!(registered, (0, 0));

@@ -11,8 +11,8 @@ const MAX_DATA_BLOCKS: usize = 128;
 
 /// A field as parameters of the write function, and the data blocks made from them.
 ///
-/// A parameter is named `Arg_` and the field: otherwise a field could hide a descriptor or a
-/// function of the same name, or be a macro.
+/// The name of a parameter is `Arg_` and the name of the field. Without the prefix, it could hide a
+/// descriptor or a function of the same name, or be expanded as a macro.
 struct FieldParameters {
     declared: String,
     /// For each block the statement that fills it; `@` stands for the address of the block.

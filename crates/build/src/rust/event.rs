@@ -106,6 +106,8 @@ impl PayloadScope<'_> {
     }
 
     fn write_fields(&self, code: &mut SourceText) {
+        // Counts and lengths are computed first, because a field that holds one precedes the field
+        // from which it is computed.
         for (index, field) in (self.first..).zip(self.fields) {
             if field.is_referenced && field.count == Count::One {
                 code.push(format!("let n{index}_ = {};", self.size_expression(index)));

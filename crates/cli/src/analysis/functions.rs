@@ -150,7 +150,8 @@ impl FunctionTable {
         for (index, address) in stack.frames().enumerate() {
             // The first kernel frame and the first user frame of a stack-walk event are exact
             // instruction addresses. All other frames, and all frames of a stack that a process
-            // captured itself, are return addresses, and the next function may begin there.
+            // captured itself, are return addresses. The next function may begin at such an
+            // address, so the byte before it is resolved.
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
             let is_kernel = index < stack.kernel.len();
@@ -175,6 +176,7 @@ impl FunctionTable {
         location: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
+        // The address is not a frame of a user stack, so it may be in the kernel (F1).
         self.resolve_frame(symbols, address, location, true, out);
     }
 

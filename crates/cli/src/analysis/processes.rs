@@ -146,8 +146,8 @@ impl ThreadSelection {
     }
 }
 
-/// Returns whether a name is similar to a pattern without its wildcards: the name contains the
-/// pattern, the pattern contains a name of three or more characters, or they differ in at most two
+/// Returns whether a name is similar to a pattern. Without wildcards, the pattern is part of the
+/// name, or contains it and the name has at least three characters, or both differ in at most two
 /// characters (one, if the pattern has at most four).
 fn is_similar(pattern: &str, name: &str) -> bool {
     let comparable_chars = |text: &str| {

@@ -42,7 +42,8 @@ impl TraceFacts {
         }
     }
 
-    /// Gathers the facts that a record contains. Does not pass schema records to the decoder.
+    /// Gathers the facts that a record contains. If the record contains a schema, the caller must
+    /// pass it to the decoder.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
-//! T2  There are at most `max_nodes` nodes, and at most one `(other)` below each. A path that
-//!     exceeds the limit ends in the `(other)` of its last node.
+//! T2  There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
+//!     that exceeds the limit ends in the `(other)` of its last node.
 //! T3  The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
@@ -291,6 +291,7 @@ mod tests {
             prop_assert_eq!(shown[0].total_weight, sum);
             prop_assert!(shown.len() <= 2 * max_shown + 2);
             prop_assert!(left_out == 0 || shown.len() > max_shown);
+            // The shown root has an own weight of 0, even if there are empty stacks.
             let root_weight: u64 = tree.nodes[0].own_weight;
             for (index, node) in shown.iter().enumerate() {
                 let children = shown.iter().enumerate().skip(1).filter(|(_, node)| node.parent == index);

@@ -65,7 +65,8 @@ pub(crate) fn expand_logman_flags(
         // Arguments after `--` belong to the command that is run.
         is_weir_argument &= argument != "--";
         let is_provider_file = is_weir_argument && !is_grep_text && argument == "-pf";
-        // Only `--grep` accepts the value `-pf`: other values with a hyphen are times.
+        // Of the options whose value may begin with a hyphen, only `--grep` can have the value
+        // `-pf`: the others take times.
         is_grep_text = argument == "--grep";
         if is_provider_file { "--provider-file".into() } else { argument }
     })

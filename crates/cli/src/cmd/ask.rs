@@ -85,6 +85,7 @@ fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
     if !options.classes.is_empty() {
         return options.classes.clone();
     }
+    // The list of groups has no query of its own; `query_groups` takes it from the providers.
     let can_query = |class: &InfoClass| class.rules().can_query || *class == InfoClass::TraceGroupQueryList;
     InfoClass::ALL
         .into_iter()

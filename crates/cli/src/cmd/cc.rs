@@ -1,6 +1,7 @@
 //! `weir cc`: runs a C or C++ compiler with the options that sources for Windows need.
 //!
 //! ```text
+//!   typed                               runs
 //!   weir cc --wide gcc -c app.c         gcc OPTIONS -c app.c
 //!   weir cc --wide gcc app.o -o app     gcc OPTIONS app.o -o app LIBRARIES
 //!   weir cc --32-bit-long gcc -c app.c  gcc -E app.c ─▶ rewrite `long` ─▶ gcc -c app.i
@@ -40,7 +41,7 @@ const WIDE_OPTIONS: [&str; 12] = [
     "-fno-builtin-vsnprintf",
 ];
 
-/// What `<limits.h>` and `<stdint.h>` say where `long` has 32 bits.
+/// Options that make `<limits.h>` and `<stdint.h>` describe a `long` of 32 bits.
 const LONG_OPTIONS: [&str; 6] = [
     "-U__LONG_MAX__",
     "-D__LONG_MAX__=2147483647",
@@ -73,8 +74,8 @@ struct Wrapper<'a> {
 }
 
 impl Wrapper<'_> {
-    /// Returns the options for compiling. The headers count as system headers where `long` is
-    /// rewritten, because theirs stays.
+    /// Returns the options for compiling. If `long` is rewritten, the headers are passed as system
+    /// headers, so that their own `long` stays.
     fn compile_options(&self) -> Result<Vec<OsString>> {
         let headers = self.find_headers()?;
         let kind = if self.options.is_long_32_bit { "-isystem" } else { "-I" };
@@ -88,7 +89,7 @@ impl Wrapper<'_> {
         Ok(options)
     }
 
-    /// Adds the libraries behind all inputs, if the compiler is to link.
+    /// Adds the libraries after all inputs, if the compiler is to link.
     fn add_libraries(&self, invocation: &Invocation, command: &mut Command) -> Result<()> {
         if invocation.stage != Stage::Link {
             return Ok(());
@@ -107,7 +108,7 @@ impl Wrapper<'_> {
         let options = self.compile_options()?;
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
         let mut command = Command::new(self.compiler);
-        // An option that concerns only the preprocessor has had its effect.
+        // `-include` has its effect in the preprocessor and must not have it again.
         let mut remaining = options.iter();
         while let Some(option) = remaining.next() {
             if option == "-include" {
@@ -182,7 +183,7 @@ impl Wrapper<'_> {
                 .then(|| folder.clone())
                 .with_context(|| format!("{} does not contain evntprov.h", folder.display()));
         }
-        // An installation, a build, and the system.
+        // In this order: an installation, a build folder, the system's folders.
         let near_program = super::shims::program_folder().into_iter().flat_map(|folder| {
             ["../include/traceweir", "../../crates/ffi/include"].map(|path| folder.join(path))
         });

@@ -1,8 +1,8 @@
 //! `weir daemon`: runs the daemon that owns the sessions.
 //!
 //! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1`
-//! (`NOTIFY_SOCKET`). With `--on-demand` the process leaves the terminal and process group of the
-//! process that started it, so that a Ctrl-C there does not end the daemon's sessions, and it
+//! (`NOTIFY_SOCKET`). With `--on-demand`, the process leaves the terminal and process group of the
+//! process that started it, so that a Ctrl-C there does not end the daemon's sessions. It also
 //! closes the inherited file descriptors.
 
 use std::os::fd::OwnedFd;

@@ -126,8 +126,8 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     recording.finish(end_reason, events)
 }
 
-/// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
-/// kernel events alone, `--pid` is a usage error.
+/// Prints a note if `--pid` is given with kernel events, because `--pid` applies to providers only.
+/// With kernel events alone, `--pid` is a usage error.
 fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
     let is_kernel = |request: &EnableRequest| sessions::is_provider_of_kernel(&request.guid);
     let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
@@ -192,8 +192,8 @@ impl Recording<'_> {
                 }
                 Ok(RecordingEvent::Interrupt) if !self.has_command => return Ok(EndReason::Interrupted),
                 Ok(RecordingEvent::Interrupt) => {
-                    // The terminal sent SIGINT to the command as well. Its remaining events belong
-                    // to the trace.
+                    // The terminal sent SIGINT to the command as well. The events that the command
+                    // still writes belong to the trace.
                     end_reason = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
@@ -255,7 +255,7 @@ impl Recording<'_> {
                 drop(events.send(RecordingEvent::SessionStopped(Box::new(session.stop()))))
             });
         }
-        // The command may use the terminal.
+        // While the command runs, it may use the terminal, so no line is shown.
         let is_command_running = self.has_command && self.command_status.is_none();
         let waiting = (end_reason != EndReason::InterruptedTwice && !is_command_running)
             .then(|| WaitLine::new("stopping"));

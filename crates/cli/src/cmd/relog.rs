@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
-//! event that weir adds, written before the first event after its time. Events are decoded only if
-//! the filters need it.
+//! event that weir adds. It is written before the first event that has a later time. Events are
+//! decoded only if the filters need it.
 
 mod marks;
 mod report;
@@ -225,6 +225,8 @@ fn relog_by_description(
             let is_candidate =
                 selection.is_always_kept(record) || selection.filter.accepts_header(record, time);
             read_counts.tested += u64::from(!is_candidate);
+            // After Ctrl-C, the next record is passed on to the function below, which ends the
+            // reading.
             is_candidate || is_stopped()
         },
         |event| {

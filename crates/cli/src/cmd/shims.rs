@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use crate::cli::ShimsArgs;
 use crate::exit::CommandOutcome;
 
-/// Windows libraries with functions that the library has, in the spelling that programs use.
+/// Windows libraries of which libtraceweir has functions, in the spelling that programs use.
 const WINDOWS_LIBRARIES: [&str; 6] =
     ["advapi32", "sechost", "tdh", "ntdll", "kernel32", "KernelTraceControl"];
 /// File names of the library: soname, and name for linking.
@@ -224,8 +224,8 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
     LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders that are searched for the library: the folder of this program, as in a
-/// build, the library folders beside it, as in an installation, and the system's library folders.
+/// Returns the folders that are searched for the library, in this order: the folder of this program
+/// (a build), the library folders beside it (an installation), the system's library folders.
 pub(super) fn library_folders() -> Vec<PathBuf> {
     let near_program = program_folder()
         .into_iter()

@@ -136,8 +136,8 @@ fn push_context(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a cell. All its lines are escaped if the text contains control characters other than
-/// line ends and tabs, or 0xC2 or 0xE2, which begin other characters that terminals interpret.
+/// Appends a cell. Escapes its lines if the text contains control characters (except line ends and
+/// tabs), or the bytes 0xC2 or 0xE2. These bytes begin further characters that terminals interpret.
 fn push_cell(text: &[u8], out: &mut Vec<u8>) {
     let may_be_interpreted = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
     if text.iter().any(may_be_interpreted) {

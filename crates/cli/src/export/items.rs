@@ -2,6 +2,7 @@
 //! event.
 //!
 //! ```text
+//!   type     data           name        value
 //!   item  2  SID            sid         S-1-22-1-1000
 //!   item  3  u32            session     terminal session (Windows) or audit session (Linux)
 //!   item  9  UTF-16         app         package or unit

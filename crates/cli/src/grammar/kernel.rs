@@ -14,7 +14,7 @@
 //!   EVENT   =  Class/Type | Type | Class | 0xHOOK       Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
-//! A preset includes processes, threads and images, which resolve samples and switches.
+//! A preset includes processes, threads and images: they give samples and switches their names.
 
 mod absent;
 mod nearest;
@@ -49,7 +49,7 @@ const FILE_GROUPS: u32 = FILE_IO | FILE_IO_INIT | DISK_FILE_IO;
 /// Groups of the preset `all` only: PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults,
 /// VIRTUAL_ALLOC, SPLIT_IO.
 const OTHER_GROUPS: u32 = 0x0020_70E8;
-/// Groups beyond the EnableFlags: PRIORITY.
+/// Groups beyond the EnableFlags: PRIORITY. The upper three bits are the word of the mask.
 const EXTRA_GROUPS: [u32; 1] = [0x2000_2000];
 /// Names of groups in xperf that differ from the documented names.
 const XPERF_NAMES: [(&str, u32); 7] = [

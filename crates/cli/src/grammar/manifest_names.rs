@@ -25,8 +25,8 @@ const MAX_LISTED_NAMES: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct ManifestNames {
     providers: Vec<ProviderSchemas>,
-    /// Names and GUIDs of providers that a session enables, so that a name has the same GUID as
-    /// when it was enabled, also without the manifest.
+    /// Names and GUIDs of the providers that the session enables. With them, a name resolves to the
+    /// GUID with which it was enabled, even if the manifest is not given.
     pub(crate) enabled: Vec<(String, Guid)>,
 }
 

@@ -143,7 +143,7 @@ fn check_name(scanner: &Scanner<'_>, name: &TextSpan) -> Result<(), ArgumentErro
 
 fn parse_optional_level(scanner: &mut Scanner<'_>) -> Result<Option<LevelSpelling>, ArgumentError> {
     const ENDS: &[char] = &['@', '+', ',', ';', ':'];
-    // A predefined name, such as win:Error, contains a colon.
+    // A predefined name, such as win:Error, contains a colon, which is the last of `ENDS`.
     let is_predefined =
         scanner.remaining_text().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("win:"));
     let ends = if is_predefined { ENDS.get(..4).unwrap_or(ENDS) } else { ENDS };

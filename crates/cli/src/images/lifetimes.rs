@@ -115,14 +115,14 @@ impl ProcessLifetimes {
         ends.get(ends.partition_point(|end| *end < time).checked_sub(1)?).copied()
     }
 
-    /// Returns when the process of a pid at a time began, and its parent.
+    /// Returns the start time and the parent of the process that had a pid at a time.
     pub(super) fn find_parent(&self, pid: u32, time: i64) -> Option<(i64, u32)> {
         let (start, parent) = find_last_up_to(self.starts.get(&pid)?, time)?;
         let is_same_process = self.end_before(pid, time).is_none_or(|end| end <= start);
         (is_same_process && parent != pid).then_some((start, parent))
     }
 
-    /// Returns the user of the process of a pid at a time.
+    /// Returns the user of the process that had a pid at a time.
     pub(super) fn find_user(&self, pid: u32, time: i64) -> Option<u32> {
         find_last_up_to(self.users.get(&pid)?, time).map(|(_, user)| user)
     }

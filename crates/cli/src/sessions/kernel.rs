@@ -7,8 +7,11 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 The start request contains as many groups and stacks as possible: a setting made later
-//! misses the first events.
+//! Numbers in parentheses are information classes.
+//!
+//! K1 The start request contains as many groups and stacks as possible: a setting made later misses
+//! the first events.
+//!
 //! K2 Requests that may be refused precede the start if possible, because the start truncates the
 //! file.
 
@@ -88,6 +91,7 @@ pub(super) fn stack_limit_note(requested_bytes: u32, granted_bytes: u32) -> Opti
     if granted_bytes >= requested_bytes {
         return None;
     }
+    // The smallest ring that holds `LIMITED_RING_COPIES` stack copies of this size.
     let ring_kib = |copy_bytes: u32| {
         let bytes = u64::from(copy_bytes).saturating_mul(u64::from(LIMITED_RING_COPIES));
         bytes.next_power_of_two() >> 10
@@ -114,8 +118,9 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
     }
 }
 
-/// Sets the requested sampling interval. If none is requested and samples are, prints a note if the
-/// current interval is not the default. Returns the previous interval if it was changed.
+/// Sets the requested sampling interval. If samples are requested without an interval, prints a
+/// note if the current interval is not the default. Returns the previous interval if it was
+/// changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let previous = query_interval(controller);

@@ -53,6 +53,7 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
         (losses.damaged, "event", "in memory that its process damaged"),
         (losses.no_region, "event", "of processes that the session had no memory left for"),
         (losses.kernel, "kernel event", "found no room in the kernel's perf rings"),
+        // Lost events of which the cause is unknown.
         (summary.events_lost.saturating_sub(losses.sum()), "event", ""),
         (if losses.not_written == 0 { buffers } else { 0 }, "buffer", reason),
         (losses.overwritten, "event", &in_overwritten),
@@ -236,9 +237,9 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     Some(count)
 }
 
-/// Returns whether an event of the class `EVENT_TRACE` was captured and counted like kernel events:
-/// the end of the rundown at the start, and the groups at the end. The session itself writes all
-/// other events of this class.
+/// Returns whether an event of the class `EVENT_TRACE` was captured and counted like kernel events.
+/// These are the end of the rundown at the start of a session, and the groups at its end. The
+/// session itself writes all other events of this class.
 fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }

@@ -35,7 +35,8 @@ pub(super) struct GeneratedCode {
 }
 
 impl GeneratedCode {
-    /// Returns the function at an address of a process, whose user is `user`, if known.
+    /// Returns the function at an address of a process. `user` is the user of the process, if
+    /// known.
     pub(super) fn find_frame(
         &mut self,
         options: &SymbolOptions,

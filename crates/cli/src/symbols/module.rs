@@ -26,7 +26,7 @@ pub(super) struct ModuleSymbols {
     /// Symbol tables, that of a debug file first.
     tables: Vec<SymbolTable>,
     dwarf: Option<Dwarf>,
-    /// Start addresses of functions in ascending order, if known without their names.
+    /// Start addresses of functions in ascending order, as far as they are known without symbols.
     starts: Vec<u64>,
 }
 

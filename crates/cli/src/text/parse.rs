@@ -8,7 +8,7 @@ use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut pattern_index, mut text_index) = (0, 0);
-    // The last `*` in the pattern, and the position after the text that it matches.
+    // The last `*` in the pattern, and the position in the text up to which it matches so far.
     let mut retry: Option<(usize, usize)> = None;
     while text_index < text.len() {
         match pattern.get(pattern_index) {

@@ -40,8 +40,9 @@ pub(crate) struct AccessLists {
     is_complete: bool,
     /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the GUID of the kernel while none is set for it: the right to control sessions
-    /// does not include the right to observe the whole machine.
+    /// The list for the GUID of the kernel while none is set for it. It does not name the group of
+    /// controllers: the right to control sessions does not include the right to observe the whole
+    /// machine.
     kernel_fallback: SecurityDescriptor,
     /// SIDs to which a list grants a right that is useful to a controller.
     controllers: BTreeSet<Sid>,
@@ -206,7 +207,7 @@ impl AccessLists {
     /// Collects the SIDs that lists grant rights to, so that admission need not search all lists.
     fn collect_granted_sids(&mut self) {
         let (mut controllers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
-        // The default list applies, or the fallback in its place.
+        // The last one applies to objects without a list: the default list, or else the fallback.
         let lists = self.by_guid.values().chain([self.list_for(DEFAULT_TRACE_SECURITY)]);
         let lists = lists.filter_map(|list| list.dacl.as_ref());
         for entry in lists.flat_map(|list| &list.entries).filter(|entry| entry.kind == AceKind::Allow) {
@@ -221,8 +222,8 @@ impl AccessLists {
     }
 }
 
-/// Returns the wanted rights that a list does not grant. Entries apply in their order: about each
-/// right, the first entry decides that matches the identity and contains the right.
+/// Returns the wanted rights that a list does not grant. For each right, the first entry that
+/// matches the identity and contains the right decides.
 fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Rights {
     let (mut undecided, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))

@@ -191,6 +191,7 @@ fn number_and_size_of_lists_are_limited() {
     let add_entry = |uid: u32| {
         AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap()
     };
+    // An entry takes 24 bytes, so there is room for a few more entries.
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
     access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));

@@ -63,7 +63,7 @@ pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(Prepa
     }
 }
 
-/// Reports that the preparation has ended when it is dropped, even if the thread did not start.
+/// When dropped, reports that the preparation has ended, even if the thread did not start.
 struct ReportEnd(Arc<dyn Fn(PrepareReport) + Send + Sync>);
 
 impl Drop for ReportEnd {
@@ -72,7 +72,7 @@ impl Drop for ReportEnd {
     }
 }
 
-/// Prepares one autologger; `None` if its definition does not start it.
+/// Prepares one autologger; `None` if its definition turns it off or does not exist any more.
 fn prepare_autologger(autologgers: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
     let file = autologgers.file(name);
     let to_refusal =

@@ -128,7 +128,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
-/// Creates a hidden file next to a file, which readers ignore because of its name.
+/// Creates a hidden file next to a file. Readers ignore the hidden file because of its name.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let hidden_name = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());

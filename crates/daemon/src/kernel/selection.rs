@@ -17,7 +17,8 @@ use traceweir_transport::message::EnableParams;
 use crate::error::Refusal;
 use crate::filter::ProcessScope;
 
-/// The group of starts of disk requests, which name the process.
+/// The group of events at the start of a disk request. Unlike those at its completion, they name
+/// the process.
 const DISK_IO_INIT: u32 = 0x400;
 
 /// The enables of one session, by provider.
@@ -148,7 +149,7 @@ mod tests {
         let ids = |kind, data: Vec<u8>| Filter { kind, data };
         let mut params = params(0, 0);
         params.property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
-        // In: 1 and 2; stacks not of 2.
+        // Includes events 1 and 2, with stacks except for event 2.
         params.filters = vec![
             ids(EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 2, 0, 1, 0, 2, 0]),
             ids(EVENT_FILTER_TYPE_STACKWALK, vec![0, 0, 1, 0, 2, 0]),

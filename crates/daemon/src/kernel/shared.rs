@@ -8,13 +8,13 @@
 //!                           EVENT record on the session's clock ◀┘ (subscription.rs)
 //! ```
 //!
-//! - H1 The capture is open while a session enables one of the providers. It takes no place of a
-//!   system logger.
-//! - H2 Whichever session polls reads the rings for all sessions, so that after its own poll a
-//!   session has all events from before the poll.
+//! - H1 The capture is open while a session enables one of the providers. It does not count as one
+//!   of the system loggers.
+//! - H2 A poll of any session reads the rings for all sessions. So after its own poll, a session
+//!   has all events from before the poll.
 //! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
-//! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session, events
-//!   that the kernel dropped in all sessions.
+//! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session. Events
+//!   that the kernel dropped are counted in all sessions.
 //! - H5 Opening and closing take long: [`EventHub::apply`] runs on a thread that may block.
 
 mod facts;
@@ -229,7 +229,8 @@ impl SharedCapture {
             reason: format!("kernel events: {e}"),
         };
         let mut reader = lock(&self.reader);
-        // A separate descriptor, which is no longer watched when the session drops it.
+        // Each session has a separate descriptor. When the session drops it, nothing watches the
+        // capture for this session any more.
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&wake, reader.capture.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;
@@ -242,7 +243,8 @@ impl SharedCapture {
         lock(&self.reader).queues.retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Reads the rings and passes the events to all queues.
+    /// Reads the rings up to now, with `includes_newer` also what is written meanwhile, and passes
+    /// the events to all queues.
     fn poll(&self, includes_newer: bool) {
         let mut reader = lock(&self.reader);
         reader.capture.poll(&NanosecondClock, includes_newer);

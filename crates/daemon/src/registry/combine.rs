@@ -12,13 +12,13 @@
 //!
 //! Enables of one session combine as those of different sessions do in the process; each is set and
 //! removed separately. The registration receives the combination, which passes all events that one
-//! of the enables asks for, and possibly an event that only the combination passes, which an
-//! enabled provider may write anyway. Filters of single events are dropped whenever two enables
-//! combine: the other enable may ask for all events, as that of a group always does. Filters of
-//! stacks are dropped while one of the enables asks for all stacks.
+//! of the enables asks for. It may also pass events that none of them asks for; that is allowed,
+//! because an enabled provider may write them anyway. Filters of single events are dropped whenever
+//! two enables combine: the other enable may ask for all events, as that of a group always does.
+//! Filters of stacks are dropped while one of the enables asks for all stacks.
 //!
-//! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
-//! 0.
+//! A classic registration receives only the level and the low 32 bits of the any mask. If one
+//! enable applies, it receives them unchanged: 0 stays 0.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ const EXCLUDING_PROPERTIES: u32 =
 
 impl Registry {
     /// Returns the parameters that a session sets for a registration; `None` if no enable of the
-    /// session applies to this process. The source is null: a caller that sends an enable now adds
-    /// its own.
+    /// session applies to this process. The source is null; a caller that sends an enable sets the
+    /// source of its call.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;

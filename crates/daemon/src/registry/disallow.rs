@@ -10,8 +10,8 @@ use super::{EnableTarget, Registry};
 use crate::ids::LinkId;
 
 impl Registry {
-    /// Replaces the list of a session. Returns, by process, the registrations that change: those of
-    /// providers added to or removed from the list whose group the session enables.
+    /// Replaces the list of a session. Returns, by process, the registrations that change: their
+    /// provider was added to the list or removed from it, and the session enables their group.
     pub(crate) fn set_disallowed(&mut self, session: u64, providers: &[Guid]) -> Vec<(LinkId, Vec<u32>)> {
         let new_list: BTreeSet<Guid> = providers.iter().copied().collect();
         let old_list = self.disallowed.remove(&session).unwrap_or_default();

@@ -34,7 +34,7 @@ pub(crate) struct ProviderProcess {
     pub(crate) regions: BTreeMap<u64, RegionId>,
     /// Enables that leave the process out because it runs in a container.
     pub(super) left_out_of: BTreeSet<(EnableTarget, u64)>,
-    /// Memory that the process created for sessions before the daemon answered, by session.
+    /// Regions that the process created before the daemon answered, by session.
     pub(crate) offered: BTreeMap<u64, (RegionParams, OwnedFd)>,
     /// The wait that each awaited acknowledgement belongs to, by order number.
     pub(crate) awaited: BTreeMap<u32, u64>,

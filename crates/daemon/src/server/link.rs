@@ -20,8 +20,8 @@ pub(super) const MAX_QUEUED_BYTES: usize = 1 << 20;
 const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
 /// Bytes that a queued refusal counts for, if it replaces a reply that cannot be encoded.
 const REFUSAL_WEIGHT_BYTES: usize = 256;
-/// Bytes from which a queue is long: controllers of guests that fill it are held back, and its
-/// client gets a deadline.
+/// Bytes from which a queue is long. Then guests' controllers whose requests fill it are held back,
+/// and its client gets a deadline.
 const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 
 pub(super) struct ClientLink {

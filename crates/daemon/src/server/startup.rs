@@ -50,8 +50,8 @@ use crate::log::{log_info, log_warning};
 
 /// How long a daemon that is exiting may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a daemon started by a service manager waits for the lock: a daemon that was started on
-/// demand finishes its work first.
+/// How long a daemon started by a service manager waits for the lock, because a daemon that was
+/// started on demand may hold it until its work is finished.
 const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// Delay before the folders of users are searched again: a process that registers right now may
 /// have missed the system's folder while the daemon missed its socket.
@@ -246,7 +246,7 @@ fn take_lock(runtime: &RuntimeDir, is_socket_activated: bool) -> Result<File> {
             Err(e) => return Err(Error::system("locking the lock file", e)),
         }
     }
-    // The process id is for administrators; the daemon never reads it.
+    // The process id is for administrators and for `weir`; no daemon reads it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }

@@ -1,7 +1,7 @@
 //! Cleanup of the folder of provider sockets.
 //!
 //! Every user may create files in the folder of the system daemon, because every user's processes
-//! may be traced, and the folder lies on a small file system that the whole machine needs. Once a
+//! may be traced. The folder lies on a small file system that the whole machine needs. Once a
 //! minute a thread removes everything that is not a socket, and the sockets of each user beyond
 //! [`MAX_SOCKETS`]. Within that minute a user can still fill the file system. Where that matters,
 //! mount a separate file system at the folder (`docs/settings.md`).

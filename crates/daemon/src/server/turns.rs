@@ -6,27 +6,27 @@
 //!                                          GUEST_SLICE each, ALL_GUESTS_SLICE in total ┘
 //! ```
 //!
-//! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
-//!    the daemon's own user one, and a guest only as many as begin within the slice of that user.
-//!    Further messages stay ready for the next turn.
+//! 1. The loop handles at most [`MAX_MESSAGES_IN_A_ROW`] messages of a connection in a row, but
+//!    only one of a controller of root or the daemon's own user. Of a guest, it begins messages
+//!    only within the slice of that user. Further messages stay ready for the next turn.
 //! 2. A turn begins with the user after the last user of the previous turn, and with the connection
 //!    after the last connection of that user: no client waits forever. A connection that was hung
 //!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
 //!    loop does not read the `Hello` of new connections of the same guest: one of them may replace
 //!    the old connection.
-//! 3. All guests together therefore delay root by at most two slices, one message, and the
-//!    connections that are accepted in one turn.
+//! 3. All guests together therefore delay root by at most two times [`ALL_GUESTS_SLICE`], one
+//!    message, and the connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
-//!    before a stop was requested is in the session. While connections through which processes send
-//!    early regions wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
-//!    connections: the ones accepted after that were made after the request. No guest can make such
-//!    a connection. If none can be accepted for lack of descriptors, controllers wait for
-//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
+//!    before a stop was requested is in the session. These controllers also wait while connections
+//!    with early regions are not accepted yet, but for at most [`MAX_UNACCEPTED`] connections:
+//!    those accepted later were made after the request. No guest can make such a connection. If
+//!    none can be accepted for lack of descriptors, the controllers wait for
+//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners. A session that is stopped then counts a
 //!    process whose events it may have missed.
-//! 5. The loop does not read from a guest's controller whose request filled the queue of a process
-//!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is
-//!    dropped, and its sessions count it as a process with uncounted losses.
+//! 5. If a request of a guest's controller fills the queue of a process, the loop does not read
+//!    from that controller until the queue is short again. The process has [`LINK_TIMEOUT`] to
+//!    read; then it is dropped, and its sessions count it as a process with uncounted losses.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -44,7 +44,7 @@ use crate::log::log_client;
 const MAX_MESSAGES_IN_A_ROW: usize = 32;
 /// Time for one guest in a turn.
 const GUEST_SLICE: Duration = Duration::from_millis(4);
-/// Time for all guests in a turn.
+/// Time for all guests in a turn: once for connections that were hung up, once for the others.
 const ALL_GUESTS_SLICE: Duration = Duration::from_millis(20);
 
 /// Maximum number of connections that wait to be accepted at a listener.
@@ -169,6 +169,7 @@ impl Server {
         (self.turns.accepted, self.turns.are_more_waiting, self.turns.pauses) = (0, false, 0);
         tokens.into_iter().for_each(|token| self.serve_token(token));
         self.turns.are_more_waiting |= self.paused_until.is_some() && self.served_folder.has_unaccepted();
+        // New connections of processes come before the requests of controllers (rule 4).
         for id in last_link.saturating_add(1)..=self.last_link {
             if !self.is_guest(id) {
                 self.serve_link(id, EventFlags::IN, None);
@@ -186,6 +187,7 @@ impl Server {
             self.serve_link(id, flags, None);
             self.service.set_unaccepted_processes(false);
         }
+        // New connections of a guest wait until its old ones are dropped (rule 2).
         for (uid, links) in ended_guests {
             let Some(ready) = guests.get_mut(&uid) else { continue };
             if links.iter().any(|(id, _)| self.links.contains_key(id)) {
@@ -268,7 +270,8 @@ impl Server {
             self.flush_link(id);
         }
         let has_ended = flags.intersects(HUNG_UP);
-        // Messages sent before the end still count, those of a guest in later turns if need be.
+        // Messages sent before the other end was closed are still handled; those of a guest in
+        // later turns, if its time is up.
         let mut is_time_up = false;
         let max_messages = if has_ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
         for _ in 0..max_messages {
@@ -370,7 +373,8 @@ impl Server {
         }
     }
 
-    /// Drops a link that leaves too much unread. Its sessions count the process.
+    /// Drops a link that leaves too much unread. The sessions that its process writes to count the
+    /// process.
     pub(super) fn drop_unread(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id) else { return };
         log_client!(

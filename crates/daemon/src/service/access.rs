@@ -8,13 +8,13 @@
 //!                              the error names the right, the object and the remedy
 //! ```
 //!
-//! Stopping or flushing a session requires the rights to start such a session. The rights in the
-//! ETW documentation cover only starting and updating, and a user who may replace the file of a
-//! session can end its recording. The module `changes` changes access lists.
+//! Stopping or flushing a session requires the rights to start such a session. The ETW
+//! documentation defines rights only for starting and updating, and a user who may update a session
+//! can end its recording anyway, by replacing its file. The module `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
-//! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to
-//! this link on to the part of the daemon that made the request; the link is never closed.
+//! controller, over the link [`OWN_LINK`], which has no connection. The server delivers messages
+//! for this link to the part of the daemon that made the request. The link is never closed.
 
 mod changes;
 mod client;
@@ -200,9 +200,9 @@ impl AccessControl {
     }
 
     /// Checks that the peer of a connection may start or read a session with this configuration, or
-    /// have its events written to a file: a system logger requires the right to kernel events.
-    /// Reading another user's system logger shows as much of the machine as starting one. Its
-    /// current groups do not matter, since they can change at any moment.
+    /// have its events written to a file. For a system logger, this requires the right to kernel
+    /// events. Reading another user's system logger shows as much of the machine as starting one.
+    /// Its current groups do not matter, since they can change at any moment.
     pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
     }

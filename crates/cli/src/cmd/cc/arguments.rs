@@ -67,7 +67,8 @@ pub(super) enum Argument {
     Input(OsString),
     /// The value of `-o`.
     Output(OsString),
-    /// An option of which the compiler must not see the effect twice: `-include`.
+    /// An option that only the preprocessor gets, so that it takes effect once: `-include`,
+    /// `-imacros`.
     Preprocessor(Vec<OsString>),
     /// An option for dependency files: `-MD` and the like.
     Dependency(Vec<OsString>),

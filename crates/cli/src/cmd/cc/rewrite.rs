@@ -8,8 +8,9 @@
 //!   typedef long ssize_t;         unchanged
 //! ```
 //!
-//! A replacement has the length of what it replaces, so that columns in messages stay. gcc marks
-//! the system headers' share of macro expansions, too: `INT64_C(1)` stays `1L`.
+//! A replacement has the length of what it replaces, so that columns in messages stay. gcc also
+//! marks the parts of a macro expansion that come from a system header: the `1L` of `INT64_C(1)`
+//! stays.
 
 /// Words that can stand between the words of one type.
 const SPECIFIERS: [&[u8]; 22] = [
@@ -196,8 +197,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Ends a sequence of words. One `long` that is no `long double` becomes `int`, or disappears
-    /// beside an `int`.
+    /// Ends a sequence of words. A single `long` becomes `int`, or disappears beside an `int`;
+    /// `long long` and `long double` stay.
     fn end_run(&mut self) {
         let run = std::mem::take(&mut self.run);
         let [(start, false)] = run.longs[..] else { return };

@@ -107,6 +107,7 @@ impl Shop {
         metadata.add_array("bar", InType::UINT16.0 as u8, 0, 0);
         let mut payload = Vec::new();
         payload.put(&grams.to_le_bytes()).put_u8(shots).put(&celsius.to_le_bytes());
+        // The array `bar`: the number of elements, then three elements.
         payload.put_u16(3).put_u16(2).put_u16(9).put_u16(6);
         let level = if celsius < 90.0 { LEVEL_WARNING } else { LEVEL_INFO };
         self.write_event(level, 0, &activity, &mut metadata, &payload)?;

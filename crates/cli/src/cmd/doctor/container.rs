@@ -102,7 +102,7 @@ fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
             let check = check.with_advice(Advice::with_step("sudo usermod -aG traceweir \"$USER\", then log in again"));
             if is_last { check.with_blocked_needs(&[Events]) } else { check }
         }
-        // A daemon that does not answer is not skipped in favour of the next folder.
+        // If the daemon of a folder does not answer, clients do not try the next folder.
         FolderState::Unusable(reason) => {
             let step = format!(
                 "ls -ld {path}: the folder must belong to you alone (chmod 700) or to root; to end a daemon that hangs, kill the pid in daemon.lock"

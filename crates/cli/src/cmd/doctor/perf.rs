@@ -1,7 +1,8 @@
 //! Checks of perf events: the users that may use them, and their limits.
 //!
 //! ```text
-//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON: the kernel │ Traceweir
+//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON
+//!     level  what the kernel gives                        │ what Traceweir records
 //!     -1     nothing is refused                           │ own processes, with kernel frames
 //!      0     no raw data of tracepoints                   │ the same
 //!      1     no events of whole processors                │ the same

@@ -77,8 +77,8 @@ impl ProcessPrivileges {
         }
     }
 
-    /// Returns whether the process has one of these capabilities, and is not known to be in another
-    /// user namespace than the initial one.
+    /// Returns whether the process has one of these capabilities in the initial user namespace. An
+    /// unknown namespace counts as the initial one.
     pub(super) fn has_any(&self, capabilities: &[u32]) -> bool {
         let has_bit = |bit: &u32| self.capabilities.checked_shr(*bit).is_some_and(|shifted| shifted & 1 != 0);
         self.is_in_initial_user_namespace != Some(false) && capabilities.iter().any(has_bit)

@@ -73,6 +73,7 @@ impl<'f> JoinedPrinter<'f> {
             let old_len = frames_text.len();
             let process_and_time = (walk.process_id, walk.event_time);
             for (index, address) in walk.frames(event.definitions()).into_iter().flatten().enumerate() {
+                // The first frame is an exact instruction address, the others are return addresses.
                 push_frame(event, process_and_time, (address, index == 0), frames_text);
             }
             frames_text.len().saturating_sub(old_len)

@@ -167,7 +167,8 @@ impl FlameGraph {
             let without_stack = Joined { event: event.clone(), stack: Stack::default() };
             self.find_stack_node(facts, &without_stack, thread)
         });
-        // The node shows whether the stack was truncated, however long ago it was recorded.
+        // The stack may be that of an earlier switch, so its path has to show whether it was
+        // truncated.
         self.truncations += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
         self.add_weight(node, wait_node.is_none(), waited_ns);
     }

@@ -21,7 +21,7 @@ use crate::symbols::SymbolArgs;
 use crate::text::{JsonObject, format_count, format_number};
 use crate::traces::ReadSummary;
 
-/// Maximum number of rows of all tables; further rows are added up in one row per table.
+/// Maximum number of rows of all tables together; further rows are added up in one row per table.
 const MAX_ROWS: usize = 1 << 17;
 
 pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {

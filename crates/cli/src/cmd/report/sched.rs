@@ -144,7 +144,8 @@ impl SchedReport {
 
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
-        // A time span without a switch may still have running threads.
+        // `switches` is not tested, because a time span without a switch may still have running
+        // threads.
         if self.processors.is_empty() && self.compact_batches == 0 {
             bail!(
                 "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl records them"
@@ -265,6 +266,8 @@ impl SchedReport {
         if let Some(woken_at) = thread_return.woken_at.filter(|_| is_inside) {
             row.latency.add(u64::try_from(thread_return.to.saturating_sub(woken_at)).unwrap_or(0));
         }
+        // Without an absence, the thread runs for the first time in the trace: it is ready from its
+        // wake.
         let Some(absence) = thread_return.absence else {
             if let Some(woken_at) = thread_return.woken_at {
                 row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(woken_at, thread_return.to));
@@ -276,6 +279,7 @@ impl SchedReport {
             row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(absence.from, thread_return.to));
             return;
         }
+        // A wait ends with the wake; from then on, the thread is ready.
         let wait_end = thread_return.woken_at.unwrap_or(thread_return.to).max(absence.from);
         let waited_ns = window.overlap_ns(absence.from, wait_end);
         row.waiting_ns = row.waiting_ns.saturating_add(waited_ns);
@@ -287,8 +291,8 @@ impl SchedReport {
         self.add_blocked_stack(facts, joined, thread_return.thread, absence.stack.or(new_node), absent_ns);
     }
 
-    /// Adds the time in which a selected thread did not run to the weight of the stack at which the
-    /// thread waited.
+    /// Increases the weight of the stack at which a selected thread waited by the time in which the
+    /// thread did not run.
     fn add_blocked_stack(
         &mut self,
         facts: &mut TraceFacts,

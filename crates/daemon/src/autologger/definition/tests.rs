@@ -70,6 +70,8 @@ fn unusable_values_are_corrected_and_reported() {
     let mut valid = parse("LogFileMode = 0x100\nFileMax = 16\nBufferSize = 1020").unwrap();
     assert_eq!(valid.correct(), []);
     assert!(!valid.has_file());
+    // The mode combines a file sequence (8), a private session (0x800) and kernel events
+    // (0x2000000).
     let mut invalid = parse(
         "LogFileMode = 0x2000808\nFileMax = 17\nBufferSize = 1024\nClockType = 9\n[a]\nEnableLevel = 300",
     )

@@ -88,7 +88,7 @@ fn insert_bounded<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) 
 }
 
 impl EventTable {
-    /// Takes a record into the tables and returns the facts about its event.
+    /// Updates the tables with a record, and returns the facts about its event.
     pub(super) fn update(
         &mut self,
         hook: u16,
@@ -180,6 +180,7 @@ fn read_start_ticks(payload: &[u8]) -> Option<u64> {
     const TOKEN_USER_BYTES: usize = 16;
     let mut cursor = Cursor::new("process event", payload);
     cursor.bytes(FRONT_BYTES).ok()?;
+    // The user: four zero bytes, or a TOKEN_USER and its SID.
     if u32_at(cursor.rest(), 0) == 0 {
         cursor.u32().ok()?;
     } else {
@@ -187,6 +188,7 @@ fn read_start_ticks(payload: &[u8]) -> Option<u64> {
         let part_count = usize::from(*cursor.rest().get(1)?);
         cursor.bytes(part_count.checked_mul(4)?.checked_add(8)?).ok()?;
     }
+    // The program.
     cursor.ansi_z();
     // Command line, package and application.
     (0..3).for_each(|_| _ = cursor.wide_z());

@@ -39,7 +39,7 @@ pub(super) struct QueuedEvent {
     pub(super) time_ns: u64,
 }
 
-/// Numbers of events that were lost.
+/// Numbers of events that were lost; `all` includes `in_kernel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pub(super) in_kernel: u64,
@@ -57,7 +57,7 @@ struct QueueState {
     selection: Arc<Selection>,
     waiting: VecDeque<QueuedEvent>,
     waiting_bytes: usize,
-    /// No event is older.
+    /// Earlier events are not taken. Events of a rundown may be earlier; they get this time.
     since_ns: u64,
     /// Losses of the capture before the session joined it.
     lost_before: Losses,
@@ -88,7 +88,7 @@ impl EventQueue {
         lock(&self.state).selection = Arc::new(selection);
     }
 
-    /// Sets the time of the first event to now.
+    /// Makes the session take events from now on.
     pub(super) fn begin(&self) {
         lock(&self.state).since_ns = now_ns();
     }
