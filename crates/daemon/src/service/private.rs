@@ -26,10 +26,10 @@
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted
-//!    process, and so does a process of another user that does not report at the end. If any other
-//!    process does not answer in time, a change, an enable or a stop is answered with
-//!    ERROR_TIMEOUT.
+//!    [`ANSWER_TIMEOUT`] if filters name them. `uncounted_processes` includes each process that
+//!    refuses to run the session, and each process of another user that does not report at the
+//!    end. If any other process does not answer in time, a change, an enable or a stop is answered
+//!    with ERROR_TIMEOUT.
 //! 5. Starting a private session requires the same rights as starting any session, but on the
 //!    provider's GUID. Its starter, root and the daemon's own user control it. Only its starter and
 //!    root may name a file, because processes open it with the rights of their own users.
@@ -64,7 +64,8 @@ use crate::registry::ProviderProcess;
 const MAX_ENABLED_PROVIDERS: usize = 64;
 /// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
-/// Maximum number of unanswered requests of one controller before an enable that waits is refused.
+/// Maximum number of unanswered requests of one controller. At this number, an enable that waits
+/// for its processes is refused.
 const MAX_PENDING_OF_CONTROLLER: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,7 +151,7 @@ enum RequestPurpose {
     Query,
     Change,
     Enable,
-    /// Holds the session, which is no longer in `PrivateSessions::all`.
+    /// Holds the session, which is no longer in `PrivateSessions::sessions`.
     Stop(Box<PrivateSessionEntry>),
 }
 

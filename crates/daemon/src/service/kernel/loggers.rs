@@ -31,7 +31,7 @@ pub(in crate::service) struct SystemLoggers {
     /// The change that is under way.
     pub(super) current_change: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
-    /// Losses of sessions that are stopping, which are final once they have stopped.
+    /// Losses of sessions that are stopping. They can grow until the session has stopped.
     stopping_losses: BTreeMap<u64, Arc<CaptureLosses>>,
 }
 

@@ -43,7 +43,7 @@ impl KernelProviders {
         Self { hub: Arc::new(EventHub::new(scope)) }
     }
 
-    /// Enables or disables a provider for a session, or requests what exists.
+    /// Enables or disables a provider for a session, or requests a rundown.
     pub(in crate::service) fn enable(
         &self,
         core: &mut Core,

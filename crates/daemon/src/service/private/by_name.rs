@@ -96,8 +96,8 @@ impl PrivateSessions {
     }
 
     /// Updates which of these GUIDs a session enables by name in a process, and returns the orders
-    /// that the process must get. `is_due(guid, hash)` returns whether a GUID that the name with
-    /// this hash reaches, as before, is enabled again.
+    /// that the process must get. If the same name reached a GUID before, the process gets another
+    /// order to enable it only if `is_due(guid, hash of the name)`.
     fn update_by_name(
         &mut self,
         core: &Core,
