@@ -294,8 +294,8 @@ impl SystemLoggers {
             }
             // The session ended meanwhile (`is_stored` is false), or nothing follows.
             follow_up => follow_up.refuse(&mut core.turn, Refusal::not_running()),
-            }
-            }
+        }
+    }
 
     /// Stores the new settings of a session; returns whether the session still runs.
     fn store_session_settings(

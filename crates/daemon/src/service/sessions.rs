@@ -346,8 +346,8 @@ impl SessionTable {
         }
     }
 
-    /// Checks that the peer of a connection may read a session, or have its events written to a
-    /// file.
+    /// Checks that the peer of a connection may read the kernel events of a session, or have them
+    /// written to a file. A session without kernel events needs no such right.
     fn check_kernel_access(
         &self,
         access: &AccessControl,

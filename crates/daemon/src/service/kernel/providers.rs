@@ -115,7 +115,8 @@ impl KernelProviders {
         let target = EnableTarget::Provider(provider);
         match before {
             Some(params) => {
-                // Not refused: the session has had this enable before.
+                // Not refused: the session has had this enable before. An empty name keeps the
+                // name that the registry shows.
                 let _ = registry.enable(target, id, params.clone(), None, "");
                 drop(enables.insert(provider, params));
             }
