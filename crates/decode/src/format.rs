@@ -56,6 +56,7 @@ const fn effective_out_type(input: InType, output: OutType) -> OutType {
     }
 }
 
+/// Returns whether an out type can show an integer.
 const fn is_integer_out_type(output: OutType) -> bool {
     match output {
         OutType::DATETIME

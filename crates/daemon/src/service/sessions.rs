@@ -346,8 +346,9 @@ impl SessionTable {
         }
     }
 
-    /// Checks that the peer of a connection may read the kernel events of a session, or have them
-    /// written to a file. A session without kernel events needs no such right.
+    /// Checks that the peer of a connection may read a session, or have its events written to a
+    /// file. This needs the right to kernel events if the session is a system logger or has enabled
+    /// one of the kernel's manifest providers.
     fn check_kernel_access(
         &self,
         access: &AccessControl,

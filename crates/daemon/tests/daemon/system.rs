@@ -263,6 +263,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
     retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
+        // Class 4 is TraceSystemTraceEnableFlagsInfo.
         let Some(session) = start_kernel_session(&mut controller, system_logger_config("s", 0x3)) else {
             return;
         };

@@ -270,6 +270,7 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     assert_eq!(flood(&mut service, 2), 92, "one guest may defer 8 requests");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
     assert_eq!(refused, 700 - 24, "all guests together may defer 32 requests");
+    // Of the 64 requests that may be deferred in all, the guests have 32.
     assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
 }
 
