@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)
-//!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are added
+//!   EVENT with id 0xFFFE ─────────────▶ a manifest chunk; complete manifests are added
 //!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that a merge embedded
 //!                                       ▸ program that the trace names ▸ manifests from the user
 //!                                       ▸ built-in schema of a well-known provider
@@ -71,8 +71,8 @@ pub use well_known::{WELL_KNOWN, WellKnownProvider};
 /// lookups by one kind of key that a decoder keeps.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
-/// The most bytes that may be derived from schemas of files and traces. The events of a complete
-/// Windows installation take a tenth.
+/// The most bytes that a decoder derives from schemas of files and traces ([`PreparedSchema`]). The
+/// events of a complete Windows installation take a tenth of it.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
 
 /// The schema of an event, and the payload that it describes.
