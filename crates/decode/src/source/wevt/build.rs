@@ -105,9 +105,9 @@ pub(in crate::source) fn encode_messages() -> Vec<u8> {
 
 /// Builds a manifest of one provider with every kind of element except SYMB.
 ///
-/// `has_flag_word` selects the map layout of version 5.1 instead of that of 3.1. The events are id 1
-/// version 0 (with everything), id 1 version 1 (no template) and id 2 version 0 (a template, but no
-/// references to names).
+/// `has_flag_word` selects the map layout of version 5.1 instead of that of 3.1. The events are id
+/// 1 version 0 (with everything), id 1 version 1 (no template) and id 2 version 0 (a template, but
+/// no references to names).
 pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     b.0.put(b"CRIM");
