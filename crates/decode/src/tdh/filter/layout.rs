@@ -13,7 +13,7 @@ const POINTER_SIZE: usize = 8;
 /// A field that a filter describes.
 #[derive(Clone, Debug)]
 pub struct DescribedField<'s> {
-    /// The field's name, after the names of the structures that contain it.
+    /// The names of the structures that contain the field, and its own name, separated by dots.
     pub path: String,
     /// The field's number in the filter.
     pub at: u8,
