@@ -1,7 +1,8 @@
-/* Classic providers, messages, controllers.
+/* Classic providers, messages, controllers, consumers.
  *
- * This file has classic providers and messages. It includes the files for controllers:
- * traceweir/evntrace_control.h and those next to it.
+ * This file has classic providers and messages. It includes the files for controllers
+ * (traceweir/evntrace_control.h and those next to it) and for consumers
+ * (traceweir/evntrace_consumer.h).
  *
  *   RegisterTraceGuids(ControlCallback, NULL, &MyProvider, 1, classes, NULL, NULL, &registration);
  *   ULONG ControlCallback(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {

@@ -29,7 +29,7 @@ use crate::format::Style;
 use crate::source::wpp::{MessageFormat, ParsedFormats, WppInfo, pdb, tmf};
 use crate::source::{LookupEvent, PreparedSchema, SchemaMatch};
 
-/// The most GUIDs to remember for which the search paths did not have the format of a message.
+/// The most GUIDs that are remembered as missing: the search paths lacked a format of theirs.
 const MAX_MISSING_GUIDS: usize = 4096;
 /// The most formats that files may add.
 const MAX_FORMATS: usize = 1 << 20;
