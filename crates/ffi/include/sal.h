@@ -1,7 +1,7 @@
 /* Annotations for the analyzers of Windows, all empty here.
  *
- * __in and __out are defined in C, and in C++ only with TRACEWEIR_SAL1, because the standard library
- * of C++ has parameters of these names. With TRACEWEIR_SAL1, a source must include the headers of
+ * __in and __out are defined in C, and in C++ only with TRACEWEIR_SAL1, because the C++ standard
+ * library has parameters of these names. With TRACEWEIR_SAL1, a source must include the headers of
  * that library before windows.h.
  */
 #ifndef TRACEWEIR_SAL_H

@@ -232,8 +232,8 @@ typedef struct _EVENT_PROPERTY_INFO {
     };
 } EVENT_PROPERTY_INFO, *PEVENT_PROPERTY_INFO;
 
-/* The schema of an event. Properties of the payload come first, members of structures after
- * them. */
+/* The schema of an event. The properties of the top level come first, then the members of
+ * structures. */
 typedef struct _TRACE_EVENT_INFO {
     GUID ProviderGuid;
     GUID EventGuid;
