@@ -32,7 +32,7 @@ pub struct DaemonSettings {
     /// MB that a new log with a maximum size leaves free if the log is on the file system of `/`;
     /// 0: the log may use all space.
     pub reserve_mb: u32,
-    /// Seconds without work after which the daemon exits; `None`: not set.
+    /// Seconds without work after which the daemon exits; `None` leaves this to the command line.
     pub idle_exit: Option<u32>,
 }
 

@@ -29,7 +29,7 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most bytes for the spans of all processes, and for those of all threads.
+/// The most bytes for the spans of all processes. The spans of all threads have the same limit.
 const MAX_SPAN_BYTES: usize = 24 << 20;
 /// The estimated memory of one span without its image name, in bytes.
 const BYTES_PER_SPAN: usize = 96;

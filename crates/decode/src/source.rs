@@ -5,16 +5,18 @@
 //!   EVENT with id 0xFFFE ─────────────▶ a manifest chunk; complete manifests are added
 //!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that a merge embedded
 //!                                       ▸ program that the trace names ▸ manifests from the user
+//!                                       ▸ metadata in the payload ▸ plain string
 //!                                       ▸ built-in schema of a well-known provider
 //!   SYSTEM · COMPACT · PERFINFO ──────▶ kernel tables by (class, type, version)
 //!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that a merge embedded
 //!   MESSAGE (guid, number) ───────────▶ wpp
 //! ```
 //!
-//! If no manifest has an event's version, the next lower version is used, because its layout is a
-//! prefix, else the next higher one. Schemas in the trace may come after the events they describe:
-//! when a lookup fails, the caller passes all records of the file to [`Decoder::observe`].
-//! [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder keep.
+//! `▸` means "otherwise". If no manifest has an event's version, the next lower version is used,
+//! because its layout is a prefix, otherwise the next higher one. Schemas in the trace may come
+//! after the events they describe: when a lookup fails, the caller passes all records of the file
+//! to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder
+//! keep.
 
 mod absent;
 pub mod binary;

@@ -313,8 +313,8 @@ impl SystemLoggers {
         true
     }
 
-    /// Applies the current settings to the capture of a session, because settings may have changed
-    /// while the session started.
+    /// Applies the current settings to the capture of a session. They may have changed while the
+    /// session started, or a refused request restored them.
     pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
         if !self.loggers.contains_key(&id) {
             return;

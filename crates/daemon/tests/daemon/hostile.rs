@@ -246,7 +246,7 @@ fn descriptor_whose_close_blocks_delays_no_client() {
         other_ends.push(other_end);
         socket
     };
-    // First from clients that only connect.
+    // First from clients that are not admitted yet.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let connection = daemon.connection();
         can_send_descriptor(&connection, &hello_message(role, new_instance()), linger());

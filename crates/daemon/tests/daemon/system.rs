@@ -270,6 +270,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
         let id = session.id;
         assert_eq!(query_groups(&mut controller, id), [3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(update_flags(&mut controller, id, 0x11), SUCCESS);
+        // Some groups have a second bit in the second word: 4 for context switches (0x10).
         assert_eq!(query_groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(controller.query(id).config.enable_flags, 0x11);
         assert_eq!(update_flags(&mut controller, id, 0x8000_0000), INVALID_PARAMETER);
@@ -279,6 +280,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
             return;
         }
         assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
+        // Replaces the flags 0x11; the groups of the providers (0x3, and 0x810 with 0x204) stay.
         let mask = [0x2, 0, 0, 0, 0x40, 0, 0, 0];
         assert_eq!(set_information(&mut controller, id, &Set::SystemTraceEnableFlags(mask)), SUCCESS);
         assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0x40, 0, 0, 0]);

@@ -253,6 +253,7 @@ mod tests {
             losses: Some(Arc::clone(&losses)),
         };
         system_loggers.loggers.insert(7, logger);
+        // All lost events, those of them that found no room by processor, unread process details.
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.

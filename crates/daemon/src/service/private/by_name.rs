@@ -7,10 +7,10 @@
 //!          but only if the session's own GUID is the hash
 //! ```
 //!
-//! A session *reaches* a GUID in a process if it enables a name under which the process has
-//! registered the GUID, if it does not enable the GUID directly, and if its starter has, on the
-//! GUID, the rights to run a session and to enable a provider. An enable without a name, such as
-//! that of a program that uses the ETW API, applies to its GUID only.
+//! A session *reaches* a GUID in a process under three conditions: it enables a name under which
+//! the process has registered the GUID; it does not enable the GUID directly; and its starter has
+//! the rights to run a session and to enable a provider on the GUID. An enable without a name, such
+//! as that of a program that uses the ETW API, applies to its GUID only.
 //!
 //! For each member of a session, the daemon stores the GUIDs that it ordered the process to enable
 //! because of a name, at most [`MAX_GUIDS_BY_NAME`]. If the session no longer reaches such a GUID,

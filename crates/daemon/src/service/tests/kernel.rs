@@ -72,6 +72,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = service_with_kernel_scope(Scope::User, CaptureScope::Own);
+    // Some groups have a second bit, in the second word.
     let own_groups = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own_groups)),

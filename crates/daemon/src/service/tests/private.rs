@@ -149,6 +149,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
                 .into();
+        // After the query and before the stop, which ends the session.
         requests.splice(1..1, requests_that_name_a_file("a"));
         let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
         requests.splice(1..1, codes.map(|code| enable_provider("a", code)));
