@@ -86,11 +86,11 @@ pub(super) enum NewSettings {
 pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
-    /// Carry out the update without its kernel flags; if it is refused, restore the requested
-    /// groups.
+    /// Carry out the update without its kernel flags; if it is refused, restore the groups that
+    /// the session requested before.
     Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it, or remove it if
-    /// `enable` is `None`; if that is refused, restore the requested groups.
+    /// `enable` is `None`; if that is refused, restore the groups requested before.
     Enabled {
         reply_to: ReplyTo,
         id: u64,

@@ -17,9 +17,9 @@
 //!    to the user who started the session, and the starter is in all its groups; a session of root
 //!    includes all users and groups. It passes the session's filters: ids of existing processes,
 //!    names of programs. The process itself checks further rights.
-//! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
-//!    file of the plain name belongs to the first process that runs the session, even after that
-//!    process has ended.
+//! 2. The first process gets the log file's name as given (the plain name), each later process gets
+//!    `NAME_PID`. The file with the plain name belongs to the first process that runs the session,
+//!    even after that process has ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
 //!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
 //!    are separate from those of other sessions.
@@ -236,7 +236,7 @@ impl PrivateSessions {
         self.sessions.is_empty() && self.pending.is_empty()
     }
 
-    /// Returns the sessions that end with a connection.
+    /// Returns the sessions that end when a connection closes.
     pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
         self.sessions.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }

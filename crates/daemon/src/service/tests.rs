@@ -1,8 +1,8 @@
 //! Tests of connections, roles and the end of sessions.
 //!
-//! `bounds` tests the limits on what users can consume, `fault` panics of a session, `kernel`
-//! kernel events, `model` the orders to registrations, `private` private sessions, and `rights`
-//! rights that change.
+//! The modules test limits on what users can consume (`bounds`), panics of a session (`fault`),
+//! kernel events (`kernel`), orders to registrations (`model`), private sessions (`private`) and
+//! changing rights (`rights`).
 
 mod bounds;
 mod fault;

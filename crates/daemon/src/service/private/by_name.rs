@@ -9,8 +9,8 @@
 //!
 //! A session *reaches* a GUID in a process under three conditions: it enables a name under which
 //! the process has registered the GUID; it does not enable the GUID directly; and its starter has
-//! the rights to run a session and to enable a provider on the GUID. An enable without a name, such
-//! as that of a program that uses the ETW API, applies to its GUID only.
+//! two rights on the GUID: to run a session, and to enable a provider. An enable without a name,
+//! such as that of a program that uses the ETW API, applies to its GUID only.
 //!
 //! For each member of a session, the daemon stores the GUIDs that it ordered the process to enable
 //! because of a name, at most [`MAX_GUIDS_BY_NAME`]. If the session no longer reaches such a GUID,
@@ -153,8 +153,8 @@ impl PrivateSessions {
         orders
     }
 
-    /// Disables GUIDs without a registration that a session enables by name in a process. Returns
-    /// whether it disabled any.
+    /// Disables the GUIDs that a session enables by name in a process but that have no registration
+    /// there. Returns whether there were any.
     fn drop_unregistered(
         &mut self,
         registry: &Registry,
