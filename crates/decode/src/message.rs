@@ -61,7 +61,7 @@ struct Insert {
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format. Appends the text of
-/// the insert and returns true, or returns false.
+/// the insert and returns true; returns false if it has no text for the insert.
 pub type InsertSupplier<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.

@@ -27,7 +27,7 @@
 #include "windows.h"
 
 #include "wmistr.h"
-/* Once more: INITGUID may have been defined after windows.h. */
+/* Included again, because INITGUID may have been defined after windows.h. */
 #include "guiddef.h"
 
 #ifndef WMIAPI

@@ -308,8 +308,8 @@ fn events_are_captured_only_while_requested() {
             ..file_config("s", &path)
         };
         let Some(session) = start_kernel_session(&mut controller, config) else { return };
-        // Where single threads are watched, switches are always captured, and kept or dropped when
-        // they are polled: a flush polls everything.
+        // A capture of single threads always records switches, and keeps or drops them at the next
+        // poll. A flush polls everything.
         let flush = |controller: &mut Client| {
             assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
         };

@@ -74,7 +74,7 @@ impl QueryDecoder {
 }
 
 /// Types of classic events that the decoder knows, but Windows does not: class and opcode.
-/// Consumers rely on getting the status for unknown events for them.
+/// For these, consumers rely on the status that unknown events have.
 const UNPUBLISHED_TYPES: [(Guid, u8); 1] = [(class::SYS_CONFIG_EX, 37)];
 
 /// Finds the schema of an event that Windows describes too.

@@ -7,7 +7,7 @@ use traceweir_format::spec::types::{InType, OutType};
 use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::EventSchema;
 
-/// Filters apply to events of processes on this machine, which have 8-byte pointers.
+/// The size of a pointer in bytes: filters apply to events of processes on this machine.
 const POINTER_SIZE: usize = 8;
 
 /// A field that a filter describes.
