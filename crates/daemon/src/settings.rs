@@ -29,10 +29,10 @@ const DEFAULT_RESERVE_MB: u32 = 200;
 pub struct DaemonSettings {
     /// Maximum number of sessions.
     pub max_sessions: u32,
-    /// MB that a new log with a maximum size leaves free on the file system of `/`, if it is
-    /// there; 0: it may use all.
+    /// MB that a new log with a maximum size leaves free if the log is on the file system of `/`;
+    /// 0: the log may use all space.
     pub reserve_mb: u32,
-    /// Seconds without work after which the daemon exits; `None`: not set.
+    /// Seconds without work after which the daemon exits; `None` leaves this to the command line.
     pub idle_exit: Option<u32>,
 }
 

@@ -29,7 +29,7 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most bytes for the spans of all processes, and for those of all threads.
+/// The most bytes for the spans of all processes. The spans of all threads have the same limit.
 const MAX_SPAN_BYTES: usize = 24 << 20;
 /// The estimated memory of one span without its image name, in bytes.
 const BYTES_PER_SPAN: usize = 96;
@@ -240,7 +240,8 @@ impl Actors {
             // The payload of a configuration event names the process of a service; the header names
             // the thread that requested the event.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // A thread of the image's process loads the image, or a thread of the parent process.
+            // Either a thread of the image's process loads the image (then the header names it), or
+            // a thread of the parent process does.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },

@@ -12,7 +12,7 @@ pub enum Error {
     /// Bytes end early or hold impossible values.
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
-    /// The XML of a manifest is not well formed or not a manifest.
+    /// The text is not well-formed XML, or not a manifest.
     #[error("manifest is not valid at byte {offset}: {reason}")]
     Xml {
         /// Byte offset in the XML.

@@ -24,8 +24,8 @@ pub struct MessageExpander {
 #[derive(Debug, Default)]
 struct Inserts {
     text: Vec<u8>,
-    /// For each insert, the end of its text, and its number with the size of the number's type in
-    /// bytes.
+    /// For each insert, the end of its text and, if it is a number, its value and the size of its
+    /// type in bytes.
     ends: Vec<(usize, Option<(i128, usize)>)>,
     depth: usize,
     style: Style,
@@ -45,7 +45,7 @@ impl MessageExpander {
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
-        // If the payload ends early, later inserts stay as written.
+        // If the payload ends early, the message keeps the placeholders of later fields (`%3`).
         let schema = &matched.prepared.schema;
         let walked = self.walker.walk(schema, matched.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;

@@ -5,7 +5,7 @@
 //!
 //! | value | text | JSON |
 //! |---|---|---|
-//! | integer | decimal | number, past 2⁵³ a string |
+//! | integer | decimal | number; above 2⁵³ a string |
 //! | 64-bit hexadecimal, pointer | `0x1F` | `"0x1f"` |
 //! | mapped | the name; the number where the map has none | the same |
 //! | date | `2020-07-29T00:07:00.6212345` | the same with `Z` |
@@ -56,6 +56,7 @@ const fn effective_out_type(input: InType, output: OutType) -> OutType {
     }
 }
 
+/// Returns whether an out type can show an integer.
 const fn is_integer_out_type(output: OutType) -> bool {
     match output {
         OutType::DATETIME

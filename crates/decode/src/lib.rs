@@ -8,7 +8,11 @@
 //! ```
 //!
 //! A [`schema::Schema`] is the one model that all sources produce. The decoder finds it once for
-//! each kind of event; the walker then visits each payload without copying it.
+//! each kind of event; the walker then visits each payload without copying it. [`tdh`] answers the
+//! queries of tdh.h from schemas; [`expand`] and [`message`] build the messages of events. For
+//! whole traces, [`actors`] finds the processes and threads of events, [`stack`] joins call stacks
+//! to their events, and `symbols` finds the functions of addresses.
+//!
 //! Everything from a file is hostile: schemas are checked when they are built and payloads while
 //! they are walked. An event that cannot be decoded is reported with the reason, as [`Undecoded`].
 #![forbid(unsafe_code)]

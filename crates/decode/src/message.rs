@@ -16,8 +16,9 @@
 //! | `%b`, `% ` | space | | `%.`, `%!` | the character itself |
 //! | `%0` | end of the message | | `%` and another character | that character |
 //!
-//! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`, the conversion one
-//! of `s S c C d i u x X o p`. Anything else after an exclamation mark is text, as in `Hello %1!`.
+//! A format is `[-0+ #]* [width] [.precision] [h l ll w I I32 I64] conversion`. The conversion is
+//! one of `s S c C d i u x X o p`. Anything else after the exclamation mark is text, as in
+//! `Hello %1!`.
 //! A size prefix is accepted and ignored, because a field has its own size. `*` is not a width
 //! here: the width would be an argument of its own, and arguments would no longer match fields.
 //!
@@ -60,7 +61,7 @@ struct Insert {
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format. Appends the text of
-/// the insert and returns true, or returns false.
+/// the insert and returns true; returns false if it has no text for the insert.
 pub type InsertSupplier<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.

@@ -2,19 +2,21 @@
 //!
 //! ```text
 //!   EVENT with metadata ──────────────▶ tracelogging   (cache by the metadata's bytes)
-//!   EVENT 0xFFFE ─────────────────────▶ a manifest chunk; complete manifests are added
+//!   EVENT with id 0xFFFE ─────────────▶ a manifest chunk; complete manifests are added
 //!   EVENT (provider, id, version) ────▶ manifest in the trace ▸ schema that a merge embedded
 //!                                       ▸ program that the trace names ▸ manifests from the user
+//!                                       ▸ metadata in the payload ▸ plain string
 //!                                       ▸ built-in schema of a well-known provider
 //!   SYSTEM · COMPACT · PERFINFO ──────▶ kernel tables by (class, type, version)
 //!   FULL · INSTANCE (class, type) ────▶ kernel tables ▸ schema that a merge embedded
 //!   MESSAGE (guid, number) ───────────▶ wpp
 //! ```
 //!
-//! If no manifest has an event's version, the next lower version is used, because its layout is a
-//! prefix, else the next higher one. Schemas in the trace may come after the events they describe:
-//! when a lookup fails, the caller passes all records of the file to [`Decoder::observe`].
-//! [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder keep.
+//! `▸` means "otherwise". If no manifest has an event's version, the next lower version is used,
+//! because its layout is a prefix, otherwise the next higher one. Schemas in the trace may come
+//! after the events they describe: when a lookup fails, the caller passes all records of the file
+//! to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder
+//! keep.
 
 mod absent;
 pub mod binary;
@@ -71,8 +73,8 @@ pub use well_known::{WELL_KNOWN, WellKnownProvider};
 /// lookups by one kind of key that a decoder keeps.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
-/// The most bytes that may be derived from schemas of files and traces. The events of a complete
-/// Windows installation take a tenth.
+/// The most bytes that a decoder derives from schemas of files and traces ([`PreparedSchema`]). The
+/// events of a complete Windows installation take a tenth of it.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
 
 /// The schema of an event, and the payload that it describes.

@@ -14,8 +14,8 @@
 //! Invariants, because all of the input is untrusted:
 //! 1. A section larger than its limit is not read, and reads end at the end of the file.
 //! 2. Constants limit the number of symbols, bytes of names, ranges, rows and units.
-//! 3. Work is subtracted from a `WorkBudget` before it is done, so tables that refer to each other
-//!    in circles end the reading.
+//! 3. Work is subtracted from a `WorkBudget` before it is done. Tables that refer to each other in
+//!    circles use up the budget, and the reading ends.
 //! 4. Unreadable parts are left out; the parts read before are kept.
 
 mod budget;

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! This module handles bytes and numbers only. The C library handles pointers, buffers that are too
-//! small, and object handles. Offsets in the structures count from their start, 0 is "none", and
-//! texts are NUL-terminated UTF-16.
+//! small, and object handles. An offset in a structure counts from the start of the structure; 0
+//! means "none". Texts are NUL-terminated UTF-16.
 //!
 //! Invariants: [`MAX_ANSWER_BYTES`] bounds each structure that is built from a schema; a text that
 //! a schema repeats is stored once, except in keyword lists and maps. Payloads are walked within

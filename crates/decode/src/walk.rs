@@ -30,8 +30,9 @@ use crate::value::Value;
 pub trait Visitor<'p> {
     /// Receives a value, alone or as an element of the array that was begun.
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
-    /// Announces an array of at most `count` values or structures; fewer follow if the payload ends
-    /// inside it, or if their sizes vary in an array up to the end.
+    /// Announces an array of at most `count` values or structures. Fewer follow if the payload ends
+    /// inside the array, or if the array extends to the end of the payload and its values vary in
+    /// size.
     fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
     /// Marks the end of the array.
     fn end_array(&mut self, _index: usize, _field: &Field) {}

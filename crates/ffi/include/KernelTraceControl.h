@@ -41,7 +41,8 @@ extern "C" {
 /* Starts the session "NT Kernel Logger"; names in Properties are UTF-16. */
 ULONG WINAPI StartKernelTrace(_Out_ PTRACEHANDLE TraceHandle, _Inout_ PEVENT_TRACE_PROPERTIES Properties,
                               _In_ STACK_TRACING_EVENT_ID StackTracingEventIds[], ULONG cStackTracingEventIds);
-/* Merges traces in the order of time. Replaces an existing file, except one of the traces. */
+/* Merges traces in the order of time. The merged file may replace an existing file, but none of the
+ * traces. */
 ULONG WINAPI CreateMergedTraceFile(_In_ LPCWSTR wszMergedFileName, _In_ LPCWSTR wszTraceFileNames[], ULONG cTraceFileNames,
                                    DWORD dwExtendedDataFlags);
 

@@ -51,7 +51,7 @@ class ActivityBase {
 
     TraceLoggingHProvider Provider() const { return provider; }
 
-    /* All zeros before the start, and if no session listened then. */
+    /* All zeros before the start, and also later if no session listened at the start. */
     const GUID *Id() const { return &id_; }
 
     /* Only for the macros. */

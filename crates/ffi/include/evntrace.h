@@ -1,7 +1,8 @@
-/* Classic providers, messages, controllers.
+/* Classic providers, messages, controllers, consumers.
  *
- * This file has classic providers and messages. It includes the files for controllers:
- * traceweir/evntrace_control.h and those next to it.
+ * This file has classic providers and messages. It includes the files for controllers
+ * (traceweir/evntrace_control.h and those next to it) and for consumers
+ * (traceweir/evntrace_consumer.h).
  *
  *   RegisterTraceGuids(ControlCallback, NULL, &MyProvider, 1, classes, NULL, NULL, &registration);
  *   ULONG ControlCallback(WMIDPREQUESTCODE code, PVOID context, ULONG *size, PVOID buffer) {
@@ -26,7 +27,7 @@
 #include "windows.h"
 
 #include "wmistr.h"
-/* Once more: INITGUID may have been defined after windows.h. */
+/* Included again, because INITGUID may have been defined after windows.h. */
 #include "guiddef.h"
 
 #ifndef WMIAPI

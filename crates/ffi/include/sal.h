@@ -1,7 +1,8 @@
 /* Annotations for the analyzers of Windows, all empty here.
  *
- * __in and __out are for C, and for C++ where TRACEWEIR_SAL1 is defined: the standard library of C++
- * has parameters of these names, so a source must include its headers before windows.h then.
+ * __in and __out are defined in C, and in C++ only with TRACEWEIR_SAL1, because the C++ standard
+ * library has parameters of these names. With TRACEWEIR_SAL1, a source must include the headers of
+ * that library before windows.h.
  */
 #ifndef TRACEWEIR_SAL_H
 #define TRACEWEIR_SAL_H

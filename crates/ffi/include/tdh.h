@@ -11,8 +11,8 @@
  *   }
  *
  * Functions return a Win32 status. If a buffer is too small, they return ERROR_INSUFFICIENT_BUFFER
- * and store the required size. Offsets in structures count from their start, 0 is "none"; texts are
- * UTF-16 with a NUL.
+ * and store the required size. An offset in a structure counts from the start of the structure; 0
+ * means "none". Texts are UTF-16 with a NUL.
  *
  * Events that describe themselves need nothing else. Other events need a manifest: loaded
  * (TdhLoadManifest...), or installed in /etc/traceweir/manifests or /usr/share/traceweir/manifests,
@@ -232,8 +232,8 @@ typedef struct _EVENT_PROPERTY_INFO {
     };
 } EVENT_PROPERTY_INFO, *PEVENT_PROPERTY_INFO;
 
-/* The schema of an event. Properties of the payload come first, members of structures after
- * them. */
+/* The schema of an event. The properties of the top level come first, then the members of
+ * structures. */
 typedef struct _TRACE_EVENT_INFO {
     GUID ProviderGuid;
     GUID EventGuid;

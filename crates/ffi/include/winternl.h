@@ -29,7 +29,8 @@ typedef enum _SYSTEM_INFORMATION_CLASS {
 extern "C" {
 #endif
 
-/* STATUS_INVALID_INFO_CLASS for every class except SystemPerformanceTraceInformation, 31. */
+/* Both return STATUS_INVALID_INFO_CLASS for every class except SystemPerformanceTraceInformation,
+ * which is 31. */
 NTSTATUS WINAPI NtQuerySystemInformation(SYSTEM_INFORMATION_CLASS SystemInformationClass, PVOID SystemInformation,
                                          ULONG SystemInformationLength, PULONG ReturnLength);
 NTSTATUS WINAPI NtSetSystemInformation(SYSTEM_INFORMATION_CLASS SystemInformationClass, PVOID SystemInformation,

@@ -31,8 +31,8 @@ typedef enum {
     WMI_CAPTURE_STATE = 10
 } WMIDPREQUESTCODE;
 
-/* The buffer of a control callback. HistoricalContext is the logger that GetTraceLoggerHandle
- * returns. */
+/* The buffer of a control callback, and the start of EVENT_TRACE_PROPERTIES. In a callback,
+ * HistoricalContext is the logger that GetTraceLoggerHandle returns. */
 typedef struct _WNODE_HEADER {
     ULONG BufferSize;
     ULONG ProviderId;

@@ -1,8 +1,9 @@
 //! The memory of this library's own code in a program that replaces `malloc`.
 //!
-//! Such a program may call this library from inside its allocator, below the allocator's lock: it
-//! registers a provider while the first allocation runs. So there the library takes its memory from
-//! the kernel and never calls the program's `malloc`. Everywhere else it uses the C library's.
+//! Such a program may call this library from inside its allocator, while it holds the allocator's
+//! lock: for example, it may register a provider during the first allocation. So in such a program
+//! the library takes its memory from the kernel and never calls the program's `malloc`. In all
+//! other programs it uses the C library's `malloc`.
 //!
 //! ```text
 //!   size ≤ 64 KiB   a class for each power of two from 16 bytes: a list of free blocks, and a span
@@ -14,8 +15,9 @@
 //!
 //! 1. The choice between the two never changes in a process, so a block is freed where it was
 //!    allocated: [`is_malloc_replaced`] depends only on what the loader bound.
-//! 2. A forked child finds every lock free: the locks are in memory that the kernel zeroes in a
-//!    child. A class changes by its last store, so that the child finds it whole as well.
+//! 2. A forked child finds every lock free, because the kernel zeroes the memory of the locks in a
+//!    child (if it supports MADV_WIPEONFORK). A change of a class takes effect with its last store,
+//!    so the child finds a consistent class even if another thread was changing it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,7 +36,7 @@ const SPAN_BYTES: usize = 256 * 1024;
 const PAGE_BYTES: usize = 4096;
 /// Attempts to take a lock before the thread sleeps.
 const SPINS: u32 = 64;
-/// How long a thread sleeps that found a lock taken.
+/// The time that a thread sleeps if a lock is taken, in nanoseconds.
 const SLEEP_NS: i64 = 20_000;
 
 /// A free block; the first bytes hold the next one.
@@ -43,7 +45,7 @@ struct FreeBlock {
     next: *mut FreeBlock,
 }
 
-/// One size of blocks. The lock of its number protects it.
+/// One size of blocks. The lock with the same index protects it.
 struct Class {
     free: Cell<*mut FreeBlock>,
     /// The next block of the current span; 0 if the span is used up.
@@ -57,7 +59,7 @@ pub(crate) struct Arena {
     classes: [Class; CLASS_COUNT],
 }
 
-// SAFETY: each class is used only under its lock.
+// SAFETY: a thread uses a class only while it holds the lock of the class.
 unsafe impl Sync for Arena {}
 
 #[global_allocator]
@@ -139,13 +141,13 @@ fn map(bytes: usize) -> *mut u8 {
     if at == libc::MAP_FAILED { null_mut() } else { at.cast() }
 }
 
-/// Where a block of a layout lives.
+/// The place where the block of a layout is allocated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Placement {
     Class(u32),
     /// A mapping of its own, of this many bytes.
     Mapping(usize),
-    /// Larger than memory, or an alignment that nothing in this library has.
+    /// No place: the size exceeds all memory, or nothing in this library has such an alignment.
     Nowhere,
 }
 
@@ -179,6 +181,7 @@ impl Class {
             }
             let start = span.expose_provenance();
             self.end.set(start.saturating_add(SPAN_BYTES));
+            // Orders the stores for a forked child (invariant 2).
             fence(Ordering::Release);
             self.next.set(start);
         }

@@ -4,7 +4,7 @@
 //!   OpenTrace… ──▶ handles: number ─▶ trace, callbacks of the program
 //!                     │
 //!   ProcessTrace ─────┴─▶ consumer::deliver ──▶ deliver ──▶ record: EVENT_RECORD ──▶ callback
-//!                                                   └─────▶ references: buffers that the program keeps
+//!                                                   └─────▶ references: buffers the program keeps
 //!   CloseTrace ──▶ removes the handle; processing ends soon after
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Settings by information class: those of sessions, and those of the system.
 //!
 //! Settings of a session are forgotten when it begins to stop. Settings of the system last as long
-//! as the daemon runs; the daemon does not exit by itself while any differs from its default.
-//! `route/information` checks the requests.
+//! as the daemon runs; the daemon does not exit by itself while a setting of the system differs
+//! from its default. `route/information` checks the requests.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

@@ -86,11 +86,11 @@ pub(super) enum NewSettings {
 pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
-    /// Carry out the update without its kernel flags; if it is refused, restore the requested
-    /// groups.
+    /// Carry out the update without its kernel flags; if it is refused, restore the groups that
+    /// the session requested before.
     Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it, or remove it if
-    /// `enable` is `None`; if that is refused, restore the requested groups.
+    /// `enable` is `None`; if that is refused, restore the groups requested before.
     Enabled {
         reply_to: ReplyTo,
         id: u64,
@@ -292,6 +292,7 @@ impl SystemLoggers {
                     }
                 }
             }
+            // The session ended meanwhile (`is_stored` is false), or nothing follows.
             follow_up => follow_up.refuse(&mut core.turn, Refusal::not_running()),
         }
     }
@@ -312,8 +313,8 @@ impl SystemLoggers {
         true
     }
 
-    /// Applies the current settings to the capture of a session, because settings may have changed
-    /// while the session started.
+    /// Applies the current settings to the capture of a session. They may have changed while the
+    /// session started, or a refused request restored them.
     pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
         if !self.loggers.contains_key(&id) {
             return;

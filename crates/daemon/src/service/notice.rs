@@ -1,8 +1,8 @@
 //! Threads that work for the service, and their reports.
 //!
-//! A session calls its callback exactly once, on one of its threads. [`NoticePromise`] guarantees
-//! this: if a session drops its callback without calling it, the service receives [`Error::Ended`],
-//! so no client waits forever.
+//! A session must call the callback of a request exactly once, on one of its threads. If it drops
+//! the callback uncalled, [`NoticePromise`] posts [`Error::Ended`] to the service, so no client
+//! waits forever.
 
 use std::sync::Arc;
 

@@ -14,22 +14,22 @@
 //!
 //! 1. A process takes part if it meets three conditions. It has registered the provider or, in a
 //!    session that enables the provider by name, any provider of that name (`by_name`). It belongs
-//!    to the user who started the session, and is in no group that the starter is not in; a session
-//!    of root includes all users and groups. It passes the session's filters: ids of existing
-//!    processes, names of programs. The process itself checks further rights.
-//! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
-//!    file of the plain name belongs to the first process that runs the session, even after that
-//!    process has ended.
+//!    to the user who started the session, and the starter is in all its groups; a session of root
+//!    includes all users and groups. It passes the session's filters: ids of existing processes,
+//!    names of programs. The process itself checks further rights.
+//! 2. The first process gets the log file's name as given (the plain name), each later process gets
+//!    `NAME_PID`. The file with the plain name belongs to the first process that runs the session,
+//!    even after that process has ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
 //!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
 //!    are separate from those of other sessions.
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses counts as an uncounted
-//!    process, and so does a process of another user that does not report at the end. If any other
-//!    process does not answer in time, a change, an enable or a stop is answered with
-//!    ERROR_TIMEOUT.
+//!    [`ANSWER_TIMEOUT`] if filters name them. `uncounted_processes` includes each process that
+//!    refuses to run the session, and each process of another user that does not report at the
+//!    end. If any other process does not answer in time, a change, an enable or a stop is answered
+//!    with ERROR_TIMEOUT.
 //! 5. Starting a private session requires the same rights as starting any session, but on the
 //!    provider's GUID. Its starter, root and the daemon's own user control it. Only its starter and
 //!    root may name a file, because processes open it with the rights of their own users.
@@ -64,7 +64,8 @@ use crate::registry::ProviderProcess;
 const MAX_ENABLED_PROVIDERS: usize = 64;
 /// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
-/// Maximum number of unanswered requests of one controller before an enable that waits is refused.
+/// Maximum number of unanswered requests of one controller. At this number, an enable that waits
+/// for its processes is refused.
 const MAX_PENDING_OF_CONTROLLER: usize = 16;
 /// How long processes may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,7 +151,7 @@ enum RequestPurpose {
     Query,
     Change,
     Enable,
-    /// Holds the session, which is no longer in `PrivateSessions::all`.
+    /// Holds the session, which is no longer in `PrivateSessions::sessions`.
     Stop(Box<PrivateSessionEntry>),
 }
 
@@ -235,7 +236,7 @@ impl PrivateSessions {
         self.sessions.is_empty() && self.pending.is_empty()
     }
 
-    /// Returns the sessions that end with a connection.
+    /// Returns the sessions that end when a connection closes.
     pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
         self.sessions.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }

@@ -4,7 +4,11 @@
 //!   Start, Control ─▶ sessions, or private if processes run the session
 //!   EnableProvider ─▶ providers, kernel or private   QueryAll, QueryEnded ─▶ sessions
 //!   QueryProviders ─▶ private (lists all providers)  CheckEnables, …Access… ─▶ access
-//!   QueryRegistrations ─▶ providers   …Information ─▶ information   QueryKernelLosses ─▶ kernel
+//!   QueryRegistrations ─▶ providers                  QueryKernelLosses ─▶ kernel
+//!   …Information, ConfigureBranches ─▶ information
+//!
+//!   of providers:  Unregister, Ack, Failed ─▶ providers   PrivateState ─▶ private
+//!                  Register, SetTraits ─▶ providers, then private
 //! ```
 
 mod information;

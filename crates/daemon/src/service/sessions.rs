@@ -64,7 +64,7 @@ pub(super) struct SessionEntry {
     pub(super) starter: PeerName,
     /// The user that the session's resources are charged to.
     pub(super) claimant: Claimant,
-    /// The connection that the session ends with.
+    /// The connection at whose end the session ends too.
     pub(super) tied_to: Option<LinkId>,
     /// Whether the session has enabled one of the kernel's manifest providers.
     pub(super) has_kernel_events: bool,
@@ -72,7 +72,7 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// Adds to the properties the processes whose losses could not be counted.
+    /// Adds the number of processes with unknown losses to the properties.
     pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
         *processes = processes.saturating_add(self.uncounted.processes);
@@ -101,7 +101,7 @@ impl UncountedProcesses {
         }
     }
 
-    /// Adds a process that was refused; `None` if the process cannot be recognised.
+    /// Adds a process that was refused; `None` if the daemon cannot recognise it another time.
     fn add_refused(&mut self, process: Option<ProcessKey>) {
         let process = process.filter(|process| *process != ProcessKey::ENDED);
         if process.is_some_and(|process| self.refused.contains(&process)) {
@@ -129,8 +129,9 @@ pub(super) struct SessionTable {
     pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
-    /// Whether processes whose connections cannot be accepted may have written to early regions.
-    /// A session that is stopped meanwhile counts one such process: their number is not known.
+    /// Whether processes whose connections cannot be accepted may have written to regions that they
+    /// created themselves. A session that is stopped meanwhile counts one such process: their
+    /// number is not known.
     pub(super) has_unaccepted_processes: bool,
 }
 
@@ -272,7 +273,7 @@ impl SessionTable {
         Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
     }
 
-    /// Returns the sessions that end with a connection.
+    /// Returns the sessions that end when a connection closes.
     pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
         self.by_id.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
@@ -347,7 +348,8 @@ impl SessionTable {
     }
 
     /// Checks that the peer of a connection may read a session, or have its events written to a
-    /// file.
+    /// file. This needs the right to kernel events if the session is a system logger or has enabled
+    /// one of the kernel's manifest providers.
     fn check_kernel_access(
         &self,
         access: &AccessControl,

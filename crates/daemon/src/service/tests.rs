@@ -1,5 +1,8 @@
-//! Tests of connections, roles and the end of sessions. `bounds` tests the limits on what users can
-//! consume.
+//! Tests of connections, roles and the end of sessions.
+//!
+//! The modules test limits on what users can consume (`bounds`), panics of a session (`fault`),
+//! kernel events (`kernel`), orders to registrations (`model`), private sessions (`private`) and
+//! changing rights (`rights`).
 
 mod bounds;
 mod fault;
@@ -35,7 +38,8 @@ impl Service {
 
 type Notices = std::sync::mpsc::Receiver<ThreadNotice>;
 
-/// Creates a service of this user with real sessions; the test delivers their notices.
+/// Creates a service of this user with real sessions and the run id 77; the test delivers the
+/// notices of the sessions.
 fn service_with_notices(scope: Scope, uid: u32, max_sessions: usize) -> (Service, Notices) {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
@@ -73,7 +77,7 @@ fn hello(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// Removes the effects of the service and describes each in one line.
+/// Removes the effects of the service and describes each in one line that begins with its link.
 fn take_sent(service: &mut Service) -> Vec<String> {
     let describe = |effect| match effect {
         LinkEffect::Send { link, message: Message::Refused { status, .. }, .. } => {

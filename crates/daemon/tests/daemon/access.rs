@@ -1,7 +1,7 @@
 //! Guests of a daemon for all users: an operation is refused without its right and allowed with it.
 //!
-//! Threads act as the users: the credentials of a thread are its own, and the kernel attaches those
-//! of the connecting thread.
+//! Threads act as the users: each thread has its own credentials, and the kernel passes those of
+//! the connecting thread to the daemon.
 
 use std::fs;
 
@@ -129,6 +129,7 @@ fn information_needs_the_rights_of_its_session_and_providers() {
         &set_binary_tracking,
     );
     let set_periodic_capture = || {
+        // Every 60 seconds, for one provider.
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
         Message::SetInformation {
             session: session(),

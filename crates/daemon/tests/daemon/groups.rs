@@ -75,6 +75,7 @@ fn group_enable_waits_for_every_member_in_every_process() {
         controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0)),
         Message::Done
     );
+    // Registration 1 gets the combination with the group's enable, whose masks 0 mean "all".
     let (first, second) = (first_process.receive_enable(), first_process.receive_enable());
     assert_eq!(
         (first.registration(), first.params.level, first.params.match_any, first.params.match_all),
@@ -148,6 +149,7 @@ fn traits_are_set_once_and_take_effect_at_once() {
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     let set_traits =
         |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
+    // A second copy of the group follows: the traits without size (2 bytes) and name (7 bytes).
     let mut traits_with_two_groups = group_traits(GROUP);
     traits_with_two_groups.extend_from_slice(&group_traits(GROUP)[9..]);
     let size = u16::try_from(traits_with_two_groups.len()).unwrap();
@@ -205,8 +207,8 @@ fn latest_session_takes_over_a_classic_provider() {
     let enable = provider.receive_enable();
     assert_eq!((enable.session, enable.code), (b, EnableCode::Enable), "no message about the other session");
     provider.receive_close(a);
-    // A later registration gets the latest session too. When that session disables the provider,
-    // existing registrations are disabled; only those made after that get the older session.
+    // A later registration gets the latest session (b) too. When b disables the provider, existing
+    // registrations are disabled; only those made after that get session a again.
     register_classic(&mut provider, 2);
     assert_eq!(provider.receive_enable().session, b);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });

@@ -125,7 +125,7 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     for registration in 0..500 {
         non_reader.register_unenabled(registration, PROVIDER);
     }
-    // As large as a filter can be: one event name.
+    // As large as a filter can be: keywords and level (17 bytes), FilterIn, NameCount, one name.
     let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();
     let filters = vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data }];
     let params = EnableParams { filters, ..EnableParams::default() };
@@ -246,7 +246,7 @@ fn descriptor_whose_close_blocks_delays_no_client() {
         other_ends.push(other_end);
         socket
     };
-    // First from clients that only connect.
+    // First from clients that are not admitted yet.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let connection = daemon.connection();
         can_send_descriptor(&connection, &hello_message(role, new_instance()), linger());

@@ -125,6 +125,8 @@ fn process_provider_reports_a_program_from_start_to_stop() {
         let stopped = controller.stop(session.id);
         let events = read_events(&path);
         assert!(events.len() as u64 <= stopped.events);
+        // Events 1 and 2: start and stop of a process; 3 and 4: of a thread; 5 and 6: load and
+        // unload of an image.
         let of_child = |id: u16, pid_offset: usize| {
             let is_child = move |event: &&KernelEvent| {
                 event.is(KERNEL_PROCESS, id) && u32_at(&event.payload, pid_offset) == child
@@ -163,6 +165,7 @@ fn keywords_and_level_choose_events() {
     retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
+        // Keyword 0x10 stands for processes, 0x40 for images.
         let (images, images_path) = start_session(&daemon, &mut controller, "images");
         let (processes, processes_path) = start_session(&daemon, &mut controller, "processes");
         let (none, none_path) = start_session(&daemon, &mut controller, "none");
@@ -277,6 +280,8 @@ fn file_provider_reports_operations_and_names() {
             .map(|event| (u64_at(&event.payload, 0), event.text_at(8)))
             .collect();
         events.retain(|event| event.thread_id == thread && event.process_id == std::process::id());
+        // Events 10 and 11: a name begins and ends; 12: create; 14: close; 15: read; 16: write;
+        // 18: delete; 19: rename; 21: flush; 24: end of an operation.
         let find = |id: u16| events.iter().filter(move |event| event.is(KERNEL_FILE, id));
         let write = find(16).find(|event| u32_at(&event.payload, 36) == 12).expect("no write of 12 bytes");
         assert_eq!((write.descriptor.version, write.payload.len()), (1, 48));
@@ -434,6 +439,7 @@ fn capture_state_lists_running_processes() {
 fn eight_system_loggers_leave_room_for_the_providers() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
+    // Two of the eight are reserved for sessions with fixed names.
     for number in 0..6 {
         let config = SessionConfig {
             log_file_mode: real_time_config("").log_file_mode | EVENT_TRACE_SYSTEM_LOGGER_MODE,

@@ -133,6 +133,7 @@ fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
     }
     assert_eq!(status(&controller.control(with_file, Control::Increment)), INVALID_FUNCTION);
     assert_eq!(status(&controller.control(77, Control::Increment)), WMI_INSTANCE_NOT_FOUND);
+    // The bits 0x12F are the file modes, preallocation and real-time mode.
     let converted = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
     assert_eq!(
         (converted.config.log_file, converted.config.log_file_mode & 0x12F),

@@ -128,6 +128,7 @@ fn process_that_never_closes_regions_keeps_only_a_few() {
         provider.receive_close(id);
         provider.receive();
     }
+    // At most 16 regions that are being closed, and one that is closed last.
     until("regions are detached", || controller.query(id).processes <= 17);
 }
 

@@ -263,12 +263,14 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
     retry_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
+        // Class 4 is TraceSystemTraceEnableFlagsInfo.
         let Some(session) = start_kernel_session(&mut controller, system_logger_config("s", 0x3)) else {
             return;
         };
         let id = session.id;
         assert_eq!(query_groups(&mut controller, id), [3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(update_flags(&mut controller, id, 0x11), SUCCESS);
+        // Some groups have a second bit in the second word: 4 for context switches (0x10).
         assert_eq!(query_groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(controller.query(id).config.enable_flags, 0x11);
         assert_eq!(update_flags(&mut controller, id, 0x8000_0000), INVALID_PARAMETER);
@@ -278,6 +280,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
             return;
         }
         assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
+        // Replaces the flags 0x11; the groups of the providers (0x3, and 0x810 with 0x204) stay.
         let mask = [0x2, 0, 0, 0, 0x40, 0, 0, 0];
         assert_eq!(set_information(&mut controller, id, &Set::SystemTraceEnableFlags(mask)), SUCCESS);
         assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0x40, 0, 0, 0]);
@@ -305,8 +308,8 @@ fn events_are_captured_only_while_requested() {
             ..file_config("s", &path)
         };
         let Some(session) = start_kernel_session(&mut controller, config) else { return };
-        // Where single threads are watched, switches are always captured, and kept or dropped when
-        // they are polled: a flush polls everything.
+        // A capture of single threads always records switches, and keeps or drops them at the next
+        // poll. A flush polls everything.
         let flush = |controller: &mut Client| {
             assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
         };

@@ -71,6 +71,7 @@ pub use super::absent::identified::load;
 #[must_use]
 pub fn encode_elf_section(compiled: &super::wevt::CompiledManifest) -> Vec<u8> {
     let mut section = compiled.template.clone();
+    // Pads the template and appends the messages; the empty part only pads the messages.
     for part in [&compiled.messages[..], &[]] {
         section.resize(section.len().next_multiple_of(4), 0);
         section.extend_from_slice(part);

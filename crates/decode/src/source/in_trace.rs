@@ -8,6 +8,8 @@
 //!   FULL  opcode 33  EVENT_MAP_INFO  ──┘
 //! ```
 //!
+//! 0xFFFE is the event id of a chunk; the two-digit numbers are offsets in hexadecimal.
+//!
 //! Chunks of a provider must come in order. Chunk 0 starts a new set and drops an interrupted one.
 //! A manifest that is sent again unchanged costs only its hash. A map that comes after the schemas
 //! that name it is added to these schemas in place.

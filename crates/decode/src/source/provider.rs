@@ -23,7 +23,7 @@ pub struct ProviderSchemas {
 }
 
 impl ProviderSchemas {
-    /// Returns keyword bits with a name each; a keyword whose message text differs from its name
+    /// Returns each keyword bit with its name; a keyword whose message text differs from its name
     /// comes twice.
     pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
         self.value_names.keywords.iter().flat_map(ValueName::value_with_names)

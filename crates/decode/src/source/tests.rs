@@ -147,6 +147,8 @@ fn encode_info_from(
     let mut b = PatchedBytes::default();
     b.0.put_guid(&PROVIDER).put_guid(&event_guid).put(&descriptor.to_bytes()).put_u32(decoding_source);
     let provider = b.reserve_u32();
+    // The other offsets, the numbers of properties and top-level properties, the flags of the
+    // event, and those of the property.
     b.0.put(&[0; 11 * 4]).put_u32(1).put_u32(1).put_u32(0).put_u32(0);
     let name = b.reserve_u32();
     b.0.put_u16(8).put_u16(8);

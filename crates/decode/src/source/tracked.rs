@@ -40,7 +40,7 @@ pub(super) struct TrackedFiles {
 impl TrackedFiles {
     /// Records a file; records it again if the event lists a provider that is new for the file.
     fn add_file(&mut self, mut binary: BinaryPath) {
-        // A file without a build id cannot be distinguished from another that now has its name.
+        // Without a build id, the file cannot be distinguished from another at the same path.
         if binary.build_id.is_empty() || binary.path.is_empty() {
             return;
         }

@@ -26,8 +26,9 @@
 //! read.
 //!
 //! Invariants: the total that is read stays proportional to the blob, however its offsets overlap.
-//! Each record spends from a budget that a sound blob does not exceed (`WevtReader::spend_bytes`).
-//! The fields of events and the texts of maps have budgets of their own.
+//! Each record is subtracted from a budget that a sound blob does not exceed
+//! (`WevtReader::spend_bytes`). The fields of events and the texts of maps have budgets of their
+//! own.
 //!
 //! This project defines SYMB: the message compiler puts symbols only into its C header, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown

@@ -12,7 +12,8 @@
 //! | 0 | u16 kind | u16 kind 0x110E |
 //! | 2 | u32 parent, end, next | u32 flags: 2 is a function |
 //! | 14 / 6 | u32 length | u32 offset |
-//! | 30 / – | u32 offset (2 × u32 of debug offsets and a u32 type are between) | |
+//! | 18 / – | u32 debug start, u32 debug end, u32 type | |
+//! | 30 / – | u32 offset | |
 //! | 34 / 10 | u16 section | u16 section |
 //! | 36 / 12 | u8 flags, then the name | the name |
 //!

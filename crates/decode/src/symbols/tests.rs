@@ -126,6 +126,7 @@ fn build_shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
     // 1: unit with children, low_pc and ranges; 2: subprogram without children, name and ranges.
     let abbreviations =
         [1, 0x11, 1, 0x11, 0x01, 0x55, 0x17, 0, 0, 2, 0x2E, 0, 0x03, 0x08, 0x55, 0x17, 0, 0, 0];
+    // Version 4, abbreviations at offset 0, addresses of 8 bytes; then abbreviation 1, the unit.
     let mut info = vec![4, 0, 0, 0, 0, 0, 8, 1];
     info.extend([0; 8]);
     info.extend([0; 4]);

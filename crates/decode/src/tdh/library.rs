@@ -231,8 +231,8 @@ impl Library {
         &mut self.well_known
     }
 
-    /// Like [`Library::decoder_for`], or the decoder with the built-in schemas if nothing else describes
-    /// the event.
+    /// Like [`Library::decoder_for`], or the decoder with the built-in schemas if nothing else
+    /// describes the event.
     fn decoder_or_well_known(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
         let found = self.decoder_for(event).decoder.find_event(event);
         let is_missing = matches!(found, Err(Undecoded::NoSchema));

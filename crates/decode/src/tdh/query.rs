@@ -73,8 +73,8 @@ impl QueryDecoder {
     }
 }
 
-/// The types of classic events that the decoder knows and Windows does not: class and opcode.
-/// Consumers rely on the status for unknown events there.
+/// Types of classic events that the decoder knows, but Windows does not: class and opcode.
+/// For these, consumers rely on the status that unknown events have.
 const UNPUBLISHED_TYPES: [(Guid, u8); 1] = [(class::SYS_CONFIG_EX, 37)];
 
 /// Finds the schema of an event that Windows describes too.

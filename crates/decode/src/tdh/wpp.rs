@@ -6,12 +6,12 @@
 //!   (message GUID, number) ──▶ WppMessages ──▶ FormattedString, FunctionName …
 //! ```
 //!
-//! Every property of a message whose format is known has a value: an empty text, zero or a null GUID
-//! if the record does not contain it. No record contains `Indent`, the depth of function calls, so it
-//! is always zero.
+//! Every property of a message whose format is known has a value: an empty text, zero or a null
+//! GUID if the record does not contain it. No record contains `Indent`, the depth of function
+//! calls, so it is always zero.
 //!
-//! Source: Documented ("TdhGetWppProperty", "PROPERTY_DATA_DESCRIPTOR", and the list of properties in
-//! "Using TdhGetProperty to Consume Event Data").
+//! Source: Documented ("TdhGetWppProperty", "PROPERTY_DATA_DESCRIPTOR", and the list of properties
+//! in "Using TdhGetProperty to Consume Event Data").
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -29,7 +29,8 @@ use crate::format::Style;
 use crate::source::wpp::{MessageFormat, ParsedFormats, WppInfo, pdb, tmf};
 use crate::source::{LookupEvent, PreparedSchema, SchemaMatch};
 
-/// The most GUIDs to remember for which the search paths did not have the format of a message.
+/// The most GUIDs that are remembered as missing, because a format of theirs was not found in the
+/// search paths.
 const MAX_MISSING_GUIDS: usize = 4096;
 /// The most formats that files may add.
 const MAX_FORMATS: usize = 1 << 20;

@@ -6,9 +6,9 @@
 //!                      ╰────────────────── shows ──────────────────────────────────╯
 //! ```
 //!
-//! In the payload the two fields are pointers of the process that wrote the file, or timer sources
-//! since Windows 7. Visitors get the names instead, as text. The schema and the bytes of a property
-//! keep the pointers, because they describe the payload.
+//! In the payload the two fields are pointers of the process that wrote the file or, since Windows
+//! 7, timer sources. Visitors get the names instead, as text. The schema and the bytes of a
+//! property keep the pointers, because they describe the payload.
 
 use traceweir_format::Guid;
 use traceweir_format::kernel::hook::{self, type_of};

@@ -58,8 +58,9 @@ typedef enum {
 extern "C" {
 #endif
 
-/* Sets or adds one entry of an access list. Users are S-1-22-1-UID, groups S-1-22-2-GID, everyone
- * S-1-1-0, root S-1-5-18. */
+/* Replaces an access list with one entry (EventSecuritySet...), or adds the entry to the list
+ * (EventSecurityAdd...). Users are S-1-22-1-UID, groups S-1-22-2-GID, everyone S-1-1-0, root
+ * S-1-5-18. */
 ULONG EVNTAPI EventAccessControl(_In_ LPGUID Guid, _In_ ULONG Operation, _In_ PSID Sid, _In_ ULONG Rights, _In_ BOOLEAN AllowOrDeny);
 /* Returns the effective access list as a self-relative descriptor. If the buffer is too small,
  * returns ERROR_MORE_DATA and the size. */

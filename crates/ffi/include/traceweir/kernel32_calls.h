@@ -39,8 +39,9 @@ typedef LONGLONG(WINAPI *FARPROC)(void);
 extern "C" {
 #endif
 
-/* The names of the Windows libraries that this library stands for return this library, whatever
- * their folder; other names are passed to dlopen. On failure NULL, and ERROR_MOD_NOT_FOUND. */
+/* For the name of a Windows library that this library stands for, in whatever folder, they return
+ * this library; they pass other names to dlopen. On failure they return NULL and set
+ * ERROR_MOD_NOT_FOUND. */
 HMODULE WINAPI LoadLibraryA(_In_ LPCSTR lpLibFileName);
 HMODULE WINAPI LoadLibraryW(_In_ LPCWSTR lpLibFileName);
 HMODULE WINAPI LoadLibraryExA(_In_ LPCSTR lpLibFileName, HANDLE hFile, DWORD dwFlags);
@@ -61,7 +62,7 @@ BOOL WINAPI FindNextVolumeA(HANDLE hFindVolume, LPSTR lpszVolumeName, DWORD cchB
 BOOL WINAPI FindNextVolumeW(HANDLE hFindVolume, LPWSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindVolumeClose(HANDLE hFindVolume);
 
-/* LZNT1, and XPRESS for a buffer of exactly the size of the data. */
+/* Decompresses LZNT1, and XPRESS if the buffer has exactly the size of the uncompressed data. */
 NTSTATUS WINAPI RtlDecompressBuffer(USHORT CompressionFormat, PUCHAR UncompressedBuffer, ULONG UncompressedBufferSize,
                                     PUCHAR CompressedBuffer, ULONG CompressedBufferSize, _Out_ PULONG FinalUncompressedSize);
 

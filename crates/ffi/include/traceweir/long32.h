@@ -1,5 +1,5 @@
-/* Constants of 64 bits for sources in which "weir cc --32-bit-long" rewrites "long": with the suffix
- * LL, which stays. The C library's have the suffix L. */
+/* The macros for 64-bit constants, for sources in which "weir cc --32-bit-long" rewrites "long".
+ * Here they append the suffix LL, which is not rewritten; those of the C library append L. */
 #ifndef TRACEWEIR_LONG32_H
 #define TRACEWEIR_LONG32_H
 

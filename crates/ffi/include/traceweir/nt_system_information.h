@@ -34,7 +34,7 @@ typedef struct _EVENT_TRACE_GROUPMASK_INFORMATION {
 extern "C" {
 #endif
 
-/* The same functions under their other names. */
+/* NtQuerySystemInformation and NtSetSystemInformation (winternl.h) under their other names. */
 NTSTATUS WINAPI ZwQuerySystemInformation(SYSTEM_INFORMATION_CLASS SystemInformationClass, PVOID SystemInformation,
                                          ULONG SystemInformationLength, PULONG ReturnLength);
 NTSTATUS WINAPI ZwSetSystemInformation(SYSTEM_INFORMATION_CLASS SystemInformationClass, PVOID SystemInformation,

@@ -260,7 +260,7 @@ _TLG_COLD VOID NTAPI _Tlg_enabled_changed(LPCGUID source, ULONG enabled, UCHAR l
     if (enabled == EVENT_CONTROL_CODE_DISABLE_PROVIDER) {
         __atomic_store_n(&provider->LevelPlus1, 0, __ATOMIC_RELAXED);
     } else if (enabled == EVENT_CONTROL_CODE_ENABLE_PROVIDER) {
-        /* No keyword stands for every keyword. */
+        /* A mask of 0 stands for every keyword. */
         __atomic_store_n(&provider->KeywordAny, any ? any : ~(ULONGLONG)0, __ATOMIC_RELAXED);
         __atomic_store_n(&provider->KeywordAll, all, __ATOMIC_RELAXED);
         __atomic_store_n(&provider->LevelPlus1, level ? (ULONG)level + 1 : 256, __ATOMIC_RELEASE);

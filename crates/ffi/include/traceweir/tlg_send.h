@@ -38,8 +38,9 @@ _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string16(EVENT_DATA_DESCRIPTOR *at, 
 
 _TLG_INLINE ULONG _Tlg_sid_size(const void *sid) { return 8u + 4u * ((const UINT8 *)sid)[1]; }
 
-/* Store a block, like _Tlg_put_string and _Tlg_put_string16, for a pointer in a variable. The
- * parameters are those of _Tlg_put, so that _Generic can select one of these functions. */
+/* These three functions get the address of a variable that holds the pointer to the data, and
+ * ignore the size. Their parameters are those of _Tlg_put, so that _Generic can select one of
+ * them. */
 _TLG_INLINE EVENT_DATA_DESCRIPTOR *_Tlg_put_string_at(EVENT_DATA_DESCRIPTOR *at, const void *text, ULONG size) {
     (void)size;
     return _Tlg_put_string(at, *(const char *const *)text);

@@ -1,9 +1,9 @@
 /* Passing the data of an event in C++. Part of TraceLoggingProvider.h.
  *
- *   write(how, provider, descriptor, metadata, size, val<INT32>(a), str8(b), counted(c, n), …)
+ *   write(how, provider, descriptor, metadata, size, val<INT32>(a), str8(b), counted8(c, n), …)
  *
  * Each field is an argument of one call, so that temporaries (the string whose c_str() is written)
- * live until the event is written. The type of an argument knows the number of its blocks at
+ * live until the event is written. The type of an argument gives the number of its blocks at
  * compile time; at run time the argument stores them into an array on the stack.
  */
 #ifndef TRACEWEIR_TLG_WRITE_CPP_H

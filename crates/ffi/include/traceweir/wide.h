@@ -233,7 +233,7 @@ errno_t _ui64tow_s(unsigned long long value, wchar_t *text, size_t size, int bas
 #define _atoi64 atoll
 #endif
 
-/* Formatted input. The size of its buffer follows each argument of %s, %c and %[. */
+/* Formatted input. After each argument for %s, %c and %[, the size of its buffer is passed. */
 int swscanf_s(const wchar_t *text, const wchar_t *format, ...);
 
 /* Streams and files. */
@@ -302,8 +302,9 @@ inline int _snprintf_s(char (&to)[Size], size_t count, const char *format, Argum
 }
 #endif
 
-/* The words __in and __out, with which sources annotate parameters, are names in the headers of
- * C++. So they come first: whichever of them a source includes later has no effect. */
+/* With TRACEWEIR_SAL1, sal.h defines __in and __out, with which sources annotate parameters. The
+ * headers of C++ have these names, too. So they are included here, before sal.h; if a source
+ * includes one of them later, that has no effect. */
 #if defined(__cplusplus) && defined(TRACEWEIR_SAL1)
 #include <algorithm>
 #include <array>

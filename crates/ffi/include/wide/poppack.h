@@ -1,2 +1,2 @@
-/* poppack.h: ends what pshpack1.h and its siblings began. */
+/* poppack.h: ends the packing that the last pshpack1.h, 2, 4 or 8 began. */
 #pragma pack(pop)

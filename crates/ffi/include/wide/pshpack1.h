@@ -1,2 +1,2 @@
-/* pshpack1.h: structures from here on are packed to 1; poppack.h ends this. */
+/* pshpack1.h: members from here on are aligned to at most 1 byte; poppack.h ends this. */
 #pragma pack(push, 1)

@@ -1,2 +1,2 @@
-/* pshpack2.h: structures from here on are packed to 2; poppack.h ends this. */
+/* pshpack2.h: members from here on are aligned to at most 2 bytes; poppack.h ends this. */
 #pragma pack(push, 2)

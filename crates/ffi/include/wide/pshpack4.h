@@ -1,2 +1,2 @@
-/* pshpack4.h: structures from here on are packed to 4; poppack.h ends this. */
+/* pshpack4.h: members from here on are aligned to at most 4 bytes; poppack.h ends this. */
 #pragma pack(push, 4)

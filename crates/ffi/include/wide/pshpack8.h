@@ -1,2 +1,2 @@
-/* pshpack8.h: structures from here on are packed to 8; poppack.h ends this. */
+/* pshpack8.h: members from here on are aligned to at most 8 bytes; poppack.h ends this. */
 #pragma pack(push, 8)

@@ -1,7 +1,7 @@
 /* strsafe.h: copying, appending and formatting of text in buffers of known size. For programs that
  * link libtraceweir-wide and are compiled with -fshort-wchar (docs/porting.md).
  *
- * A text that does not fit is cut, ends with a NUL, and the function returns
+ * A text that does not fit is cut and ends with a NUL, and the function returns
  * STRSAFE_E_INSUFFICIENT_BUFFER. Formats are those of Windows: see traceweir/wide.h.
  */
 #ifndef TRACEWEIR_STRSAFE_H

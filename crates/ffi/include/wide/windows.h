@@ -31,8 +31,8 @@
 extern "C" {
 #endif
 
-/* All code pages are UTF-8. A length of -1 means up to the NUL, which is converted too. Return the
- * length in the other form; 0 on failure, with the reason in the last error. */
+/* All code pages are UTF-8. A length of -1 means up to the NUL, which is converted too. Both return
+ * the length of the converted text; 0 on failure, with the reason in the last error. */
 int MultiByteToWideChar(UINT CodePage, DWORD dwFlags, LPCSTR lpMultiByteStr, int cbMultiByte, LPWSTR lpWideCharStr, int cchWideChar);
 int WideCharToMultiByte(UINT CodePage, DWORD dwFlags, LPCWSTR lpWideCharStr, int cchWideChar, LPSTR lpMultiByteStr, int cbMultiByte,
                         LPCSTR lpDefaultChar, LPBOOL lpUsedDefaultChar);

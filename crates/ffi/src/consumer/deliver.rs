@@ -132,6 +132,7 @@ impl TraceConsumer {
     /// Delivers a loss as events of the class LOST_EVENT, without a payload.
     fn deliver_loss(&mut self, loss: &Loss) {
         let stamp = if self.has_raw_stamps { loss.raw } else { loss.time.0 };
+        // A loss without numbers counts as a loss of events.
         let loss_types = [
             (loss.lost.events > 0 || loss.lost.buffers == 0, EVENTS_LOST_TYPE),
             (loss.lost.buffers > 0, BUFFERS_LOST_TYPE),

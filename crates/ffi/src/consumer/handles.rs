@@ -22,8 +22,8 @@ use super::lock;
 use super::schemas::TraceSchemas;
 
 pub(super) const INVALID_PROCESSTRACE_HANDLE: u64 = u64::MAX;
-/// The first handle. Its upper half is even, and the upper half of a registration handle is odd. The
-/// value is larger than the ids of sessions and loggers.
+/// The first handle. No number is a handle of two kinds: the upper half of this one is even, that
+/// of a registration handle is odd, and the ids of sessions and loggers are smaller.
 const FIRST_HANDLE: u64 = 0x7EAC_E000_0000_0001;
 
 /// A function of a C program that receives the buffers that a stream has finished with.

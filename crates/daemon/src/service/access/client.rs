@@ -13,8 +13,8 @@ use crate::process::{ProcessKey, may_profile};
 #[derive(Debug)]
 pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) peer: Peer,
-    /// Key of the process, if the process was visible when it connected; [`ProcessKey::ENDED`] if
-    /// it had ended by then.
+    /// Key of the process. `None` if the process was not visible when it connected,
+    /// [`ProcessKey::ENDED`] if it had ended already.
     pub(in crate::service) process: Option<ProcessKey>,
     /// Whether the process had the right to profile the system when it connected.
     pub(super) could_profile: bool,
@@ -61,7 +61,8 @@ impl ConnectedClient {
     }
 }
 
-/// The progress of a consumer connection.
+/// The progress of a consumer connection: it reads no session, a queue was requested from a
+/// session, or the consumer has the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::service) enum ConsumerState {
     Nothing,

@@ -31,7 +31,7 @@ pub(in crate::service) struct SystemLoggers {
     /// The change that is under way.
     pub(super) current_change: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
-    /// Losses of sessions that are stopping, which are final once they have stopped.
+    /// Losses of sessions that are stopping. They can grow until the session has stopped.
     stopping_losses: BTreeMap<u64, Arc<CaptureLosses>>,
 }
 
@@ -253,6 +253,7 @@ mod tests {
             losses: Some(Arc::clone(&losses)),
         };
         system_loggers.loggers.insert(7, logger);
+        // All lost events, those of them that found no room by processor, unread process details.
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.

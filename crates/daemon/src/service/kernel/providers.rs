@@ -43,7 +43,7 @@ impl KernelProviders {
         Self { hub: Arc::new(EventHub::new(scope)) }
     }
 
-    /// Enables or disables a provider for a session, or requests what exists.
+    /// Enables or disables a provider for a session, or requests a rundown.
     pub(in crate::service) fn enable(
         &self,
         core: &mut Core,
@@ -115,7 +115,8 @@ impl KernelProviders {
         let target = EnableTarget::Provider(provider);
         match before {
             Some(params) => {
-                // Not refused: the session has had this enable before.
+                // Not refused: the session has had this enable before. An empty name keeps the
+                // name that the registry shows.
                 let _ = registry.enable(target, id, params.clone(), None, "");
                 drop(enables.insert(provider, params));
             }

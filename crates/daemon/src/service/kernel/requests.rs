@@ -109,6 +109,7 @@ impl SystemLoggers {
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, .. } = call;
         let is_whole_kernel = provider == SYSTEM_TRACE_CONTROL;
+        // A kernel logger without SYSTEM_LOGGER_MODE accepts requests for the whole kernel only.
         if !is_system_logger(config)
             || !is_whole_kernel && config.log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE == 0
         {

@@ -7,10 +7,10 @@
 //!          but only if the session's own GUID is the hash
 //! ```
 //!
-//! A session *reaches* a GUID in a process if it enables a name under which the process has
-//! registered the GUID, if it does not enable the GUID directly, and if its starter has, on the
-//! GUID, the rights to run a session and to enable a provider. An enable without a name, such as
-//! that of a program that uses the ETW API, applies to its GUID only.
+//! A session *reaches* a GUID in a process under three conditions: it enables a name under which
+//! the process has registered the GUID; it does not enable the GUID directly; and its starter has
+//! two rights on the GUID: to run a session, and to enable a provider. An enable without a name,
+//! such as that of a program that uses the ETW API, applies to its GUID only.
 //!
 //! For each member of a session, the daemon stores the GUIDs that it ordered the process to enable
 //! because of a name, at most [`MAX_GUIDS_BY_NAME`]. If the session no longer reaches such a GUID,
@@ -96,8 +96,8 @@ impl PrivateSessions {
     }
 
     /// Updates which of these GUIDs a session enables by name in a process, and returns the orders
-    /// that the process must get. `is_due(guid, hash)` returns whether a GUID that the name with
-    /// this hash reaches, as before, is enabled again.
+    /// that the process must get. If the same name reached a GUID before, the process gets another
+    /// order to enable it only if `is_due(guid, hash of the name)`.
     fn update_by_name(
         &mut self,
         core: &Core,
@@ -153,8 +153,8 @@ impl PrivateSessions {
         orders
     }
 
-    /// Disables GUIDs without a registration that a session enables by name in a process. Returns
-    /// whether it disabled any.
+    /// Disables the GUIDs that a session enables by name in a process but that have no registration
+    /// there. Returns whether there were any.
     fn drop_unregistered(
         &mut self,
         registry: &Registry,

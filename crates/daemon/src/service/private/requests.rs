@@ -376,7 +376,8 @@ impl PrivateSessions {
             if old_members.contains(link) {
                 orders = self.update_after_call(core, registry, *link, provider, &call);
             }
-            // A GUID is disabled before its name enables it.
+            // An enable by name of the same GUID comes after the order of the call, so that a
+            // disable does not undo it.
             let (later_orders, earlier_orders): (Vec<_>, Vec<_>) =
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
             let call_order = [(provider, code, call.params.clone())];

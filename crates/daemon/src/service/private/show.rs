@@ -14,8 +14,8 @@ use crate::registry::{EnableTarget, Registry};
 use crate::service::core::Core;
 
 impl PrivateSessions {
-    /// Returns the page of providers that starts after the GUID and kind in `after`, with the
-    /// enables of private sessions.
+    /// Returns a page of providers with the enables of private sessions. `after` is the last entry
+    /// of the previous page: its GUID, and whether it is a group.
     pub(in crate::service) fn providers_page(
         &self,
         core: &Core,

@@ -2,8 +2,8 @@
 //!
 //! Each call replaces the session's previous enable of the target, including its filters. A
 //! registration can be the target of three enables of one session: directly, by its name and by its
-//! group. The registry combines them. If an enable remains, the registration receives the
-//! combination; if not, an enabled registration is disabled.
+//! group. The registry combines them. If at least one of them exists after the call, the
+//! registration receives the combination; if not, an enabled registration is disabled.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -312,8 +312,8 @@ impl ProviderControl {
         let (pid, uid) = (process.peer.pid, process.peer.uid);
         let identity = process.inspect(|pid| Identity::read(pid, uid));
         if let Some((params, memory)) = process.offered.remove(&id) {
-            // A process that has ended by now is identified by the connection: its id at that time,
-            // and its user.
+            // A process that has ended by now is identified by the id and user that it had when it
+            // connected.
             let thread_ids =
                 identity.as_ref().map_or(ThreadIdMapping::AsGiven, |_| process::thread_id_mapping(pid));
             let has_ended = process.has_ended();
@@ -400,8 +400,9 @@ impl ProviderControl {
         core.turn.send(link, Message::CloseSession { order, session });
     }
 
-    /// Counts a process whose connection is about to be closed because it does not read, in the
-    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
+    /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
+    /// be closed, because the process does not read its messages. Nothing counts the events that it
+    /// loses until it reconnects.
     pub(in crate::service) fn count_unread_losses(&mut self, core: &mut Core, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());

@@ -27,7 +27,7 @@ use crate::service::turn::ServiceTurn;
 
 /// Maximum number of changes of one session under way, such as updates and flushes.
 const MAX_CHANGES: usize = 64;
-/// The refusal for a flush to a file of a session that is not a flight recorder.
+/// The reason for refusing a flush that names a file, if the session is not a flight recorder.
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
 pub(in crate::service) struct UpdateRequest {

@@ -37,6 +37,7 @@ fn guests_leave_sessions_to_root_and_one_guest_leaves_some_to_others() {
         );
         started
     };
+    // Of 64 sessions, one guest may have half, and all guests together seven eighths.
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_until_refused), [32, 24, 0, 8]);
     assert_eq!(
         SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(true) / 3,

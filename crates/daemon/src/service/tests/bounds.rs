@@ -134,6 +134,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
         }
     };
     let min_buffers = start(&mut service, "a", 1).unwrap().1.maximum_buffers;
+    // A buffer of 1024 KB has 1 MiB.
     let mib = |buffers: u32| u64::from(buffers) << 20;
     service.core.sessions.pool_budget = mib(3 * min_buffers + 5);
     let (second, config) = start(&mut service, "b", 10_000).unwrap();

@@ -72,6 +72,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = service_with_kernel_scope(Scope::User, CaptureScope::Own);
+    // Some groups have a second bit, in the second word.
     let own_groups = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own_groups)),
@@ -270,6 +271,7 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     assert_eq!(flood(&mut service, 2), 92, "one guest may defer 8 requests");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
     assert_eq!(refused, 700 - 24, "all guests together may defer 32 requests");
+    // Of the 64 requests that may be deferred in all, the guests have 32.
     assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
 }
 

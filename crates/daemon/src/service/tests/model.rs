@@ -97,6 +97,7 @@ impl Model {
             [(level, any, _)] if registration.is_classic => (level, any & 0xFFFF_FFFF, 0),
             [single] => single,
             [(first_level, first_any, first_all), (second_level, second_any, second_all)] => {
+                // Level 0 and mask 0 mean "all", so they exceed any other value.
                 let nonzero_level = |level: u8| if level == 0 { 255 } else { level };
                 let nonzero_mask = |any: u64| if any == 0 { u64::MAX } else { any };
                 (

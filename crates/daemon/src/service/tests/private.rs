@@ -149,6 +149,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
                 .into();
+        // After the query and before the stop, which ends the session.
         requests.splice(1..1, requests_that_name_a_file("a"));
         let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
         requests.splice(1..1, codes.map(|code| enable_provider("a", code)));
@@ -290,7 +291,7 @@ fn logger_ids_of_private_sessions_are_unique() {
         send(&mut service, OWN_CONTROLLER, start_real_time(&format!("s{n}"), 100 + n));
     }
     for n in 0..256 {
-        // Half of them are being stopped when the others start.
+        // Every second session is being stopped while the following sessions start.
         send(&mut service, ROOT_CONTROLLER, start_private(&format!("p{n}")));
         answer_orders(&mut service);
         if n % 2 == 0 {
@@ -303,6 +304,7 @@ fn logger_ids_of_private_sessions_are_unique() {
     let mut ids = service.private_sessions.session_ids();
     ids.extend((0..4).filter_map(|n| service.core.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
+    // Private sessions that run, that are being stopped, the last one, and real-time sessions.
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
@@ -563,7 +565,8 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
         take_orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
-    // Processes that register later, with the name or before they set it.
+    // The name is enabled twice above: when the process joins, and by the order of the call.
+    // Now processes that register later, with the name or before they set it.
     register_app(&mut service, 21, 8, true);
     assert_eq!(take_orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
     register_app(&mut service, 22, 9, false);

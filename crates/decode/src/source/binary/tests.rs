@@ -65,6 +65,7 @@ fn build_resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
 fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
     let body = section.unwrap_or(&[0; 16]);
     let optional_size = if is_64_bit { 240 } else { 224 };
+    // DOS header, signature, file header, optional header, one section header.
     let headers = 64 + 4 + 20 + optional_size + 40;
     let mut out = Vec::new();
     out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0");
@@ -111,6 +112,7 @@ pub(in crate::source) fn build_elf_with_sections(
     }
     let (header, entry) = if is_64_bit { (64, 64) } else { (52, 40) };
     let mut contents: Vec<(u32, Vec<u8>)> = sections.iter().map(|s| (s.1, s.2.to_vec())).collect();
+    // Type 3 is a string table.
     contents.push((3, strings));
     let size: usize = contents.iter().map(|c| c.1.len().next_multiple_of(8)).sum();
     let table_at = (header + size).next_multiple_of(8);

@@ -45,6 +45,8 @@ fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) 
         pending.push((b.reserve_u32(), map));
         b.0.put_u16(count).put_u16(length).put_u32(tags);
     }
+    // Provider, level, channel, task, opcode, message, provider message, event name. The numbers
+    // count the offsets of TRACE_EVENT_INFO; offset 3 leads to the keywords (below).
     for (hole, t) in [
         (0, "Example-Provider"),
         (1, "win:Informational "),
@@ -190,6 +192,7 @@ fn classic_map_values_come_from_positions_numbers_or_texts() {
 #[test]
 fn hostile_counts_and_texts_are_refused() {
     let mut many = encode_info(&ROWS, 5, 0, &[]);
+    // The number of properties.
     many[0x64..0x68].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(parse_event_info(&many).is_err());
     assert!(

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The bytes take precedence over the declaration, because a manifest that was converted to UTF-8
-//! often keeps its old `encoding="utf-16"`. Text that is invalid in its encoding is refused with
-//! the offset.
+//! often keeps its old `encoding="utf-16"`. Both single-byte encodings are read as windows-1252.
+//! Text that is invalid in its encoding is refused with the offset.
 //!
 //! Source: Documented (XML 1.0, appendix F, "Autodetection of Character Encodings").
 

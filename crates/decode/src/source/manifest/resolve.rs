@@ -87,6 +87,7 @@ fn collect_names(
     };
     let to_names =
         |definitions: &[RawDefinition]| definitions.iter().map(|d| to_name(d, d.value)).collect::<Vec<_>>();
+    // TDH has the opcode in the upper 16 bits and its task in the lower 16 bits.
     let to_opcode_name = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
     let task_opcodes =
         provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));

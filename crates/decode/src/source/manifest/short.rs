@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Types have the names of manifests without prefix. A length or count is a number or the name of
-//! an earlier field. Attributes of an event that are 0 are left out. The parser turns the lines into
-//! the definitions that the XML reader produces, with line numbers in place of byte offsets.
+//! an earlier field. Attributes of an event that are 0 are left out. The parser turns the lines
+//! into the definitions that the XML reader produces, with line numbers in place of byte offsets.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::OutType;

@@ -52,6 +52,7 @@ fn damaged_embedded_schemas_are_left_out() {
     let mut decoder = Decoder::new();
     let sound = encode_info(Guid::NULL, descriptor_of(3, 1), "f", None);
     let payload = &sound[0x30..];
+    // The part before the texts has 0x88 bytes.
     for end in (0..0x88).step_by(5) {
         observe_record(
             &mut decoder,

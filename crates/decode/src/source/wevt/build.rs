@@ -105,8 +105,9 @@ pub(in crate::source) fn encode_messages() -> Vec<u8> {
 
 /// Builds a manifest of one provider with every kind of element except SYMB.
 ///
-/// `has_flag_word` selects the map layout of version 5.1 instead of that of 3.1. Events: 1 version
-/// 0 (full), 1 version 1 (no template), 2 version 0 (template, no references to names).
+/// `has_flag_word` selects the map layout of version 5.1 instead of that of 3.1. The events are id
+/// 1 version 0 (with everything), id 1 version 1 (no template) and id 2 version 0 (a template, but
+/// no references to names).
 pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     b.0.put(b"CRIM");
@@ -225,6 +226,7 @@ fn put_maps(b: &mut PatchedBytes, has_flag_word: bool) -> Vec<u32> {
             b.0.put_u32(value).put_u32(message);
         }
     }
+    // In version 3.1 the array has no offset of the first map, which follows the array.
     for (hole, offset) in holes.into_iter().rev().zip(offsets.iter().rev()) {
         b.fill_u32(hole, *offset);
     }

@@ -138,7 +138,7 @@ impl WevtReader<'_> {
         Ok(entries)
     }
 
-    /// Charges the budget for a text that a map copies.
+    /// Subtracts a text that a map copies from the budget.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let remaining = self.map_text_bytes_left.checked_sub(text.len());
         self.map_text_bytes_left = remaining.ok_or(Error::Schema("too much text in maps"))?;

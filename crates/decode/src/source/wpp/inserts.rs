@@ -47,7 +47,8 @@ enum MessageToken<'a> {
 struct MessageTokens<'a>(&'a str);
 
 impl<'a> MessageTokens<'a> {
-    /// Takes the first `n` bytes; all of them if `n` is not a character boundary.
+    /// Takes the first `n` bytes of the remaining text, or all of it if `n` is not a character
+    /// boundary.
     fn take_bytes(&mut self, n: usize) -> &'a str {
         let (head, tail) = self.0.split_at_checked(n).unwrap_or((self.0, ""));
         self.0 = tail;

@@ -4,7 +4,7 @@
 //! // PDB:  disk.pdb                                            comment
 //! 2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=  section: GUID, component, file
 //! #typev read_c123 10 "%0%!FUNC! read %10!d!" // LEVEL=Noise FLAGS=IO FUNC=ReadBlock
-//! {                                                            message: type name, number, text
+//! {                                                            ↑ message: type name, number, text
 //! Irp->Length, ItemLong -- 10                                  argument: expression, type, number
 //! }
 //! ```

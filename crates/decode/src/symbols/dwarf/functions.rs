@@ -174,6 +174,7 @@ impl DwarfFunctions {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let functions = self.functions.capacity().saturating_mul(size_of::<DwarfFunction>());
+        // A vector may have twice the capacity that it needs.
         let ranges = self.range_count.saturating_mul(size_of::<FunctionRange>()).saturating_mul(2);
         functions.saturating_add(ranges).saturating_add(self.name_bytes)
     }

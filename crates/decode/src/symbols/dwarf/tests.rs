@@ -28,6 +28,7 @@ fn build_sections_of(
     texts: Vec<u8>,
     lines: Vec<u8>,
 ) -> Sections {
+    // Version 4, abbreviations at offset 0, addresses of 8 bytes; then abbreviation 1, the unit.
     let mut info = vec![4, 0, 0, 0, 0, 0, 8, 1];
     info.extend(unit.0.to_le_bytes());
     info.extend(unit.1.to_le_bytes());
@@ -51,6 +52,7 @@ fn build_sections_of(
 
 /// Builds a line program of version 4 without lines, with this many one-byte folders.
 fn build_line_program(folders: usize) -> Vec<u8> {
+    // From `minimum_instruction_length` to `opcode_base`.
     let mut header = vec![1, 1, 1, 0, 1, 1];
     header.extend([b'a', 0].repeat(folders));
     header.extend([0, 0]);

@@ -5,8 +5,11 @@
 //!                    │ 4 .eh_frame │ 8 count │ C { function i32, entry i32 } × count
 //! ```
 //!
-//! Linkers write only this form; other forms are ignored. Source: Documented ("Linux Standard Base
-//! Core Specification", exception frames).
+//! The first number of each part is its offset in hexadecimal. Byte 2 means that the count is a
+//! u32, byte 3 that the table has i32 distances from the start of the section. Linkers write only
+//! this form; other forms are ignored.
+//!
+//! Source: Documented ("Linux Standard Base Core Specification", exception frames).
 
 use object::Endianness;
 use object::ReadRef;

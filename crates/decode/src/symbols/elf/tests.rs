@@ -17,6 +17,7 @@ const HEADER_BYTES: usize = 64;
 fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
+    // Each field of the header from `e_type` to `e_flags`, with its size in bytes.
     for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (HEADER_BYTES + body.len(), 8), (0, 4)] {
         file.extend(&value.to_le_bytes()[..size]);
     }
@@ -45,6 +46,7 @@ fn encode_functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut symbols = Vec::new();
     for (index, name) in names.enumerate() {
         symbols.extend((name as u32).to_le_bytes());
+        // A global function in section 2.
         symbols.extend([0x12, 0, 2, 0]);
         symbols.extend((0x1000 + 16 * index as u64).to_le_bytes());
         symbols.extend(16_u64.to_le_bytes());

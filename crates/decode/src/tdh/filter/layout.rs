@@ -7,13 +7,13 @@ use traceweir_format::spec::types::{InType, OutType};
 use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::EventSchema;
 
-/// Filters apply to events of processes on this machine, which have 8-byte pointers.
+/// The size of a pointer in bytes: filters apply to events of processes on this machine.
 const POINTER_SIZE: usize = 8;
 
 /// A field that a filter describes.
 #[derive(Clone, Debug)]
 pub struct DescribedField<'s> {
-    /// The field's name, after the names of the structures that contain it.
+    /// The names of the structures that contain the field, and its own name, separated by dots.
     pub path: String,
     /// The field's number in the filter.
     pub at: u8,

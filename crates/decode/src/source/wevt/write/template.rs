@@ -8,6 +8,7 @@
 //!   04 00                                                              </EventData>
 //! ```
 //!
+//! `size` and `attributes` are the sizes in bytes of the rest of the element and of its attributes.
 //! Names are inline: hash, length, UTF-16, NUL. A structure is one substitution.
 
 use std::collections::HashMap;
