@@ -60,10 +60,10 @@ pub unsafe extern "C" fn StartKernelTrace(
     })
 }
 
-/// Merges traces into one file, in the order of time. With
-/// EVENT_TRACE_MERGE_EXTENDED_DATA_EVENT_METADATA it adds the schemas of events of manifests. The
-/// traces of this system have the identities of their images, the build and the paths from the
-/// start, so there is nothing to add for the other flags.
+/// Merges traces into one file, in the order of time. Two flags have an effect:
+/// EVENT_TRACE_MERGE_EXTENDED_DATA_EVENT_METADATA adds the schemas of events of manifests, and
+/// EVENT_TRACE_MERGE_EXTENDED_DATA_COMPRESS_TRACE compresses the file. The other flags request the
+/// identities of images, the build and the paths, which traces of this system always contain.
 ///
 /// # Safety
 ///
