@@ -1,7 +1,7 @@
-/* Formats as the C library of Windows understands them: ROW(printed text, format, arguments), with 0
- * if there are no arguments. The same rows are for wide and for narrow functions. T makes a literal
- * of the function's width. `own` is "text" in that width; `other` is "ähm", and `other_text` is
- * "text", in the other width. */
+/* Formats as the C library of Windows understands them: ROW(printed text, format, arguments), with
+ * the argument 0 for a format that needs none. The same rows are for wide and for narrow functions.
+ * T makes a literal of the function's width. `own` is "text" in that width; `other` is "ähm", and
+ * `other_text` is "text", in the other width. */
 ROW(T("plain"), T("plain"), 0)
 ROW(T("100%"), T("100%%"), 0)
 ROW(T("-7 7"), T("%d %i"), -7, 7)
