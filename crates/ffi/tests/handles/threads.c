@@ -19,7 +19,7 @@ static void report_wrong_status(const char *operation, const char *kind_name, UL
 /* The number of private sessions that exist: a process may have only a few. */
 static unsigned long long private_sessions;
 
-/* Counts a new handle. Returns FALSE if there are too many private sessions. */
+/* Returns whether a handle of this kind may be created, and counts it if it is a private session. */
 static BOOLEAN try_reserve(unsigned kind) {
     if (kind != KIND_PRIVATE || __atomic_add_fetch(&private_sessions, 1, __ATOMIC_RELAXED) <= MAX_PRIVATE) {
         return TRUE;
@@ -131,6 +131,7 @@ static void *process_live_traces(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < rounds / 10 + 1; round++) {
         EVENT_TRACE_LOGFILEA log;
+        /* The name of lasting_session. */
         char name[] = "session 1";
         memset(&log, 0, sizeof log);
         log.LoggerName = name;
