@@ -4,8 +4,8 @@
 //! | Run with | What is checked |
 //! |---|---|
 //! | no sanitizer | that calls return, and their status |
-//! | AddressSanitizer, UndefinedBehaviorSanitizer | the programs, and memory that the library allocates |
-//! | ThreadSanitizer | the programs, the library and std, all built for it (`thread-sanitizer.sh`) |
+//! | AddressSanitizer, UndefinedBehaviorSanitizer | programs, and allocations by the library |
+//! | ThreadSanitizer | programs, library and std, all built for it (`thread-sanitizer.sh`) |
 
 #[path = "../../../../tests/support/sandbox.rs"]
 mod sandbox;

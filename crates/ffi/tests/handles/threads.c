@@ -19,7 +19,7 @@ static void report_wrong_status(const char *operation, const char *kind_name, UL
 /* The number of private sessions that exist: a process may have only a few. */
 static unsigned long long private_sessions;
 
-/* Returns whether a handle of this kind may be created, and counts it if it is a private session. */
+/* Returns whether a handle of this kind may be created. Counts it if it is a private session. */
 static BOOLEAN try_reserve(unsigned kind) {
     if (kind != KIND_PRIVATE || __atomic_add_fetch(&private_sessions, 1, __ATOMIC_RELAXED) <= MAX_PRIVATE) {
         return TRUE;
