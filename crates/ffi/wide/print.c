@@ -35,8 +35,8 @@ static int format_cut(int is_wide, void *to, size_t room, const void *format, va
     return length;
 }
 
-/* As _snprintf of Windows: cuts the text, writes a NUL only if there is room left, and returns -1 if
- * the text was cut. */
+/* As _snprintf of Windows: cuts the text, writes a NUL only if there is room left, and returns -1
+ * if the text was cut. */
 static int format_open(int is_wide, void *to, size_t room, const void *format, va_list arguments) {
     int length = format_text(is_wide, to, room, format, arguments);
     if (length >= 0 && (size_t)length < room)

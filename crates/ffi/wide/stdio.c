@@ -18,7 +18,7 @@ static int put_text(FILE *file, const wchar_t *text, int ends_line) {
     if (ends_line)
         traceweir_wide_put(&output, '\n');
     if (output.high_surrogate)
-        traceweir_wide_put(&output, 0xD800); /* Writes U+FFFD for the pending unit; is not written. */
+        traceweir_wide_put(&output, 0xD800); /* Writes U+FFFD for the pending unit, nothing more. */
     traceweir_wide_flush(&output);
     funlockfile(file);
     return output.has_failed ? -1 : 0;
