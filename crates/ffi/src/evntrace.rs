@@ -328,8 +328,8 @@ struct MofFields<'a> {
 }
 
 impl<'a> MofFields<'a> {
-    /// Reads the fields in the data after a header if WNODE_FLAG_USE_MOF_PTR is set; otherwise there
-    /// are none. A NULL with a length gives no bytes, and the core refuses the wrong length.
+    /// Reads the fields in the data after a header if WNODE_FLAG_USE_MOF_PTR is set; otherwise
+    /// there are none. A NULL with a length gives no bytes, and the core refuses the wrong length.
     ///
     /// # Safety
     ///

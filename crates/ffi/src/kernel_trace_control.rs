@@ -32,8 +32,8 @@ const STACK_EVENT_BYTES: usize = 24;
 /// The most events with stacks that a session accepts.
 const MAX_STACK_EVENTS: usize = 256;
 
-/// Starts the session "NT Kernel Logger". The listed kernel events are followed by their call stack,
-/// from the first event on; events that the session does not enable are ignored.
+/// Starts the session "NT Kernel Logger", which records the call stacks of the listed kernel events
+/// from its start on. Listed events that the session does not enable are ignored.
 ///
 /// # Safety
 ///
@@ -55,7 +55,8 @@ pub unsafe extern "C" fn StartKernelTrace(
         let events =
             unsafe { ptr::read_array(stack_events, count) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
         // The elements have the layout of CLASSIC_EVENT_ID.
-        // SAFETY: the caller fulfils the `# Safety` section; `start_kernel_logger` requires no more.
+        // SAFETY: the caller fulfils the `# Safety` section; `start_kernel_logger` requires no
+        // more.
         unsafe { start_kernel_logger(id, properties, events.concat()) }
     })
 }
@@ -67,8 +68,8 @@ pub unsafe extern "C" fn StartKernelTrace(
 ///
 /// # Safety
 ///
-/// `merged` is NULL or has a terminator; `traces` is NULL or has `count` elements, each NULL or with
-/// a terminator.
+/// `merged` is NULL or has a terminator; `traces` is NULL or has `count` elements, each NULL or
+/// with a terminator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateMergedTraceFile(
     merged: *const u16,

@@ -180,7 +180,8 @@ macro_rules! control_functions {
         /// As [`ControlTraceW`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wide(id: u64, name: *const u16, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no
+            // more.
             boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
 
@@ -191,7 +192,8 @@ macro_rules! control_functions {
         /// As [`ControlTraceA`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $narrow(id: u64, name: *const u8, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no
+            // more.
             boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
     )*};

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
         }
         // SAFETY: the caller passes NULL or a writable `required_size`.
         unsafe { ptr::store(required_size, size) };
-        // SAFETY: `required_size` holds the size of the buffer here, and receives the required size.
+        // SAFETY: `required_size` holds the size of the buffer, and receives the required size.
         let Some(output) = (unsafe { OutputBuffer::new(buffer, required_size) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };

@@ -125,8 +125,8 @@ pub unsafe extern "C" fn NtQuerySystemInformation(
             )
         };
         if status == 0 {
-            // SAFETY: `information` has the bytes of the structure; `return_length` is NULL or can be
-            // written.
+            // SAFETY: `information` has the bytes of the structure; `return_length` is NULL or can
+            // be written.
             unsafe {
                 ptr::store(information.cast(), group_mask);
                 ptr::store(return_length, GROUP_MASK_BYTES);

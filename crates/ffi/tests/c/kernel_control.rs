@@ -1,5 +1,5 @@
-//! KernelTraceControl.h and the group masks of winternl.h: the kernel logger with stacks, and merged
-//! traces.
+//! KernelTraceControl.h and the group masks of winternl.h: the kernel logger with stacks, and
+//! merged traces.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -61,8 +61,8 @@ static void run_step(unsigned kind, unsigned slot, unsigned action) {
         __atomic_add_fetch(&created[kind], 1, __ATOMIC_RELAXED);
         end_handle(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
     } else if (action == 1 && !KINDS[kind].can_repeat) {
-        /* The handle stays in its slot: other threads go on using it. An address is not closed here:
-         * it may be returned again, and would then belong to another thread. */
+        /* The handle stays in its slot, and other threads go on using it. An address is not closed
+         * here: it may be returned again, and would then belong to another thread. */
         end_handle(kind, handle);
     } else if (KINDS[kind].use != NULL) {
         use_handle(kind, handle);

@@ -14,8 +14,8 @@
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the metadata holds
-/// at most 65,535.
+/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the
+/// metadata holds at most 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
     MetadataEncoder::new(&mut []).put_u16(0).put_event(name, tags).put_fields(fields).written
