@@ -1,10 +1,11 @@
 //! Encodes event metadata, for macros at compile time and for builders at run time.
 //!
 //! ```
-//! use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
+//! use traceweir_format::tracelogging::{FieldMetadata, encode_metadata, metadata_size};
 //!
 //! const FIELDS: &[FieldMetadata<'_>] = &[FieldMetadata::scalar("count", 8, 0, 0)];
-//! static REQUEST: [u8; metadata_size("Request", 0, FIELDS)] = metadata("Request", 0, FIELDS);
+//! const SIZE: usize = metadata_size("Request", 0, FIELDS);
+//! static REQUEST: [u8; SIZE] = encode_metadata("Request", 0, FIELDS);
 //! assert_eq!(&REQUEST, b"\x12\0\0Request\0count\0\x08");
 //! ```
 //!
