@@ -75,8 +75,8 @@ pub unsafe extern "C" fn EventRegister(
             let callback = ProviderCallback { function, context };
             Box::new(move |notice: &EnableNotice<'_>| callback.call(notice)) as EnableCallback
         });
-        // Stores the handle before the callback can run, which may write or end the registration.
-        // Afterwards the memory belongs to the program.
+        // The callback may write events or end the registration, so the handle is stored before
+        // the callback can run. Afterwards the memory of the handle belongs to the program.
         // SAFETY: the caller passes NULL or a writable `handle`.
         let store_handle = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
         load::expect_handler();
@@ -110,7 +110,8 @@ pub unsafe extern "C" fn EventSetInformation(
 ) -> u32 {
     boundary::to_status(|| {
         if information.is_null() {
-            // NULL with a length is reported like a handle of 0: after the class has been checked.
+            // NULL with a length is invalid. The handle 0 stands for this error, so that
+            // `set_information` reports an unknown class first.
             let handle = if length == 0 { handle } else { 0 };
             return provider::set_information(handle, class, None);
         }

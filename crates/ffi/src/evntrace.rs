@@ -1,9 +1,11 @@
 //! The part of evntrace.h for providers: classic providers and messages. The modules below have the
 //! part for controllers.
 //!
-//! Headers of events may hold addresses of a class or of data. This module passes the class and the
-//! data to the core (the crate `traceweir`) together with the header ([`PointerTargets`]). For a
-//! NULL address it passes nothing; the core returns an error if it needs the missing part.
+//! The header of an event may hold the address of its class GUID, and addresses of its data. This
+//! module reads the class and the data there, and passes them to the core (the crate `traceweir`)
+//! together with the header ([`PointerTargets`]). For a NULL address it passes nothing; the core
+//! returns an error if it needs the missing part.
+//!
 //! TraceMessage and TraceMessageVa are inline functions of the header that make an array of their
 //! arguments: only the C compiler knows how variable arguments are passed.
 
@@ -134,7 +136,7 @@ unsafe fn register(
         return Status::ERROR_INVALID_PARAMETER;
     };
     let control_callback = ControlCallback { function, context, control };
-    // Stores the handles before the callback can run, which may use them.
+    // The callback may use the handles, so they are stored before it can run.
     let store_handles = |registration: &classic::Registration| {
         for (index, class) in registration.class_handles().enumerate() {
             let class = std::ptr::without_provenance_mut(class as usize);
@@ -326,8 +328,8 @@ struct MofFields<'a> {
 }
 
 impl<'a> MofFields<'a> {
-    /// Reads the fields in the data after a header if WNODE_FLAG_USE_MOF_PTR is set; otherwise there
-    /// are none. A NULL with a length gives no bytes, and the core refuses the wrong length.
+    /// Reads the fields in the data after a header if WNODE_FLAG_USE_MOF_PTR is set; otherwise
+    /// there are none. A NULL with a length gives no bytes, and the core refuses the wrong length.
     ///
     /// # Safety
     ///
@@ -403,8 +405,9 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     })
 }
 
-/// Reads the id of a message: a GUID, or a component id in the first part of a GUID. A message
-/// without id gets the null GUID.
+/// Reads the id of a message: a GUID, or a component id, which becomes the first part of a GUID. If
+/// the flags say that the message has no id, returns the null GUID. Returns `None` for a NULL `id`
+/// that the flags require.
 ///
 /// # Safety
 ///

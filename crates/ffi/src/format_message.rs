@@ -31,7 +31,8 @@ const FORMAT_MESSAGE_ALLOCATE_BUFFER: u32 = 0x0100;
 const FORMAT_MESSAGE_FROM_STRING: u32 = 0x0400;
 const FORMAT_MESSAGE_FROM_HMODULE: u32 = 0x0800;
 const FORMAT_MESSAGE_FROM_SYSTEM: u32 = 0x1000;
-/// The most characters in an allocated buffer, as for the published function.
+/// The most characters that a caller can request for an allocated buffer, as for the published
+/// function.
 const MAX_CHARACTERS: u32 = 64 << 10;
 /// The language of the texts: the lower ten bits of a language identifier.
 const LANG_ENGLISH: u32 = 9;

@@ -32,8 +32,8 @@ const STACK_EVENT_BYTES: usize = 24;
 /// The most events with stacks that a session accepts.
 const MAX_STACK_EVENTS: usize = 256;
 
-/// Starts the session "NT Kernel Logger". The listed kernel events are followed by their call stack,
-/// from the first event on; events that the session does not enable are ignored.
+/// Starts the session "NT Kernel Logger", which records the call stacks of the listed kernel events
+/// from its start on. Listed events that the session does not enable are ignored.
 ///
 /// # Safety
 ///
@@ -55,20 +55,21 @@ pub unsafe extern "C" fn StartKernelTrace(
         let events =
             unsafe { ptr::read_array(stack_events, count) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
         // The elements have the layout of CLASSIC_EVENT_ID.
-        // SAFETY: the caller fulfils the `# Safety` section; `start_kernel_logger` requires no more.
+        // SAFETY: the caller fulfils the `# Safety` section; `start_kernel_logger` requires no
+        // more.
         unsafe { start_kernel_logger(id, properties, events.concat()) }
     })
 }
 
-/// Merges traces into one file, in the order of time. With
-/// EVENT_TRACE_MERGE_EXTENDED_DATA_EVENT_METADATA it adds the schemas of events of manifests. The
-/// traces of this system have the identities of their images, the build and the paths from the
-/// start, so there is nothing to add for the other flags.
+/// Merges traces into one file, in the order of time. Two flags have an effect:
+/// EVENT_TRACE_MERGE_EXTENDED_DATA_EVENT_METADATA adds the schemas of events of manifests, and
+/// EVENT_TRACE_MERGE_EXTENDED_DATA_COMPRESS_TRACE compresses the file. The other flags request the
+/// identities of images, the build and the paths, which traces of this system always contain.
 ///
 /// # Safety
 ///
-/// `merged` is NULL or has a terminator; `traces` is NULL or has `count` elements, each NULL or with
-/// a terminator.
+/// `merged` is NULL or has a terminator; `traces` is NULL or has `count` elements, each NULL or
+/// with a terminator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateMergedTraceFile(
     merged: *const u16,

@@ -1,4 +1,4 @@
-//! The last error of a thread: the status of functions that return something else.
+//! The last error of a thread: the status of a failed function that does not return a status.
 
 use std::cell::Cell;
 

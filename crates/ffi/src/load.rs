@@ -1,8 +1,8 @@
 //! The load handler: what this library does when it is loaded.
 //!
-//! Nothing, unless the program replaces `malloc`: then the threads of the library start now, because
-//! the program's allocator may register a provider while it holds its lock, and then no thread can
-//! be started (`traceweir::load`).
+//! It does nothing, unless the program replaces `malloc`. Then it starts the library's threads: the
+//! program's allocator may later register a provider while it holds its own lock, and no thread can
+//! be started then (`traceweir::load`).
 
 use std::hint::black_box;
 
@@ -17,9 +17,10 @@ extern "C" fn handle_load() {
     boundary::catch_panic((), traceweir::load::start_at_load);
 }
 
-/// Announces the load handler. Called before each registration, which the program's allocator may
-/// make before the handler has run. The reference makes the linker keep the handler in programs
-/// that link the library statically.
+/// Announces that the load handler will run, if it has not run yet. Called before each
+/// registration: the program's allocator may register a provider before the handler has run. The
+/// reference to `LOAD_HANDLER` makes the linker keep the handler in programs that link the library
+/// statically.
 pub(crate) fn expect_handler() {
     black_box(&LOAD_HANDLER);
     traceweir::load::expect_load_handler();

@@ -83,10 +83,10 @@ pub(crate) unsafe fn read_text<U: Copy + Default + PartialEq>(
 ///
 /// # Safety
 ///
-/// As for [`array`].
+/// As for [`read_array`].
 pub(crate) unsafe fn read_bytes_at<'a>(address: u64, count: u32) -> Option<&'a [u8]> {
     let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).ok()?);
-    // SAFETY: the caller fulfils the contract of `array`.
+    // SAFETY: the caller fulfils the contract of `read_array`.
     unsafe { read_array(at, usize::try_from(count).ok()?) }
 }
 

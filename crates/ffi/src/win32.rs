@@ -2,8 +2,8 @@
 //! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
 //! group masks.
 //!
-//! They exist so that such programs link and run unchanged. This system has no tokens, no COM and no
-//! volumes; each function reports the state that comes closest to that of this system.
+//! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
+//! no volumes; each function reports the state that comes closest to that of this system.
 
 pub mod compression;
 pub mod libraries;

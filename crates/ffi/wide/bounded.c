@@ -1,7 +1,7 @@
-/* The functions with the size of their buffer: wcscpy_s, strcpy_s and the like.
+/* The functions that take the size of their buffer: wcscpy_s, strcpy_s and the like.
  *
- * Where Windows' library calls the handler for invalid parameters, which ends the program, these
- * empty the buffer and return the error.
+ * For invalid parameters, the library of Windows calls a handler, which ends the program. These
+ * functions empty the buffer (memmove_s leaves it as it is) and return the error.
  */
 #include "wide.h"
 

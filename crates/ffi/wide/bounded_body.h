@@ -1,6 +1,7 @@
 /* The bounded functions of one width: see bounded.c. */
 
-/* Appends at most "count" units at "start". */
+/* Writes a text of at most "count" units, and its terminator, at "start". If it does not fit, the
+ * whole buffer is emptied; with the count TRUNCATE, the text is cut instead. */
 static int NAME(_append)(UNIT *to, size_t start, size_t room, const UNIT *from, size_t count) {
     if (!from) {
         to[0] = 0;

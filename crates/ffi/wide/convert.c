@@ -1,7 +1,7 @@
-/* Between UTF-8 and UTF-16, and the multibyte functions of the C library over them.
+/* Conversions between UTF-8 and UTF-16, and the multibyte functions of the C library that use them.
  *
- * Malformed text never stops a conversion: each byte or unit that belongs to no code point becomes
- * U+FFFD.
+ * Malformed text does not stop a conversion: each byte or unit that belongs to no code point
+ * becomes U+FFFD. Only mbrtowc and mbtowc report it as an error.
  */
 #include "wide.h"
 
@@ -19,6 +19,7 @@ static uint32_t next_of_utf16(const wchar_t *units, size_t length, size_t *at) {
 }
 
 static uint32_t next_of_utf8(const unsigned char *bytes, size_t length, size_t *at) {
+    /* The lowest code point of each size: a lower one is malformed. */
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = bytes[(*at)++];
     size_t size = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
@@ -86,9 +87,9 @@ wchar_t *traceweir_wide_widen(const char *narrow) {
     return units;
 }
 
-/* Converts up to a NUL into at most "room" units of the other width, and counts them. Without a
- * buffer it only counts. *rest becomes NULL at the NUL, or the first character without
- * room. */
+/* Converts a text and its terminator into at most "room" units of the other width. Returns the
+ * number of units without the terminator. Without a buffer ("to" is NULL) it only counts. *rest
+ * becomes NULL if everything had room, else the address of the first character without room. */
 static size_t convert(struct text text, void *to, size_t room, const void **rest) {
     size_t at = 0, length = 0;
     *rest = NULL;
@@ -165,6 +166,7 @@ size_t mbrtowc(wchar_t *to, const char *from, size_t size, mbstate_t *state) {
     struct text text = {0, from, size};
     size_t at = 0;
     uint32_t code_point = traceweir_wide_next(&text, &at);
+    /* Malformed. A U+FFFD in the text itself has three bytes. */
     if (code_point == REPLACEMENT_CHARACTER && at == 1) {
         errno = EILSEQ;
         return (size_t)-1;

@@ -7,11 +7,12 @@
  *   l           32 bits, as long on Windows     wchar_t
  *   ll I64 j    64 bits
  *   I32         32 bits
- *   I z t       as pointers
+ *   I z t       64 bits, as pointers
  *   w                                           wchar_t
  *   (none)      32 bits                         %s %c: as the format; %S %C: the other width
  *
- * A conversion that does not exist prints its letter. %n stores nothing, as on Windows.
+ * %Z prints an ANSI_STRING, or with the size w or l a UNICODE_STRING. A conversion that does not
+ * exist prints its letter. %n stores nothing, as on Windows.
  */
 #include "wide.h"
 
@@ -200,7 +201,7 @@ static void put_float(struct output *output, const struct conversion *spec, long
     memcpy(format + at, "*.*L", 4);
     format[at + 4] = spec->letter;
     format[at + 5] = '\0';
-    /* %a of a double shows the double's own mantissa. */
+    /* A double is not passed as a long double: %a would show another mantissa. */
     int is_double = spec->size != SIZE_LONG_DOUBLE;
     if (is_double) {
         format[at + 3] = spec->letter;
@@ -245,7 +246,7 @@ static int skip_letter(struct reader *reader, char letter) {
     return 1;
 }
 
-/* Reads a width or precision; large numbers are capped, for nobody means them. */
+/* Reads a width or precision; larger numbers are capped at INT_MAX / 2. */
 static size_t read_number(struct reader *reader) {
     size_t number = 0;
     for (; peek(reader) >= '0' && peek(reader) <= '9'; reader->at++)

@@ -29,7 +29,7 @@ TRACEWEIR_USE_FACET(num_put<wchar_t>)
 TRACEWEIR_USE_FACET(num_get<wchar_t>)
 TRACEWEIR_USE_FACET(time_put<wchar_t>)
 
-// What streams keep of numpunct beside the locale.
+// The cache in which streams keep the values of numpunct: one for all locales.
 template <>
 struct __use_cache<__numpunct_cache<wchar_t>> {
     const __numpunct_cache<wchar_t> *operator()(const locale &any) const {

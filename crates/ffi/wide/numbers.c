@@ -1,7 +1,7 @@
-/* Between wide text and numbers.
+/* Conversions between wide text and numbers.
  *
- * Numbers are ASCII: the front of the text that can belong to a number is narrowed, and the
- * functions for narrow text read it.
+ * Numbers are ASCII: the start of a text that can belong to a number is copied as narrow text,
+ * which the functions for narrow text read.
  */
 #include "wide.h"
 
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <wctype.h>
 
-/* Copies the front of a text that can be a number. Returns memory for free(), or "small". */
+/* Skips spaces, stores their number, and copies the ASCII characters after them up to a space.
+ * Returns memory for free(), or "small" if it has room. */
 static char *narrow_front(const wchar_t *text, char *small, size_t room, size_t *spaces) {
     size_t length = 0;
     *spaces = 0;
@@ -81,6 +82,7 @@ static unsigned long read_wcstoul(const wchar_t *text, wchar_t **end, int base) 
     const wchar_t *sign = text;
     while (iswspace(*sign))
         sign++;
+    /* With a minus sign, the absolute value must be in range. */
     unsigned long long size = *sign == L'-' ? 0 - number : number;
     if (errno == ERANGE || size > UINT32_MAX) {
         errno = ERANGE;
@@ -145,6 +147,8 @@ static size_t write_number(uint64_t number, int is_negative, unsigned base, wcha
     return length;
 }
 
+/* Writes "number" if it is negative and the base is 10. Otherwise writes "others": the same bits
+ * without a sign. */
 static wchar_t *write_signed(int64_t number, uint64_t others, wchar_t *text, int base) {
     if (base < 2 || base > 36) {
         text[0] = L'\0';

@@ -26,7 +26,8 @@ static void put_nul(int is_wide, void *to, size_t at) {
         ((char *)to)[at] = '\0';
 }
 
-/* As snprintf of the C standard: cut, with a NUL; the length without a limit. */
+/* As snprintf of the C standard: cuts the text to leave room for a NUL, and returns the length that
+ * it has without a limit. */
 static int format_cut(int is_wide, void *to, size_t room, const void *format, va_list arguments) {
     int length = format_text(is_wide, to, room, format, arguments);
     if (room > 0)
@@ -34,7 +35,8 @@ static int format_cut(int is_wide, void *to, size_t room, const void *format, va
     return length;
 }
 
-/* As _snprintf of Windows: cut, with a NUL only if there is room for it; -1 when cut. */
+/* As _snprintf of Windows: cuts the text, writes a NUL only if there is room left, and returns -1
+ * if the text was cut. */
 static int format_open(int is_wide, void *to, size_t room, const void *format, va_list arguments) {
     int length = format_text(is_wide, to, room, format, arguments);
     if (length >= 0 && (size_t)length < room)
@@ -42,8 +44,9 @@ static int format_open(int is_wide, void *to, size_t room, const void *format, v
     return length >= 0 && (size_t)length <= room ? length : -1;
 }
 
-/* As _snprintf_s of Windows: at most "count" units and a NUL. A text that does not fit is an error
- * that empties the buffer, or with the count _TRUNCATE (-1) is cut. */
+/* As _snprintf_s of Windows. Returns -1 if the text has more than "count" units, of which it then
+ * writes "count", or does not fit: then it empties the buffer, or with the count _TRUNCATE (-1)
+ * cuts the text. */
 static int format_safe(int is_wide, void *to, size_t room, size_t count, const void *format, va_list arguments) {
     if (!format || (!to && room > 0) || (to && room == 0)) {
         errno = EINVAL;

@@ -55,7 +55,8 @@ static struct field read_field(const wchar_t **format) {
     return field;
 }
 
-/* Reads the characters of %[…]. Returns the end of the set, or NULL if it has none. */
+/* Returns the "]" that ends the set of %[…], or NULL. As the first character, "]" belongs to the
+ * set. */
 static const wchar_t *end_of_set(const wchar_t *set) {
     if (*set == L'^')
         set++;

@@ -18,7 +18,7 @@ static int put_text(FILE *file, const wchar_t *text, int ends_line) {
     if (ends_line)
         traceweir_wide_put(&output, '\n');
     if (output.high_surrogate)
-        traceweir_wide_put(&output, 0xD800); /* The unit before it becomes U+FFFD, and it is dropped. */
+        traceweir_wide_put(&output, 0xD800); /* Writes U+FFFD for the pending unit, nothing more. */
     traceweir_wide_flush(&output);
     funlockfile(file);
     return output.has_failed ? -1 : 0;
@@ -104,7 +104,7 @@ wchar_t *fgetws(wchar_t *text, int room, FILE *file) {
     return text;
 }
 
-/* Copies a mode without what Linux does not have: "t", and the encoding behind a comma. */
+/* Copies a mode without the parts that Linux does not have: "t", and the encoding after a comma. */
 static void copy_mode(const wchar_t *mode, char *to, size_t room) {
     size_t length = 0;
     for (; *mode && *mode != L',' && length + 1 < room; mode++)
@@ -201,7 +201,7 @@ wchar_t *_wfullpath(wchar_t *to, const wchar_t *path, size_t room) {
     return result;
 }
 
-/* One key, without waiting for the end of the line where standard input is a terminal. */
+/* Reads one key. If standard input is a terminal, does not wait for the end of the line. */
 int _getch(void) {
     struct termios before, raw;
     int is_terminal = tcgetattr(STDIN_FILENO, &before) == 0;

@@ -96,7 +96,7 @@ private:
     }
 };
 
-/// Between the UTF-16 of a file stream and the UTF-8 of its file.
+/// Converts between the UTF-16 of a file stream and the UTF-8 of its file.
 class Codecvt final : public std::codecvt<wchar_t, char, std::mbstate_t> {
 public:
     using std::codecvt<wchar_t, char, std::mbstate_t>::codecvt;
@@ -180,7 +180,8 @@ private:
     }
 };
 
-/// A stream of C. It keeps nothing back, so that C and C++ may write in turns.
+/// The buffer of a standard stream, which writes to the FILE of C at once, so that C and C++ may
+/// write in turns. Only the first half of a surrogate pair waits.
 class StdioBuffer final : public std::wstreambuf {
 public:
     explicit StdioBuffer(std::FILE *file) : file_(file) {}
@@ -266,7 +267,8 @@ namespace {
 
 alignas(StdioBuffer) char buffers[3][sizeof(StdioBuffer)];
 
-/// Before all constructors of the program.
+/// Makes the streams. Runs before all constructors of the program: 101 is the first priority that
+/// is not reserved.
 __attribute__((constructor(101))) void start_streams() {
     auto *out = new (buffers[0]) StdioBuffer(stdout);
     auto *error = new (buffers[1]) StdioBuffer(stderr);
@@ -282,7 +284,7 @@ __attribute__((constructor(101))) void start_streams() {
 
 } // namespace
 
-// A facet that the program must not delete has one reference from the start.
+// The argument 1 is a first reference, so that no locale deletes the facet.
 const std::ctype<wchar_t> &traceweir_wide::get_ctype() {
     static const auto &facet = *new Ctype(1);
     return facet;

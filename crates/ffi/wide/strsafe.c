@@ -1,9 +1,10 @@
 /* The functions of strsafe.h for both widths.
  *
  *   StringCch…   sizes in characters      StringCb…    sizes in bytes
- *   …Ex          also returns the end of the text and the room behind it, and takes flags
+ *   …Ex          also returns the end of the text and the room after it, and takes flags
  *
- * A text that does not fit is cut, and the function returns STRSAFE_E_INSUFFICIENT_BUFFER.
+ * For a text that does not fit, a function returns STRSAFE_E_INSUFFICIENT_BUFFER, and cuts the text
+ * unless a flag says otherwise.
  */
 #include "wide.h"
 

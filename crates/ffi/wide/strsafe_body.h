@@ -1,6 +1,7 @@
 /* The functions of strsafe.h for one width: see strsafe.c. */
 
-/* Completes a text that begins at "start" and wants to end at "wanted": NUL, results, flags. */
+/* Completes a text: writes the NUL, applies the flags, and stores the results. The new part of the
+ * text begins at "start"; "wanted" is the length of the whole text without a limit. */
 static HRESULT NAME(finish)(UNIT *to, size_t room, size_t start, size_t wanted, UNIT **end, size_t *rest, DWORD flags) {
     int is_cut = wanted >= room;
     size_t length = is_cut ? room - 1 : wanted;
@@ -96,7 +97,8 @@ HRESULT NAME(StringCchLength)(const UNIT *text, size_t most, size_t *length) {
     return found < most ? S_OK : STRSAFE_E_INVALID_PARAMETER;
 }
 
-/* Sizes in bytes: a part of a character counts for nothing, but the rest includes it. */
+/* Converts the room after a text from characters to bytes. A last byte of the buffer that is only a
+ * part of a character counts, too. */
 static size_t *NAME(to_bytes)(size_t *rest, size_t size) {
     if (rest)
         *rest = *rest * sizeof(UNIT) + size % sizeof(UNIT);

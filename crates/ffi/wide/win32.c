@@ -1,4 +1,4 @@
-/* The functions of windows.h for text, GUIDs and times that consumers print events with. */
+/* The functions of windows.h for text, GUIDs and times, with which consumers print events. */
 #include "wide.h"
 
 #include <errno.h>
@@ -8,11 +8,12 @@
 
 #include "../include/wide/windows.h"
 
-/* 100 ns from 1601, where FILETIME begins, to 1970, and in a second. */
+/* The numbers of 100 ns units from 1601, where FILETIME begins, to 1970, and in a second. */
 #define EPOCH 116444736000000000LL
 #define SECOND 10000000LL
 
-/* Converts text of one width into the other, and counts; NULL as a buffer only counts. */
+/* Converts text of one width into the other, and returns the number of units, or 0 for an error.
+ * With a room of 0, it only counts. */
 static int convert(struct text text, void *to, int room, BOOL is_strict) {
     size_t at = 0, length = 0;
     if (room < 0 || (room > 0 && !to) || !text.units || text.length == 0) {
@@ -139,7 +140,8 @@ void GetLocalTime(LPSYSTEMTIME to) {
 BOOL FileTimeToSystemTime(const FILETIME *from, LPSYSTEMTIME to) {
     int64_t ticks = ticks_of(from);
     struct tm parts;
-    /* From 1601 on, the remainder of a negative number would be negative. */
+    /* The subtraction comes after the division: the remainder of a time before 1970 would otherwise
+     * be negative. */
     time_t seconds = (time_t)(ticks / SECOND - EPOCH / SECOND);
     if (ticks < 0 || !gmtime_r(&seconds, &parts) || parts.tm_year + 1900 > 30827) {
         SetLastError(ERROR_INVALID_PARAMETER);

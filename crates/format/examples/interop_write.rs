@@ -96,6 +96,7 @@ fn write_trace(is_compressed: bool, count: u32, expected: &mut String) -> Result
 fn encode_trace_logging(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let mut traits = TraitsBuilder::new("Interop.Provider");
     let mut metadata = MetadataBuilder::new("Reading", 0);
+    // The in types ANSISTRING, UINT64 and DOUBLE.
     metadata.add_field("text", 2, 0, 0).add_field("number", 10, 0, 0).add_field("half", 12, 0, 0);
     let items = [
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },

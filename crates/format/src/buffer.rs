@@ -178,6 +178,7 @@ pub struct Records<'b> {
     at: usize,
     base: u64,
     cpu: u16,
+    /// Stamp of the previous record, which a record without a stamp inherits.
     time: i64,
     has_short_instance_headers: bool,
 }

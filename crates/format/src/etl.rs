@@ -4,6 +4,10 @@
 //!   ReadAt ──▶ reader::Trace (header + index of buffers)
 //!          ──▶ merge::Events (usually one buffer per CPU in memory) ──▶ Record
 //!   records ──▶ writer::Writer (a buffer per CPU) ──▶ WriteAt
+//!
+//!   several Traces ──▶ MergedFiles: their events in time order
+//!   Trace ──▶ check: the broken rules of the format
+//!   Trace of a file left by a crash ──▶ repair: a finalised copy
 //! ```
 
 mod check;

@@ -1,15 +1,16 @@
 //! Encoded filters of an enable call: typed views and the rules that every filter obeys.
 //!
 //! ```text
-//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of the filter │
-//!                               u32 next │ the provider's data
+//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │
+//!                               u32 size of the filter │ u32 next │ the provider's data
 //! PID                           u32[1..8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
 //! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', an optional NUL at the end
 //! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1..64]
 //! EVENT_NAME, STACKWALK_NAME    u64 any │ u64 all │ u8 level │ u8 in │ u16 count │ UTF-8 NUL…
 //! STACKWALK_LEVEL_KW            u64 any │ u64 all │ u8 level │ u8 in │ u8[6] 0
-//! SYSTEM_FLAGS, TRACEHANDLE     u32; u64
+//! SYSTEM_FLAGS                  u32
+//! TRACEHANDLE                   u64
 //! PAYLOAD                       see [`payload`]
 //! types without the top bit     whatever provider and controller agreed on
 //! ```

@@ -1,7 +1,8 @@
 //! Record headers: recognising, measuring and viewing events.
 //!
 //! Each record starts with a marker, a dword `m`. Its high byte and its type byte `tt` select the
-//! header family. The table shows `m` from its high byte to its low byte; `ss ss` is the size:
+//! header family. The table shows `m` from its high byte to its low byte: `ss ss` is the size, `ff`
+//! flags and `vv` a version. Values of `tt` are decimal.
 //!
 //! ```text
 //!   m = FFFFFFFF              filler: the records end here

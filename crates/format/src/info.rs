@@ -8,14 +8,21 @@
 //! ```
 //!
 //! The documented rules are checked in a fixed order. This module checks the rules that need only
-//! the call: does the class allow this call (status 50), is there a buffer (87), is it long enough
-//! (24), does it hold whole elements (24), and not too many (87; for group masks this comes before
-//! whole elements). Callers then check the session, the rights of the client, the kind of session
-//! and the machine, before [`Set::check`] checks the content. The count in the buffer of
-//! `TracePeriodicCaptureStateListInfo` is content: a mismatch with the length is reported by
-//! [`Set::check`] (24).
+//! the call. They are here with the number of the status that reports a violation
+//! (ERROR_BAD_LENGTH 24, ERROR_NOT_SUPPORTED 50, ERROR_INVALID_PARAMETER 87):
 //!
-//! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
+//! 1. The class allows this call (50).
+//! 2. There is a buffer (87).
+//! 3. The buffer is long enough (24).
+//! 4. The buffer holds whole elements (24).
+//! 5. There are not too many elements (87); for group masks this comes before rule 4.
+//!
+//! Callers then check the session, the rights of the client, the kind of session and the machine.
+//! At last [`Set::check`] checks the content. The count in the buffer of
+//! `TracePeriodicCaptureStateListInfo` is content, so [`Set::check`] reports a mismatch with the
+//! length (24).
+//!
+//! The structures are those of evntrace.h, with natural alignment and little-endian numbers.
 
 mod list;
 mod query;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! One table serves the decoder, which turns it into a schema, and writers of events
-//! ([`put_kernel_event!`](crate::put_kernel_event)). A family of events is one file; a group of the
-//! kernel is one class, as listed in `spec::event::class::GROUPS`.
+//! ([`put_kernel_event!`](crate::put_kernel_event)). Each family of events is in one file. The
+//! group in a hook id determines the class (`spec::event::class::GROUPS`).
 //!
 //! The tables rely on these rules, which the tests check:
 //!

@@ -15,9 +15,10 @@
 //!  2C    2C  u32 PointerSize            110   118  wz session, wz file
 //! ```
 //!
-//! The header type of the event decides which column applies. `EndTime` 0 means that the file was
-//! never finalised. Source: Documented ("TRACE_LOGFILE_HEADER"), the 64-bit column Observed on real
-//! traces.
+//! Offsets are hexadecimal. The header type of the event decides which column applies. `EndTime` 0
+//! means that the file was never finalised.
+//!
+//! Source: Documented ("TRACE_LOGFILE_HEADER"), the 64-bit column Observed on real traces.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -127,7 +128,7 @@ pub struct LogFileHeader {
     pub boot_time: FileTime,
     /// Ticks per second of the performance counter.
     pub perf_freq: i64,
-    /// Wall time of the clock anchor.
+    /// Wall time at the clock anchor, which is the stamp of the file's first event.
     pub start_time: FileTime,
     /// Clock type: 1 performance counter, 2 system time, 3 CPU cycles.
     pub clock_type: u32,
@@ -223,7 +224,9 @@ impl LogFileHeader {
         payload
     }
 
-    /// Returns the clock of the file, anchored at the stamp of its first event.
+    /// Returns the clock of the file, anchored at the stamp of its first event. If the clock type
+    /// is unknown or has no rate, the clock is the system time if the anchor can be one, else the
+    /// performance counter.
     #[must_use]
     pub fn clock(&self, anchor: i64) -> Clock {
         let is_before_vista = self.versions[0] < VISTA_MAJOR;

@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn chunks_follow_each_other_and_may_be_plain() {
-        let zeros = [0x03, 0xb0, 0x02, 0x00, 0xfc, 0x0f]; // A zero, then a copy of 4095 bytes from one byte back.
+        // A zero, then a copy of 4095 bytes from one byte back.
+        let zeros = [0x03, 0xb0, 0x02, 0x00, 0xfc, 0x0f];
         let stream = [&zeros[..], &plain_chunk(&[5; 4096]), &zeros, &plain_chunk(b"end")].concat();
         let mut out = Vec::new();
         assert_eq!(decompress(&stream, 3 * 4096 + 3, &mut out), Ok(()));

@@ -5,8 +5,8 @@
 //!   type 0x25, 0x26   0 event time │ 8 process │ C thread │ 10 key of a kernel, user stack
 //! ```
 //!
-//! Kernel and user part of one stack may be two events. Only the addresses distinguish the parts of
-//! type 0x20: kernel addresses lie in the upper half.
+//! The kernel part and the user part of one stack may be two events. Of type 0x20, only the
+//! addresses distinguish the parts: kernel addresses lie in the upper half of the address space.
 //!
 //! Source: Documented ("StackWalk_Event class"); the layout as in `kernel/stack.rs`.
 
@@ -99,7 +99,7 @@ impl<'b> StackWalk<'b> {
     }
 }
 
-/// Returns whether an address lies in the kernel's half.
+/// Returns whether an address lies in the kernel's half of the address space, the upper one.
 #[must_use]
 pub const fn is_kernel_address(address: u64, pointer_size: usize) -> bool {
     if pointer_size == 4 { address >> 31 == 1 } else { address >> 63 == 1 }

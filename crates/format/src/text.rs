@@ -9,8 +9,8 @@ pub fn until_nul8(bytes: &[u8]) -> &[u8] {
     find_nul(bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
 }
 
-/// Returns the position of the first NUL. Most texts are short, so the first words are checked one
-/// by one, without a call.
+/// Returns the position of the first NUL. Most texts are short, so the first words of eight bytes
+/// are checked here, without a call of `memchr`.
 #[inline]
 fn find_nul(bytes: &[u8]) -> Option<usize> {
     const CHECKED_WORDS: usize = 6;
@@ -74,7 +74,7 @@ pub fn decode_cp1252(byte: u8) -> char {
     }
 }
 
-/// Decodes 8-bit text: UTF-8 where it is valid, code page 1252 otherwise.
+/// Decodes 8-bit text: as UTF-8 if all of it is valid UTF-8, otherwise as code page 1252.
 #[must_use]
 pub fn decode_ansi(bytes: &[u8]) -> String {
     core::str::from_utf8(bytes)

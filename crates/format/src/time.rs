@@ -5,8 +5,10 @@
 //! ```
 //!
 //! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.
-//! Stamps before the anchor are legal. Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving
-//! event data"), Observed on clock types 1 and 2.
+//! Stamps before the anchor are legal.
+//!
+//! Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving event data"), Observed on clock types 1
+//! and 2.
 
 use core::fmt;
 
@@ -46,7 +48,8 @@ impl FileTime {
         Self(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
     }
 
-    /// Converts a date and time of day in UTC; `None` if the day does not exist.
+    /// Converts a date and time of day in UTC; `None` if the day does not exist or the time is out
+    /// of range.
     #[must_use]
     pub fn from_civil(c: &Civil) -> Option<Self> {
         let days = days_from_date(c.year, c.month, c.day)?;
@@ -137,6 +140,7 @@ fn date_from_days(days: i64) -> (i32, u8, u8) {
     (i32::try_from(year).unwrap_or(0), to_u8(month), to_u8(day))
 }
 
+/// Returns the number of days from 1601-01-01 to a date; `None` if the date does not exist.
 fn days_from_date(year: i32, month: u8, day: u8) -> Option<i64> {
     let (year, month_number, day) = (i64::from(year), i64::from(month), i64::from(day));
     let is_leap = (year.rem_euclid(4) == 0 && year.rem_euclid(100) != 0) || year.rem_euclid(400) == 0;
@@ -171,7 +175,7 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// Returns the clock type of a log-file header.
+    /// Returns the number of this clock type in a log-file header.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -181,7 +185,7 @@ impl ClockKind {
         }
     }
 
-    /// Returns the clock with a clock type of a log-file header; `None` for an unknown number.
+    /// Returns the clock type with a number in a log-file header; `None` for an unknown number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -260,6 +264,8 @@ impl Clock {
         if self.file_time(raw) < time { raw.saturating_add(1) } else { raw }
     }
 
+    /// Returns the time from the anchor to a raw stamp, in units of which a second has
+    /// `per_second`.
     #[inline]
     fn scale(&self, raw: i64, per_second: i64) -> i64 {
         let rate = self.rate.max(1);

@@ -66,7 +66,7 @@ pub struct Traits<'a> {
 }
 
 impl<'a> Traits<'a> {
-    /// Views the traits at the start of `bytes`; only size and name are checked.
+    /// Views the traits at the start of `bytes`; only the size is checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut blob = open_blob("provider traits", bytes)?;
         let name = blob.ansi_z();

@@ -112,6 +112,7 @@ const WHAT: &str = "compressed buffer";
 /// Marks the end of a flag word: when it reaches the top bit, the word is used up.
 const END_OF_FLAGS: u64 = 1 << 63;
 
+/// Returns the flags of a flag word, highest first, then [`END_OF_FLAGS`].
 fn load_flags(bytes: [u8; 4]) -> u64 {
     u64::from(u32::from_le_bytes(bytes)) << 32 | END_OF_FLAGS >> 32
 }

@@ -34,6 +34,7 @@ pub unsafe extern "C" fn EventAccessControl(
     boundary::to_status(|| {
         // SAFETY: the caller guarantees that `object` and `account` are NULL or valid.
         let (object, account) = unsafe { (ptr::read_value(object), read_sid(account.cast())) };
+        // `0..4`: the operations of EVENTSECURITYOPERATION.
         let (Some(object), Some(account), 0..4) = (object, account, operation) else {
             return Status::ERROR_INVALID_PARAMETER;
         };

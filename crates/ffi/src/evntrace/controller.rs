@@ -94,8 +94,8 @@ unsafe fn start_session<U: TextUnit>(
     unsafe { start_from_block(id, &block, name, Vec::new()) }
 }
 
-/// Starts the kernel logger with a list of kernel events that are followed by their call stack from
-/// the first event on, in the form of `TraceStackTracingInfo`.
+/// Starts the kernel logger. `kernel_stacks` has the form of `TraceStackTracingInfo`: it lists the
+/// kernel events whose call stacks the logger records, from its start on.
 ///
 /// # Safety
 ///
@@ -180,7 +180,8 @@ macro_rules! control_functions {
         /// As [`ControlTraceW`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wide(id: u64, name: *const u16, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no
+            // more.
             boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
 
@@ -191,7 +192,8 @@ macro_rules! control_functions {
         /// As [`ControlTraceA`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $narrow(id: u64, name: *const u8, properties: *mut EventTraceProperties) -> u32 {
-            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no more.
+            // SAFETY: the caller fulfils the `# Safety` section; `control_session` requires no
+            // more.
             boundary::to_status(|| unsafe { control_session(id, name, properties, Some(Action::$action)) })
         }
     )*};
@@ -221,6 +223,7 @@ unsafe fn control_session<U: TextUnit>(
     // SAFETY: the caller passes NULL or a text with a terminator as `name`.
     let name = unsafe { text::read_name(name) }?;
     let is_kernel_logger = name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(KERNEL_LOGGER_NAME));
+    // This GUID belongs to the kernel logger, so it contradicts the name of any other session.
     if block.guid() == SYSTEM_TRACE_CONTROL && !is_kernel_logger {
         return Err(Status::ERROR_INVALID_PARAMETER);
     }

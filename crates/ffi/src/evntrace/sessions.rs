@@ -1,13 +1,14 @@
 //! Finds the session that a call refers to, and the process that runs it.
 //!
 //! ```text
-//!   id of a session in this process ─────────────────────────▶ that session, without a daemon
-//!   its name, with a private mode or with its id ────────────▶ that session, without a daemon
+//!   session in this process, selected by
+//!     its id, without a name ────────────────────────────────▶ that session, without a daemon
+//!     its name, and its id or a private mode ────────────────▶ that session, without a daemon
 //!   anything else ──▶ the running daemon; without one ───────▶ ERROR_WMI_INSTANCE_NOT_FOUND
 //! ```
 //!
-//! 1. Only these calls start a daemon: StartTrace, EventAccessControl, EventAccessRemove, and
-//!    TraceSetInformation of a system-wide class.
+//! 1. Only these calls start a daemon: StartTrace, StartKernelTrace, EventAccessControl,
+//!    EventAccessRemove, and TraceSetInformation of a system-wide class.
 //! 2. Each call opens its own connection. So a call that waits for a disk or a provider does not
 //!    block other threads, and a forked child shares no connection with its parent.
 //! 3. The table of sessions in this process is locked only for lookups and changes of the table.

@@ -5,8 +5,8 @@
 //!   MetaData 33   provider GUID │ EVENT_MAP_INFO of a map     before the event kind that uses it
 //! ```
 //!
-//! Only events of manifests need it: other events describe themselves, or their classes are built
-//! in.
+//! "MetaData" is the class of these events; the number is the opcode. Only events of manifests need
+//! them: other events describe themselves, or their classes are built in.
 
 use std::collections::HashSet;
 use std::mem::offset_of;

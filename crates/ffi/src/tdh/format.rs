@@ -23,8 +23,9 @@ const MAX_ENTRIES: u32 = 1 << 20;
 
 /// Formats one value as text; [`decode_value`].
 ///
-/// `LoggerName` and `LogFileName` of the log-file header event are shown as the names that follow
-/// them, where `data` reaches to the end of the event. They still consume the bytes of a pointer.
+/// `LoggerName` and `LogFileName` of the log-file header event are pointers, but the names that
+/// they stand for follow later in the event. If `data` reaches to the end of the event, these names
+/// are shown; the consumed bytes are those of the pointer.
 ///
 /// # Safety
 ///
@@ -106,7 +107,8 @@ pub(super) fn encode_utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
-/// Returns the names that a map has for a value, without trailing spaces.
+/// Returns the names that a map has for a value, without trailing spaces and joined by `|`, as
+/// UTF-16 with a terminator.
 ///
 /// # Safety
 ///

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
         }
         // SAFETY: the caller passes NULL or a writable `required_size`.
         unsafe { ptr::store(required_size, size) };
-        // SAFETY: `required_size` holds the size of the buffer here, and receives the required size.
+        // SAFETY: `required_size` holds the size of the buffer, and receives the required size.
         let Some(output) = (unsafe { OutputBuffer::new(buffer, required_size) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
@@ -63,7 +63,8 @@ pub unsafe extern "C" fn TdhEnumerateProvidersForDecodingSource(
     })
 }
 
-/// Lists all fields of a kind that a provider has; [`Library::field_list`].
+/// Lists a provider's fields of one kind, such as its keywords or its levels;
+/// [`Library::field_list`].
 ///
 /// # Safety
 ///
@@ -79,7 +80,8 @@ pub unsafe extern "C" fn TdhEnumerateProviderFieldInformation(
     unsafe { query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, None)) }
 }
 
-/// Lists the fields of a kind that a provider has for a value; [`Library::field_list`].
+/// Lists those of a provider's fields of one kind that a value selects, such as the keywords whose
+/// bits it has; [`Library::field_list`].
 ///
 /// # Safety
 ///
@@ -276,7 +278,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
     unsafe { with_memory(data, size, Library::load_memory) }
 }
 
-/// Unloads a manifest that was loaded from memory, by its content; [`Library::unload`].
+/// Unloads a manifest that was loaded from memory. Its content identifies it; [`Library::unload`].
 ///
 /// # Safety
 ///

@@ -16,7 +16,8 @@ const STATUS_INVALID_PARAMETER: i32 = 0xC000_000D_u32.cast_signed();
 const STATUS_BAD_COMPRESSION_BUFFER: i32 = 0xC000_0242_u32.cast_signed();
 const STATUS_UNSUPPORTED_COMPRESSION: i32 = 0xC000_025F_u32.cast_signed();
 
-/// Decompresses a whole block: LZNT1, or XPRESS if the buffer has exactly its size.
+/// Decompresses a whole block of LZNT1 or XPRESS. For XPRESS, the output buffer must have exactly
+/// the size of the decompressed block.
 ///
 /// # Safety
 ///
@@ -43,6 +44,7 @@ pub unsafe extern "C" fn RtlDecompressBuffer(
         let decompressed = match format & FORMAT_MASK {
             FORMAT_LZNT1 => lznt1::decompress_up_to(source, room, &mut bytes),
             FORMAT_XPRESS => xpress::decompress(source, room, &mut bytes),
+            // COMPRESSION_FORMAT_NONE and COMPRESSION_FORMAT_DEFAULT.
             0 | 1 => return STATUS_INVALID_PARAMETER,
             _ => return STATUS_UNSUPPORTED_COMPRESSION,
         };

@@ -1,12 +1,12 @@
 //! Libraries that a program loads by name: `LoadLibrary`, `GetProcAddress`, `FreeLibrary`.
 //!
 //! ```text
-//!   "C:\…\KernelTraceControl.dll", "tdh" … ──▶ a Windows library that this one stands for ─▶ this one
+//!   "C:\…\KernelTraceControl.dll", "tdh" … ──▶ this library, which stands for that of Windows
 //!   anything else ─────────────────────────▶ dlopen
 //! ```
 //!
-//! The names of the Windows libraries are those of `weir shims`. A file of such a name is not loaded:
-//! it would be a program for Windows.
+//! The names of the Windows libraries are those of `weir shims`. A file of such a name is not
+//! loaded: it would be a program for Windows.
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -60,8 +60,8 @@ fn open(path: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// Returns a handle of the file that contains this function: the shared library, or the program into
-/// which the library is linked.
+/// Returns a handle of the file that contains this function: the shared library, or the program
+/// into which the library is linked.
 fn open_self() -> Option<*mut c_void> {
     // SAFETY: the structure consists of pointers that may be NULL.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -1,6 +1,6 @@
-//! winternl.h: information about the system by class. The only class is
-//! SystemPerformanceTraceInformation, and its only kind the group masks of a session, which
-//! consumers set this way before TraceSetInformation existed.
+//! winternl.h: information about the system by class. The only class here is
+//! SystemPerformanceTraceInformation, and the only kind of information in it is the group masks of
+//! a session. Programs set them this way before TraceSetInformation existed.
 //!
 //! ```text
 //!   EVENT_TRACE_GROUPMASK_INFORMATION   0 u32 kind (1) │ 8 u64 session │ 16 u32 × 8 masks
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn NtQuerySystemInformation(
             )
         };
         if status == 0 {
-            // SAFETY: `information` has the bytes of the structure; `return_length` is NULL or can be
-            // written.
+            // SAFETY: `information` has the bytes of the structure; `return_length` is NULL or can
+            // be written.
             unsafe {
                 ptr::store(information.cast(), group_mask);
                 ptr::store(return_length, GROUP_MASK_BYTES);

@@ -105,8 +105,9 @@ unsafe fn verify(
         return Err(Status::ERROR_BAD_ARGUMENTS);
     }
     let condition = |bit: u32| conditions.wrapping_shr(bit.trailing_zeros().saturating_mul(3)) & 7;
-    // The parts of a version number form one number: a part counts only if the parts before it are
-    // equal.
+    // The selected parts of a version number are compared as one number, with the condition of the
+    // first: a part counts only if the parts before it are equal. Each tuple has the bit of a part,
+    // our value and the caller's value.
     let parts = [
         (VER_MAJORVERSION, MAJOR, given_version.major),
         (VER_MINORVERSION, MINOR, given_version.minor),
@@ -145,7 +146,8 @@ fn compare<T: Ord + ?Sized>(condition: u64, ours: &T, theirs: &T) -> Result<bool
     })
 }
 
-/// Fills an OSVERSIONINFOW or OSVERSIONINFOEXW and returns STATUS_SUCCESS.
+/// Fills an OSVERSIONINFOW or OSVERSIONINFOEXW and returns STATUS_SUCCESS. Returns
+/// STATUS_INVALID_PARAMETER for NULL.
 ///
 /// # Safety
 ///

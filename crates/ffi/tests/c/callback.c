@@ -47,6 +47,8 @@ static void NTAPI on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG a
 int main(void) {
     static const GUID zero;
     REGHANDLE first;
+    /* The first registration waits for the session's enable, which the second then finds. Level,
+     * keywords and filter are those that the test that runs this program passes. */
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, NULL, NULL, &first));
     WAIT_UNTIL(EventProviderEnabled(first, 4, 0x10));
     EXPECT(ERROR_SUCCESS, EventRegister(&Provider, on_enable, &received, &reg));

@@ -56,6 +56,7 @@ static void check_events(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TraceEvent(logger, &e.Header));
     e.Header.GuidPtr = 0;
     EXPECT(ERROR_INVALID_PARAMETER, TraceEvent(logger, &e.Header));
+    /* An event has at most 16 fields. */
     e = make_event(WNODE_FLAG_TRACED_GUID | WNODE_FLAG_USE_MOF_PTR, 17 * sizeof(MOF_FIELD));
     EXPECT(ERROR_INVALID_PARAMETER, TraceEvent(logger, &e.Header));
 
@@ -108,6 +109,7 @@ static void check_messages(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TraceMessage(logger, TRACE_MESSAGE_GUID | TRACE_MESSAGE_COMPONENTID, &Message, 1, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, TraceMessage(logger, TRACE_MESSAGE_GUID, NULL, 1, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, TraceMessage(logger, TRACE_MESSAGE_COMPONENTID, NULL, 1, NULL));
+    /* An unknown flag. */
     EXPECT(ERROR_INVALID_PARAMETER, TraceMessage(logger, 0x4000, &Message, 1, NULL));
     EXPECT(ERROR_MORE_DATA, TraceMessage(logger, TRACE_MESSAGE_GUID, &Message, 1, large, sizeof large, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, TraceweirTraceMessage(logger, 0, NULL, 1, NULL, 1));

@@ -35,6 +35,7 @@ static void check_session_in_utf16(const char *folder) {
     EXPECT(1, block.p.Wnode.Guid.Data1 != 0 && block.p.Wnode.TimeStamp.QuadPart > 0);
     EXPECT(1, equals_wide(block.name, "Whole life") && equals_wide(block.file, path_in(folder, "whole.etl")));
 
+    /* The name, the GUID and the file of a running session cannot be used again. */
     file_block(&second_block, EVENT_TRACE_FILE_MODE_SEQUENTIAL, path_in(folder, "other.etl"));
     EXPECT(ERROR_ALREADY_EXISTS, StartTraceW(&second, u"WHOLE LIFE", &second_block.p));
     EXPECT(0, second);
@@ -85,6 +86,7 @@ static void check_session_in_utf16(const char *folder) {
     EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
     EXPECT(5, second_block.p.FlushTimer);
     EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE, second_block.p.LogFileMode);
+    /* A mode of 0 ends live delivery; a flush timer of 0 changes nothing. */
     file_block(&second_block, 0, path_in(folder, "second.etl"));
     EXPECT(0, UpdateTraceW(id, NULL, &second_block.p));
     EXPECT(EVENT_TRACE_FILE_MODE_SEQUENTIAL, second_block.p.LogFileMode);
@@ -93,6 +95,7 @@ static void check_session_in_utf16(const char *folder) {
     EXPECT(ERROR_INVALID_FUNCTION, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
     EXPECT(0, EventWrite(reg, &ERROR_EVENT, 0, NULL));
 
+    /* The file name does not fit, but the session stops. */
     empty_block(&second_block)->p.LogFileNameOffset = sizeof second_block - 6;
     EXPECT(ERROR_MORE_DATA, ControlTraceW(id, NULL, &second_block.p, EVENT_TRACE_CONTROL_STOP));
     EXPECT(0, second_block.p.EventsLost);
@@ -144,6 +147,7 @@ static void check_other_modes(const char *folder) {
     EXPECT(0, ControlTraceW(id, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_INCREMENT_FILE));
     EXPECT(0, StopTraceW(0, u"row", &empty_block(&second_block)->p));
     EXPECT(0, access(path_in(folder, "row-2.etl"), F_OK));
+    /* A file sequence needs %d in its name. */
     file_block(&block, EVENT_TRACE_FILE_MODE_NEWFILE, path_in(folder, "row.etl"))->p.MaximumFileSize = 1;
     EXPECT(ERROR_INVALID_PARAMETER, StartTraceW(&id, u"row", &block.p));
 
@@ -225,6 +229,7 @@ static void check_enables(void) {
     EXPECT(1, EventEnabled(reg, &VERBOSE_EVENT));
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION;
     EXPECT(0, EnableTraceEx2(id, &PROVIDER, EVENT_CONTROL_CODE_ENABLE_PROVIDER, 5, 3, 0, 10000, &params));
+    /* Two filters of the same type are refused, and so is a filter that is cut off. */
     twice[0] = twice[1] = filter;
     params.Version = ENABLE_TRACE_PARAMETERS_VERSION_2;
     params.EnableFilterDesc = twice;
@@ -301,6 +306,7 @@ static void check_many_sessions(void) {
     EXPECT(0, StopTraceW(second, NULL, &empty_block(&second_block)->p));
 }
 
+/* An entry for a SID of 16 bytes (S-1-22-1-1000) makes the list 24 bytes longer. */
 static void check_access_rights(void) {
     GUID object = PROVIDER;
     unsigned char before[512], after[512], sid[16] = {1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0};
@@ -391,7 +397,8 @@ static void check_relative_file_name(const char *folder) {
     EXPECT(0, chdir(before));
 }
 
-/* Returns how many sessions record a provider of the kernel, which has one instance. */
+/* Returns how many sessions record a provider of the kernel, and stores the logger id of the first.
+ * Such a provider has one instance, whose process id is 0. */
 static ULONG count_kernel_enables(GUID provider, USHORT *logger) {
     struct {
         TRACE_GUID_INFO info;

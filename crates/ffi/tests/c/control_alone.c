@@ -46,7 +46,7 @@ static void check_invalid_starts(const char *folder) {
     EXPECT(ERROR_INVALID_PARAMETER, start_session());
     file_block(&block, SEQUENTIAL, file)->p.Wnode.Flags = 0;
     EXPECT(ERROR_INVALID_PARAMETER, start_session());
-    /* Version 2: its full length, and the only version number. */
+    /* A structure of version 2 must have its full length, and the version number 2. */
     file_block(&block, SEQUENTIAL, file)->p.Wnode.Flags |= WNODE_FLAG_VERSIONED_PROPERTIES;
     block.p.Wnode.BufferSize = sizeof(EVENT_TRACE_PROPERTIES_V2) - 1;
     EXPECT(ERROR_BAD_LENGTH, start_session());
@@ -111,6 +111,7 @@ static void check_invalid_controls(void) {
         EXPECT(ERROR_INVALID_PARAMETER, ControlTraceW(0, u"alone", NULL, code));
         EXPECT(ERROR_INVALID_PARAMETER, ControlTraceW(0, NULL, &empty_block(&block)->p, code));
         EXPECT(ERROR_INVALID_PARAMETER, ControlTraceW(0, u"", &empty_block(&block)->p, code));
+        /* EVENT_TRACE_PROPERTIES has 120 bytes. */
         empty_block(&block)->p.Wnode.BufferSize = 119;
         EXPECT(ERROR_BAD_LENGTH, ControlTraceW(STALE_ID, NULL, &block.p, code));
         empty_block(&block)->p.LoggerNameOffset = 119;
@@ -151,6 +152,8 @@ static void check_lists(void) {
     EXPECT(0, count);
 }
 
+/* `valid_status` is the result of valid calls for `id`: 0, or the error for an unknown session. All
+ * other errors are reported before that one. */
 static void check_invalid_enables(CONTROLTRACE_ID id, ULONG valid_status) {
     ENABLE_TRACE_PARAMETERS params;
     EVENT_FILTER_DESCRIPTOR filters[14];
@@ -203,6 +206,7 @@ static void check_access_rights(void) {
     EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(NULL, 0, sid, 1, TRUE));
     EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(&object, 0, NULL, 1, TRUE));
     EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(&object, EventSecurityMax, sid, 1, TRUE));
+    /* A SID has at most 15 subauthorities, and the revision 1. */
     sid[1] = 16;
     EXPECT(ERROR_INVALID_PARAMETER, EventAccessControl(&object, 0, sid, 1, TRUE));
     sid[0] = 2;
@@ -260,6 +264,7 @@ static void check_private_session(const char *folder) {
     file_block(&second_block, IN_PROCESS, "");
     EXPECT(0, ControlTraceW(0, u"own \u00e4", &second_block.p, EVENT_TRACE_CONTROL_QUERY));
     EXPECT(1, equals_wide(second_block.file, path_in(folder, "own.etl")));
+    /* An id with the same logger id, but of another session. */
     EXPECT(ERROR_WMI_INSTANCE_NOT_FOUND, ControlTraceW(id + 0x10000, NULL, &empty_block(&second_block)->p, EVENT_TRACE_CONTROL_QUERY));
     EXPECT(0, QueryAllTracesW(blocks, 1, &count));
     EXPECT(0, count);

@@ -147,6 +147,7 @@ static void check_unread_file_names(const char *folder) {
 static void check_enable_parameters(CONTROLTRACE_ID id) {
     ENABLE_TRACE_PARAMETERS params;
     EVENT_FILTER_DESCRIPTOR filter;
+    /* EVENT_FILTER_EVENT_ID: FilterIn, Reserved, Count (1), and the event id 7. */
     unsigned char ids[] = {1, 0, 1, 0, 7, 0};
     memset(&params, 0, sizeof params);
     /* Version 1 has no count after the address. */
@@ -235,6 +236,7 @@ static void check_information(CONTROLTRACE_ID id) {
     memcpy(buffer, &PROVIDER, sizeof PROVIDER);
     EXPECT(0, EnumerateTraceGuidsEx(TraceGuidQueryInfo, buffer, 16, buffer, needed, &returned));
     EXPECT(1, ((TRACE_GUID_INFO *)(void *)buffer)->InstanceCount);
+    /* One byte more than a GUID is enough to refuse a longer input: no more than 17 are read. */
     EXPECT(ERROR_INVALID_PARAMETER, EnumerateTraceGuidsEx(TraceGuidQueryInfo, before_edge(17), 0xFFFFFFFF, buffer, needed, &returned));
     EXPECT(ERROR_INSUFFICIENT_BUFFER, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(1), 1, &needed));
     EXPECT(0, EnumerateTraceGuidsEx(TraceGuidQueryList, NULL, 0, before_edge(needed), needed, (PULONG)before_edge(4)));

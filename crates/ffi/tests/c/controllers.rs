@@ -90,7 +90,8 @@ fn published_functions_control_a_session_from_start_to_stop() {
     }
 }
 
-/// Runs of `enable_at_once.c`: each enables, writes and stops this number of times.
+/// The number of runs in one call of `enable_at_once.c`. Each run starts a session, enables, writes
+/// and stops.
 const ENABLE_RUNS: u32 = 100;
 
 fn run_enable_at_once(arguments: &[&str]) {
@@ -171,6 +172,7 @@ fn calls_that_need_no_daemon_do_not_start_one() {
             tracked.extend(module.guids.iter().map(|guid| guid.data1));
         }
     }
+    // PROVIDER and LATER_PROVIDER of the program.
     assert_eq!(tracked, [0xC0FF_EE09, 0xC0FF_EE0A]);
 }
 
@@ -203,7 +205,7 @@ fn unusable_socket_fails_only_calls_that_need_a_daemon() {
     let programs = ProgramFolder::new();
     let program = build_program(&programs, "gcc", "information_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // A daemon uses another type of socket, so calls fail with ERROR_IO_DEVICE here.
+    // A daemon uses another type of socket, so calls fail with ERROR_IO_DEVICE (1117) here.
     let _stream_socket = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();
     let mut command = Command::new(&program);
     command.arg(logs.path()).arg("1117").env("TRACEWEIR_RUNTIME_DIR", runtime.path());

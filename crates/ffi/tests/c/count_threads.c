@@ -1,4 +1,4 @@
-/* Prints how many threads the program has that registers nothing itself. */
+/* Prints the number of threads of this program, which itself registers nothing. */
 #include <dirent.h>
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* Enables providers with timeout 0 and writes at once, many times: FOLDER RUNS [busy].
  *
- * Three registrations of one provider: the callback of the first takes longer than an enable with
- * timeout 0 waits, and the other two must be enabled nevertheless. With "busy", threads use all
- * processors meanwhile. */
+ * The program has three registrations of one provider. In every 25th run, the callback of the first
+ * takes longer than an enable with timeout 0 waits; the other two must be enabled nevertheless.
+ * With "busy", threads use all processors meanwhile. */
 #define _GNU_SOURCE
 #include "control.h"
 

@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     EXPECT(ERROR_ACCESS_DENIED, join_group(reg, CLOSED_GROUP));
     EXPECT(ERROR_ACCESS_DENIED, join_group(reg, CLOSED_GROUP));
     EXPECT(0, EventProviderEnabled(reg, 4, 1));
-    /* Traits can be set once: none have been set. */
+    /* Traits can be set only once. This succeeds, so the refused traits were not kept. */
     EXPECT(ERROR_SUCCESS, join_group(reg, OPEN_GROUP));
     EXPECT(ERROR_INVALID_PARAMETER, join_group(reg, OPEN_GROUP));
     WAIT_UNTIL(EventProviderEnabled(reg, 4, 1));

@@ -67,6 +67,8 @@ fn provider_refused_by_a_group_can_join_another() {
     }
     let (closed_group, open_group) = (group_guid(0xC0FF_EE40), group_guid(0xC0FF_EE41));
     let programs = ProgramFolder::new();
+    // TraceLoggingSetInformation returns "access denied" as an HRESULT, or in kernel mode as an
+    // NTSTATUS.
     for (mode, status) in [("-D_USER_MODE", "0x80070005u"), ("-D_KERNEL_MODE", "0xC0000022u")] {
         let daemon = TestDaemon::for_all_users();
         let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST_UID));

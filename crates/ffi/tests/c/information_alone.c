@@ -33,7 +33,8 @@ static ULONG list_guids(int info_class, void *in, ULONG in_length, void *out, UL
     return EnumerateTraceGuidsEx((TRACE_QUERY_INFO_CLASS)info_class, in, in_length, out, length, &returned);
 }
 
-/* Errors that the library finds without a daemon. */
+/* Errors that the library finds without a daemon. The tables have numbers of TRACE_INFO_CLASS.
+ * Classes with `can_clear` accept a length of 0, which clears the setting. */
 static void check_invalid_calls(void) {
     static const int NOT_SETTABLE[] = {-1, 0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, 0x7FFFFFFF};
     static const int NOT_QUERYABLE[] = {-1, 0, 1, 2, 6, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 24, 26, 28, 29};
@@ -164,13 +165,14 @@ static void check_local_information(void) {
 static void check_daemon_information(ULONG session_status, ULONG guid_status, ULONG other_status) {
     CLASSIC_EVENT_ID event;
     memset(&event, 0, sizeof event);
+    /* A context switch. */
     event.EventGuid = THREAD_CLASS;
     event.Type = 36;
     memset(bytes, 0, sizeof bytes);
     EXPECT(session_status, set_information(STALE_ID, TraceStackTracingInfo, &event, sizeof event));
     EXPECT(session_status, set_information(STALE_ID, TraceStackTracingInfo, NULL, 0));
     EXPECT(session_status, set_information(STALE_ID, TraceProviderBinaryTracking, bytes, 1));
-    /* The daemon checks the count in the buffer, not the library. */
+    /* The number of providers in the buffer is too large. Only the daemon checks it. */
     bytes[4] = 2;
     EXPECT(session_status, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, bytes, 8));
     EXPECT(session_status, set_information(STALE_ID, TracePeriodicCaptureStateListInfo, NULL, 0));
@@ -193,8 +195,8 @@ static void check_daemon_information(ULONG session_status, ULONG guid_status, UL
     EXPECT(guid_status, list_guids(TraceGroupQueryInfo, bytes, 16, bytes, 64));
 }
 
-/* A private session supports one class: it records the modules of the providers that are
- * enabled before and after the call. */
+/* A private session supports only TraceProviderBinaryTracking: it records the modules of the
+ * providers that are enabled when the class is set, and of those that are enabled later. */
 static void check_private_session(const char *folder) {
     CONTROLTRACE_ID id = 0;
     REGHANDLE reg = 0, later = 0;

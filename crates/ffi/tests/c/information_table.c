@@ -35,6 +35,7 @@ static GUID make_guid(ULONG number) {
     return guid;
 }
 
+/* Only the private session has a file; its GUID is that of its provider. */
 static CONTROLTRACE_ID start_session(const char *name, ULONG mode, const char *file) {
     CONTROLTRACE_ID id = 0;
     WCHAR wide[32];
@@ -50,7 +51,8 @@ static size_t append_number(size_t at, uint64_t number, size_t size) {
     return at + size;
 }
 
-/* Makes the bytes that a buffer of the table describes, and returns their number. */
+/* Makes the bytes that a buffer of the table describes, and returns their number. Parts: z zeros;
+ * b, h, w a number of 1, 2 or 4 bytes; g GUIDs; e CLASSIC_EVENT_IDs. */
 static size_t fill_buffer(char *text) {
     static const GUID THREAD = {0x3d6fa8d1, 0xfe05, 0x11d0, {0x9d, 0xda, 0x00, 0xc0, 0x4f, 0xd7, 0xba, 0x7c}};
     size_t at = 0;

@@ -1,5 +1,5 @@
-//! KernelTraceControl.h and the group masks of winternl.h: the kernel logger with stacks, and merged
-//! traces.
+//! KernelTraceControl.h and the group masks of winternl.h: the kernel logger with stacks, and
+//! merged traces.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,8 @@ fn kernel_logger_has_stacks_from_its_first_event_and_group_masks() {
     }
 }
 
-/// Merges fixtures with the program. Returns the file.
+/// Merges fixtures with `merge.c`. The flags are a hexadecimal number. Returns the path of the
+/// merged file.
 fn merge_fixtures(programs: &ProgramFolder, name: &str, flags: &str, traces: &[&str]) -> PathBuf {
     let program = build_program(programs, "gcc", "merge.c", &[]);
     let (output, fixtures) = (programs.path(name), crate_path("../../fixtures"));

@@ -1,5 +1,6 @@
-/* Starts the kernel logger with stacks of new processes, changes its groups by both functions, and
- * starts processes.
+/* Starts the kernel logger with the stacks of process starts, starts processes, and changes the
+ * group masks of the logger with the functions of winternl.h.
+ *
  *   kernel_logger FILE     prints "unsupported STATUS" where the machine gives no kernel events
  */
 #include <KernelTraceControl.h>

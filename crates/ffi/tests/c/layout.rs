@@ -75,6 +75,7 @@ fn add_shared_structures(mut out: String) -> String {
 
 /// Adds checks of the types that only C has, with their published sizes.
 fn add_published_types(mut out: String) -> String {
+    // Type, size, alignment.
     let sizes: [(&str, usize, usize); 41] = [
         ("BYTE", 1, 1),
         ("UCHAR", 1, 1),

@@ -1,7 +1,7 @@
 /* An allocator for tests that replaces malloc, with one lock that a thread cannot take twice.
  *
- * It registers a provider inside its first allocation, under the lock: each thread of the process
- * that calls malloc then waits, and a second allocation by the same thread would wait forever. */
+ * It registers a provider inside its first allocation, while it holds the lock. Meanwhile, other
+ * threads that call malloc wait, and a second allocation by the same thread would wait forever. */
 #define _GNU_SOURCE
 #include "locked_malloc.h"
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define HEAP_BYTES (256u << 20)
-/* In front of each block, as many bytes as its alignment: the last ones hold its size. */
+/* Before each block there are as many bytes as its alignment; the last of them hold its size. */
 #define MIN_ALIGN 16
 
 static const GUID provider = {0xC0FFEE21, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};

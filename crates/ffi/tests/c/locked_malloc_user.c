@@ -1,7 +1,7 @@
 /* A program whose allocator, locked_malloc.c, registers a provider inside its first allocation.
  *
- * Prints how long the two registrations below the allocator's lock took, in microseconds, and how
- * many allocations wrote an event. */
+ * Two registrations run while the allocator's lock is held. Prints how long each of them took, in
+ * microseconds, and how many allocations wrote an event. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "locked_malloc.h"

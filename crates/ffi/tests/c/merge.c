@@ -1,5 +1,6 @@
 /* Merges traces.
- *   merge OUTPUT FLAGS TRACE...
+ *
+ *   merge OUTPUT FLAGS TRACE...      FLAGS is hexadecimal
  */
 #include <KernelTraceControl.h>
 
@@ -23,6 +24,7 @@ int main(int argc, char **argv) {
     EXPECT(ERROR_INVALID_PARAMETER, CreateMergedTraceFile(output, none, 1, 0));
     EXPECT(ERROR_INVALID_PARAMETER, CreateMergedTraceFile(output, empty, 1, 0));
     EXPECT(1, CreateMergedTraceFile(output, missing, 1, 0) != ERROR_SUCCESS);
+    /* The output cannot be one of the inputs. */
     EXPECT(ERROR_SHARING_VIOLATION, CreateMergedTraceFile(names[0], traces, count, 0));
     EXPECT(ERROR_SUCCESS, CreateMergedTraceFile(output, traces, count, (DWORD)strtoul(argv[2], NULL, 16)));
     return report_rows();

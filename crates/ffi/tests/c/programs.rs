@@ -83,7 +83,8 @@ fn run_without_session(program: &Path, wrapper: &[&str]) {
 }
 
 /// Runs a program under the command `wrapper`, while a session records all events of a provider.
-/// Returns the output, and the result of `view` for each event.
+/// Checks that the session lost `expected_lost` events: those that the program writes and that are
+/// too large. Returns the output, and the result of `view` for each event.
 fn record_program<T>(
     program: &Path,
     provider: Guid,
@@ -145,6 +146,7 @@ fn programs_compile_and_run_as_cpp() {
 }
 
 fn check_written_events(events: Vec<RecordedEvent>) {
+    // Size, no tags, the name "ev", no fields.
     let metadata = b"\x07\0\0ev\0\0".to_vec();
     let item = |kind, data: &[u8]| (kind, data.to_vec());
     let event = |id, activity, items: Vec<(ExtType, Vec<u8>)>, payload: &[u8]| RecordedEvent {
@@ -205,6 +207,7 @@ fn a_classic_provider_writes_events_instances_and_messages() {
     let (output, records) = record_program(&program, CLASSIC, &[], &classic_params(), 1, view);
     assert!(checked_rows(&output) >= 40, "{output}");
     let class = 0xC1A55;
+    // Family, GUID of the class or message, event type, message number, payload.
     let expected = [
         (Family::Full, class, 1, 0, b"data".to_vec()),
         (Family::Full, class, 1, 0, b"onetwo!".to_vec()),
@@ -228,6 +231,7 @@ fn traits_time_stamps_and_sizes_are_honored() {
     let mut events = session.stop(1, |record| (copy_event(record), record.time()));
     events.sort_by_key(|(event, _)| event.id);
     let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
+    // Event 2 excludes all sessions, and event 3 is too large.
     assert_eq!(ids, [1, 4, 5]);
     let traits = vec![(ExtType::PROV_TRAITS, b"\x05\0C!\0".to_vec())];
     for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {
@@ -241,6 +245,8 @@ fn traits_time_stamps_and_sizes_are_honored() {
 fn every_event_carries_the_traits_of_its_provider() {
     let programs = ProgramFolder::new();
     let decode_guid = b"\x0d\xc0\xde\xc056789abcdef0";
+    // Size, the name "T", and three traits, each with its size and type: the decode GUID (2), one
+    // without data (5), and one with the data "own" (0xC8).
     let traits = [b" \0T\0\x13\0\x02", &decode_guid[..], b"\x03\0\x05\x06\0\xc8own"].concat();
     for compiler in C.compilers() {
         let program = programs.build(compiler, &source_path("traits.c"), &[], Link::Shared);
@@ -342,7 +348,7 @@ fn plugin_registers_and_unloads_while_the_library_stays() {
         |record| (record.provider(), record.payload().to_vec()),
     );
     assert_eq!(events, [0, 1, 2].map(|n: u32| (PLUGIN, n.to_le_bytes().to_vec())));
-    // Each of the three registrations reported its module: the plugin, not the program.
+    // The module of the registrations is the plugin, not the program.
     assert!(!modules.is_empty());
     for module in modules {
         assert_eq!(

@@ -1,4 +1,5 @@
-/* Traits, time stamps that the provider sets, excluded sessions, and events larger than a buffer. */
+/* Traits, time stamps that the provider sets, excluded sessions, and events larger than a
+ * buffer. */
 #include <evntprov.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-//! Programs that replace `malloc` with an allocator that registers providers under its lock.
+//! Programs that replace `malloc` with an allocator that registers providers while it holds its
+//! lock ("below its lock").
 
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +48,7 @@ fn run_and_check(program: &Path, configure: impl FnOnce(&mut Command)) {
 fn preloaded_allocator_registers_below_its_lock() {
     let programs = ProgramFolder::new();
     let allocator = build_allocator(&programs);
-    // The program itself is linked with the allocator too, whose functions it calls.
+    // The program calls functions of the allocator, so it is linked with the allocator too.
     let flags = ["-pthread", "-Wl,--no-as-needed", allocator.to_str().unwrap()];
     let program = programs.build("gcc", &source_path("locked_malloc_user.c"), &flags, Link::Shared);
     run_and_check(&program, |command| {
@@ -76,6 +77,7 @@ fn threads_start_at_load_only_if_malloc_is_replaced() {
         expect_success(&mut command)
     };
     assert_eq!(count_threads(None), "1\n");
+    // The main thread and three threads of the library.
     assert_eq!(count_threads(Some(&allocator)), "4\n");
 }
 

@@ -27,6 +27,7 @@ static const EVENT_DESCRIPTOR Event = {1, 0, 0, 4, 0, 0, 1};
 static const EVENT_DESCRIPTOR Filtered = {2, 0, 0, 4, 0, 0, 1};
 static const GUID Activity = {1, 2, 3, {4}}, Related = {5, 6, 7, {8}};
 static REGHANDLE reg, typed;
+/* The metadata begins with its size, 900 (0x384). */
 static unsigned char bytes[70000], metadata[900] = {0x84, 3, 0, 'n'};
 static EVENT_DATA_DESCRIPTOR small[128], large[128], one[1], oversized[1], mixed[4], metadata_blocks[3];
 static WCHAR text[2000];

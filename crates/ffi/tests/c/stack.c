@@ -1,5 +1,5 @@
-/* Writes an event with each published function, and prints the address of the writer: the call stack
- * of an event begins in the function that wrote it. */
+/* Writes an event with each published function, and prints the address of the writer. The call
+ * stack of an event must begin in the function that wrote it. */
 #include <evntprov.h>
 
 #include "check.h"

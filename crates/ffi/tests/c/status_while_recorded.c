@@ -22,6 +22,7 @@ static EVENT_DATA_DESCRIPTOR make_block(const void *data, ULONG size, UCHAR type
     return block;
 }
 
+/* A write has at most 128 blocks and the flags 1 and 2; the session records levels up to 5. */
 static void check_parameters(REGHANDLE reg) {
     static EVENT_DATA_DESCRIPTOR many[129];
     static UCHAR large[65536];

@@ -27,6 +27,7 @@ static void check_registration(void) {
     EXPECT(FALSE, EventEnabled(first, &Event));
 }
 
+/* A process has at most 1024 registrations. */
 static void check_registration_limit(void) {
     static REGHANDLE many[1025];
     unsigned count = 0;
@@ -121,6 +122,8 @@ static ULONG set_traits(const char *bytes, ULONG length) {
     return status;
 }
 
+/* Traits consist of their size, the name of the provider, and single traits. Each of these has its
+ * size in two bytes (header included), its type and its data. */
 static void check_traits(void) {
     static char large[0x10000];
     /* The size must be that of the whole block, with at least a NUL for the name. */

@@ -53,6 +53,7 @@ fn consumer_flags(record: &Record<'_>) -> u16 {
 
 /// Writes a record in the form that the program reads: header, extended data items, payload.
 fn write_record(record: &Record<'_>, out: &mut Vec<u8>) {
+    // EVENT_HEADER: Flags, TimeStamp, ProviderId and EventDescriptor.
     let mut header = vec![0; 80];
     header[4..6].copy_from_slice(&consumer_flags(record).to_le_bytes());
     header[16..24].copy_from_slice(&record.time().to_le_bytes());
@@ -271,7 +272,8 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let programs = ProgramFolder::new();
-    // For a privileged program, the loader does not search the folder of the program.
+    // Linked statically, because the loader does not search the folder of a privileged program for
+    // libraries.
     let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
     let folder = programs.path("manifests");
     let set_mode =

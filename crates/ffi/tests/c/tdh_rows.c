@@ -169,6 +169,7 @@ static void check_providers(const char *manifest_path, const char *no_manifest_p
     EXPECT(ERROR_INVALID_PARAMETER, TdhEnumerateProviders(NULL, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, TdhEnumerateProviders(NULL, &size));
     EXPECT(ERROR_SUCCESS, TdhEnumerateProviders(list, &size));
+    /* The manifest has two providers. */
     EXPECT(built_in + 2, list->NumberOfProviders);
     int example_count = 0;
     for (ULONG i = 0; i < list->NumberOfProviders; i++) {
@@ -250,6 +251,7 @@ static void check_filters(void) {
     EXPECT(ERROR_INVALID_PARAMETER, TdhCreatePayloadFilter(&EXAMPLE, &event, FALSE, 1, &contains, &refused));
     EXPECT(ERROR_INVALID_PARAMETER, TdhCreatePayloadFilter(&EXAMPLE, &event, FALSE, 1, &nameless, &refused));
     EXPECT(ERROR_INVALID_PARAMETER, TdhCreatePayloadFilter(&EXAMPLE, &event, FALSE, 0, &equals, &refused));
+    /* A filter has at most eight predicates. */
     EXPECT(ERROR_INVALID_PARAMETER, TdhCreatePayloadFilter(&EXAMPLE, &event, FALSE, 9, &equals, &refused));
     EXPECT(ERROR_INVALID_PARAMETER, TdhCreatePayloadFilter(&EXAMPLE, &event, FALSE, 1, &equals, NULL));
     EXPECT(ERROR_FILE_NOT_FOUND, TdhCreatePayloadFilter(&UNKNOWN, &event, FALSE, 1, &equals, &refused));

@@ -183,6 +183,7 @@ static void check_volumes(void) {
 }
 
 static void check_compression(void) {
+    /* LZNT1: chunk header, flags, 'a', a match of five bytes, 'b'. */
     UCHAR stream[] = {0x04, 0xB0, 0x02, 'a', 0x02, 0x00, 'b'}, text[64];
     ULONG size = 0;
     EXPECT(STATUS_SUCCESS, RtlDecompressBuffer(COMPRESSION_FORMAT_LZNT1 | COMPRESSION_ENGINE_MAXIMUM, text, sizeof text, stream,

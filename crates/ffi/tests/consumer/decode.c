@@ -1,6 +1,8 @@
 /* Prints the events of a trace as tdh.h decodes them; no manifest is loaded.
  *   decode file NAME     the events of a file
  *   decode live NAME     prints "ready", then the events of a session until the session stops
+ * The last line has the status of a query about a kept event after ProcessTrace ("later"), and
+ * after CloseTrace ("closed").
  */
 #include <evntcons.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  *   dump raw FILES                  as EVENT_RECORD with raw time stamps
  *   dump classic FILES              as EVENT_TRACE
  *   dump buffers FILES              as EVENT_RECORD, and the number of buffers
- *   dump window START END FILES     the events between two times
+ *   dump window START END FILES     the events between two times (FILETIMEs)
  *   dump relay BUFFERS FILE         from a stream, to which this program adds the BUFFERS buffers
  *                                   of the file
  */
@@ -34,6 +34,7 @@ static ULONG WINAPI on_logfile(PEVENT_TRACE_LOGFILEA log) {
     buffers++;
     EXPECT(&context, log->Context);
     EXPECT(buffers, log->BuffersRead);
+    /* A buffer has at least its header, of 72 bytes. */
     EXPECT(TRUE, log->Filled >= 72 && log->LogfileHeader.BufferSize == log->BufferSize);
     EXPECT(0, log->LoggerName);
     /* The name ends with ".etl". */

@@ -1,6 +1,7 @@
 /* A session that records only events that pass payload filters:
- *   filtered MANIFEST SESSION FILTER      FILTER: hot | soup | both | either
- * prints "ready", then a line for each event; ends when the session is stopped.
+ *   filtered MANIFEST SESSION FILTER      FILTER: hot (50 to 70 degrees), soup (a dish with soup),
+ *                                         both (hot and soup) or either (hot or soup)
+ * Prints "ready", then the id and degrees of each event; ends when the session is stopped.
  */
 #include <evntcons.h>
 #include <string.h>

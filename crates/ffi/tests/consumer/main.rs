@@ -201,7 +201,7 @@ fn files_of_one_counter_are_merged_by_raw_stamps() {
     // 50 ns late, so that its events seem to be later than those of the first file.
     write_stamps(&paths[0], 5_000, FileTime(START), &[6_000, 1_005_060, 1_005_080, 1_005_240]);
     write_stamps(&paths[1], 1_005_050, FileTime(START + 10_001), &[1_005_051, 1_005_070, 1_005_200]);
-    // The counter of another machine, which is an hour ahead: wall times determine its place.
+    // A file of another machine, whose counter is an hour ahead: wall times determine its place.
     write_stamps(&paths[2], OTHER, FileTime(START + 5_000), &[OTHER + 1, OTHER + 599_900]);
     let programs = ProgramFolder::new();
     let dump = build_program(&programs, "dump.c", &[]);
@@ -443,6 +443,7 @@ fn live_session_is_delivered_until_it_stops() {
     assert_eq!(event_ids(&lines), [1, 2, 3, 4, 5, 99, 6, 7, 8, 9, 10]);
     for line in lines {
         assert!(line.contains(" c0ffee0c "), "{line}");
+        // Version, level, opcode, task and keyword; then flags 0x50: 64-bit header, no CPU times.
         assert!(line.contains(" 1 4 7 3 16 cpu ") && line.contains(" payload 2 "), "{line}");
         assert!(line.contains(" flags 50 property 1 "), "{line}");
     }

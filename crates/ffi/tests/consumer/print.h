@@ -15,6 +15,8 @@ static inline unsigned long long hash(unsigned long long seed, const void *data,
 
 #define HASH_START 0xCBF29CE484222325ull
 
+/* Prints the time, the provider, the id, version, level, opcode, task and keyword, then values with
+ * their names. For items and payload, it prints their number or size and a hash. */
 static inline void print_record(const EVENT_RECORD *event) {
     const EVENT_HEADER *header = &event->EventHeader;
     unsigned long long item_hash = HASH_START;

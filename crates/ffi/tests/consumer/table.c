@@ -136,6 +136,7 @@ static void check_streams(void) {
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTrace(both, 2, NULL, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, NULL, 0));
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, 0));
+    /* One byte less than the header of a buffer. */
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, 71));
     EXPECT(ERROR_INVALID_PARAMETER, ProcessTraceAddBufferToBufferStream(stream, header, sizeof buffer));
     memset(buffer, 0xFF, sizeof buffer);

@@ -30,7 +30,7 @@ static void print_guid(const GUID *guid) {
     printf("%08x-%04x", guid->Data1, guid->Data2);
 }
 
-/* The type that the bytes of a property have. */
+/* Prints the value of a property according to its type. */
 static void print_value(USHORT type, const BYTE *bytes, ULONG size) {
     ULONG number;
     FILETIME time;
@@ -65,7 +65,8 @@ static void print_value(USHORT type, const BYTE *bytes, ULONG size) {
     }
 }
 
-/* Queries a property by both functions, each first for its size. */
+/* Queries the size and then the bytes of a property, with the functions that take a handle and with
+ * those that take contexts. */
 static ULONG query_property(PEVENT_RECORD event, WCHAR *name, BYTE *bytes) {
     static BYTE same[1 << 16];
     ULONG size = 0, other_size = 0;

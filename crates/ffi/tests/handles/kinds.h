@@ -297,7 +297,8 @@ typedef struct {
     ULONG (*end)(HANDLE64);
     /* The status for a wrong handle, and for 0. */
     ULONG wrong_status, zero_status;
-    /* Whether the library may return the value of a closed handle again: it is an address. */
+    /* Whether the handle is an address: then the library may return the value of a closed handle
+     * again. */
     BOOLEAN can_repeat;
 } KIND;
 

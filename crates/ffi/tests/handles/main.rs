@@ -1,11 +1,11 @@
 //! Invalid handles of every kind, and handles that many threads use at once: the statuses of calls,
 //! and the reports of sanitizers.
 //!
-//! | Run with | Checks |
+//! | Run with | What is checked |
 //! |---|---|
-//! | no sanitizer | that calls return, and with which status |
-//! | AddressSanitizer, UndefinedBehaviorSanitizer | programs, and allocations of the library |
-//! | ThreadSanitizer | also the library and std, built for it (`thread-sanitizer.sh`) |
+//! | no sanitizer | that calls return, and their status |
+//! | AddressSanitizer, UndefinedBehaviorSanitizer | programs, and allocations by the library |
+//! | ThreadSanitizer | programs, library and std, all built for it (`thread-sanitizer.sh`) |
 
 #[path = "../../../../tests/support/sandbox.rs"]
 mod sandbox;

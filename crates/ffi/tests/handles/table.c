@@ -11,6 +11,7 @@ enum { HANDLES_PER_KIND = 6 };
 
 static HANDLE64 handles[KIND_COUNT][HANDLES_PER_KIND];
 
+/* A process may have only a few private sessions. */
 static unsigned handle_count(unsigned kind) {
     return KINDS[kind].make == NULL ? 0 : kind == KIND_PRIVATE ? 3 : HANDLES_PER_KIND;
 }

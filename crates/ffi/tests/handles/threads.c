@@ -19,7 +19,7 @@ static void report_wrong_status(const char *operation, const char *kind_name, UL
 /* The number of private sessions that exist: a process may have only a few. */
 static unsigned long long private_sessions;
 
-/* Counts a new handle. Returns FALSE if there are too many private sessions. */
+/* Returns whether a handle of this kind may be created. Counts it if it is a private session. */
 static BOOLEAN try_reserve(unsigned kind) {
     if (kind != KIND_PRIVATE || __atomic_add_fetch(&private_sessions, 1, __ATOMIC_RELAXED) <= MAX_PRIVATE) {
         return TRUE;
@@ -61,8 +61,8 @@ static void run_step(unsigned kind, unsigned slot, unsigned action) {
         __atomic_add_fetch(&created[kind], 1, __ATOMIC_RELAXED);
         end_handle(kind, __atomic_exchange_n(&slots[kind][slot], next, __ATOMIC_ACQ_REL));
     } else if (action == 1 && !KINDS[kind].can_repeat) {
-        /* The handle stays in its slot: other threads go on using it. An address is not closed here:
-         * it may be returned again, and would then belong to another thread. */
+        /* The handle stays in its slot, and other threads go on using it. An address is not closed
+         * here: it may be returned again, and would then belong to another thread. */
         end_handle(kind, handle);
     } else if (KINDS[kind].use != NULL) {
         use_handle(kind, handle);
@@ -131,6 +131,7 @@ static void *process_live_traces(void *unused) {
     (void)unused;
     for (unsigned round = 0; round < rounds / 10 + 1; round++) {
         EVENT_TRACE_LOGFILEA log;
+        /* The name of lasting_session. */
         char name[] = "session 1";
         memset(&log, 0, sizeof log);
         log.LoggerName = name;

@@ -1,5 +1,5 @@
-//! The page `docs/c-coverage.md`: it lists every function and macro of the published headers as done
-//! or with the reason why it is missing, and the missing constants and structures.
+//! The page `docs/c-coverage.md`: it lists every function and macro of the published headers as
+//! done or with the reason why it is missing, and the missing constants and structures.
 //!
 //! This test generates the page (`BLESS=1`) and compares it with the current headers. A name that
 //! is missing without a reason is a failure.

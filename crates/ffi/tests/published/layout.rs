@@ -43,7 +43,8 @@ macro_rules! impl_integer_constant {
 
 impl_integer_constant!(u8 as u8, u16 as u16, u32 as u32, i32 as u32, u64 as u64);
 
-/// Constants at the end of enumerations that have grown since the windows-sys crate was generated.
+/// The last constants of enumerations that have got more members since the windows-sys crate was
+/// generated: their values must be larger than in the crate.
 const GROWN_CONSTANTS: [&str; 1] = ["MaxTraceSetInfoClass"];
 
 /// Returns the name of a member in C: the names of anonymous members are omitted.

@@ -1,7 +1,8 @@
 //! The names of the functions and macros of the published headers.
 //!
 //! The names are from Microsoft's documentation, the headers of mingw-w64, and the windows-sys
-//! crate. All tracing functions of that crate are listed. `constants` has the macros that are constants.
+//! crate. All tracing functions of that crate are listed. Macros that are constants are in
+//! `constants` instead.
 
 /// A published header.
 pub(crate) struct PublishedHeader {

@@ -226,7 +226,7 @@ fn query_of_private_session_fills_blocks_of_every_size() {
     ] {
         start_block.write_u32(at, value);
     }
-    // LOG_FILE_NAME_OFFSET holds 400 here.
+    // The place of the file name, as the block says.
     let at = CANARY_BYTES + 400;
     start_block.bytes[at..at + file.len() * 2]
         .copy_from_slice(&file.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>());

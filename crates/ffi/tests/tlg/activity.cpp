@@ -29,6 +29,7 @@ extern "C" ULONG EventActivityIdControl(ULONG code, LPGUID id) {
     }
 }
 
+/* The metadata begins with its size and one byte of tags. */
 static std::string event_name() { return reinterpret_cast<const char *>(hook.metadata + 3); }
 static std::string field_name() { return reinterpret_cast<const char *>(hook.metadata + 3 + event_name().size() + 1); }
 
@@ -202,6 +203,7 @@ static void check_difficult_constructs() {
 int main(int argc, char **argv) {
     hook.enabled_at_register = TRUE;
     CHECK(TraceLoggingRegister(g_p) == S_OK);
+    /* With an argument, the program makes a call in the wrong order: an assertion must fail. */
     if (argc > 1) {
         TraceLoggingActivity<g_p> a;
         std::string wrong_call = argv[1];

@@ -4,6 +4,9 @@
  *
  *   modes STATUS              TraceLoggingSetInformation
  *   modes register STATUS     TraceLoggingRegister
+ *
+ * With WITH_OVERRIDE, the macros call hook_set_information; with WITH_FUNCTION, they find a
+ * function EventSetInformation.
  */
 #ifdef WITH_OVERRIDE
 #include "hooks.h"

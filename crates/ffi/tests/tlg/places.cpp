@@ -50,6 +50,7 @@ void pack(Values... values) {
     ([&] {
         TraceLoggingWrite(g_places, "E", TraceLoggingValue(values, "v"));
         CHECK(hook.payload_size == sizeof(values));
+        /* A char has an out type, too. */
         CHECK(hook.metadata_size == (sizeof(values) == 1 ? 9 : 8));
     }(), ...);
 }

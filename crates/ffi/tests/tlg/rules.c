@@ -201,6 +201,7 @@ static void too_long_values_keep_a_size_that_is_refused(void) {
 #define BINARY TraceLoggingBinary("x", 1, "b")
 #define NINE(field) field, field, field, field, field, field, field, field, field
 
+/* A binary field has two blocks; traits and metadata have one each. So 63 fields are the limit. */
 static void an_event_has_up_to_128_blocks(void) {
     TraceLoggingWrite(g_rules, "E", NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY), NINE(BINARY));
     CHECK(hook.blocks == 128 && hook.payload_size == 63 * 3);

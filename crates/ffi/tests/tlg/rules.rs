@@ -87,7 +87,9 @@ fn registering_a_registered_provider_is_asserted() {
     }
 }
 
-/// The compiler flags, the status that EventSetInformation returns, and the output of the program.
+/// The compiler flags, the status that EventSetInformation returns, and the output of the program:
+/// the value of TLG_HAVE_EVENT_SET_INFORMATION, the calls of the function during the registration,
+/// the status of the macro, and the class and size that the macro passed.
 const INFORMATION_MODES: &[(&[&str], &str, &str)] = &[
     // The function is not called, not even at registration.
     (&["-DTLG_HAVE_EVENT_SET_INFORMATION=0"], "0", "0 sets=0 status=80070032 class=0 size=0"),

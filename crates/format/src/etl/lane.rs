@@ -122,8 +122,8 @@ impl Lane {
         self.current.is_some()
     }
 
-    /// Moves to the next record if that record is an EVENT, the buffer is in time order, and the
-    /// stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise
+    /// Moves to the next record if that record has an EVENT_HEADER, the buffer is in time order,
+    /// and the stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise
     /// changes nothing and returns false; the caller then uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {

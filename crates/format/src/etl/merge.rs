@@ -37,7 +37,8 @@ use crate::{Error, Result};
 
 /// Bytes of open buffers that are always allowed in addition to the largest buffer.
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
-/// Open buffers may take more bytes than this only up to four times the file length.
+/// The most bytes of open buffers in a small file. In a large file, open buffers may take four
+/// times the file length if that is more.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
 /// Bytes that may be loaded again, in addition to [`RELOADS_OF_FILE`] times the file length.
 /// Ordinary files need no reload; the limit bounds the cost of crafted files.

@@ -1,18 +1,19 @@
 //! Reads many files as one stream in time order.
 //!
 //! ```text
-//!   push(file) ──▶ heap by (wall time, file) ──▶ next_file() ──▶ read(file): one event of that file
-//!               └─▶ memory of open buffers ──▶ take_excess_file(): the file open longest, to be freed
+//!   push(file) ─┬▶ heap by (wall time, file) ──▶ next_file() ──▶ read(file): one event of the file
+//!               └▶ memory of open buffers ──▶ take_excess_file(): the file open longest, to free
 //! ```
 //!
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
 //!    heap, so an event costs the logarithm of the number of files.
-//! 2. Of equal times, the first file comes first.
+//! 2. Of events with equal times, that of the file with the lower index comes first.
 //! 3. Files of one counter can be read in the order of their stamps
-//!    ([`share_clocks`](MergedFiles::share_clocks)). Each file relates its first stamp to a wall time
-//!    in units of 100 ns, so the wall times of two files may disagree with their stamps.
-//! 4. A file that has loaded again as many freed bytes as it may (its reload limit) is read to the
-//!    end of its open buffers.
+//!    ([`share_clocks`](MergedFiles::share_clocks)). Each file relates its first stamp to a wall
+//!    time in units of 100 ns, so wall times can put the events of two files in another order than
+//!    their stamps do.
+//! 4. The bytes that may be freed and loaded again are limited for each file. A file that has
+//!    reached this limit is read to the end of its open buffers before any other file.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;

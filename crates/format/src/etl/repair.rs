@@ -16,10 +16,12 @@
 //! | `EndTime` 0 or before the start | the time of the last event |
 //! | `NumberOfProcessors` | raised if a buffer has a higher index; writers may learn of it late |
 //! | clock without a rate, pointer size | the value that readers assume |
-//! | boot after start, session buffer size | the start time; a size that fits all buffers |
+//! | boot time after the start | the start time |
+//! | session buffer size | a size that fits all buffers |
 //! | unterminated session and file name | terminated where the event ends |
 //! | state, flags, type, flush marker and filler of buffers | the values that a session writes |
-//! | logger id of a buffer, repeated sequence number | the session's id; a new number |
+//! | logger id of a buffer | the id that most buffers of its session have |
+//! | repeated sequence number | a new number |
 //!
 //! No record except the log-file header event is changed. If that event is too large for its
 //! buffer, it is shortened. Counts of lost events stay those of the session.

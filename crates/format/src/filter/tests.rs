@@ -39,6 +39,7 @@ fn check_filters(filters: &[(u32, Vec<u8>)]) -> Result<()> {
 #[test]
 fn every_filter_type_is_accepted_up_to_its_limit() {
     let too_many_ids: Vec<u16> = (0..65).collect();
+    // 20 bytes before the name, and a NUL after it.
     let sized_name_filter =
         |bytes: usize| name_filter(Gate::default(), 1, 1, &[vec![b'n'; bytes - 21], vec![0]].concat());
     let payload = payload::tests::sample_filter();

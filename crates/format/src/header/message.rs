@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 00 u16 Size │ 02 u8 0 │ 03 u8 90 │ 04 u16 MessageNumber │ 06 u16 OptionFlags
-//! 08 in this order, if flagged:
+//! 08 in this order, each field if its flag (the number before it) is set:
 //!    01 u32 sequence │ 02 GUID (not with 04) │ 04 u32 component │ 08 or 10 i64 time, unaligned
 //!    20 u32 ThreadId, u32 ProcessId
 //!    40 / 80 no field: a 32-bit / 64-bit program wrote the message

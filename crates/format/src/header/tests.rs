@@ -146,6 +146,7 @@ fn messages_read_back_with_any_optional_fields() {
 fn items_outside_the_record_are_reported_and_count_as_payload() {
     let items = [Item { kind: ExtType::SID, data: &[0; 12] }];
     let bytes = encode_record(|out| EventHeader { items: &items, ..Default::default() }.encode(b"p", out));
+    // At 0x50 is the size of the item, at 0x54 its linkage, at 0x56 the size of its data.
     for (at, value) in [(0x50, 0_u8), (0x50, 7), (0x50, 200), (0x54, 1), (0x56, 0xFF)] {
         let mut bad = bytes.clone();
         bad[at] = value;

@@ -102,8 +102,8 @@ impl Set {
         }
     }
 
-    /// Encodes the buffer; empty for an empty list, except in
-    /// [`ContextRegister`](Self::ContextRegister), and for `PeriodicCaptureState(None)`.
+    /// Encodes the buffer. It is empty for `PeriodicCaptureState(None)` and for an empty list, but
+    /// not for an empty list of [`ContextRegister`](Self::ContextRegister).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -12,7 +12,7 @@
 use crate::guid::Guid;
 use crate::spec::event::class;
 
-/// Defines hook ids, each with its class and type in the tables.
+/// Defines hook ids, each with the name (`Class/Type`) of its event in the tables.
 macro_rules! hooks {
     ($($name:ident = $hook:literal $event:literal;)*) => {
         $(
@@ -143,7 +143,7 @@ hooks! {
     SPLIT_IO = 0x1B20 "SplitIo/VolMgr";
 }
 
-/// The group byte of image events; [`IMAGE_LOAD`] belongs to it too.
+/// The group byte of image events. [`IMAGE_LOAD`] is one of them, although its own group byte is 3.
 const GROUP_IMAGE: u8 = 0x14;
 
 /// Returns the group that a consumer sees for a hook id.

@@ -9,6 +9,8 @@
 //!             time              18       10
 //! ```
 //!
+//! The numbers are hexadecimal offsets in the payloads of 64-bit and of 32-bit events.
+//!
 //! A load has the hook id 0x030A, of the process group, but is delivered as type 10 of the image
 //! class. `TimeDateStamp` is 0 in the rundown of user images; merging adds it (see `merge`).
 //!

@@ -7,10 +7,10 @@
 //!                       reserved (1)
 //! ```
 //!
-//! Interrupts and DPCs are logged when they end: their duration is the header's time minus
-//! `InitialTime`. Intervals count 100 ns; source 0 is the timer. The documentation gives an
-//! interrupt an 8-bit vector and 16 reserved bits; the schema of Windows has the reverse, and so
-//! has this table.
+//! Interrupts and DPCs are logged when they end: their duration is the time in the event's header
+//! minus `InitialTime`. Sampling intervals are in units of 100 ns; source 0 is the timer. The
+//! documentation gives an interrupt an 8-bit vector and 16 reserved bits; the schema of Windows
+//! gives it a 16-bit vector and 8 reserved bits, and so does this table.
 //!
 //! Source: Documented ("PerfInfo class", "SampledProfile class", "ISR class", "DPC class"); sample
 //! and interval Observed.

@@ -9,9 +9,10 @@
 //!   branches     0 event time │ 8 process │ C thread │ 10 flags │ { from, to, reserved } …
 //! ```
 //!
-//! A stack follows its event, which has the same time and thread. Kernel and user part may be two
-//! events. Windows defines a key after its references and may define it again: a reference means
-//! the first definition at or after it, or the last definition if there is none.
+//! A stack follows its event, which has the same time and thread. The kernel part and the user part
+//! of a stack may be two events. Windows defines a key after its references and may define it
+//! again: a reference means the first definition at or after it, or the last definition if there is
+//! none.
 //!
 //! Source: Documented ("StackWalk_Event class"); Observed except for branches and registers.
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   log-file header   64-bit: 280 bytes (0x118), 32-bit: 272 (0x110), then two UTF-16 strings
-//!   group masks       8 x u32, then the kernel's event version
+//!   group masks       8 x u32, then, in version 2, the kernel's event version
 //! ```
 //!
 //! Since Windows 7 the two pointers of the header hold timer sources, not addresses. `Version` is

@@ -10,7 +10,7 @@ pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 /// Profile sources that the Linux kernel counts in software, on any processor. Ids from 24 on are
 /// defined by the platform.
 pub mod software_source {
-    /// Run time of tasks, in 100 ns.
+    /// Run time of tasks, in units of 100 ns.
     pub const TASK_CLOCK: u32 = 0x0800;
     /// Page faults, soft and hard.
     pub const PAGE_FAULTS: u32 = 0x0801;

@@ -44,7 +44,7 @@ pub const EVENT_TRACE_USE_KBYTES_FOR_SIZE: u32 = 0x0000_2000;
 pub const EVENT_TRACE_USE_GLOBAL_SEQUENCE: u32 = 0x0000_4000;
 /// Messages are numbered within the session.
 pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
-/// Written by a merge or relog.
+/// The file was written by a merge or relog.
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
 /// The private session is started by the traced process.
 pub const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
@@ -159,7 +159,7 @@ impl LogFileMode {
     pub const USE_GLOBAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_GLOBAL_SEQUENCE);
     /// Messages are numbered within the session.
     pub const USE_LOCAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_LOCAL_SEQUENCE);
-    /// Written by a merge or relog.
+    /// The file was written by a merge or relog.
     pub const RELOG: Self = Self(EVENT_TRACE_RELOG_MODE);
     /// The private session is started by the traced process.
     pub const PRIVATE_IN_PROC: Self = Self(EVENT_TRACE_PRIVATE_IN_PROC);

@@ -180,7 +180,7 @@ impl MetadataBuilder {
         self.encode(|encoder| encoder.put_field(field))
     }
 
-    /// Appends the bytes that `write` produces.
+    /// Appends the bytes that `write` produces. It is called twice: first to get the size.
     fn encode(&mut self, write: impl Fn(MetadataEncoder<'_>) -> MetadataEncoder<'_>) -> &mut Self {
         let start = self.blob.len();
         let end = start.saturating_add(write(MetadataEncoder::new(&mut [])).written);

@@ -1,10 +1,11 @@
 //! Encodes event metadata, for macros at compile time and for builders at run time.
 //!
 //! ```
-//! use traceweir_format::tracelogging::{FieldMetadata, metadata, metadata_size};
+//! use traceweir_format::tracelogging::{FieldMetadata, encode_metadata, metadata_size};
 //!
 //! const FIELDS: &[FieldMetadata<'_>] = &[FieldMetadata::scalar("count", 8, 0, 0)];
-//! static REQUEST: [u8; metadata_size("Request", 0, FIELDS)] = metadata("Request", 0, FIELDS);
+//! const SIZE: usize = metadata_size("Request", 0, FIELDS);
+//! static REQUEST: [u8; SIZE] = encode_metadata("Request", 0, FIELDS);
 //! assert_eq!(&REQUEST, b"\x12\0\0Request\0count\0\x08");
 //! ```
 //!
@@ -14,8 +15,8 @@
 
 use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the metadata holds
-/// at most 65,535.
+/// Returns the size in bytes of the [metadata](encode_metadata) of an event. The size field of the
+/// metadata holds at most 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
     MetadataEncoder::new(&mut []).put_u16(0).put_event(name, tags).put_fields(fields).written

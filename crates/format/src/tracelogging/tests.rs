@@ -1,3 +1,5 @@
+//! Blobs of real traces, limits, malformed input and round trips.
+
 use std::string::String;
 use std::vec::Vec;
 

@@ -24,6 +24,7 @@ struct counted {
     const void *text;
 };
 
+/* The lengths are in bytes and leave out the "!". */
 static const struct counted wide_counted = {14, 16, L"counted!"}, narrow_counted = {5, 8, "bytes!"};
 
 static void check_wide_rows(void) {

@@ -1,6 +1,7 @@
-/* Formats as Windows' C library understands them, and what they print: the same rows for wide and for
- * narrow functions. "T" makes a literal of the function's width; "own" and "other" are "text" and
- * "ähm" in the function's width and in the other. */
+/* Formats as the C library of Windows understands them: ROW(printed text, format, arguments), with
+ * the argument 0 for a format that needs none. The same rows are for wide and for narrow functions.
+ * T makes a literal of the function's width. `own` is "text" in that width; `other` is "ähm", and
+ * `other_text` is "text", in the other width. */
 ROW(T("plain"), T("plain"), 0)
 ROW(T("100%"), T("100%%"), 0)
 ROW(T("-7 7"), T("%d %i"), -7, 7)

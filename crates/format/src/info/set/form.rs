@@ -5,8 +5,8 @@
 //!   │ fields │ min_elements ≤ count ≤ max_elements │
 //! ```
 //!
-//! [`Rules::sets`](crate::spec::info::Rules) states which classes can be set; the compiler checks
-//! that exactly these have a form here.
+//! [`Rules::can_set`](crate::spec::info::Rules) states which classes can be set; the compiler
+//! checks that exactly these have a form here.
 
 use alloc::vec::Vec;
 

@@ -266,8 +266,8 @@ fn empty_texts_in_the_tail_keep_their_terminators() {
 #[test]
 fn text_in_a_field_of_fixed_size_is_truncated_between_characters() {
     const PROCESSOR: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
-    // The field has 16 UTF-16 units: seven surrogate pairs, the NUL, and a unit that is too small for
-    // another pair.
+    // The field has 16 UTF-16 units: seven surrogate pairs, the NUL, and a unit that is too small
+    // for another pair. It follows three numbers (12 bytes) and a field of 128 bytes.
     for (text, expected) in
         [("ab", "ab"), ("a\u{1F600}", "a\u{1F600}"), (&"\u{1F600}".repeat(9), &"\u{1F600}".repeat(7))]
     {

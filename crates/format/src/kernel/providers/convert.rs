@@ -6,6 +6,8 @@
 //!                     start ticks, path (details)
 //!   classic thread    0 pid │ 4 tid │ 8 … │ 28 affinity │ 30 … │ 44
 //!   classic image     0 base │ 8 size │ 10 pid │ 14 … │ 20 default base │ 28 … │ 38 name
+//!   disk transfer     0 … │ 28 response time in nanoseconds │ 30 thread
+//!   disk flush        0 disk, flags │ 8 response time in nanoseconds │ 10 IRP │ 18 thread
 //! ```
 
 use alloc::vec::Vec;
@@ -67,7 +69,7 @@ impl<'a> ProcessPayload<'a> {
         let image = cursor.ansi_z();
         cursor.wide_z();
         let (package, application) = (cursor.wide_z(), cursor.wide_z());
-        // The start time, which the caller has converted.
+        // The start time in ticks: `EventFacts` has it converted.
         let path = if cursor.u64().is_ok() { cursor.wide_z() } else { &[] };
         Some(Self {
             key,
@@ -118,7 +120,7 @@ pub(super) fn process_start(payload: &[u8], facts: &EventFacts<'_>, out: &mut Ve
 
 pub(super) fn process_stop(payload: &[u8], facts: &EventFacts<'_>, out: &mut Vec<u8>) -> Option<()> {
     /// `HandleCount`, `CommitCharge`, `CommitPeak`, `CPUCycleCount` and the five counters of
-    /// transfers and faults: the kernel has dropped them when a process ends.
+    /// transfers and faults: all 0, because the kernel has dropped them when a process ends.
     const COUNTER_BYTES: [u8; 48] = [0; 48];
     let process = ProcessPayload::parse(payload)?;
     out.put_u32(process.process_id).put_u64(process.key).put_i64(facts.create_time.0);

@@ -4,9 +4,11 @@
 //!   31 30 29 │ 28 … 0            word of the group mask │ bit in the word; word 0 is EnableFlags
 //! ```
 //!
-//! Some groups have a bit in two words (profile, context switch, …): this table has the bit of
-//! EnableFlags. Source: Documented ("EVENT_TRACE_PROPERTIES" for EnableFlags, "System Providers"
-//! for the keywords); words 1 to 7 from public tools.
+//! Some groups have a bit in two words (profile, context switch, …): [`KERNEL_GROUPS`] has the bit
+//! of EnableFlags, [`GROUP_TWINS`] both.
+//!
+//! Source: Documented ("EVENT_TRACE_PROPERTIES" for EnableFlags, "System Providers" for the
+//! keywords); words 1 to 7 from public tools.
 
 /// All named groups and the bit NO_SYSCONFIG, by their numbers; [`group_word`] returns the position
 /// in a mask.
