@@ -115,7 +115,7 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
                 for _ in 0..8 {
                     assert!(fixture.write_record());
                 }
-                // Some records stay unread, so that the reader's position differs from the writer's.
+                // Some records stay unread, so that reader and writer are at different positions.
                 fixture.read_records(7 + round % 3);
                 max_allocated = max_allocated.max(fixture.allocated_bytes());
             }
@@ -154,6 +154,7 @@ fn full_ring_gets_its_space_back_with_any_page_size() {
 fn small_rings_do_not_return_pages() {
     let layout = Layout::new(1, 1 << 16).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
+    // A ring must have at least eight pages.
     for (page, returns_pages) in [(1 << 12, true), (1 << 13, true), (1 << 14, false), (1 << 16, false)] {
         if page < map::page_size() {
             continue;
