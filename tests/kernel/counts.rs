@@ -6,13 +6,14 @@
 //!
 //!   sched_switch                next, prev     Thread/CSwitch             new, old
 //!   sched_waking, _wakeup_new   pid            Thread/ReadyThread         thread
-//!   sched_process_fork, exec    child, pid     Thread/Start               (3)
-//!   sched_process_exit, exec    pid            Thread/End
+//!   sched_process_fork, exec    child, tid     Thread/Start               thread (3)
+//!   sched_process_exit, exec    tid            Thread/End                 thread (3)
 //!   sys_enter, sys_exit         tid            PerfInfo/SysClEnter, Exit  running thread (4)
 //!   block_rq_issue, complete    tid, sector    DiskIo/…Init, DiskIo/…     issuing thread
 //!   sock_send_length, recv      tid            TcpIp, UdpIp               process (1)
 //!   inet_sock_set_state         port           TcpIp/Connect, Accept      port
-//!   softirq_exit, irq_handler_exit (2)         PerfInfo/DPC, TimerDPC, ISR  processor (2)
+//!   softirq_exit                processor (2)  PerfInfo/DPC, TimerDPC     processor (2)
+//!   irq_handler_exit            processor (2)  PerfInfo/ISR               processor (2)
 //!
 //!   (1) only AF_INET and AF_INET6, and only results above 0
 //!   (2) between the first and the last switch to the workload on the processor
@@ -178,6 +179,8 @@ fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))
 }
 
+/// Returns the kind of a disk request by the letters of its operation. An `F` before other letters
+/// requests a flush before the operation.
 fn disk_kind(letters: &str) -> Option<&'static str> {
     let letters = if letters.len() > 1 { letters.trim_start_matches('F') } else { letters };
     match letters.chars().next() {

@@ -120,7 +120,8 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
 fn ctrl_c_waits_for_the_last_events_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // As with a terminal, weir and the command get SIGINT. The command then writes one more order.
+    // As with a terminal, weir and the command get SIGINT. The command has written two orders, the
+    // default of the shop, and then writes one more.
     let script = format!(
         "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
     );

@@ -84,6 +84,7 @@ fn c_utf16_literal(text: &str) -> String {
     let escaped: String = text.encode_utf16().fold(String::new(), |mut literal, unit| {
         match u8::try_from(unit) {
             Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => literal.push(byte.into()),
+            // The literal ends after the escape, which would include hexadecimal digits after it.
             _ => _ = write!(literal, "\\x{unit:04x}\" u\""),
         }
         literal
