@@ -40,8 +40,8 @@ fn manifests() -> Vec<PathBuf> {
     [Some(workshop_manifest()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
-/// Returns the target folder of cargo. Tests build examples in this folder, so that nothing is built
-/// twice.
+/// Returns the target folder of cargo. Tests build examples in this folder, so that nothing is
+/// built twice.
 pub(crate) fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }

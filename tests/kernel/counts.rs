@@ -1,5 +1,5 @@
-//! Compares the event counts of perf and weir over the same period. They must be equal for each kind
-//! of event and each thread of the workload.
+//! Compares the event counts of perf and weir over the same period. They must be equal for each
+//! kind of event and each thread of the workload.
 //!
 //! ```text
 //!   perf                        counted for    weir                       counted for
@@ -85,8 +85,8 @@ fn event_counts_of_each_kind_and_thread_match_perf() {
     });
 }
 
-/// Returns the differences by thread. Fails if weir's totals do not match the known behaviour of the
-/// workload.
+/// Returns the differences by thread. Fails if weir's totals do not match the known behaviour of
+/// the workload.
 #[track_caller]
 fn compare_threads(
     samples: &[Sample],
@@ -172,8 +172,8 @@ fn perf_keys(
     }
 }
 
-/// Parses the operation and the sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The text
-/// of a completion lacks the size (`4096`).
+/// Parses the operation and the sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The
+/// text of a completion lacks the size (`4096`).
 fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
     let words: Vec<&str> = sample.payload().split_whitespace().collect();
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))

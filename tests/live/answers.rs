@@ -87,8 +87,8 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     );
     daemon.weir(["enable", "App", &format!("{{{EVERYTHING_GUID}}}")]).expect(0);
     assert_eq!(providers()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
-    // `*NAME` means the GUID hashed from the name, which is another provider. When both are enabled,
-    // the name alone is ambiguous.
+    // `*NAME` means the GUID hashed from the name, which is another provider. When both are
+    // enabled, the name alone is ambiguous.
     daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
     assert_eq!(providers().len(), 2);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);

@@ -95,8 +95,8 @@ fn running_processes_are_recorded_until_ctrl_c() {
 fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // The stop waits a second for a process that does not answer. If the machine takes longer than a
-    // second to deliver two signals, the stop completes first; then the test tries again.
+    // The stop waits a second for a process that does not answer. If the machine takes longer than
+    // a second to deliver two signals, the stop completes first; then the test tries again.
     let exited_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
         let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);

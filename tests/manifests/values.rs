@@ -93,8 +93,8 @@ fn c_utf16_literal(text: &str) -> String {
 }
 
 impl ValueBuilder<'_> {
-    /// Returns whether the event has structures. Nested sizes multiply, so values of such events are
-    /// shorter: an event has at most 64 KiB.
+    /// Returns whether the event has structures. Nested sizes multiply, so values of such events
+    /// are shorter: an event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
@@ -114,9 +114,9 @@ impl ValueBuilder<'_> {
         self.variant.choose(2, 0, largest)
     }
 
-    /// Builds the values of consecutive fields, the first of which has the index `first`. `add` gets
-    /// the index, the Rust value (`None` for a size field, which only C functions take), the C value
-    /// and the bytes.
+    /// Builds the values of consecutive fields, the first of which has the index `first`. `add`
+    /// gets the index, the Rust value (`None` for a size field, which only C functions take), the C
+    /// value and the bytes.
     fn add_fields(
         &self,
         fields: &[Field],

@@ -1,4 +1,5 @@
-//! Tests that reports on malformed traces end with a documented exit status, whatever the bytes are.
+//! Tests that reports on malformed traces end with a documented exit status, whatever the bytes
+//! are.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

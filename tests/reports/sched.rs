@@ -337,8 +337,8 @@ fn missing_data_is_reported() {
     assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
 }
 
-/// Builds a trace as an ordinary user records it, with switches of their own thread only. The thread
-/// runs for 2 ms, waits, and runs for 1 ms.
+/// Builds a trace as an ordinary user records it, with switches of their own thread only. The
+/// thread runs for 2 ms, waits, and runs for 1 ms.
 fn one_user_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_switch(1000, 0, (u32::MAX, 1), INITIALIZED, EXECUTIVE);

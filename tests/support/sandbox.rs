@@ -17,7 +17,8 @@ pub(crate) fn refuse(calls: &[libc::c_long]) {
     }
     program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: `filter` and `program` outlive the calls, and the kernel copies and checks the program.
+    // SAFETY: `filter` and `program` outlive the calls, and the kernel copies and checks the
+    // program.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0, "the kernel refused no_new_privs");
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);

@@ -1,5 +1,5 @@
-//! Events that merging adds: image identities, paths, and the schema of an event. The trace also has
-//! events that this schema describes, and classic events without a schema.
+//! Events that merging adds: image identities, paths, and the schema of an event. The trace also
+//! has events that this schema describes, and classic events without a schema.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{ClassicHeader, Instance};

@@ -270,8 +270,8 @@ fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.write(maker, 0, &mut metadata, &[200, 0], &[]);
 }
 
-/// Writes an event with its metadata in the payload, events that consist of one string, and an event
-/// without fields.
+/// Writes an event with its metadata in the payload, events that consist of one string, and an
+/// event without fields.
 fn write_events_of_unusual_form(maker: &mut TraceMaker) {
     let older = SelfDescribing::new("Traceweir.Fixture.Older");
     let mut metadata = MetadataBuilder::new("InPayload", 0);

@@ -59,9 +59,9 @@ pub struct Straight<'a> {
 impl<'a> Straight<'a> {
     /// Creates the record of these pieces: the header; `items`, already encoded; then the header
     /// and the data of `schema`, padded with zeros to a multiple of eight; then the blocks. `flags`
-    /// are some of [`abi::FLAGS`]. Returns `None` if the record has more than [`abi::MAX_RECORD_BYTES`]
-    /// bytes, the schema has less than [`MIN_SCHEMA_BYTES`], or `items` has one word, which is
-    /// shorter than any item.
+    /// are some of [`abi::FLAGS`]. Returns `None` if the record has more than
+    /// [`abi::MAX_RECORD_BYTES`] bytes, the schema has less than [`MIN_SCHEMA_BYTES`], or `items`
+    /// has one word, which is shorter than any item.
     #[inline(always)]
     #[must_use]
     pub fn new(
