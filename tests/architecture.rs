@@ -131,6 +131,7 @@ fn shown_folders_exist_and_every_crate_is_shown_once() {
     let mut shown = BTreeSet::new();
     for line in indented_block(&page, "Folder names; the package is") {
         let name = line.split_whitespace().next().expect("the line does not name a folder");
+        // The crates are indented further than the folders of the root.
         let is_crate = line.starts_with("      ");
         let path = if is_crate { format!("crates/{name}") } else { name.to_owned() };
         assert!(root().join(&path).is_dir(), "{path} is not a folder");

@@ -41,7 +41,7 @@ struct SamplePair {
     hidden: &'static [(&'static str, u64)],
 }
 
-/// The event `EventTrace/PartitionInfoExtension`, which each of these samples contains once.
+/// Hidden events of a sample in which only `EventTrace/PartitionInfoExtension` is hidden, once.
 const PARTITION_INFO_EVENT: &[(&str, u64)] = &[("left to Windows' own decoder", 1)];
 
 const SAMPLE_PAIRS: [SamplePair; 4] = [

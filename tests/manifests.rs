@@ -40,8 +40,8 @@ fn manifests() -> Vec<PathBuf> {
     [Some(workshop_manifest()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
-/// Returns the target folder of cargo. Tests build examples in this folder, so that nothing is built
-/// twice.
+/// Returns the target folder of cargo. Tests build examples in this folder, so that nothing is
+/// built twice.
 pub(crate) fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
@@ -310,6 +310,8 @@ const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.m
   <events><event symbol="Listed" value="1" version="0" level="win:Informational" template="T"/></events>
  </provider></events></instrumentation></instrumentationManifest>"#;
 
+/// A program that writes one event of this manifest with the files `twot` and `hree`. It fails
+/// unless its callback sees exactly one enable.
 const ARRAY_PROGRAM: &str = r#"#include <windows.h>
 #include <evntprov.h>
 static unsigned calls;

@@ -169,8 +169,8 @@ impl Drop for Process {
     }
 }
 
-/// A temporary folder for a daemon and its providers. Dropping this value stops the daemon, or kills
-/// it if the test panics.
+/// A temporary folder for a daemon and its providers. Dropping this value stops the daemon, or
+/// kills it if the test panics.
 pub(crate) struct Daemon {
     folder: TempDir,
     process: Option<DaemonProcess>,

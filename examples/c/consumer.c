@@ -18,7 +18,7 @@ typedef struct Counts {
     ULONGLONG bytes;
 } Counts;
 
-/* Stamps are in units of 100 ns since 1601. */
+/* Stamps are in units of 100 ns since 1601, which is 11644473600 s before 1970. */
 static void print_time(LARGE_INTEGER stamp) {
     time_t seconds = (time_t)(stamp.QuadPart / 10000000 - 11644473600ll);
     const struct tm *utc = gmtime(&seconds);

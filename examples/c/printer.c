@@ -216,7 +216,7 @@ static ULONG start(TRACEHANDLE *session, const WCHAR *name) {
         memset(&properties, 0, sizeof properties);
         properties.trace.Wnode.BufferSize = sizeof properties;
         properties.trace.Wnode.Flags = WNODE_FLAG_TRACED_GUID;
-        properties.trace.Wnode.ClientContext = 1;
+        properties.trace.Wnode.ClientContext = 1; /* The clock: QueryPerformanceCounter. */
         properties.trace.LogFileMode = EVENT_TRACE_REAL_TIME_MODE;
         properties.trace.FlushTimer = 1;
         properties.trace.LoggerNameOffset = offsetof(Properties, session);
@@ -227,7 +227,7 @@ static ULONG start(TRACEHANDLE *session, const WCHAR *name) {
 
 int main(int count, char **arguments) {
     static WCHAR name[256];
-    Printer printer = {0, ~0ul};
+    Printer printer = {0, ~0ul}; /* Without COUNT, the number of events is not limited. */
     EVENT_TRACE_LOGFILEW live;
     TRACEHANDLE trace;
     GUID provider;

@@ -26,6 +26,7 @@ static inline void widen(const char *from, WCHAR *to, size_t capacity) {
         for (; more > 0 && (*from & 0xC0) == 0x80; more--) {
             code = code << 6 | (*from++ & 0x3F);
         }
+        /* A surrogate pair: 0xD7C0 is 0xD800 - (0x10000 >> 10). */
         if (code >= 0x10000 && used + 2 < capacity) {
             to[used++] = (WCHAR)(0xD7C0 + (code >> 10));
             to[used++] = (WCHAR)(0xDC00 + (code & 0x3FF));

@@ -88,7 +88,7 @@ unsafe extern "C" fn on_record(record: *mut EventRecord) {
 }
 
 thread_local! {
-    /// The state of the older callbacks, which have no context.
+    /// The state for callbacks that get an EVENT_TRACE, which has no context.
     static CALLBACK_STATE: Cell<*const CallbackState> = const { Cell::new(null()) };
     static BUFFER_KEEPER: Sender<usize> = spawn_buffer_keeper();
 }
@@ -100,7 +100,8 @@ unsafe extern "C" fn on_event(event: *mut EventTrace) {
     state.count_event();
 }
 
-/// The buffer callback of EVENT_TRACE_LOGFILE.
+/// The buffer callback of EVENT_TRACE_LOGFILE. If `close_at` is odd, it ends the processing at some
+/// buffer.
 unsafe extern "C" fn on_logfile_buffer(log: *mut EventTraceLogfile) -> u32 {
     // SAFETY: the library passes a valid structure and the context of this target.
     let (log, state) = unsafe { (&*log, &*(*log).context.cast::<CallbackState>()) };

@@ -57,6 +57,7 @@ unsafe extern "C" fn on_control(_: u32, _: *mut c_void, _: *mut u32, buffer: *mu
 static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     work_folder();
     let mut block = GuardedMemory::new(2000, &2000_u32.to_le_bytes());
+    // 116 is the offset of the field LoggerNameOffset.
     for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, TARGET_MODE), (116, 144)] {
         block.write_at(at, &value.to_le_bytes());
     }
@@ -88,7 +89,7 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> 
     if block.size() < 4 {
         block = GuardedMemory::new(4, &[]);
     }
-    // Names must not leave the folder.
+    // File names in the block must not lead out of the work folder.
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.write_at(0, &size.to_le_bytes());
@@ -258,6 +259,7 @@ fn call_access(arguments: &mut Arguments<'_>) {
 }
 
 fn call_format_message(arguments: &mut Arguments<'_>) {
+    // Any other bit, here 0x2000, chooses between the narrow and the wide function.
     const ALLOCATE: u32 = 0x100;
     let (flags, code, language) = (arguments.take_u32(), arguments.take_u32(), arguments.take_u32());
     let (mut memory, mut allocated): (GuardedMemory, *mut u16) = (arguments.take_memory(), null_mut());

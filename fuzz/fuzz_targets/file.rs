@@ -1,5 +1,5 @@
-//! Fuzzes a whole trace file: opened, walked in time order, decoded, checked, repaired and
-//! continued.
+//! Fuzzes a whole trace file: opened, walked in time order, decoded, checked, repaired, and
+//! continued as by a session that appends to it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

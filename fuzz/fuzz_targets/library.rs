@@ -59,6 +59,7 @@ fn query_manifest(arguments: &mut Arguments<'_>) {
             TdhEnumerateManifestProviderEvents(&provider, buffer.cast(), size)
         });
         let events = events.unwrap_or_default();
+        // One word of header, then two for each event: its descriptor.
         let count = events.first().map_or(0, |word| *word as u32 as usize);
         for index in 0..count.min(MAX_QUERIES) {
             query_event(&provider, [events[1 + index * 2], events[2 + index * 2]], &payload, &predicates);
@@ -98,6 +99,8 @@ fn query_event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Pr
 
 /// Queries the maps that a schema names, and formats values with them.
 fn query_maps(record: &EventRecord, info: &[u64], data: &[u8]) {
+    // Offsets in TRACE_EVENT_INFO. In each EVENT_PROPERTY_INFO, the in type and the out type are at
+    // 8, and the offset of the map's name is at 12.
     const PROPERTY_COUNT_OFFSET: usize = 100;
     const PROPERTIES_OFFSET: usize = 112;
     const PROPERTY_BYTES: usize = 24;

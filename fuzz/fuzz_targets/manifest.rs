@@ -50,6 +50,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut record_renderer = RecordRenderer::default();
     let chunk_descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
+    // Format, version 1.0, magic number; one chunk, with the number 0; text.
     let chunk = [&[1, 1, 0, 0x5B, 1, 0, 0, 0], &data[..data.len().min(0xFF00 - 80)]].concat();
     let first = providers.first();
     let id = first.map_or(Guid::NULL, |provider| provider.id);

@@ -12,7 +12,8 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
 use traceweir_fuzz::arguments::{Arguments, work_folder};
 
-/// Relogs the input, and drops, changes or injects some events.
+/// Relogs the input. `changes` selects what happens at every third event: nothing, it is dropped, a
+/// changed copy of it is added, or a new event is added.
 fn relog(input: &Path, output: &Path, times: u8, settings: Settings, changes: u8) -> traceweir::Result<u64> {
     let mut relogger = Relogger::new();
     for _ in 0..times {

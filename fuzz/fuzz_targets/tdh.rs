@@ -145,6 +145,7 @@ fuzz_target!(|data: &[u8]| {
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
         let read = parse_event_info(&bytes).expect("the returned structure can be parsed");
         for field in read.schema.fields().iter().take(MAX_PROPERTIES) {
+            // `u32::MAX` means all elements of an array.
             query_property(&event, &field.name, u32::MAX);
             query_property(&event, &field.name, 1);
             if let FieldKind::Value { input, output, .. } = &field.kind {

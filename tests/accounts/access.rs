@@ -71,6 +71,8 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     );
     let steps = Steps(work);
 
+    // In the script, Anna has the user id 64308 and is in the group dev. Bert has 64309 and is the
+    // member of the group traceweir.
     steps.expect("list-without-rights", 77, &["may not control"]);
     steps.expect("list-without-rights", 77, &["uid 64308", "group traceweir", "weir access grant"]);
     steps.expect("list-user-and-system", 0, &["refuses you", "group traceweir", "no daemon is running"]);

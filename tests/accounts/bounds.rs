@@ -138,6 +138,7 @@ fn providers_leave_descriptors_for_controllers() {
     let runtime = folder.path().join("run");
     let daemon = start_limited_daemon("ulimit -n 96", &runtime);
     drop(DaemonConnection::open(&runtime, Role::Controller));
+    // Together, these processes try to open more connections than the daemon has descriptors.
     let providers = (0..14).map(|_| {
         let (name, value) = role_variable(&format!("providers {}", runtime.display()));
         let mut command = role_command(&runtime);
@@ -178,7 +179,7 @@ fn file_size_limit_ends_the_session_cleanly() {
     let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
     // 24 MiB in blocks of 512 bytes (dash), 48 MiB in blocks of 1,024 (bash). Beyond that, writes
-    // fail instead of killing the daemon.
+    // fail: the signal XFSZ, which would kill the daemon, is ignored.
     let _daemon = start_limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill_until_session_ends(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, Status::ERROR_DISK_FULL.0);

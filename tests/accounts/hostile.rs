@@ -96,6 +96,7 @@ fn write_random_word(
     let layout = params.layout;
     let ring = random() as usize % layout.rings();
     let ring_bytes = layout.ring_bytes().max(8) as usize;
+    // The numbers are the offsets of head, lock, lost, woken and tail in a control block.
     let offset = match random() % 4 {
         0 => layout.control_offset(ring) + [0x00, 0x08, 0x40, 0x48, 0x80][random() as usize % 5],
         1 => layout.data_offset(ring),

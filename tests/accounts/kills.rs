@@ -72,6 +72,7 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
                 command.spawn().expect("a writer did not start")
             })
             .collect();
+        // The last `at_once` entries of `progress` are those of this round.
         for (child, (_, page)) in children.iter_mut().zip(progress.iter().rev().take(at_once as usize).rev())
         {
             if point.is_none() {

@@ -16,6 +16,7 @@ use crate::roles::{PROVIDER, Progress, role_variable, write_event};
 use crate::tally::{EventTally, assert_sound};
 
 /// The child role, with the arguments `FILE EVENTS PROGRESS`: exits without stopping its session.
+/// In PROGRESS, counter 0 is the number of written events, counter 1 that of flushed events.
 pub(crate) fn run_role(words: &[&str]) {
     let config = SessionConfig {
         name: "private".to_owned(),

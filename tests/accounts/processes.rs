@@ -114,8 +114,10 @@ fn write_in_signal_handler() {
 /// Makes these system calls fail with EPERM in this process and all its threads from now on.
 fn forbid_system_calls(calls: &[libc::c_long]) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    // Loads the number of the system call, at offset 0 of `seccomp_data`.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for &call in calls {
+        // Skips the return of the error unless the numbers are equal.
         let jump = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         program.push(libc::sock_filter { code: jump, jt: 0, jf: 1, k: call as u32 });
         program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));

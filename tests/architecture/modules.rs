@@ -335,6 +335,7 @@ impl Scanner<'_> {
             ("extern", Some(krate))
                 if krate == "crate" && identifier_at(tokens, at + 2).as_deref() == Some("self") =>
             {
+                // `extern crate self as NAME;`
                 if let Some(name) = identifier_at(tokens, at + 4) {
                     self.module().imports.entry(name).or_default().push(vec!["crate".to_owned()]);
                 }

@@ -1,6 +1,6 @@
 //! Fields that TraceEvent renames or computes, and how each value follows from our event.
 //!
-//! A field that is not listed has the name that its schema gives it, in upper or lower case.
+//! A field that is not listed has the name that its schema gives it, ignoring case.
 
 use serde_json::Value;
 

@@ -145,7 +145,7 @@ impl DecodedTrace {
 
 /// Returns why TraceEvent does not print an event, or `None` if it does.
 fn hidden_reason(event: &Value) -> Option<&'static str> {
-    /// Class, opcodes, reason.
+    /// Class, opcodes, reason. The classes are Thread, FileIo, SystemConfig, Image and EventTrace.
     const KERNEL: &[(&str, &[u64], &str)] = &[
         ("3d6fa8d1-fe05-11d0-9dda-00c04fd7ba7c", &[3, 4], "thread rundown"),
         ("90cbdc39-4a3e-11d1-84f4-0000f80464e3", &[0, 0x20, 0x23, 0x24], "file names"),
@@ -158,6 +158,7 @@ fn hidden_reason(event: &Value) -> Option<&'static str> {
     if let Some(row) = KERNEL.iter().find(|row| row.0 == guid && row.1.contains(&opcode)) {
         return Some(row.2);
     }
+    // The two GUIDs are the classes StackWalk and PerfInfo.
     match event["provider"].as_str() {
         _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
         _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {

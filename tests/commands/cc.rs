@@ -124,7 +124,8 @@ fn queries_pass_unchanged() {
 #[test]
 fn wide_programs_are_compiled_and_linked() {
     let folder = make_build_folder();
-    // Its C++ part takes long to compile and is not used here.
+    // The C++ part of the wide library takes long to compile and is not used here. The script
+    // leaves it out without a C++ compiler.
     let mut build = Command::new(root().join("crates/ffi/wide/build.sh"));
     assert!(build.arg(folder.path()).env("CXX", "/nonexistent").status().unwrap().success());
     let source = r##"

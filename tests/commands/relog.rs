@@ -139,6 +139,7 @@ fn schema_events_are_kept_unless_bare() {
     let folder = make_folder();
     let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
     let events = dumped_events(&input);
+    // EventSource writes its manifest in events with this id.
     let manifests = events.iter().filter(|event| event["id"] == 0xFFFE).count();
     assert!(manifests > 0 && manifests < events.len());
     let count = |arguments: &[&str]| {
@@ -159,6 +160,7 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
         maker.finish_with(Summary { end_time, events_lost, buffers_lost: 1 })
     };
     let first = write_file(&folder, "first.etl", &finish_lossy(TraceMaker::new(session_options("first")), 3));
+    // The clock of the second trace is twice as fast, and the trace starts 125 µs after the first.
     let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
@@ -260,7 +262,8 @@ fn full_disk_is_reported_and_leaves_no_files() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    // A file size limit simulates a full disk. `exec` keeps signals ignored.
+    // A file size limit simulates a full disk. SIGXFSZ would end `weir` at the limit; it stays
+    // ignored across the `exec`.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
@@ -438,6 +441,7 @@ fn filters_and_marks_without_effect_are_reported() {
 fn kept_and_dropped_events_add_up() {
     let folder = make_folder();
     let out = folder.path().join("out.etl");
+    // Returns the numbers of kept events, including the header, and of events left out.
     let counts = |inputs: &[&str], options: &[&str]| -> (u64, u64) {
         let mut relog = vec!["relog"];
         relog.extend(inputs.iter().chain(&["-o", arg(&out), "--force"]).chain(options));

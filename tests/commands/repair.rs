@@ -27,6 +27,7 @@ fn crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
 fn file_with_trailing_zeros_is_repaired() {
     let folder = make_folder();
     let mut bytes = std::fs::read(fixture_path("crashed")).unwrap();
+    // Four complete buffers, then zeros.
     bytes.truncate(0x4000);
     bytes.resize(0x9000, 0);
     let path = write_file(&folder, "preallocated.etl", &bytes);
@@ -132,6 +133,7 @@ fn log_emptied_and_continued_as_a_sparse_file_is_read() {
     const HOLE_BYTES: u64 = 1 << 40;
     let folder = make_folder();
     let (bytes, _) = long_trace();
+    // The first buffer, a hole, and the buffers after the first four.
     let path = write_file(&folder, "sparse.etl", &bytes[..BUFFER_BYTES as usize]);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     if file.write_all_at(&bytes[4 * BUFFER_BYTES as usize..], BUFFER_BYTES + HOLE_BYTES).is_err() {

@@ -14,7 +14,8 @@ fn lossy_trace() -> Vec<u8> {
     maker.finish_with(Summary { end_time, events_lost: 41, buffers_lost: 2 })
 }
 
-/// Makes the first record of the second buffer longer than its buffer.
+/// Makes the first record of the second buffer longer than its buffer. Buffers have 0x1000 bytes
+/// and a header of 0x48 bytes; a record begins with its size.
 fn damage_second_buffer(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[0x1048..0x104A].copy_from_slice(&0xF000_u16.to_le_bytes());
     bytes

@@ -38,6 +38,7 @@ fn links_are_created_listed_kept_and_removed() {
     let folder = make_folder();
     let folder_path = folder.path().canonicalize().unwrap();
     let (library, links) = (link_library(&folder_path), folder_path.join("new/shims"));
+    // Six libraries with six spellings each.
     let run = run_shims(&links, &["--lib", arg(&library)]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 36, "{}", run.text());
     assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);

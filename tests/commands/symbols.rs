@@ -292,8 +292,8 @@ fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
                 write_file(&folder, "stubs.etl", &stack_trace_file(&output, &program, Some(&build_id())));
             let names = modules_and_functions(&dump_symbols(&path, &[]));
             let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
-            // The addresses are in the first and the last byte of one stub, in the stub before it,
-            // and in a stub of another section.
+            // Addresses are looked up as return addresses, one byte lower: in the first and the
+            // last byte of one stub, in the stub before it, and in a stub of another section.
             assert_eq!((functions[0], functions[1]), ("atoi@plt", "atoi@plt"), "{flags:?}: {names:?}");
             assert!(functions[2] == "-" || functions[2].ends_with("@plt"), "{flags:?}: {names:?}");
             assert_eq!(functions[3], "abs@plt", "{flags:?}: {names:?}");

@@ -174,6 +174,7 @@ fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
 }
 
 fn session_limit_can_be_configured(fixture: &Fixture) {
+    // An invalid setting is ignored, so that the default applies.
     for (setting, limit) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
         let (folder, _daemon) = start_with_settings(fixture, &format!("max_sessions = {setting}\n"));
         let mut controller = connect_to(&folder);

@@ -201,7 +201,8 @@ impl TraceMaker {
     pub(crate) fn finish_as_after_crash(mut self) -> Vec<u8> {
         self.writer.flush().unwrap();
         let mut file = self.writer.finish(Summary { end_time: FileTime(1), ..Summary::default() }).unwrap();
-        // `finish` sets EndTime, BuffersWritten and the flush marker of the last buffer. Clear them.
+        // `finish` sets EndTime, BuffersWritten and the flush marker of the last buffer. Clear
+        // them.
         file[0x78..0x80].fill(0);
         file[0x8C..0x90].fill(0);
         let last_buffer = file.len() - 0x1000;

@@ -1,18 +1,19 @@
-//! Compares the event counts of perf and weir over the same period. They must be equal for each kind
-//! of event and each thread of the workload.
+//! Compares the event counts of perf and weir over the same period. They must be equal for each
+//! kind of event and each thread of the workload.
 //!
 //! ```text
 //!   perf                        counted for    weir                       counted for
 //!
 //!   sched_switch                next, prev     Thread/CSwitch             new, old
 //!   sched_waking, _wakeup_new   pid            Thread/ReadyThread         thread
-//!   sched_process_fork, exec    child, pid     Thread/Start               (3)
-//!   sched_process_exit, exec    pid            Thread/End
+//!   sched_process_fork, exec    child, tid     Thread/Start               thread (3)
+//!   sched_process_exit, exec    tid            Thread/End                 thread (3)
 //!   sys_enter, sys_exit         tid            PerfInfo/SysClEnter, Exit  running thread (4)
 //!   block_rq_issue, complete    tid, sector    DiskIo/…Init, DiskIo/…     issuing thread
 //!   sock_send_length, recv      tid            TcpIp, UdpIp               process (1)
 //!   inet_sock_set_state         port           TcpIp/Connect, Accept      port
-//!   softirq_exit, irq_handler_exit (2)         PerfInfo/DPC, TimerDPC, ISR  processor (2)
+//!   softirq_exit                processor (2)  PerfInfo/DPC, TimerDPC     processor (2)
+//!   irq_handler_exit            processor (2)  PerfInfo/ISR               processor (2)
 //!
 //!   (1) only AF_INET and AF_INET6, and only results above 0
 //!   (2) between the first and the last switch to the workload on the processor
@@ -87,8 +88,8 @@ fn event_counts_of_each_kind_and_thread_match_perf() {
     });
 }
 
-/// Returns the differences by thread. Fails if weir's totals do not match the known behaviour of the
-/// workload.
+/// Returns the differences by thread. Fails if weir's totals do not match the known behaviour of
+/// the workload.
 #[track_caller]
 fn compare_threads(
     samples: &[Sample],
@@ -174,13 +175,15 @@ fn perf_keys(
     }
 }
 
-/// Parses the operation and the sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The text
-/// of a completion lacks the size (`4096`).
+/// Parses the operation and the sector of a disk request: `254,0 WS 4096 () 363947968 + 8`. The
+/// text of a completion lacks the size (`4096`).
 fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
     let words: Vec<&str> = sample.payload().split_whitespace().collect();
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))
 }
 
+/// Returns the kind of a disk request by the letters of its operation. An `F` before other letters
+/// requests a flush before the operation.
 fn disk_kind(letters: &str) -> Option<&'static str> {
     let letters = if letters.len() > 1 { letters.trim_start_matches('F') } else { letters };
     match letters.chars().next() {

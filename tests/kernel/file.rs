@@ -89,6 +89,7 @@ fn file_has_everything_that_analysis_needs_in_order() {
 fn check_kernel_images_come_first(trace: &Trace) {
     let owners: Vec<u64> =
         trace.events_named("Image/DCStart").map(|event| event.number("ProcessId")).collect();
+    // Images of the kernel belong to the processes 0 (idle) and 4 (system).
     let kernel_images = owners.iter().take_while(|owner| matches!(owner, 0 | 4)).count();
     assert!(
         kernel_images > 0 && owners[kernel_images..].iter().all(|owner| !matches!(owner, 0 | 4)),

@@ -1,5 +1,5 @@
-//! Tests that kernel events that do not fit into a ring are counted and reported for each processor,
-//! and that the file stays sound.
+//! Tests that kernel events that do not fit into a ring are counted and reported for each
+//! processor, and that the file stays sound.
 //!
 //! A stopped daemon reads nothing: the rings of its session overflow while the workload switches
 //! back and forth.

@@ -25,7 +25,8 @@ const USER_ID: u32 = 64_303;
 /// The usual limit of locked memory, as for `ulimit -l`, in KiB.
 const USUAL_LOCK_KIB: u32 = 8192;
 
-/// Half of the time in which the samples of a processor fill its ring.
+/// Half of the time in which the samples of a processor fill its ring: a ring has space for 32
+/// copies of 64 KiB, and a processor is sampled every millisecond.
 const HALF_RING_FILL_TIME: Duration = Duration::from_millis(16);
 
 const MAX_ATTEMPTS: u32 = 5;
@@ -223,6 +224,7 @@ fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
     let is_limited = started.stderr.contains("note: stack copies are limited to ");
     user.weir(&["stop", "own"]);
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
+    // 516 is the kernel's default.
     let lockable_kib: u64 = setting.trim().parse().unwrap_or(516);
     // The size of a ring is a power of two, plus a page: 32 copies of 64 KiB take 2 MiB.
     let needed_kib = 2048 + (rustix::param::page_size() as u64 >> 10);

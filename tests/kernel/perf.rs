@@ -46,8 +46,8 @@ impl Sample {
 }
 
 /// Builds a `perf record` command that records the whole machine while `command` runs. It collects
-/// no build ids, because some versions of perf crash when they do. If perf cannot be used, skips the
-/// test and returns `None`.
+/// no build ids, because some versions of perf crash when they do. If perf cannot be used, skips
+/// the test and returns `None`.
 pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");
@@ -102,6 +102,8 @@ pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>>
 
 /// Parses an address of a call chain. Returns `None` for the marks between kernel and user frames.
 fn parse_frame_address(frame: &str) -> Option<u64> {
+    // The highest 4096 values are no addresses: the marks (`PERF_CONTEXT_USER` and others) are
+    // among them.
     const FIRST_MARK: u64 = u64::MAX - 4095;
     let (_, hex) = frame.split_once(": ")?;
     u64::from_str_radix(hex.trim(), 16).ok().filter(|address| *address < FIRST_MARK)

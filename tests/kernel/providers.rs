@@ -45,6 +45,7 @@ fn record_by_name_has_the_events_of_the_command() {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let options = ["record".as_ref(), "-o".as_ref(), file.as_os_str(), "-p".as_ref()];
+        // Keywords 0x10 and 0x40: the start and stop of processes, the load and unload of images.
         let provider = format!("{PROCESS_PROVIDER}:0x50:4");
         let command = [provider.as_ref(), "--".as_ref(), "sh".as_ref(), "-c".as_ref(), SCRIPT.as_ref()];
         let run = daemon.weir(options.into_iter().chain(command));

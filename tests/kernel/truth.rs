@@ -1,5 +1,5 @@
-//! Tests that reports on programs of known behaviour are exact, or correct within the error that the
-//! report states.
+//! Tests that reports on programs of known behaviour are exact, or correct within the error that
+//! the report states.
 
 use serde_json::Value;
 

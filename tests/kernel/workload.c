@@ -8,6 +8,7 @@
  *   ratio MS         two functions, the first of which works three times as long as the second
  *   naps COUNT MS    COUNT sleeps of MS milliseconds, and their measured time
  *   wait             prints its process id, and works and naps until its input ends
+ *   leaf             exits with 3; children of mixed execute it
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -45,6 +45,7 @@ fn rights_are_granted_denied_shown_and_removed() {
     assert!(run.stderr.contains("not the system's daemon"), "{}", run.stderr);
     daemon.weir(["access", "deny", PROVIDER, "--everyone", "register"]).expect(0);
     let entries = entries_beyond_default(&daemon, PROVIDER);
+    // The right `register` is 0x800, `enable` is 0x80.
     assert_eq!(entries, ["deny everyone 0x800", "allow user 64377 0x20080", "allow group root 0x20080"]);
     let run =
         daemon.weir(["access", "grant", PROVIDER, "--user", "root", "TRACELOG_REGISTER_GUIDS"]).expect(0);

@@ -87,8 +87,8 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     );
     daemon.weir(["enable", "App", &format!("{{{EVERYTHING_GUID}}}")]).expect(0);
     assert_eq!(providers()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
-    // `*NAME` means the GUID hashed from the name, which is another provider. When both are enabled,
-    // the name alone is ambiguous.
+    // `*NAME` means the GUID hashed from the name, which is another provider. When both are
+    // enabled, the name alone is ambiguous.
     daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
     assert_eq!(providers().len(), 2);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);
@@ -217,6 +217,7 @@ fn name_equal_to_the_guid_of_another_session_is_refused() {
 fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     let daemon = Daemon::start();
     let list = daemon.path("providers.txt");
+    // The columns of the first line are GUID, keywords, level and name.
     let lines = format!("{{{EVERYTHING_GUID}}} 0x10 0x5 \"My Provider\"\nName With Space:1:4\n");
     std::fs::write(&list, lines).unwrap();
     daemon.weir(["start", "App", "-pf", arg(&list)]).expect(0);
@@ -247,6 +248,7 @@ fn impossible_requests_are_refused_or_corrected() {
     assert!(run.stderr.contains("Usage: weir start"), "{}", run.stderr);
     let run = daemon.weir(["access", "grant", "default", "--everyone", "0x80000000"]).expect(2);
     assert!(run.stderr.contains("change-access"), "{}", run.stderr);
+    // Mode 0x9 is sequential (0x1) and new-file (0x8), which an autologger cannot have.
     daemon.weir(["autologger", "add", "A", "-p", SHOP, "--mode", "0x9"]).expect(0);
     let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
     assert_eq!(

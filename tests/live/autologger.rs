@@ -16,6 +16,8 @@ fn added_autologger_runs_from_the_start_of_the_daemon() {
         "{}",
         added.stderr
     );
+    // The third start writes the first file again. Each start records as many orders as the number
+    // of its generation.
     for generation in [1, 2, 1] {
         daemon.restart();
         assert_eq!(
@@ -85,6 +87,8 @@ fn definition_that_the_daemon_would_refuse_cannot_be_added() {
         command.extend(options);
         daemon.weir(command)
     };
+    // Mode 0x3 is sequential and circular, which exclude each other. Mode 0x9 is sequential and
+    // new-file, which an autologger cannot have.
     let refused = add(&["--mode", "0x3"]).expect(1);
     assert!(refused.stderr.contains("sequential"), "{}", refused.stderr);
     assert!(!daemon.path("autologger.d/A.conf").exists());

@@ -35,7 +35,7 @@ fn start_program(daemon: &Daemon, program: &Path, arguments: &[&str]) -> Process
     Process::start(&mut command)
 }
 
-/// Returns the entries that `weir providers` lists for [`NAME`], in any case.
+/// Returns the entries that `weir providers` lists for [`NAME`], ignoring case.
 fn provider_entries(daemon: &Daemon) -> Vec<Value> {
     daemon.weir(["providers", NAME, "--json"]).expect(0).json()
 }

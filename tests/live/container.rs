@@ -44,6 +44,7 @@ fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     assert_eq!(check["state"], "missing", "{check}");
     assert!(check.to_string().contains(CONTAINER) && check.to_string().contains("@silos"), "{check}");
 
+    // The empty arguments only give both commands the same length.
     for arguments in [["start", "Left", "-o", arg(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]] {
         let run = daemon.weir(arguments.iter().filter(|argument| !argument.is_empty())).expect(0);
         assert!(run.stderr.contains("1 process with provider"), "{}", run.stderr);

@@ -65,6 +65,7 @@ fn provider_is_enabled_and_disabled_while_the_session_runs() {
     assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
     daemon.weir(["enable", "Later", SHOP, "--level", "info", "--keywords", "0x1"]).expect(0);
     run_shop(&daemon, 2);
+    // No event of the shop has the keyword 0x2.
     daemon.weir(["enable", "Later", SHOP, "--keywords", "0x2"]).expect(0);
     run_shop(&daemon, 3);
     daemon.weir(["enable", "Later", SHOP]).expect(0);

@@ -1,5 +1,6 @@
 /* Registers one or two providers of one name, whose GUIDs are not the hash of the name:
- * own_guid EVENTS [two] */
+ * own_guid EVENTS [two]
+ * The names differ only in case, which does not count. */
 #include <TraceLoggingProvider.h>
 
 #include <stdlib.h>

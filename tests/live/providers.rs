@@ -252,8 +252,8 @@ fn only_listed_processes_are_enabled() {
     assert_eq!(pids, [u64::from(chosen.id())].into());
 }
 
-/// Checks how many of the six events of two orders (start, brewing, end) are recorded with each
-/// filter after the provider's name.
+/// Checks how many of the six events of two orders are recorded with each filter after the
+/// provider's name. The events of an order are called Order, Brew and Order.
 #[test]
 fn events_are_filtered_by_name_and_processes_by_program() {
     let daemon = Daemon::start();

@@ -95,8 +95,8 @@ fn running_processes_are_recorded_until_ctrl_c() {
 fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // The stop waits a second for a process that does not answer. If the machine takes longer than a
-    // second to deliver two signals, the stop completes first; then the test tries again.
+    // The stop waits a second for a process that does not answer. If the machine takes longer than
+    // a second to deliver two signals, the stop completes first; then the test tries again.
     let exited_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
         let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
@@ -120,7 +120,8 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
 fn ctrl_c_waits_for_the_last_events_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // As with a terminal, weir and the command get SIGINT. The command then writes one more order.
+    // As with a terminal, weir and the command get SIGINT. The command has written two orders, the
+    // default of the shop, and then writes one more.
     let script = format!(
         "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
     );

@@ -55,7 +55,8 @@ fn daemon_finalises_files_when_its_terminal_closes() {
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
     command.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Under `nohup`, the tests would inherit an ignored SIGHUP, and the daemon would ignore it, too.
+    // Under `nohup`, the tests would inherit an ignored SIGHUP, and the daemon would ignore it,
+    // too.
     // SAFETY: between fork and exec, `signal` is safe to call and touches no memory of this
     // program.
     unsafe {

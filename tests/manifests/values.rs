@@ -84,6 +84,7 @@ fn c_utf16_literal(text: &str) -> String {
     let escaped: String = text.encode_utf16().fold(String::new(), |mut literal, unit| {
         match u8::try_from(unit) {
             Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => literal.push(byte.into()),
+            // The literal ends after the escape, which would include hexadecimal digits after it.
             _ => _ = write!(literal, "\\x{unit:04x}\" u\""),
         }
         literal
@@ -92,8 +93,8 @@ fn c_utf16_literal(text: &str) -> String {
 }
 
 impl ValueBuilder<'_> {
-    /// Returns whether the event has structures. Nested sizes multiply, so values of such events are
-    /// shorter: an event has at most 64 KiB.
+    /// Returns whether the event has structures. Nested sizes multiply, so values of such events
+    /// are shorter: an event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
@@ -113,9 +114,9 @@ impl ValueBuilder<'_> {
         self.variant.choose(2, 0, largest)
     }
 
-    /// Builds the values of consecutive fields, the first of which has the index `first`. `add` gets
-    /// the index, the Rust value (`None` for a size field, which only C functions take), the C value
-    /// and the bytes.
+    /// Builds the values of consecutive fields, the first of which has the index `first`. `add`
+    /// gets the index, the Rust value (`None` for a size field, which only C functions take), the C
+    /// value and the bytes.
     fn add_fields(
         &self,
         fields: &[Field],

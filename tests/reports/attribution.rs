@@ -56,6 +56,7 @@ fn event_without_ids_belongs_to_the_thread_running_on_its_processor() {
     let mut trace = build_trace();
     let file = trace.write();
     let calls = dump_system_calls(&file, &[]);
+    // Process and thread of each system call, in the order of their times.
     let expected = [
         (100, 101),
         (200, 201),

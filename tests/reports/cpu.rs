@@ -36,6 +36,7 @@ fn build_trace() -> TraceBuilder {
     for _ in 0..10 {
         let sample_time = next_time();
         trace.add_sample(sample_time, 1, 101, LIB_BASE + 0x50);
+        // The stack is written later, and on another processor.
         trace.add_stack_at(
             sample_time + 700,
             sample_time,
@@ -47,6 +48,7 @@ fn build_trace() -> TraceBuilder {
     for _ in 0..6 {
         let sample_time = next_time();
         trace.add_sample(sample_time, 1, 101, KERNEL + 0x70);
+        // The kernel part of the stack, and later its user part.
         trace.add_stack(sample_time, 1, (100, 101), &[KERNEL + 0x70, KERNEL + 0x80]);
         trace.add_stack_at(sample_time + 500, sample_time, 0, (100, 101), &[APP_BASE + 0x60]);
     }
@@ -170,6 +172,7 @@ fn hot_code_without_symbols_is_separated_from_cold() {
         trace.add_thread(pid, pid + 1);
         trace.add_image(pid, APP_BASE, 0x10_000, &format!("/nowhere/{name}"));
     }
+    // Without symbols, each block of 256 bytes counts as a function.
     for index in 0..10 {
         let offset = if index < 9 { 0x1234 + index } else { 0x2FF };
         trace.add_sample(1000 + index as i64, 0, 101, APP_BASE + offset);

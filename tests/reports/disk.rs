@@ -65,6 +65,7 @@ fn disks_have_names_and_unnamed_files_are_omitted() {
     let mut trace = TraceBuilder::new();
     trace.add_process(100, "app");
     trace.add_thread(100, 101);
+    // Linux numbers its disks by major << 20 | minor.
     let (linux, unnamed) = (254 << 20, (8 << 20) | 16);
     for (index, disk) in [linux, unnamed, 0].into_iter().enumerate() {
         trace.add_transfer(1000 * (1 + index as i64), hook::DISK_READ, (disk, 101), 0, (512, 9));

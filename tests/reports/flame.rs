@@ -142,6 +142,7 @@ fn off_cpu_time_is_drawn_by_waiting_stack() {
     // A preempted thread does not wait.
     trace.add_switch(7000, 1, (101, 0), READY, EXECUTIVE);
     trace.add_switch(9000, 1, (0, 101), RUNNING, EXECUTIVE);
+    // Weights are microseconds.
     let stacks = run_collapsed(&trace.write(), &["--kind", "off-cpu"]);
     let expected = [("app (100);(no stack)", 500), ("app (100);app+0x0;kernel+0x0", 3000)];
     assert_eq!(stacks, expected.map(|(stack, weight)| (stack.to_owned(), weight)));
@@ -197,6 +198,7 @@ fn truncated_stacks_are_marked_and_counted() {
     trace.add_process(100, "app");
     trace.add_thread(100, 101);
     trace.add_image(100, APP_BASE, 0x1000, "/nowhere/app");
+    // 127 and 192 are the frame limits of recorders: a stack of that length counts as truncated.
     for (time, frames) in [(1000, 127), (2000, 126), (3000, 192)] {
         trace.add_sample(time, 0, 101, APP_BASE + 0x10);
         trace.add_stack(time, 0, (100, 101), &vec![APP_BASE + 0x10; frames]);
@@ -244,6 +246,7 @@ fn hostile_names_stay_text_on_the_page() {
         labels.contains(&format!("{} (500)", HOSTILE[0]).as_str()),
         "the name is not complete: {labels:?}"
     );
+    // A node is [function, parent, own, total]; the first node is the root.
     assert_eq!(data["nodes"][0][3], 85);
 }
 
@@ -258,6 +261,7 @@ fn page_is_limited_to_the_requested_nodes_and_reports_it() {
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
     let nodes = data["nodes"].as_array().unwrap();
+    // The root and three nodes, and one `(other)` below each.
     assert!(nodes.len() <= 2 * 3 + 2, "too many nodes: {nodes:?}");
     let below_root: u64 =
         nodes.iter().skip(1).filter(|node| node[1] == 0).map(|node| node[3].as_u64().unwrap()).sum();

@@ -1,4 +1,5 @@
-//! Tests that reports on malformed traces end with a documented exit status, whatever the bytes are.
+//! Tests that reports on malformed traces end with a documented exit status, whatever the bytes
+//! are.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -45,6 +46,7 @@ fn random_bytes_do_not_crash_reports() {
     trace.add_transfer(8200, hook::DISK_READ, (0, 101), 1, (4096, 10));
     let path = trace.write();
     let original = std::fs::read(&path).unwrap();
+    // The first buffer, which has the log-file header, stays intact.
     let overwrites = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
     let result = runner.run(&overwrites, |overwrites| {

@@ -138,6 +138,7 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
             simulated.processors.entry(cpu).or_default()[usize::from(old_tid == 0)] += spent;
         }
         if old_tid != 0 {
+            // Each thread has three different stacks.
             let frame = 0x10 * (1 + u64::from(old_tid) + 8 * (time.unsigned_abs() % 3));
             trace.add_stack(time, cpu, (PID, old_tid), &[KERNEL + 0x10, APP_BASE + frame]);
             let thread = &mut threads[old_tid as usize];
@@ -237,8 +238,8 @@ fn times_match_the_simulated_machine() {
     result.unwrap();
 }
 
-/// Builds a trace of a thread that waits 2.8 ms for a sleep and 0.9 ms for a page. It runs 200 µs
-/// and 100 µs after these waits end, and for all other time of 10 ms.
+/// Builds a trace of 10 ms, in which a thread waits 2.8 ms for a sleep and 0.9 ms for a page. After
+/// these waits the thread is ready for 200 µs and for 100 µs. It runs for the rest of the time.
 fn sleeping_thread_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_process(300, "busy");
@@ -336,8 +337,8 @@ fn missing_data_is_reported() {
     assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
 }
 
-/// Builds a trace as an ordinary user records it, with switches of their own thread only. The thread
-/// runs for 2 ms, waits, and runs for 1 ms.
+/// Builds a trace as an ordinary user records it, with switches of their own thread only. The
+/// thread runs for 2 ms, waits, and runs for 1 ms.
 fn one_user_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_switch(1000, 0, (u32::MAX, 1), INITIALIZED, EXECUTIVE);

@@ -90,6 +90,7 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());
     identity.put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_u32(0);
     let mut symbols = Vec::new();
+    // 0x1110 is a global procedure, 0x110F a local one.
     symbols.put_u32(4).put(&procedure(0x1110, "shop::sell", (1, 0x100, 0x40)));
     symbols.put(&procedure(0x110F, "helper", (2, 0x10, 0x20)));
     symbols.put(&procedure(0x110F, "of no section", (9, 0x10, 0x20)));
@@ -107,6 +108,7 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     }
     debug.put_u32(u32::try_from(modules.len()).unwrap());
     debug.resize(48, 0);
+    // Size of the list of optional streams, which follows the modules.
     debug.put_u32(22);
     debug.resize(64, 0);
     debug.put(&modules);

@@ -17,8 +17,8 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 
 /// Like [`retry`], for checks that fail if the kernel skips perf events of idle processors.
 ///
-/// Some kernels (seen with Linux 6.18) report no perf events from the idle task of a processor: then
-/// switches from the idle task to a thread are missing, also in `perf record`. So every second
+/// Some kernels (seen with Linux 6.18) report no perf events from the idle task of a processor:
+/// then switches from the idle task to a thread are missing, also in `perf record`. So every second
 /// attempt except the last keeps all processors busy.
 #[allow(dead_code)] // Each test program uses its part.
 pub(crate) fn retry_with_busy_processors(times: u32, check: impl Fn()) {

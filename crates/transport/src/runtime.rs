@@ -20,6 +20,9 @@
 //!   System    /run/traceweir                                  0755     1777       root
 //! ```
 //!
+//! The columns `mode` and `providers/` are the modes with which RUNTIME and its folder `providers`
+//! are created; `owner` is the owner that RUNTIME must have.
+//!
 //! 1. Sockets are searched only in folders that only their owner and root can change: a folder that
 //!    other users may write to, or that has a foreign owner, is rejected. A symbolic link is
 //!    accepted only for a named folder. The user's folder must have no permissions for other users.

@@ -16,8 +16,8 @@
 //!    set: it is bound under another name, prepared, and renamed. So a client whose connection is
 //!    refused knows that the socket is stale.
 //! 4. An accepted connection takes no descriptors until [`Connection::allow_descriptors`], unless
-//!    [`Listener::allow_descriptors`] was called. This needs Linux 6.16; with older kernels, peers
-//!    can send descriptors at any time.
+//!    [`Listener::allow_descriptors`] was called. Refusing descriptors needs Linux 6.16; with older
+//!    kernels, peers can send them at any time.
 //! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
 //!    Messages that the other end sent before are received first.
 //! 6. If the program shares the descriptor table with this library, each use of a socket is
@@ -82,7 +82,7 @@ pub struct Peer {
 /// A message with its request number and descriptors.
 #[derive(Debug)]
 pub struct Envelope {
-    /// Number of the request; a reply repeats the number of its request; 0 if no reply is expected.
+    /// Number of the request, which its reply repeats; 0 if no reply is expected.
     pub request: u32,
     /// The message itself.
     pub message: Message,
@@ -103,8 +103,8 @@ impl Connection {
         Self::from_fd(address::connect(path, true, WaitDeadline::after(timeout))?)
     }
 
-    /// Connects like [`connect`](Self::connect), to a peer that must not send descriptors, or not
-    /// before it is identified.
+    /// Connects like [`connect`](Self::connect), but takes no descriptors until
+    /// [`allow_descriptors`](Self::allow_descriptors) is called.
     pub fn connect_without_descriptors(path: &Path, timeout: Duration) -> Result<Self> {
         Self::from_fd(address::connect(path, false, WaitDeadline::after(timeout))?)
     }

@@ -80,6 +80,7 @@ fn measure_staged<const WORDS: usize>(template: &[u64; 40]) {
     measure_write(&format!("staged {}", WORDS * 8), |ticket, event| {
         let mut staged = [[0u64; WORDS], [0; WORDS]];
         let staged = staged.as_flattened_mut();
+        // The first two words are for the prefix.
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
         staged[4] = event;
         let (staged, staged_bytes) = (&mut staged[..2 + WORDS], WORDS * 8);

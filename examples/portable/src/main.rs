@@ -1,4 +1,5 @@
-//! A program that writes the same events on Linux and on Windows, in each of the four ways.
+//! A program that writes the same events on Linux and on Windows: in the four ways that `main`
+//! numbers, and with the functions that these are based on.
 //!
 //! ```sh
 //! cargo run -p traceweir-example-portable                                   # Linux: Traceweir
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tracing::info_span!("order", table = 7).in_scope(|| tracing::warn!(dish = "soup", "served"));
     });
 
-    // And the functions below all of these.
+    // The functions that all of these ways are based on.
     let plain = Provider::register(Guid::from_provider_name("Example.Portable.Plain"), None)?;
     let event = EventDescriptor { id: 5, level: 4, keyword: 0x1, ..EventDescriptor::default() };
     plain.write(&event, &[b"one", b"two"])?;

@@ -5,6 +5,8 @@
 //!   weir dump kitchen.etl
 //! ```
 //!
+//! In `-p`, `*` selects the provider whose GUID is the hash of the name.
+//!
 //! The example shows a provider as a static, registered once; an activity per order, with start and
 //! stop events; typed fields, a structure and an array; work that is done only if a session enables
 //! the event; and an event with fields that are known only at run time.

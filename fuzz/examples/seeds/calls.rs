@@ -42,6 +42,7 @@ fn put_filters(out: &mut Vec<u8>, filters: &[Vec<u8>]) {
 fn trace_properties(flags: u32, mode: u32) -> Vec<u8> {
     let mut block = vec![0; 120];
     let mut put = |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    // Flags, buffer size, minimum buffers, mode, offsets of the file name and the session name.
     for (at, value) in [(44, flags), (48, 64), (52, 4), (64, mode), (112, 160), (116, 400)] {
         put(at, value);
     }
@@ -87,6 +88,7 @@ fn start_call(flags: u32, mode: u32) -> Vec<u8> {
     out
 }
 
+/// Returns a call of ControlTrace: query (0), update (1) or flush (2).
 fn control_call(code: u8) -> Vec<u8> {
     let mut out = vec![1];
     put_filters(&mut out, &[]);
@@ -214,6 +216,8 @@ fn classic_calls() -> Vec<u8> {
 /// Returns trace files, each preceded by the bytes that choose how it is opened, and one file as a
 /// stream of buffers.
 pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
+    // For a file: event at which the trace is closed, choices of the target, choices of the way to
+    // open, mode (4 bytes). For a stream: the first two, then the mode (1 byte).
     let mut seeds = Vec::new();
     for (name, file) in files {
         match name {
@@ -233,7 +237,8 @@ pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     seeds
 }
 
-/// Returns trace files, each preceded by the bytes that choose repetition, changes and output.
+/// Returns trace files, each preceded by four bytes: how often the file is added, changes, buffer
+/// size in KiB, flags.
 pub(super) fn relog_seeds(files: Seeds) -> Seeds {
     let options: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];

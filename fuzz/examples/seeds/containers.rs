@@ -31,7 +31,8 @@ pub(crate) fn build_pe(body: &[u8]) -> Vec<u8> {
     const SECTION_RVA: u32 = 0x1000;
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut resources = Vec::new();
-    // An entry is a name or id and an offset.
+    // Each directory has 24 bytes and one entry: a name or id, and an offset. The data entry is at
+    // 72, the name at 88.
     let put_directory = |out: &mut Vec<u8>, named: u16, ids: u16, (name_or_id, offset): (u32, u32)| {
         out.put(&[0; 12]).put_u16(named).put_u16(ids).put_u32(name_or_id).put_u32(offset);
     };

@@ -28,6 +28,7 @@ pub(super) fn filter_seeds() -> Seeds {
 }
 
 fn encode_payload_filter() -> Result<Vec<u8>> {
+    // A filter for event 7, version 1, of which one predicate is enough.
     let mut event = Event::new(7, 1, true);
     let count = event.add_field(Field::single(Shape::Fixed(4)))?;
     let text = event.add_field(Field::single(Shape::Utf16Z))?;
@@ -39,6 +40,7 @@ fn encode_payload_filter() -> Result<Vec<u8>> {
     event.add_predicate(id, Type::Guid, PayloadOperator::IS, Operand::Guid(Guid::from_u128(5)))?;
     event.add_predicate(counted, Type::Utf16, PayloadOperator::ISNOT, Operand::Text("x"))?;
     let mut blob = Builder::new();
+    // Once as a required filter, and once as one that is not required.
     blob.add(&event, true)?;
     blob.add(&event, false)?;
     blob.finish()

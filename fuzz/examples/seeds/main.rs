@@ -250,8 +250,9 @@ fn compiled_manifest_seeds() -> Seeds {
 }
 
 fn payload_seeds() -> Seeds {
-    // A count, an array with that count, a string with a length, a structure of two members, an
-    // array to the end.
+    // The first row is the number of fields, of top-level fields, and flags; a row for each field
+    // follows (`schema.rs`), and then the payload. The fields are a count, an array with that
+    // count, a string with a length, a structure of two members, an array to the end.
     let mixed = [
         [6, 4, 0].as_slice(),
         &[0, 6, 0, 0, 0, 0, 0, 0],

@@ -80,6 +80,7 @@ fn manifest_chunk() -> Vec<u8> {
 <templates><template tid=\"t\"><data name=\"a\" inType=\"win:UInt32\"/></template></templates>\
 <events><event value=\"1\" version=\"0\" template=\"t\"/></events></provider></events></instrumentation></instrumentationManifest>";
     let mut payload = Vec::new();
+    // Format, version 1.0, magic number; number of chunks, number of this chunk; text.
     payload.put(&[1, 1, 0, 0x5B]).put_u16(1).put_u16(0).put(xml.as_bytes());
     encode_record(|out| {
         EventHeader { time: 20, provider: PROVIDER, descriptor, ..Default::default() }.encode(&payload, out)

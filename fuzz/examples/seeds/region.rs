@@ -5,7 +5,8 @@ use traceweir_format::wire::Put;
 
 use crate::Seeds;
 
-/// The steps in the encoding that the target reads.
+/// The steps in the encoding that the target reads. A stored data word is usually the prefix of a
+/// record, whose low half is the length. Data is addressed in words; the head counts bytes.
 struct RegionSteps(Vec<u8>);
 
 impl RegionSteps {

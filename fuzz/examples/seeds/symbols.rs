@@ -135,6 +135,7 @@ fn build_pdb() -> Vec<u8> {
     }
     debug.put_u32(u32::try_from(module.len()).expect("the number fits"));
     debug.resize(48, 0);
+    // Size of the list of optional streams, which follows the modules.
     debug.put_u32(22);
     debug.resize(64, 0);
     debug.put(&module);

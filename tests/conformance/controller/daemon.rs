@@ -45,7 +45,7 @@ pub(crate) fn start_with_settings(fixture: &Fixture, settings: &str) -> (PathBuf
     (folder, daemon)
 }
 
-/// Makes a folder for a daemon, with a file in it.
+/// Makes a folder for a daemon, with a file in it. `name` may be a path with one subfolder.
 pub(super) fn make_folder_with(fixture: &Fixture, name: &str, text: &str) -> PathBuf {
     let path = unused_folder(fixture).join(name);
     write_trusted_file(&path, text);

@@ -191,6 +191,7 @@ fn chain_holds_the_filters_of_all_sessions(fixture: &Fixture) {
 }
 
 fn schematized_filter_of_wrong_size_is_refused(fixture: &Fixture) {
+    // The size field is at offset 16.
     let mut wrong_size = schematized_filter(1, b"data");
     wrong_size.data[16] += 1;
     assert_all_refused(
@@ -275,6 +276,7 @@ fn name_filter_level_0_is_all(fixture: &Fixture) {
 
 fn name_filter_of_wrong_size_is_refused(fixture: &Fixture) {
     let valid = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
+    // The number of names is at offset 18.
     let mut count_too_high = valid();
     count_too_high.data[18] = 3;
     let mut count_too_low = valid();

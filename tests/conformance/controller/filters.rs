@@ -173,6 +173,7 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
         return crate::skip::skip(control_group::SKIP_ARGUMENTS.0, control_group::SKIP_ARGUMENTS.1);
     };
+    // In the order of `NAME_FILTERS` after EXECUTABLE_NAME.
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.config()));

@@ -88,6 +88,7 @@ fn write_deep(provider: &Provider, depth: u32) {
         0 => provider.write(&event(1), &[]).unwrap(),
         _ => write_deep(provider, depth - 1),
     }
+    // Work after the call keeps the compiler from replacing the calls with a loop.
     std::hint::black_box(());
 }
 
@@ -107,6 +108,7 @@ fn stack_item_has_the_frames_of_the_writer(fixture: &Fixture) {
     // The first frame is in the innermost call. Each of the other five calls has a frame at its
     // nested call.
     let nested_call = frames[1];
+    // Addresses in `write_deep` are less than 8,000 bytes apart.
     let is_innermost = |frame: u64| frame != nested_call && frame.abs_diff(nested_call) < 8_000;
     assert!(is_innermost(frames[0]), "{frames:x?}");
     assert_eq!(frames[1..].iter().take_while(|frame| **frame == nested_call).count(), 5, "{frames:x?}");
@@ -127,6 +129,7 @@ fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
         &SessionConfig { buffer_size: 128, ..fixture.config() },
         &params_with(STACK),
     );
+    // The header of an event has 80 bytes.
     let largest = vec![1; 65_535 - 80];
     assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2), &[&largest[..60_000]]), Ok(()));

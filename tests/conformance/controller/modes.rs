@@ -93,6 +93,7 @@ const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
 fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
     let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "single.etl" };
     let log_file = Some(fixture.folder().join(format!("{} {name}", crate::helpers::unique_number())));
+    // Append requires the system time (2).
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
     SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.config() }
 }

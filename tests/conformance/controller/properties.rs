@@ -295,6 +295,7 @@ fn options_are_kept(fixture: &Fixture) {
 }
 
 fn enable_flags_need_a_system_logger(fixture: &Fixture) {
+    // The last value is EXTENSION.
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
         assert_eq!(
             fixture.start_status(&SessionConfig { enable_flags, ..fixture.config() }),

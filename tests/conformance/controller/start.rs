@@ -173,6 +173,7 @@ fn missing_path_is_reported_before_a_used_name(fixture: &Fixture) {
 }
 
 fn a_refused_file_is_access_denied(fixture: &Fixture) {
+    // The user could create the file, but a link in its place is refused.
     let link = fixture.unique_path();
     symlink(fixture.unique_path(), &link).unwrap();
     assert_eq!(

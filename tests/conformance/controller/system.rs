@@ -200,6 +200,7 @@ fn hook_ids(file: &Path) -> Vec<u16> {
 fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     let registry_alpc_and_driver = 0x0092_0000;
     let Some(session) = start_with_flags(fixture, registry_alpc_and_driver) else { return };
+    // 0x10 in the second word always accompanies DRIVER.
     assert_eq!(group_mask(fixture, &session), [registry_alpc_and_driver, 0x10, 0, 0, 0, 0, 0, 0]);
     let file = fixture.stop(session).config.log_file.expect("the session has no file");
     // The high bytes of the hook ids of REGISTRY and ALPC events.
@@ -216,6 +217,7 @@ fn system_providers_enable_groups(fixture: &Fixture) {
         SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("there is no such system provider").1
     };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
+    // Keywords: CONTEXT_SWITCH; GENERAL (processes) and THREAD.
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
     fixture.enable(&session, provider("Process"), &keywords(0x801));
     assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0]);

@@ -99,6 +99,7 @@ fn binary_path_precedes_other_events(fixture: &Fixture) {
     let end = fixture.stop(session);
     let seen = events_of(&path);
     assert!(is_own_binary(&binary_paths(&seen[..1])[0], guid), "the binary path is not the first event");
+    // The session does not count the event with the path.
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 

@@ -288,6 +288,8 @@ fn class_is_read_by_address(fixture: &Fixture) {
 fn mof_fields_are_joined(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let write = |data: &[&[u8]], lengths: &[u32]| {
+        // MOF_FIELD: an address, which is unused because `PointerTargets` has the data; the length;
+        // and the data type.
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = lengths.iter().flat_map(field).collect();
         let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
@@ -316,6 +318,7 @@ fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let valid = provider.block(48, TRACED_GUID, b"data");
     let write = |block: &[u8]| status_of(trace_event(logger, block, &PointerTargets::default()));
+    // The header has 48 bytes, the whole block 52.
     for size in [0_u16, 47, 53, u16::MAX] {
         let mut block = valid.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
@@ -347,6 +350,7 @@ fn event_names_its_instance_and_parent(fixture: &Fixture) {
 fn untraced_instances_are_refused(fixture: &Fixture) {
     let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let info = create_instance_id(provider.registration.class_handles().next().unwrap()).unwrap();
+    // The header of an event of an instance has 56 bytes.
     let write = |header_bytes, flags| {
         status_of(trace_event_instance(
             logger,
@@ -375,6 +379,7 @@ fn instances_are_numbered(_fixture: &Fixture) {
 fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
     let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let class = provider.registration.class_handles().last().unwrap();
+    // In a handle, the number of the class begins at bit 11.
     let beyond_last_class = class + (1 << 11);
     for unknown in [0, u64::MAX, beyond_last_class] {
         assert_eq!(

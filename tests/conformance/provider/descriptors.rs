@@ -142,6 +142,7 @@ fn typed_payload_blocks_are_joined(fixture: &Fixture) {
 
 fn event_metadata_becomes_an_item(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
+    // Size 6, no tags, the event name `ab`, no fields.
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(
         write(&provider, &event(1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),

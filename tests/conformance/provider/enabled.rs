@@ -36,6 +36,7 @@ fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
     let (_first, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
     let second = fixture.start(&fixture.config());
     fixture.enable(&second, guid, &enable_params(5, 2, 0b0110));
+    // The combined values of both sessions.
     let (level, any, all) = (5, 0b11, 0b0100);
     for event_level in [0, 3, 4, 5, 6, 255] {
         for keyword in [0, 1, 2, 4, 5, 6, 7, 12, u64::MAX] {

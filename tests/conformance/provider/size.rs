@@ -93,6 +93,7 @@ fn event_must_fit_into_the_buffer(fixture: &Fixture) {
 }
 
 fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
+    // A buffer of 64 KiB holds 65,464 bytes after its header, and so 65,384 bytes of payload.
     check_write_statuses(
         fixture,
         64,

@@ -55,6 +55,7 @@ fn traits_are_attached(fixture: &Fixture) {
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1), &[b"x"]).unwrap();
+    // Metadata: its size, no tags, the name `ab`, no fields.
     provider.event(&event(2)).metadata(b"\x06\0\0ab\0").related(&Guid::from_u128(9)).write(&[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
     let seen = fixture.stop_and_read(session);
@@ -136,6 +137,7 @@ fn trait_is_found_by_type(_fixture: &Fixture) {
 fn wrong_traits_size_is_refused(_fixture: &Fixture) {
     let valid = traits_block(b"name\0", &[]);
     assert_eq!(registration_status(&valid), SUCCESS);
+    // The correct size is 7.
     for size in [0u16, 1, 2, 6, 8, u16::MAX] {
         let mut traits = valid.clone();
         traits[..2].copy_from_slice(&size.to_le_bytes());
@@ -151,6 +153,7 @@ fn unterminated_name_is_refused(_fixture: &Fixture) {
 }
 
 fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
+    // A trait is its size (two bytes), its type and its data.
     for traits in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
         assert_eq!(registration_status(&traits_block(b"n\0", traits)), INVALID_PARAMETER, "{traits:?}");
     }

@@ -147,6 +147,7 @@ fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
 }
 
 fn only_low_message_flags_are_stored(fixture: &Fixture) {
+    // 0x80 means 64-bit pointers.
     let record = write_one_message(fixture, 0, 0xABCD_0000 | GUID, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
@@ -170,6 +171,7 @@ fn message_status(fixture: &Fixture, flags: u32) -> Status {
 }
 
 fn guid_and_component_are_refused_together(fixture: &Fixture) {
+    // 63 has all flags of header parts.
     assert_eq!(
         (message_status(fixture, GUID | COMPONENT), message_status(fixture, 63)),
         (INVALID_PARAMETER, INVALID_PARAMETER)

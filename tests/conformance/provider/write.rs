@@ -154,7 +154,7 @@ fn first_failure_is_returned(fixture: &Fixture) {
 
 /// Starts a session with large buffers and a session with small buffers, with these additional
 /// modes, and writes an event that fits only into large buffers. Returns the status of the write,
-/// and the numbers of lost and recorded events of each session.
+/// and for the large and the small session the numbers of lost and recorded events.
 fn write_to_pair(fixture: &Fixture, large_mode: u32, small_mode: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, config) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
@@ -236,6 +236,7 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
         provider.event(&event(id)).exclude(exclude).write(&[]).unwrap();
     }
+    // Event 5 excludes all sessions except these two.
     provider.event(&event(5)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
     let ids =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
@@ -414,6 +415,7 @@ fn string_carries_the_thread_activity(fixture: &Fixture) {
 
 fn too_long_string_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    // In UTF-16, the text has 80,000 bytes, more than an event may have.
     let text = "x".repeat(40_000);
     assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status()), Err(ARITHMETIC_OVERFLOW));
     assert_eq!(fixture.stop(session).events_lost, 0);

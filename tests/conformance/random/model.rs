@@ -124,9 +124,9 @@ pub(super) struct ExpectedEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptEvents {
     All,
-    /// The newest events.
+    /// At least the newest event; older events may have been overwritten.
     Newest,
-    /// Any of its events.
+    /// Any subset of its events.
     Some,
 }
 
@@ -217,7 +217,8 @@ pub(super) struct ModelSession {
     pub(super) enabled_providers: EnabledProviders,
     /// Number of events found in the session's files so far.
     pub(super) found_events: u64,
-    /// Whether all events of the session go to files and stay there.
+    /// Whether the session's files have exactly the events of the session, so that their numbers
+    /// can be compared.
     pub(super) is_all_in_files: bool,
 }
 

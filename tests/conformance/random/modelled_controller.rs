@@ -28,7 +28,9 @@ use crate::helpers::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
 /// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";
 
+/// Number of session names that each modelled controller uses.
 pub(super) const NAMES: usize = 3;
+/// Number of providers of each modelled controller.
 pub(super) const PROVIDERS: usize = 3;
 /// Maximum number of registrations of one provider by one thread.
 pub(super) const MAX_REGISTRATIONS: usize = 3;

@@ -66,6 +66,7 @@ impl ModelledController<'_> {
             _ => {
                 let queried = own.session.query().config;
                 let is_same = queried == SessionConfig { guid: queried.guid, ..own.config.clone() };
+                // E_FAIL stands for a configuration that differs from that of the model.
                 (if is_same { SUCCESS } else { E_FAIL }, SUCCESS)
             }
         };

@@ -67,6 +67,7 @@ impl ModelledController<'_> {
         let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.random_index(2)];
         let mut request = Request { params: EnableParams { property, ..params }, ..Request::default() };
         if may_limit_events && self.one_in(3) {
+            // 9 is always listed, because a filter without ids is refused.
             let listed = (0..9).filter(|_| self.one_in(2)).chain([9]).collect();
             request = request.with_id_filter(listed, self.one_in(2));
         }

@@ -55,6 +55,7 @@ impl ModelledController<'_> {
             maximum_file_size,
             log_file: has_file.then(|| self.path(log_file_mode)),
             buffer_size: 4,
+            // An appending session must use the system time (2); 0 is the default clock.
             clock: if log_file_mode & APPEND != 0 { 2 } else { 0 },
             maximum_buffers: self.random_below(3) as u32 * 25,
             ..SessionConfig::default()
@@ -85,6 +86,8 @@ impl ModelledController<'_> {
                 let expected = before.map(|(_, expected)| expected).unwrap_or_default();
                 let continues_log = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
+                // A continued log also has the events of earlier sessions, so the number of events
+                // in the file is not compared with that of the session.
                 model.is_all_in_files &= !continues_log;
                 // The daemon chooses the GUID at the start.
                 model.config.guid = properties.config.guid;

@@ -32,6 +32,7 @@ pub(super) fn make() -> Vec<u8> {
         ..EventDescriptor::default()
     };
     write_shop_event(&mut maker, descriptor, &[]);
+    // EventSource gives an event without a task the task 65534 − id.
     let mut payload = Vec::new();
     payload.put_u32(3).put(&[0xCA, 0xFE, 0x01]).put_u64(0x7FF6_0000_1000);
     write_shop_event(

@@ -22,6 +22,7 @@ pub(super) fn make_crashed() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("crashed"));
     write_counter_events(&mut maker, 60);
     let mut file = maker.finish_as_after_crash();
+    // Keeps 0x345 bytes of the last buffer.
     file.truncate(file.len() - 0x1000 + 0x345);
     file
 }

@@ -236,6 +236,7 @@ fn write_network_events(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_u32(CHILD_IDS.0).put_u32(64).put(&super::ADDRESS_6).put(&super::ADDRESS_6);
     payload.put_u16(53_u16.swap_bytes()).put_u16(50_001_u16.swap_bytes()).put_u32(0).put_u64(0);
+    // UDP send, IPv6.
     maker.write_perf(0, 0x081A, 2, &payload);
 }
 
@@ -247,12 +248,14 @@ fn write_registry_and_memory_events(maker: &mut TraceMaker) {
         .put_u32(0)
         .put_u64(0xFFFF_B000_0000_A000)
         .put_wide_z("SOFTWARE\\Fixture");
+    // Registry, open.
     maker.write_system(0, 0x090B, 2, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0x7FF7_0001_0000).put_u64(0x7FF7_0000_1234);
     maker.write_system(0, hook::TRANSITION_FAULT, 2, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload.put(b"a mark of the tester\0");
+    // PerfInfo, mark.
     maker.write_perf(0, 0x0F22, 0, &payload);
 }
 

@@ -1,5 +1,5 @@
-//! Events that merging adds: image identities, paths, and the schema of an event. The trace also has
-//! events that this schema describes, and classic events without a schema.
+//! Events that merging adds: image identities, paths, and the schema of an event. The trace also
+//! has events that this schema describes, and classic events without a schema.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{ClassicHeader, Instance};
@@ -127,6 +127,8 @@ fn event_info() -> Vec<u8> {
         .collect();
     let mut info = Vec::new();
     info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED_EVENT.to_bytes()).put_u32(0);
+    // The offsets of texts in the order of TRACE_EVENT_INFO, the number of properties and of
+    // top-level properties, and the flags.
     for word in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
         info.put_u32(word);
     }

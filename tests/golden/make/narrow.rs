@@ -27,6 +27,7 @@ pub(super) fn make() -> Vec<u8> {
     let mut metadata = MetadataBuilder::new("Pointer", 0);
     metadata.add_field("address", 20, 0, 0);
     let mut stack = Vec::new();
+    // The match id, and two frames of 32 bits.
     stack.put_u64(77).put_u32(0x0040_1000).put_u32(0x0040_2000);
     narrow_program.write(
         &mut maker,

@@ -1,6 +1,7 @@
 //! TraceLogging events with every in type, every out type, structures, arrays, tags, groups and
-//! extended data items. The numbers in calls of `add_field` are the in type, the out type and the
-//! tags.
+//! extended data items. The numbers in calls of `add_field` and `add_array` are the in type, the
+//! out type and the tags; `add_fixed_array` adds the number of elements. Those of `add_struct` are
+//! the number of members and the tags.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -269,8 +270,8 @@ fn write_activity(maker: &mut TraceMaker, mut types: SelfDescribing) {
     types.write(maker, 0, &mut metadata, &[200, 0], &[]);
 }
 
-/// Writes an event with its metadata in the payload, events that consist of one string, and an event
-/// without fields.
+/// Writes an event with its metadata in the payload, events that consist of one string, and an
+/// event without fields.
 fn write_events_of_unusual_form(maker: &mut TraceMaker) {
     let older = SelfDescribing::new("Traceweir.Fixture.Older");
     let mut metadata = MetadataBuilder::new("InPayload", 0);

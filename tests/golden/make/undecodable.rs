@@ -91,6 +91,7 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     };
     let mut record = Vec::new();
     header.encode(&[5; 8], &mut record).unwrap();
+    // The total size of the item.
     record[0x50..0x52].copy_from_slice(&0xFFF8_u16.to_le_bytes());
     maker.write_raw(0, &record);
 }

@@ -8,8 +8,9 @@
 //!
 //! A lock is already taken if its holder was preempted while it held the lock, or if the writer is
 //! a signal handler that interrupted the holder. No thread waits: the writer tries the rings with
-//! locks in turn, each at most twice. If all attempts fail, it counts the event as lost. The CPU in
-//! a record is the CPU of the ring, so that a ring feeds exactly one CPU's stream.
+//! locks in turn, each at most twice and at most 64 times in all. If all attempts fail, it counts
+//! the event as lost. The CPU in a record is the CPU of the ring, so that a ring feeds exactly one
+//! CPU's stream.
 //!
 //! A writer can be stopped between finding the outlet open and trying the lock, for so long that
 //! the outlet closes: its generation changes, then private zero pages replace the region, and later

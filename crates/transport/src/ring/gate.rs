@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   generation   even: closed    odd: open; the number is the ticket
-//!   visitors     generation of the opening (32 bits) │ number of visitors since (32 bits)
+//!   visitors     generation of the opening (32 bits) │ number of its visitors now (32 bits)
 //!
 //!   open    visitors := generation, 0 ─ generation := a new one
 //!   visit   generation = ticket? ─ visitors + 1 ─ fence ─ generation = ticket? ─ work
@@ -34,7 +34,7 @@ pub(crate) struct OutletGate<'a> {
     visitors: &'a AtomicU64,
 }
 
-/// The half of `visitors` that is the number.
+/// The low half of `visitors`: the number of visitors.
 const VISITOR_COUNT_MASK: u64 = 0xFFFF_FFFF;
 
 impl<'a> OutletGate<'a> {
@@ -80,7 +80,8 @@ impl<'a> OutletGate<'a> {
         was_open
     }
 
-    /// Returns whether all visitors have left. After [`close`](Self::close), that stays so.
+    /// Returns whether all visitors have left. If so after [`close`](Self::close), no visitor will
+    /// work in this opening any more: a thread that enters later finds the gate closed.
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire pairs with the release in `leave`: the work of visitors that left is done.
         self.visitors.load(Ordering::Acquire) & VISITOR_COUNT_MASK == 0

@@ -1,10 +1,10 @@
 //! A record that is still in the memory of its writer, before it is copied into a ring.
 //!
 //! ```text
-//!   staged  ┌─────────┬──────────────────┬┄┄┄┐      rest  ┌───────┐ ┌─────────────────┐
-//!           │ prefix  │ staged_bytes     │   │            │       │ │                 │
-//!           └─────────┴──────────────────┴┄┄┄┘            └───────┘ └─────────────────┘
-//!             16 bytes                   to a multiple of 8
+//!   staged  ┌─────────┬──────────────────┬┄┄┄┐  further_parts  ┌───────┐ ┌─────────────────┐
+//!           │ prefix  │ staged_bytes     │   │                 │       │ │                 │
+//!           └─────────┴──────────────────┴┄┄┄┘                 └───────┘ └─────────────────┘
+//!             16 bytes                   surplus, up to a multiple of 8
 //! ```
 //!
 //! A record is *sound* for a length if `staged` has room for `staged_bytes` and all parts together

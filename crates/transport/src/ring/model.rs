@@ -68,7 +68,8 @@ impl Ring {
         Some(slot.end)
     }
 
-    /// Writes under the lock, like the fallback; a taken lock is a loss.
+    /// Writes under the lock, like the fallback, but with one attempt: if the lock is taken, the
+    /// record is counted as lost.
     fn write_locked(&self, value: u64) -> Option<u64> {
         let words = self.words();
         if !words.try_lock(1) {

@@ -56,8 +56,8 @@ const FORGET_TIMEOUT: Duration = Duration::from_millis(10);
 /// valid for another.
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
-/// The memory of a region and how its owner is woken. Memory of the process itself needs no
-/// descriptor ([`Outlet::open_private`]). Other kinds may follow.
+/// The memory of a region in a file, and the means to wake the owner. A region in memory of the
+/// process itself needs no source ([`Outlet::open_private`]).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionSource {
@@ -74,7 +74,7 @@ pub enum RegionSource {
         memory: OwnedFd,
         /// The doorbell that wakes the owner.
         doorbell: &'static Doorbell,
-        /// Line of the doorbell.
+        /// Line of the doorbell, which identifies the outlet to the woken thread.
         line: u8,
     },
 }
@@ -191,8 +191,8 @@ impl Outlet {
         Ok((self.admit_writers(params, Wake::Doorbell(doorbell, line)), reader))
     }
 
-    /// Returns the range for a region, if the outlet may be opened: the previous range, if it is
-    /// large enough and the region has the same number of CPUs.
+    /// Returns the range of addresses for a region: the previous range, if it is large enough and
+    /// the previous region had as many CPUs, or else a new one. Fails if the outlet is open.
     fn prepare_range(&self, params: &RegionParams) -> Result<AddressRange> {
         params.check()?;
         if self.gate().is_open() {
@@ -222,6 +222,7 @@ impl Outlet {
 
     /// Stores the view and lets writers in.
     fn admit_writers(&self, params: &RegionParams, wake: Wake) -> Ticket {
+        // A sequence always stamps its record with the cycle counter.
         let uses_sequences = params.clock == Counter::Cycles && params.layout.ring_bytes() > 0;
         let offset = if uses_sequences { rseq_area_offset() } else { 0 };
         self.hot.set_layout(params, offset);

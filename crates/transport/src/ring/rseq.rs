@@ -42,8 +42,9 @@
 //! # Labels
 //!
 //! Labels are local numbers, because the assembly is inlined more than once. Labels above 9 are
-//! grouped by their tens digit. (The assembler would read a number of only zeros and ones as a
-//! binary literal.)
+//! grouped by their tens digit. They begin at 20, because the assembler would read a number of only
+//! zeros and ones, such as `10b`, as a binary literal. The *run* of a record is explained in
+//! straight.rs.
 //!
 //! | Label | Place | Reached from |
 //! |---|---|---|
@@ -548,8 +549,9 @@ fragment! {
 fragment! {
     /// Returns how the sequence ended. The exits of unpublished records are in a separate section,
     /// away from the usual path. They undo nothing: without the store of `head` there is no record
-    /// (R1). The kernel requires the signature before the abort handler, so that no other code can
-    /// be used as an abort handler.
+    /// (R1). The kernel requires the signature `0x53053053` before the abort handler, so that no
+    /// other code can be used as an abort handler. The three bytes before the signature make it the
+    /// operand of an invalid instruction (`ud1`).
     exits:
     "xor eax, eax",
     "9:",

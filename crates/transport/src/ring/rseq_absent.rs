@@ -1,5 +1,5 @@
-//! Replacement for CPUs without an implementation of restartable sequences: every write takes the
-//! lock of a ring.
+//! Replaces rseq.rs on CPU architectures for which it has no assembly: every write takes the lock
+//! of a ring.
 
 use super::gate::Ticket;
 use super::straight::WriteFrame;

@@ -59,9 +59,9 @@ pub struct Straight<'a> {
 impl<'a> Straight<'a> {
     /// Creates the record of these pieces: the header; `items`, already encoded; then the header
     /// and the data of `schema`, padded with zeros to a multiple of eight; then the blocks. `flags`
-    /// are some of [`abi::FLAGS`]. Returns `None` if the record has more than [`abi::MAX_RECORD_BYTES`]
-    /// bytes, the schema has less than [`MIN_SCHEMA_BYTES`], or `items` has one word, which is
-    /// shorter than any item.
+    /// are some of [`abi::FLAGS`]. Returns `None` if the record has more than
+    /// [`abi::MAX_RECORD_BYTES`] bytes, the schema has less than [`MIN_SCHEMA_BYTES`], or `items`
+    /// has one word, which is shorter than any item.
     #[inline(always)]
     #[must_use]
     pub fn new(
@@ -79,9 +79,11 @@ impl<'a> Straight<'a> {
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_header != 0 {
+            // A schema that is too short wraps around, so this refuses both limits.
             if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD_BYTES {
                 return None;
             }
+            // The header word (8 bytes) and the data, rounded up to a multiple of eight.
             length = length.wrapping_add((schema.len() + 15) & !7);
         }
         length = length.wrapping_add(blocks.bytes());
@@ -115,12 +117,13 @@ impl<'a> Straight<'a> {
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct WriteFrame {
-    /// Number of bytes in the ring.
+    /// Number of bytes that the record takes in the ring.
     pub(super) size: u64,
     /// The first word of the prefix, without the CPU.
     pub(super) prefix: u64,
     /// The provider's id; null if there is no header.
     pub(super) provider: *const u8,
+    /// The first word of the header, with the size of the record.
     pub(super) first: u64,
     pub(super) thread: u64,
     pub(super) descriptor: *const u8,

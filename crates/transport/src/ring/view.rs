@@ -15,8 +15,11 @@ use crate::cpu;
 pub(super) struct HotWords {
     /// Word of the gate (gate.rs).
     pub(super) generation: AtomicU64,
+    /// Address of the region.
     pub(super) base: AtomicPtr<u8>,
+    /// Offset of the first ring's data in the region.
     pub(super) data_offset: AtomicUsize,
+    /// Where a thread has its rseq area; 0 if writers take locks instead of using sequences.
     pub(super) rseq_offset: AtomicIsize,
     pub(super) cpus: AtomicU32,
     pub(super) ring_bytes: AtomicU32,
@@ -97,8 +100,8 @@ impl View {
     /// The view was read from an outlet while the outlet was open, and `ring` is one of its rings.
     #[inline]
     pub(super) unsafe fn words<'a>(&self, ring: usize) -> ControlWords<'a> {
-        // SAFETY: ranges of outlets stay mapped forever; control blocks are at multiples of 256
-        // from their page-aligned base.
+        // SAFETY: ranges of outlets stay mapped forever, and `ring` has its control block in the
+        // range; control blocks are at multiples of 256 from their page-aligned base.
         unsafe { ControlWords::from_control(self.control(ring)) }
     }
 

@@ -133,6 +133,7 @@ impl ControlWords<'_> {
         // An old value costs at most a missed wake, and the owner polls once more before it sleeps.
         let read = self.read.load(Ordering::Relaxed);
         let woken = self.woken.load(Ordering::Relaxed);
+        // `woken` is 1 more than the `read` of the last wake; 0 means that there was none.
         let mark = read.wrapping_add(1);
         // `end` is not above `read` if the owner has taken the record meanwhile.
         let is_unread = end.wrapping_sub(read).cast_signed() > 0;

@@ -157,7 +157,7 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
     let is_named = match parse_folder_uid(name) {
         Some(claimed) => claimed == uid,
-        // Only its owner can use $XDG_RUNTIME_DIR.
+        // A folder `traceweir` must be in $XDG_RUNTIME_DIR, which only its owner can use.
         None => parent_stat.st_uid == uid && is_private(parent_stat.st_mode),
     };
     // O_PATH opens the folder without involving its file system, and does not enter a mount on it.
@@ -280,7 +280,7 @@ fn parse_provider_folder(line: &[u8]) -> Option<&Path> {
         let end = remaining.iter().position(u8::is_ascii_whitespace)?;
         (*word, remaining) = remaining.split_at(end);
     }
-    // A SOCK_SEQPACKET socket that listens.
+    // Flags 00010000: the socket listens. Type 0005: SOCK_SEQPACKET.
     let [_, _, _, b"00010000", b"0005", _, _] = words else { return None };
     let path = Path::new(OsStr::from_bytes(remaining.strip_prefix(b" ")?));
     let folder = path.parent().filter(|folder| folder.is_absolute() && folder.ends_with("providers"))?;

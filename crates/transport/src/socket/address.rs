@@ -74,6 +74,7 @@ pub(super) fn connect(path: &Path, allows_descriptors: bool, deadline: WaitDeadl
     }
     loop {
         let remaining = deadline.remaining();
+        // A send timeout of zero would mean no limit, so the last attempt does not block.
         match remaining {
             Some(Duration::ZERO) => rustix::io::ioctl_fionbio(&socket, true),
             _ => sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, remaining),
@@ -127,8 +128,9 @@ fn is_free_or_stale(path: &Path) -> Result<bool> {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => return Ok(false),
         Ok(_) => {}
     }
-    // A refused connection means that no process listens. Other errors mean that the socket is in
-    // use: its queue is full, or it is of another type.
+    // A refused connection means that no process listens; ENOENT, that the file was removed
+    // meanwhile. Other errors mean that the socket is in use: its queue is full, or it is of
+    // another type.
     let address = Address::new(path)?;
     let result = rustix::net::connect(&create_socket(SOCKET_FLAGS)?, &address.address);
     Ok(matches!(result, Err(Errno::CONNREFUSED | Errno::NOENT)))

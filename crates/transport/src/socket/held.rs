@@ -135,8 +135,8 @@ mod tests {
 
     /// Makes a number refer to another open file.
     fn replace(number: BorrowedFd<'_>, with: &OwnedFd) -> OwnedFd {
-        // SAFETY: the number belongs to the value under test, which must not close it any more, so
-        // the returned value owns it.
+        // SAFETY: the number belongs to the value under test, which finds another file under it and
+        // does not close it any more; so only the returned value owns the number.
         unsafe {
             assert_eq!(libc::dup2(with.as_raw_fd(), number.as_raw_fd()), number.as_raw_fd());
             OwnedFd::from_raw_fd(number.as_raw_fd())

@@ -6,8 +6,9 @@
 //!   SO_PEERPIDFD    a descriptor of the process
 //! ```
 //!
-//! The kernel fixed this identity when the connection was made. Another process may have the
-//! process id by now, but the descriptor still refers to the peer.
+//! The kernel fixed this identity when the connection was made; that of a listener, when it called
+//! `listen`. Another process may have the process id by now, but the descriptor of the process
+//! still refers to the peer.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

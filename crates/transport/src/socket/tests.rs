@@ -75,6 +75,7 @@ fn descriptors_come_with_their_message_and_are_not_inherited() {
 fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
+    // A message may have four descriptors.
     let five = [writer.as_fd(); 5];
     assert!(matches!(a.send(1, &ack(1), &five, LONG_TIMEOUT), Err(Error::Invalid(_))));
     let mut bytes = Vec::new();
@@ -214,6 +215,7 @@ fn connect_to_a_full_queue_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
+    // With a backlog of 0, one connection may wait.
     rustix::net::listen(&listener, 0).unwrap();
     let _waiting = Connection::connect(&path, NO_WAIT).unwrap();
     assert!(matches!(Connection::connect(&path, NO_WAIT), Err(Error::TimedOut)));

@@ -38,6 +38,8 @@ fn written_bytes_match_the_specification() {
     };
 
     write(b"hello");
+    // Ring `r` has its control block at 0x100 + r * 0x100 and its data at 0x1000 + r * 0x1000.
+    // Rings 2 and 3 are those with locks.
     // The thread is pinned to the first CPU that this process may use. If that is not CPU 0, the
     // record is in the last ring.
     let cpu = u8::from(read_bytes::<1>(&map, 0x300) == [0]);

@@ -159,6 +159,7 @@ fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
+    // With one CPU, the lock taken above is the only one.
     assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
     let before = reader.lost();
     assert!(!outlet.close());

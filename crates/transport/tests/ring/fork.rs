@@ -36,6 +36,7 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
         let status = run_in_child(|| {
             (0..30).for_each(|_| outlet.count_lost(ticket));
             outlet.forget();
+            // Forgetting again does nothing, and the loss after it is not counted.
             outlet.forget();
             outlet.count_lost(ticket);
             let Some((memory, wake)) = child_region.take() else { return 2 };

@@ -162,7 +162,9 @@ fn jumping_loss_counter_does_not_corrupt_the_total() {
 /// Breaks the rules of heads and prefixes one at a time.
 #[test]
 fn each_broken_rule_is_detected() {
+    // The prefix of a record of 24 bytes, which takes 40 bytes in the ring.
     let valid_word = 24u64;
+    // Violation, head, words at the start of the ring's data. Rings have 4096 bytes.
     let cases: [(&str, u64, &[u64]); 11] = [
         ("a length of zero, as in a punched hole", 24, &[0]),
         ("a record longer than the session allows", 2048, &[1501]),

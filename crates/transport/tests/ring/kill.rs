@@ -61,7 +61,7 @@ fn kill_child(child: libc::pid_t) {
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
 }
 
-/// The records that were read from each writer, and the stamps of the last records.
+/// The numbers of the records that were read from each writer, and the highest stamp of each ring.
 #[derive(Default)]
 pub(crate) struct ReceivedRecords {
     seen: [HashSet<u64>; WRITERS],
@@ -76,8 +76,8 @@ impl ReceivedRecords {
         });
     }
 
-    /// Checks that every write that returned was read or counted as lost, and at most one more
-    /// write of each writer.
+    /// Checks that every write that returned was read or counted as lost, and that each writer has
+    /// at most one more record that was read or counted.
     pub(crate) fn assert_complete(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
         let (mut missing, mut extra) = (0, 0);

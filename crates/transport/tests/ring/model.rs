@@ -28,8 +28,11 @@ impl ModelRing {
     }
 
     fn write(&mut self, mark: RecordMark) -> bool {
+        // The prefix has 16 bytes.
         let cell_count = (16 + mark.length).div_ceil(8);
         let (mut cells, mut start) = (Vec::new(), self.cursor);
+        // A record that would cross the end goes to the start, and takes the cells before the end
+        // too.
         if start + cell_count > self.used.len() {
             cells.extend(start..self.used.len());
             start = 0;
@@ -167,6 +170,7 @@ fn too_large_records_are_refused_and_counted() {
     let mut params = support::region_params(Counter::Cycles, 4096);
     params.max_record = 64;
     let (mut reader, ticket) = support::open_region(outlet, &params);
+    // The first two words are for the prefix, the others for the staged bytes.
     let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
         outlet.write(

@@ -41,6 +41,7 @@ impl Pieces {
         let sizes = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 511, 512, 513, 700];
         let has_schema = numbers.below(3) != 0;
         Self {
+            // The low 16 bits become the size of the record.
             first: word(numbers) & !0xFFFF,
             thread: numbers.below(1 << 31) as u32,
             provider: [word(numbers).into(), word(numbers).into()],
@@ -64,8 +65,10 @@ impl Pieces {
 
     /// Returns the bytes that a reader must find.
     fn expected_bytes(&self) -> Vec<u8> {
+        // The first word is set at the end, when the size is known.
         let mut record = vec![0; 8];
         record.extend(u64::from(self.thread).to_le_bytes());
+        // The owner fills in the time.
         record.extend([0; 8]);
         self.provider.iter().for_each(|word| record.extend(word.load(Ordering::Relaxed).to_le_bytes()));
         record.extend(self.descriptor);

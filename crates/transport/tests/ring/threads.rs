@@ -96,7 +96,7 @@ fn writer_finds_free_space_again_after_a_drain() {
     assert!(outlet.close());
 }
 
-/// All other tests also pass if every write takes the lock.
+/// Needed because all other tests also pass if every write takes the lock.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn sequences_are_used_if_the_c_library_registers_them() {

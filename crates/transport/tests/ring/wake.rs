@@ -25,6 +25,7 @@ fn take_wake_count(wake: BorrowedFd<'_>) -> u64 {
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
+/// Writes records that take 64 bytes each in the ring.
 fn write_records(outlet: &Outlet, ticket: Ticket, numbers: std::ops::Range<u64>) {
     numbers.for_each(|number| RecordMark { writer: 0, number, length: 48 }.write(outlet, ticket).unwrap());
 }

@@ -58,6 +58,7 @@ impl RegionFixture {
         let cpu = (self.ring % usize::from(CPUS)) as u16;
         let prefix = [abi::prefix_word(RECORD_BYTES as u32, cpu, 0), self.written];
         assert!(self.map.copy_in(data + slot.offset, prefix.map(u64::to_le_bytes).as_flattened()));
+        // The bytes are never zero, so that a page that was given back too early is noticed.
         assert!(self.map.copy_in(data + slot.offset + 16, &[self.written as u8 | 1; RECORD_BYTES]));
         self.map.word(control + abi::control::HEAD).unwrap().store(slot.end, Ordering::Release);
         (self.head, self.written) = (slot.end, self.written + 1);
@@ -114,7 +115,7 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
                 for _ in 0..8 {
                     assert!(fixture.write_record());
                 }
-                // Some records stay, so that the position differs from the writer's.
+                // Some records stay unread, so that reader and writer are at different positions.
                 fixture.read_records(7 + round % 3);
                 max_allocated = max_allocated.max(fixture.allocated_bytes());
             }
@@ -123,7 +124,7 @@ fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
             assert_eq!(fixture.seen, fixture.written);
             fixture.assert_neighbours_unchanged();
             // Allowed are the pages being written, the page held back, and the two pages that the
-            // ring shares with its neighbours.
+            // ring shares with its neighbours; and the header with the control blocks.
             assert!(
                 max_allocated <= 5 * page as u64 + 16 * PAGE as u64,
                 "{max_allocated} bytes with pages of {page}"
@@ -153,6 +154,7 @@ fn full_ring_gets_its_space_back_with_any_page_size() {
 fn small_rings_do_not_return_pages() {
     let layout = Layout::new(1, 1 << 16).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
+    // A ring must have at least eight pages.
     for (page, returns_pages) in [(1 << 12, true), (1 << 13, true), (1 << 14, false), (1 << 16, false)] {
         if page < map::page_size() {
             continue;

@@ -6,8 +6,8 @@
 //!
 //! The model represents the mapping by a number that is loaded again for every access, as a CPU
 //! looks up every address. Acquire and release model that the kernel notifies all CPUs when it
-//! changes a mapping. The model's `close` tries each step once where the real `close` waits. After
-//! a failed try, the close is not quiet, and the addresses are not used again.
+//! changes a mapping. The model's `close` tries each step once where the real `close` waits. If a
+//! step fails, `close` returns `false`, and the outlet is not opened again.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;

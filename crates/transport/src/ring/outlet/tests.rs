@@ -37,6 +37,7 @@ fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
     let (_first, _) = open_region(outlet, &params);
     let late_view = outlet.hot.view();
     assert!(outlet.close());
+    // The regions of this file have two CPUs: ring 2 is the first ring with a lock.
     // SAFETY: the view was read while the outlet was open.
     let words = unsafe { late_view.words(2) };
     assert!(words.try_lock(5), "a lock word of the covering zeros is taken");
@@ -108,6 +109,7 @@ fn closed_region_refuses_records_until_it_is_opened() {
             reader.set_closed(false);
             assert_eq!(write_record(outlet, ticket), Ok(()));
         }
+        // Two writes were refused in each round.
         assert_eq!(reader.lost(), 800);
         drain(&mut reader);
         while write_record(outlet, ticket) != Err(WriteFailure::Full) {}

@@ -32,6 +32,7 @@ impl Outlet {
             return Err(WriteFailure::Closed);
         }
         let length = record.length();
+        // A length of 0, which means an unsound record, wraps around and is refused as well.
         if length.wrapping_sub(1) >= self.hot.max_record.load(Ordering::Relaxed) as usize {
             return self.count_too_large(ticket);
         }

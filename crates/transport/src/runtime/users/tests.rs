@@ -5,6 +5,7 @@ use super::*;
 use crate::runtime::{RuntimeDir, Scope};
 use crate::socket::Listener;
 
+/// A line of the kernel's list without the path: Num, RefCount, Protocol, Flags, Type, St, Inode.
 const LISTENING_LINE: &str = "0000000000000000: 00000002 00000000 00010000 0005 01 12345";
 
 fn own_uid() -> u32 {
@@ -36,8 +37,8 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
     let local_mounts = Mounts(vec![("/".into(), true)]);
     let list = File::open(SOCKET_LIST).unwrap();
     let find_owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    // A socket with a longer name is bound, and therefore listed, through the descriptor of its
-    // folder.
+    // The list has the path under which a socket was bound. A path that is too long for an address
+    // is replaced by one through the descriptor of its folder, so the folder is not found.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
     assert_eq!(
         find_folders(BufReader::new(list), &local_mounts, find_owner, u64::from).contains(&dir.providers()),
