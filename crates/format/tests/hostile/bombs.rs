@@ -71,6 +71,7 @@ fn bombs_on_many_processors_take_little_more_memory_than_one() {
 fn bombs_are_read_in_order_with_little_memory() {
     let bytes = file_of_bombs(256 << 10);
     let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
+    // The header event, one event of each bomb, and two more of every eighth.
     assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
     assert!(peak < 16 * MIB, "{peak} bytes for a file that claims 512 MiB");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Changes a good file and asserts that exactly this rule breaks at exactly this offset.
+/// Writes `value` to a good file at `at`. Asserts that the check reports only `rule`, at `offset`.
 fn assert_breaks(rule: Rule, offset: usize, at: usize, value: &[u8]) {
     assert_breaks_in(small_file(false), rule, offset, at, value);
 }
@@ -134,6 +134,7 @@ fn different_logger_id_is_reported() {
         [(Rule::LoggerId, (2 * 1024 + LOGGER_ID) as u64)],
         "not reported once per file"
     );
+    // The header buffer may have another logger id.
     let mut header = small_file(false);
     overwrite(&mut header, LOGGER_ID, &[8]);
     assert_eq!(check_file(&header), []);
@@ -265,7 +266,8 @@ fn extended_items_outside_the_record_are_reported() {
 
 #[test]
 fn decreasing_stamps_are_reported() {
-    // The second record of a buffer, then the first one of a processor's later buffer.
+    // The second record of a buffer, then the first one of a processor's later buffer, is too old.
+    // In between: the first record of a processor's first buffer may have any older stamp.
     let (first, second) = (FOURTH_BUFFER + HEADER_SIZE, FOURTH_BUFFER + HEADER_SIZE + 120);
     assert_breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
     let mut early = small_file(false);
