@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | [`process`] | processes, threads: start, end, rundown | FORK, EXIT, COMM, `sched:*`, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
-//! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
+//! | [`schedule`] | context switch, ready thread, priority | `sched:*`, switch records |
 //! | [`profile`] | samples and the sampling interval | cpu-clock, counters |
 //! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` |
 //! | [`syscall`] | system calls | `raw_syscalls:*` |

@@ -305,7 +305,8 @@ fn run_relay(epoll_fd: &OwnedFd, queues: &[Arc<Mutex<RelayQueue>>], reader_wake:
             idle_wakes = idle_wakes.saturating_add(1);
         }
         if idle_wakes > IDLE_WAKES {
-            // An event whose target has ended is always readable.
+            // An event whose target has ended is always readable: without a pause, this loop would
+            // use a whole processor.
             std::thread::sleep(IDLE_PAUSE);
         }
     }

@@ -97,6 +97,8 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
         .add_file("/sys/devices/system/node/node1/cpumap", "f\n")
         .add_file("/sys/devices/system/node/online", "0-1\n");
     let events = machine.collect_events();
+    // MHz, processors, MiB of memory; host and domain; mask of hyper-threaded processors, highest
+    // user address; architecture, family, model and stepping; PAE, NX.
     let cpu = find_payload(&events, hook::CONFIG_CPU);
     assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
     assert_eq!((read_utf16(cpu, 20), read_utf16(cpu, 532)), ("a-host".to_owned(), String::new()));
@@ -139,11 +141,14 @@ fn disks_and_mounts_have_the_numbers_of_disk_events() {
          28 27 8:1 /a /mnt/b rw - ext4 /dev/sda1 rw\nbroken\n",
     );
     let events = machine.collect_events();
+    // Device number, bytes per sector, cylinders; SCSI address; label, partitions, write cache.
     let disk = find_payload(&events, hook::CONFIG_PHYSICAL_DISK);
     assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
     assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
     assert_eq!((read_utf16(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
     assert_eq!(read_utf16(disk, 558), "/", "the disk contains the root file system");
+    // Start, size; disk, size of the structure, drive type, partition; mount point, file system;
+    // bytes per sector.
     let part = find_payload(&events, hook::CONFIG_LOGICAL_DISK);
     assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
     assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
@@ -264,6 +269,7 @@ fn start_and_os_info_payloads_have_the_documented_layout() {
             platform::build_os_info(&files),
         );
     };
+    // Hook id or event type, version, payload.
     assert_written(
         write,
         &[
