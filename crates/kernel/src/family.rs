@@ -19,7 +19,7 @@
 //! | [`profile`] | samples and the sampling interval | cpu-clock, counters |
 //! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` |
 //! | [`syscall`] | system calls | `raw_syscalls:*` |
-//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, faults |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, fault counters |
 //! | [`disk`] | disk requests | `block:*` |
 //! | [`mod@file`] | file names and operations | `syscalls:*`, a kprobe, /proc |
 //! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*`, /proc |
