@@ -162,6 +162,7 @@ pub(crate) fn sideband_time(record: &[u8]) -> u64 {
 
 /// Returns the time of a sample with these parts.
 pub(crate) fn sample_time(record: &[u8], parts: SampleParts) -> u64 {
+    // Before the time: header, id, ip (optional), pid and tid, 8 bytes each.
     let offset = if parts.has(SampleParts::IP) { 32 } else { 24 };
     u64_at(record, offset)
 }
@@ -231,6 +232,7 @@ pub(crate) fn parse_sample<'a>(
         cursor.take_bytes(4)?;
         sample.raw = cursor.take_bytes(size)?;
     }
+    // ABI 0 means that no registers follow, for example because the thread is a kernel thread.
     if parts.has(SampleParts::REGS_USER) {
         let abi = cursor.take_u64()?;
         sample.user_regs = if abi == 0 { &[] } else { cursor.take_words(u64::from(registers.user))? };
