@@ -99,7 +99,7 @@ fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     };
     let state = *text.get(close.checked_add(2)?)?;
     // Numbers of the fields read after the state (3): parent 4, faults 10 and 12, priority 18,
-    // start 22, exit code 52.
+    // start 22, exit code 52. The argument of `field` is the number of fields to skip.
     let parent = u32::try_from(field(1)?).unwrap_or(0);
     let faults = [u64::try_from(field(5)?).unwrap_or(0), u64::try_from(field(1)?).unwrap_or(0)];
     let priority = i64::try_from(field(5)?).unwrap_or(0).saturating_add(100);

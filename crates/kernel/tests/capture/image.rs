@@ -394,6 +394,8 @@ fn kernel_is_the_first_image() {
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
             .expect("the build id of the kernel is not captured");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
+        // The id follows base and process in the event, and the 16 bytes of header and name in the
+        // note.
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
 }
