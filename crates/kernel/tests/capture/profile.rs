@@ -17,6 +17,7 @@ use crate::support::{
     settings_for, this_thread_id, this_thread_priority,
 };
 
+// Ids of profile sources.
 const TOTAL_CYCLES: u32 = 19;
 const PAGE_FAULTS: u32 = 0x0801;
 const CONTEXT_SWITCHES: u32 = 0x0802;

@@ -187,7 +187,7 @@ fn value_bytes(ty: Ty, bytes: &[u8]) -> Option<usize> {
     ty.size(8).or_else(|| match ty {
         Ty::Az | Ty::Utf8z => Some(bytes.iter().position(|byte| *byte == 0)? + 1),
         Ty::Wz => Some(2 * (bytes.chunks_exact(2).position(|unit| unit == [0, 0])? + 1)),
-        // Four zero bytes, or two pointers and a SID of 8 bytes and 4 for each part.
+        // Four zero bytes; or two pointers, then a SID of 8 bytes plus 4 for each subauthority.
         Ty::SidBlock if u32_at(bytes, 0) == 0 => Some(4),
         Ty::SidBlock => Some(16 + 8 + 4 * usize::from(*bytes.get(17)?)),
         _ => Some(bytes.len()),
