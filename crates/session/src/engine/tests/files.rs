@@ -358,6 +358,7 @@ fn full_buffers_wait_for_the_flush_threshold_or_a_flush() {
         std::thread::sleep(Duration::from_micros(200));
     }
     written_counts.insert(fixture.session.properties().buffers_written);
+    // The header buffer alone, or with at least the six buffers of the threshold.
     let is_whole_batch = |written: &u32| *written == 1 || *written >= 7;
     assert!(written_counts.iter().all(is_whole_batch), "a batch is too small: {written_counts:?}");
     writer.write(offered, 0).unwrap();
