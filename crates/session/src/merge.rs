@@ -3,7 +3,7 @@
 //! ```text
 //!   ring of process A   10 ── 14 ── 15 ────────── 40 ┐
 //!   ring of process B   11 ── 12 ──────── 30 ────────┼─▶ 10 11 12 14 15 30
-//!   ring of process B'  ───────────────────────── 41 ┘
+//!   locked ring of B    ───────────────────────── 41 ┘
 //!                                              ▲ now, read before the rings are polled:
 //!                                                40 and 41 are younger and wait
 //! ```

@@ -126,6 +126,7 @@ mod tests {
     #[test]
     fn invalid_module_record_stays_unchanged() {
         let valid = module_record("/lib/x.so");
+        // Opcode, version, class, number of GUIDs, header marker.
         for (at, byte) in [(4, 0x44), (6, 2), (0x18, 9), (0x3C, 200), (3, 0)] {
             let mut invalid = valid.clone();
             invalid[at] = byte;

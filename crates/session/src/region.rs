@@ -130,6 +130,7 @@ impl Regions {
             && with_ring_bytes(&self.largest, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost_of(params);
+        // Large rings may use half of the half that is kept for the smallest rings (G4).
         let is_large = ring_bytes > self.min_ring_bytes && !has_ended;
         let reserve = if is_large { self.budget.divided_by(4) } else { RegionCost::default() };
         let mut available = self.budget.saturating_sub(reserve).saturating_sub(*used);

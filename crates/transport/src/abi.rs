@@ -267,6 +267,7 @@ const _: () = {
             && HEADER_BYTES.is_multiple_of(64)
             && CONTROL_BYTES.is_multiple_of(64)
     );
+    // `lost` is in another cache line than `head`. `tail` and `read` share one in the other pair.
     assert!(control::LOST / 64 != control::HEAD / 64 && control::TAIL / 128 != control::HEAD / 128);
     assert!(control::TAIL / 64 == control::READ / 64);
     assert!(size_in_ring(1) == 24 && size_in_ring(8) == 24 && size_in_ring(9) == 32);

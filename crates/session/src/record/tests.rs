@@ -106,6 +106,7 @@ fn items_are_inserted_after_the_header() {
     let with_key = sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM]), abi::WITH_START_KEY).unwrap();
     let kinds: Vec<_> = Record::parse(&with_key, 0).unwrap().items().map(|item| item.kind.0).collect();
     assert_eq!(kinds, [13, 1]);
+    // The process has no container, so no item is added: header 80, item 24, payload 8 bytes.
     assert_eq!(
         sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM]), abi::WITH_CONTAINER).unwrap().len(),
         112
