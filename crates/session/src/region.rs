@@ -171,7 +171,8 @@ impl Regions {
     }
 }
 
-/// Returns the layout with another ring size, and the same fraction of a ring for wakes.
+/// Returns the parameters with another ring size. A ring still wakes its owner at the same fraction
+/// of its size, or at the first record.
 fn with_ring_bytes(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
     let wakes_at_once = params.wake_at <= 1;
     let wake_at = if wakes_at_once { params.wake_at } else { wake_at_bytes(ring_bytes) };
@@ -266,7 +267,8 @@ mod tests {
         // At most 1000, so that a missing limit fails the test.
         let claimed =
             std::iter::from_fn(|| regions.claim_existing(&preview, false)).take(1000).count() as u64;
-        // One region was claimed above. A quarter of the budget is left for the smallest rings.
+        // One region was claimed above. A region costs two rings of 8 MiB. A quarter of the budget
+        // is left for the smallest rings.
         assert_eq!((claimed + 1) * 16 * (1 << 20), GIB / 4 * 3);
         assert!(regions.claim().unwrap().0.layout.ring_bytes() == MIN_RING_BYTES);
         assert_eq!(

@@ -303,6 +303,7 @@ mod tests {
         let params = RegionParams { layout, clock, wake_at: 4096, max_record: 1000 };
         let header = params.header();
         assert_eq!(&header[..8], b"TWREGION");
+        // Version, CPUs, bytes of a ring, clock, largest record, wake_at.
         assert_eq!(header[8..0x20], *[2u32, 2, 8192, 1, 1000, 4096].map(u32::to_le_bytes).as_flattened());
         assert!(header[0x20..].iter().all(|byte| *byte == 0));
     }
