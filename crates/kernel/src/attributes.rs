@@ -158,6 +158,7 @@ impl EventKey {
             parts = parts.with(SampleParts::READ);
         }
         let (source, period) = match spec.source {
+            // The interval has units of 100 ns.
             PerfSource::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
             PerfSource::Counter(index) => {
                 let source = settings.profile_sources.get(index).cloned();

@@ -158,8 +158,8 @@ impl StackCache {
 /// Finds a stack that is long enough for a key, in a 64-bit stack-walk event or in an extended data
 /// item of a 64-bit event.
 ///
-/// Offsets: both headers have the header type at 2. A PERFINFO header has its size at 4 and the hook
-/// id at 6; an event header has its flags at 4.
+/// Offsets: both headers have the header type at 2. A PERFINFO header has its size at 4 and the
+/// hook id at 6; an event header has its flags at 4.
 fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
         let is_walk = u16_at(record, 6) == hook::STACK_WALK;

@@ -227,8 +227,8 @@ impl QueueWriter {
     }
 
     /// Publishes the completeness stamp: no event up to this stamp will be added any more, except
-    /// events whose provider chose their time (`KEEP_STAMP`). `stamp` must never decrease. Publishing takes no slot;
-    /// buffers that are added later carry the stamp in their entries.
+    /// events whose provider chose their time (`KEEP_STAMP`). `stamp` must never decrease.
+    /// Publishing takes no slot; buffers that are added later carry the stamp in their entries.
     pub fn set_complete(&mut self, stamp: i64) {
         self.complete = stamp;
         if let Some(word) = self.queue.word(offset::COMPLETE) {

@@ -13,9 +13,9 @@
 //!                                     └─ eventfd ──▶ (asleep)
 //! ```
 //!
-//! Each CPU `c` of `n` has two rings in a region, so that a ring has exactly one rule by which writers exclude
-//! each other: a restartable sequence (`rseq.rs`), or the lock word (`fallback.rs`). A write by
-//! either rule ends with a single store of `head`.
+//! Each CPU `c` of `n` has two rings in a region, so that a ring has exactly one rule by which
+//! writers exclude each other: a restartable sequence (`rseq.rs`), or the lock word
+//! (`fallback.rs`). A write by either rule ends with a single store of `head`.
 //!
 //! # Invariants
 //!

@@ -141,6 +141,7 @@ proptest! {
 
 #[test]
 fn documented_examples_compress_and_decompress() {
+    // A flag word of 26 literals (zeros) and six unused bits (ones).
     let mut alphabet = vec![0x3F, 0, 0, 0];
     alphabet.extend(b'a'..=b'z');
     assert_eq!(compress(&alphabet[4..]), alphabet);

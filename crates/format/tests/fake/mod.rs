@@ -11,6 +11,7 @@ use traceweir_format::{Guid, Record, Result};
 
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7357_0000_0001_4000_8000_0000_0000_00AA);
 pub(crate) const START: FileTime = FileTime(133_500_000_000_000_000);
+/// The stamp at [`START`].
 pub(crate) const ANCHOR: i64 = 1_000;
 
 /// An event from a reader: processor, stamp and record.

@@ -147,6 +147,7 @@ fn very_many_open_buffers_are_read_in_order_with_bounded_memory() {
 fn sorting_a_buffer_takes_less_memory_than_the_buffer() {
     let buffer_size = 2 << 20;
     let mut records = Vec::new();
+    // Each record is a header of 16 bytes.
     let count = (buffer_size - HEADER_SIZE) / 16;
     for n in 0..count as i64 {
         let perf = PerfInfoHeader {

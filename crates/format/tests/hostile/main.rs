@@ -249,6 +249,7 @@ fn flipped_bit_in_a_compressed_file_keeps_earlier_buffers() {
     let original = small_file(true);
     let starts = buffer_headers(&original);
     for byte in 0..original.len() {
+        // Data buffers before the one that contains the byte.
         let before =
             starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
         for bit in 0..8 {
@@ -297,6 +298,7 @@ fn offsets_past_the_end_are_not_followed() {
         for value in [0, 1, 0x47, 0x48, 0x1000, 0x7FFF_FFFF, 0x8000_0000, u32::MAX] {
             let mut damaged = small_file(compressed);
             for (at, _) in buffer_headers(&small_file(compressed)) {
+                // SavedOffset, CurrentOffset and Offset of a buffer header.
                 for field in [0x04, 0x08, 0x30] {
                     overwrite(&mut damaged, at + field, &value.to_le_bytes());
                 }

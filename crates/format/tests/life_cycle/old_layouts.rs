@@ -85,6 +85,8 @@ fn log_file_header_of_32_bits_is_read() {
 /// Encodes an INSTANCE record with the short header of layouts before 1.1.
 fn encode_old_instance(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
+    // Size, header type, marker, event type, level, version, thread, process, time; then handle,
+    // instance, parent instance, two processor times, parent handle, payload.
     out.put_u16(0x38 + 5)
         .put_u8(11)
         .put_u8(0xC0)

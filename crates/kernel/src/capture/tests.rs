@@ -25,6 +25,7 @@ fn build_sideband_record(kind: u32, body: &[u32]) -> Vec<u8> {
 fn unwinder_keeps_modules_until_the_last_thread_exits() {
     // Larger than any id that Linux assigns.
     let (process, thread) = (5_000_000, 5_000_001);
+    // Process, parent process, thread, parent thread, and the time in two words.
     let task_record = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
     let (mut families, mut unwinder) =
         (Families::default(), StackUnwinder::new().expect("the reader thread does not start"));

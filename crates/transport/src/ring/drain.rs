@@ -22,8 +22,8 @@
 //!    which a writer found room before the ring was closed still arrives.
 //!
 //! Pages that a burst touched stay until the writer comes around again, even if nothing is written
-//! any more: bytes before the tail are free for the writer (positions up to `tail + ring_bytes`), so
-//! the owner cannot return their pages.
+//! any more: bytes before the tail are free for the writer (positions up to `tail + ring_bytes`),
+//! so the owner cannot return their pages.
 #![deny(
     clippy::indexing_slicing,
     clippy::unwrap_used,

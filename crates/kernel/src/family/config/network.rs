@@ -199,6 +199,7 @@ mod tests {
             assert!(addresses.is_empty());
         }
         let mut addresses = Vec::new();
+        // The length of the second attribute.
         answer[16 + 8 + 8] = 0;
         assert!(parse_answer(&answer, &mut addresses));
         assert!(addresses.is_empty(), "an attribute that is shorter than its header");
