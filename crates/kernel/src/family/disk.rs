@@ -264,6 +264,7 @@ mod tests {
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, rwbs: &[u8], bytes_or_error: u32| {
                 let sample = PerfSample { time, pid: 0x0A11, tid: 0x0A12, ..PerfSample::default() };
+                // dev, sector; nr_sector, rwbs, ioprio (best effort), bytes or error.
                 let fields = [&(8_u32 << 20).to_le_bytes()[..], &0x1234_u64.to_le_bytes()];
                 let last = bytes_or_error.to_le_bytes();
                 let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last]];
