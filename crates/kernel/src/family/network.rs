@@ -276,6 +276,7 @@ impl NetworkFamily {
                 });
                 out.write_perfinfo(hook::TCP_FAIL, VERSION, payload);
             }
+            // These states have no established connection that could end.
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);

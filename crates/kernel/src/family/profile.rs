@@ -67,6 +67,7 @@ static ROWS: &[Row<ProfileFamily>] = &[
             write_sample(event, context, out);
         },
     ),
+    // One row for each of the `MAX_COUNTERS` sources.
     counter_row(0),
     counter_row(1),
     counter_row(2),

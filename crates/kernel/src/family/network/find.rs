@@ -102,6 +102,7 @@ fn parse_line(line: &str) -> Option<SocketTableLine> {
     let mut words = line.split_ascii_whitespace();
     words.next()?;
     let (local, remote) = (parse_address(words.next()?)?, parse_address(words.next()?)?);
+    // State, queues, timer, retransmits, user, timeout.
     let mut words = words.skip(6);
     let inode = words.next()?.parse().ok()?;
     words.next()?;
