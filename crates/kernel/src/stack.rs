@@ -3,8 +3,8 @@
 //! ```text
 //!   call chain   kernel marker │ frames … │ user marker │ frames …   the kernel finds the user
 //!                                                                    frames by frame pointers
-//!   or           user registers, copy of the user stack              `unwind` finds the user frames
-//!                                                                    by DWARF tables
+//!   or           user registers, copy of the user stack              `unwind` finds the frames by
+//!                                                                    DWARF tables
 //!
 //!   ──▶  0x1820  time of the event │ process │ thread │ frames, innermost first
 //!                (one record for each part: kernel, user)

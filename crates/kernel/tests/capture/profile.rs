@@ -72,6 +72,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         let settings = settings_for(&[Group::PROFILE, Group::CSWITCH]);
         let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
+        // The default interval is 1 ms.
         let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
         let samples = count_samples(&events, thread);
@@ -129,6 +130,7 @@ fn changed_interval_is_recorded_and_applied() {
             poll();
         };
         let Some((events, _)) = capture_with_changes(&before, work) else { return };
+        // 5,000 units of 100 ns are 500 µs.
         let expected = f64::from(ran_us) / 500.0;
         let samples = count_samples(&events, thread);
         assert!((samples - expected).abs() <= tolerance(expected) + 4.0, "{samples} samples, not {expected}");
