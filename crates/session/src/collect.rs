@@ -471,7 +471,7 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops all sources and the capture, after this thread has
+    /// Counts unwritten events as lost and drops all sources and captures, after this thread has
     /// panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
@@ -489,8 +489,8 @@ impl Collector {
         self.captures.clear();
     }
 
-    /// Drops all regions at the end of the session. The capture is closed when the collector is
-    /// dropped, which may take seconds.
+    /// Drops all regions at the end of the session. Dropping the collector closes the captures,
+    /// which may take seconds.
     pub(crate) fn finish(&mut self) {
         for mut source in self.sources.drain(..) {
             self.shared.release_source(&mut source);

@@ -285,6 +285,7 @@ pub(crate) fn events_with_stack_of_thread(
     thread: u32,
 ) -> Vec<&CapturedEvent> {
     let pairs = events.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
+    // In a stack, the thread follows time and process.
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 
