@@ -412,6 +412,7 @@ fn preallocated_file_has_length_and_blocks_from_the_start() {
         assert!(start.len() == 512 << 10 && start.blocks() >= 1024, "{} blocks", start.blocks());
         fixture.attach_writer(1).write(7, 0).unwrap();
         fixture.stop();
+        // The header buffer and one data buffer.
         assert_eq!(fixture.log_path().metadata().unwrap().len(), 32 << 10);
         assert_eq!(read_numbers(&fixture.log_path()), [7]);
     }
