@@ -14,7 +14,7 @@
 //!   that belong before it. A stamp that is [`MAX_FUTURE`] or more ahead is not from this
 //!   machine's counter: its record counts as written now.
 //! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
-//!   stamp of its predecessor: stamps of the stream never decrease.
+//!   stamp of its predecessor from the sink: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
 
 use std::cmp::Reverse;

@@ -4,9 +4,11 @@
 //! ```text
 //!   memory / 4 ├──────────── budget ────────────┤
 //!              ├── large rings ──┼── smallest ──┤ none
-//!               an eighth of the    two of the     the region only counts lost events
-//!               free half each,     largest
-//!               halved until it     records
+//!               each region at      room for two   the region only counts lost events
+//!               most an eighth of   of the
+//!               what is left of     largest
+//!               this half; rings    records
+//!               halved until it
 //!               fits
 //! ```
 //!
