@@ -19,7 +19,7 @@ const DEFAULT_KERNEL_FRAMES: u16 = 127;
 /// The largest number of bytes of a user stack that an event can carry.
 const MAX_STACK_BYTES: u32 = 0xFFF0;
 
-/// Ring bytes that wake the reader in scope `Own`: four stack copies of 16 KiB.
+/// Ring bytes that wake the reader in scope [`CaptureScope::Own`]: four stack copies of 16 KiB.
 const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names,
@@ -158,6 +158,7 @@ impl EventKey {
             parts = parts.with(SampleParts::READ);
         }
         let (source, period) = match spec.source {
+            // The interval has units of 100 ns.
             PerfSource::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
             PerfSource::Counter(index) => {
                 let source = settings.profile_sources.get(index).cloned();

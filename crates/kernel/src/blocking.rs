@@ -268,6 +268,7 @@ mod tests {
             (0..1000).filter(|number| run_for_process(100 + number, READ_TIMEOUT, slow).is_some()).count();
         assert!(served < 100, "{served} slow reads exceed the budget");
         assert!(allowed_timeout(READ_TIMEOUT, None).is_none());
+        // The timeout, the calls for the blocked process, and the slow reads that were refused.
         assert!(end_poll() >= 1 + 1000 + 900);
         assert_eq!(allowed_timeout(READ_TIMEOUT, Some(7)), Some(READ_TIMEOUT), "limited outside of a poll");
         begin_poll();

@@ -60,7 +60,7 @@ pub struct Capture {
     queues: Vec<RecordQueue>,
     families: Families,
     control: CaptureControl,
-    /// See [`wake`](Self::wake).
+    /// See [`wake_fd`](Self::wake_fd).
     epoll_fd: OwnedFd,
     lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.

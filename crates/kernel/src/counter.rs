@@ -189,6 +189,7 @@ mod tests {
         }
         let find_code = |name| counter(0x1000, name).find_code_in(folder.path());
         assert_eq!(find_code("plain"), Some(CounterCode { kind: 4, config: 0x3c }));
+        // Bit 8 of the event goes to bit 32, the mask to bits 8 to 15, the edge to bit 18.
         assert_eq!(find_code("wide"), Some(CounterCode { kind: 4, config: 0x1_0004_03c2 }));
         assert_eq!((find_code("loads"), find_code("large"), find_code("none")), (None, None, None));
         assert_eq!((find_code("../cpu/events/plain"), find_code("")), (None, None));

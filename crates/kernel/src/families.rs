@@ -1,4 +1,4 @@
-//! All families of a capture: passes records to them in the right order.
+//! Passes records to all families of a capture in the right order.
 
 use traceweir_format::kernel::hook;
 use traceweir_format::logfile::group_masks;

@@ -15,11 +15,11 @@
 //! |---|---|---|
 //! | [`process`] | processes, threads: start, end, rundown | FORK, EXIT, COMM, `sched:*`, /proc |
 //! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
-//! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
+//! | [`schedule`] | context switch, ready thread, priority | `sched:*`, switch records |
 //! | [`profile`] | samples and the sampling interval | cpu-clock, counters |
 //! | [`interrupt`] | interrupts and deferred calls | `irq:*`, `irq_vectors:*` |
 //! | [`syscall`] | system calls | `raw_syscalls:*` |
-//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, faults |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, `syscalls:*`, fault counters |
 //! | [`disk`] | disk requests | `block:*` |
 //! | [`mod@file`] | file names and operations | `syscalls:*`, a kprobe, /proc |
 //! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*`, /proc |

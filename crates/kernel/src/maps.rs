@@ -3,6 +3,7 @@
 //! ```text
 //!   /proc/PID/maps   7f61…000-7f62…000 r-xp 00026000 fe:00 326279    /usr/lib/libc.so.6
 //!                    start    end        │  offset         inode     name, with line ends as \012
+//!                                        x: executable
 //! ```
 //!
 //! The kernel writes the lines, but any user can choose the names in them. The amount read for one

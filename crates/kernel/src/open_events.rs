@@ -11,8 +11,9 @@
 //!
 //! 1. A change is atomic: all new events are opened before the first old one is closed.
 //! 2. A row whose tracepoint this kernel lacks, or has with other fields, is skipped and listed by
-//!    [`CaptureControl::missing_events`](crate::CaptureControl::missing_events), unless the row
-//!    carries counters. Any other error, such as a missing permission, fails the change.
+//!    [`CaptureControl::missing_events`](crate::CaptureControl::missing_events). If the row carries
+//!    counters, the change fails instead. It also fails on any other error, such as a missing
+//!    permission.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;

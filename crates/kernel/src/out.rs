@@ -100,7 +100,7 @@ pub(crate) struct Out<'a> {
     pub(crate) time: u64,
     /// The sample that is being handled, which contains the stack.
     pub(crate) sample: Option<PerfSample<'a>>,
-    /// The thread that ran when the record that is being handled was written, if it is no sample.
+    /// While a record other than a sample is handled: the thread that ran when it was written.
     pub(crate) current: Option<TaskIds>,
 }
 

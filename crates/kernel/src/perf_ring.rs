@@ -352,6 +352,7 @@ impl PerfRing {
         // Acquire: pairs with the kernel's barrier before its store (R1).
         self.head = head.load(Ordering::Acquire);
         let free_bytes = (self.data_bytes as u64).saturating_sub(self.unread_bytes());
+        // If the largest record still fits, none was lost. In a small ring, an eighth must be free.
         self.was_full = free_bytes < MAX_RECORD_BYTES.min(self.data_bytes as u64 / 8);
         let has_records = self.head != self.read_position;
         self.has_unreported_losses = self.was_full || (self.has_unreported_losses && !has_records);

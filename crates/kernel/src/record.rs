@@ -162,6 +162,7 @@ pub(crate) fn sideband_time(record: &[u8]) -> u64 {
 
 /// Returns the time of a sample with these parts.
 pub(crate) fn sample_time(record: &[u8], parts: SampleParts) -> u64 {
+    // Before the time: header, id, ip (optional), pid and tid, 8 bytes each.
     let offset = if parts.has(SampleParts::IP) { 32 } else { 24 };
     u64_at(record, offset)
 }
@@ -231,6 +232,7 @@ pub(crate) fn parse_sample<'a>(
         cursor.take_bytes(4)?;
         sample.raw = cursor.take_bytes(size)?;
     }
+    // ABI 0 means that no registers follow, for example because the thread is a kernel thread.
     if parts.has(SampleParts::REGS_USER) {
         let abi = cursor.take_u64()?;
         sample.user_regs = if abi == 0 { &[] } else { cursor.take_words(u64::from(registers.user))? };
@@ -346,6 +348,7 @@ mod tests {
     /// Builds a sample from a header and these words.
     fn build_sample(words: &[u64]) -> Vec<u8> {
         let mut bytes = sys::PERF_RECORD_SAMPLE.to_le_bytes().to_vec();
+        // Misc and size, which the parser does not use.
         bytes.extend([1, 0, 0, 0]);
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         bytes
@@ -355,6 +358,7 @@ mod tests {
     fn counters_follow_the_count_of_the_event() {
         let parts =
             SampleParts::ALWAYS.with(SampleParts::ADDR).with(SampleParts::READ).with(SampleParts::CALLCHAIN);
+        // Id, ids of thread and process, time, address; three counts; one frame.
         let bytes = build_sample(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
         let sample = parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("invalid sample");
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
@@ -380,6 +384,7 @@ mod tests {
     /// Builds a mapping with the build id flag and this field for device and inode or build id.
     fn build_mapping(field: [u8; 24]) -> Vec<u8> {
         let mut bytes = sys::PERF_RECORD_MMAP2.to_le_bytes().to_vec();
+        // Misc, with the build id flag, and size.
         bytes.extend([0, 0x40, 0, 0]);
         bytes.extend([0; 32]);
         bytes.extend(field);

@@ -12,7 +12,7 @@ pub enum CaptureScope {
     /// All processes. Needs `CAP_PERFMON` or a permissive `perf_event_paranoid`.
     #[default]
     Everything,
-    /// This user's own processes, as far as the kernel allows.
+    /// This user's own processes, as far as the kernel allows. Tracepoints are not used.
     Own,
 }
 
@@ -30,7 +30,7 @@ pub struct CaptureSettings {
     /// Profile sources that sample in addition to the timer while `Group::PMC_PROFILE` is enabled;
     /// only the first seven are used.
     pub profile_sources: Vec<Counter>,
-    /// Counters that are read with the events in `counted`; only the first seven are used.
+    /// Counters that are read with the events in `counter_hooks`; only the first seven are used.
     pub counters: Vec<Counter>,
     /// Hook ids of events whose headers carry `counters`.
     pub counter_hooks: Vec<u16>,

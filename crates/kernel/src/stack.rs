@@ -1,9 +1,10 @@
 //! Stacks and registers that follow kernel events.
 //!
 //! ```text
-//!   call chain   kernel marker │ frames … │ user marker │ frames …   by the kernel's unwinder and
-//!                                                                    by frame pointers
-//!   or           user registers, copy of the user stack              by DWARF tables (unwind)
+//!   call chain   kernel marker │ frames … │ user marker │ frames …   the kernel finds the user
+//!                                                                    frames by frame pointers
+//!   or           user registers, copy of the user stack              `unwind` finds the frames by
+//!                                                                    DWARF tables
 //!
 //!   ──▶  0x1820  time of the event │ process │ thread │ frames, innermost first
 //!                (one record for each part: kernel, user)

@@ -11,10 +11,10 @@
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
 //!   skipped. A process that a search finds is watched if no record has reported its start by the
 //!   next search: a process with such a record inherits the events of its parent.
-//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
-//!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
-//!   new. The recording process needs descriptors for other purposes (connections, files), so a
-//!   part of its limit stays free.
+//! - T3 Threads with the highest ids, usually the newest, are watched first, because a command that
+//!   was started to be recorded is new. When file descriptors run out, the remaining threads are
+//!   skipped and counted. The recording process needs descriptors for other purposes (connections,
+//!   files), so a part of its limit stays free.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ const MAX_THREADS: usize = 8192;
 pub(crate) struct Targets {
     scope: CaptureScope,
     threads: BTreeSet<i32>,
-    /// Processes that were not followed at the last search.
+    /// Processes that were not followed at the last search: no record had reported their start.
     unfollowed: BTreeSet<u32>,
     unwatched_targets: u64,
 }

@@ -84,6 +84,7 @@ fn unprivileged_user_captures_own_processes() {
             assert!(start.elapsed() > Duration::from_millis(50));
         };
         let Some(events) = capture_hooks(&settings, work) else { return };
+        // Counts events with this process or thread id at an offset of the payload.
         let count = |hook: u16, offset: usize, id: u32| {
             let has_id = |payload: &[u8]| u32_at(payload, offset) == id;
             events.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()

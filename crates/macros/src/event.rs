@@ -26,7 +26,8 @@ const EXPECTED_VALUE: &str = "expected a reference to the field's value";
 const EXPECTED_MEMBERS: &str = "expected the members of the structure, such as { u32(\"count\", &count) }";
 const EXPECTED_TAG: &str = "expected a tag: a constant of 28 bits";
 
-/// A constant expression, and the position for errors about it.
+/// The expression of an option, and the position for errors about it. It is constant, except for
+/// activity ids.
 pub(crate) struct Constant {
     pub(crate) tokens: TokenStream,
     pub(crate) at: Span,

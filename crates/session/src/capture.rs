@@ -9,8 +9,8 @@
 //! - P2 The record of a stack repeats the stamp that was written into its event.
 //! - P3 The capture counts lost records; the session adds each loss once.
 //! - P4 Times become raw counter values with the same mapping that converts the stamps of processes,
-//!   so that both have one order. If the counter has at least one tick per nanosecond, events of the
-//!   clock 1 keep their times exactly.
+//!   so that both have one order. In a session with clock 1, captured events keep their times
+//!   exactly if the counter has at least one tick per nanosecond.
 //! - P5 A capture starts with [`begin`](Capture::begin), which is called when the session runs, so
 //!   that each record keeps its time; no record is older than the session.
 

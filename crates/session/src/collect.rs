@@ -8,16 +8,16 @@
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
 //! - K2 Stamps of a stream never decrease, except for records that keep their stamp and in late
 //!   streams (K9).
-//! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
-//!   it again, however late a record comes. Records that keep their stamp and late streams are
-//!   exempt.
+//! - K3 Live consumers have everything up to the completeness stamp: however late a record comes,
+//!   its stream gives it a stamp after the completeness stamp. Records that keep their stamp and
+//!   late streams are exempt.
 //! - K4 The drain drops a region that breaks the rules of its rings. Other regions are not
 //!   affected.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, its regions are closed, and writes fail with
 //!   that reason. The regions are opened again before a new consumer gets its reply.
 //! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
-//!   events that the poll missed keep their stamps, however long it takes.
+//!   events that the poll missed keep their stamps, however long the poll takes.
 //! - K8 A process that attaches during a drain takes part from the next stream on, so that its
 //!   events keep their stamps, however long the drain takes.
 //! - K9 An adopted region holds older events. Events that their stream has already passed keep
@@ -471,7 +471,7 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops all sources and the capture, after this thread has
+    /// Counts unwritten events as lost and drops all sources and captures, after this thread has
     /// panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
@@ -489,8 +489,8 @@ impl Collector {
         self.captures.clear();
     }
 
-    /// Drops all regions at the end of the session. The capture is closed when the collector is
-    /// dropped, which may take seconds.
+    /// Drops all regions at the end of the session. Dropping the collector closes the captures,
+    /// which may take seconds.
     pub(crate) fn finish(&mut self) {
         for mut source in self.sources.drain(..) {
             self.shared.release_source(&mut source);

@@ -12,8 +12,8 @@
 //! - F1 [`on_end`](crate::StartOptions::on_end) gets [`FAULT`]; the session is then stopped as
 //!   after any other end.
 //! - F2 The operation that panicked is not tried again.
-//! - F3 No caller waits for a thread that panicked. Requests that had not begun are answered. The
-//!   drop of its callback answers the current request. Buffers return to the pool.
+//! - F3 No caller waits for a thread that panicked. Requests that had not begun are refused. The
+//!   current request is answered when its callback is dropped. Buffers return to the pool.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -49,6 +49,7 @@ mod tests {
 
     #[test]
     fn groups_with_two_bits_get_both() {
+        // The pairs of bits are in `GROUP_TWINS`.
         let nothing = GroupMask::default();
         assert_eq!(with_enable_flags(nothing, 0x0100_0001), [0x0100_0001, 2, 0, 0, 0, 0, 0, 0]);
         assert_eq!(with_twins([0, 4, 0x40, 0, 0x40, 0, 0, 0]), [0x90, 4, 0x40, 0, 0x40, 0, 0, 0]);

@@ -163,6 +163,7 @@ mod tests {
 
     #[test]
     fn process_name_does_not_disturb_start_ticks() {
+        // The name is `a) R 1 (b c`. The start is the 20th field after the name.
         let stat = b"12 (a) R 1 (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         assert_eq!(start_ticks_in(stat), Some(4711));
         assert_eq!(start_ticks_in(b"12 (a) S 1 2"), None);
@@ -181,6 +182,7 @@ mod tests {
         };
         let items = identity.encode_items(abi::FLAGS);
         let mut record = Vec::new();
+        // The empty item makes the header announce items; those of the identity replace it.
         EventHeader { items: &[Item { kind: ExtType(2), data: &[] }], ..EventHeader::default() }
             .encode(&[], &mut record)
             .unwrap();
@@ -194,6 +196,7 @@ mod tests {
         assert_eq!(
             item_values,
             [
+                // S-1-22-1-1000
                 (2, &[1u8, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0][..]),
                 (3, &[3, 0, 0, 0]),
                 (9, &name),
@@ -201,6 +204,7 @@ mod tests {
                 (16, b"c0ffee"),
             ]
         );
+        // Two bytes of size precede the type of an item.
         assert_eq!(items.bytes.get(items.last_item + 2), Some(&16), "`last_item` is not the container item");
         assert!(view.items().all(|item| is_session_item(item.kind)));
     }
@@ -208,6 +212,7 @@ mod tests {
     #[test]
     fn items_of_unknown_facts_are_left_out() {
         let items = Identity::from(1).encode_items(abi::FLAGS);
+        // A head of 8 bytes, and 4 bytes of data padded to 8.
         assert_eq!(items.bytes.len(), 16, "items other than the audit session");
         assert!(Identity::from(1).encode_items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
     }

@@ -4,7 +4,8 @@
 //!   Set ──▶ supported? (or error 50) ──▶ valid? (or error 87) ──▶ Settings of a session │ System
 //!
 //!   Settings   stacks, counters, branches, registers of kernel    end with the session
-//!              events; disallow list; caches of stacks
+//!              events; disallow list; caches of stacks;
+//!              tracking of provider binaries
 //!   System     intervals of profile sources, counters that raise  until changed, or until the
 //!              events                                             daemon ends
 //!   Machine    perf event support: sources, counters, branches    read from the system on request

@@ -22,8 +22,8 @@
 //! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
 //!   final counts.
 //! - L4 Buffers of a CPU are written in the order in which they were filled.
-//! - L5 The files of a sequence have the clock anchor of the session: no event in them is earlier,
-//!   however long its buffer took to fill.
+//! - L5 The files of a sequence have the clock anchor of the session: no event in them is earlier
+//!   than this anchor, however long its buffer took to fill.
 
 mod append;
 mod facts;

@@ -3,7 +3,7 @@
 //! ```text
 //!   ring of process A   10 ── 14 ── 15 ────────── 40 ┐
 //!   ring of process B   11 ── 12 ──────── 30 ────────┼─▶ 10 11 12 14 15 30
-//!   ring of process B'  ───────────────────────── 41 ┘
+//!   locked ring of B    ───────────────────────── 41 ┘
 //!                                              ▲ now, read before the rings are polled:
 //!                                                40 and 41 are younger and wait
 //! ```
@@ -14,7 +14,7 @@
 //!   that belong before it. A stamp that is [`MAX_FUTURE`] or more ahead is not from this
 //!   machine's counter: its record counts as written now.
 //! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
-//!   stamp of its predecessor: stamps of the stream never decrease.
+//!   stamp of its predecessor from the sink: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
 
 use std::cmp::Reverse;

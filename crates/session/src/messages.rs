@@ -48,7 +48,8 @@ pub struct SequenceFile {
 /// The reason why a session ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// ERROR_SUCCESS for a reached size limit, ERROR_DISK_FULL and the like otherwise.
+    /// ERROR_SUCCESS at the size limit, [`FAULT`](crate::FAULT) after a panic, otherwise the error
+    /// of the output, such as ERROR_DISK_FULL.
     pub status: Status,
 }
 

@@ -10,9 +10,9 @@
 //! header buffer is written again as soon as a module is known, so a file that was never finalised
 //! has the module records too. In the header buffer, they have the stamp of the header.
 //!
-//! The record stands among the events, at the time when it came, if the header buffer has no room
-//! (small buffers, very many modules), if it must not change (compressed or continued files), and
-//! for live consumers.
+//! A record stands among the events, at the time when it came, in real-time sessions and in files
+//! whose header buffer has no room (small buffers, very many modules) or must not change
+//! (compressed or continued files).
 //!
 //! - M1 The record of a process is checked, and the process id in it replaced with the true one.
 //! - M2 Records of the same content are kept once.
@@ -119,6 +119,7 @@ mod tests {
         let view = Record::parse(&after, 0).unwrap();
         let read = BinaryPath::parse(view.payload()).unwrap();
         assert_eq!((read.process_id, &read.path[..]), (4711, "/lib/x.so"));
+        // The process id.
         after[0x38..0x3C].copy_from_slice(&before[0x38..0x3C]);
         assert_eq!(after, before);
     }
@@ -126,6 +127,7 @@ mod tests {
     #[test]
     fn invalid_module_record_stays_unchanged() {
         let valid = module_record("/lib/x.so");
+        // Opcode, version, class, number of GUIDs, header marker.
         for (at, byte) in [(4, 0x44), (6, 2), (0x18, 9), (0x3C, 200), (3, 0)] {
             let mut invalid = valid.clone();
             invalid[at] = byte;

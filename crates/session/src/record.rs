@@ -177,6 +177,7 @@ impl RegionWriter {
     /// Returns whether a record is the common case: an EVENT without extended data items.
     #[inline]
     fn is_plain_event(&self, record: &[u8]) -> bool {
+        // Size, header type, marker of records with such a header, and the low byte of the flags.
         let Some(&[low, high, kind, 0xC0, flags, ..]) = record.first_chunk::<{ event::SIZE }>() else {
             return false;
         };

@@ -4,9 +4,11 @@
 //! ```text
 //!   memory / 4 ├──────────── budget ────────────┤
 //!              ├── large rings ──┼── smallest ──┤ none
-//!               an eighth of the    two of the     the region only counts lost events
-//!               free half each,     largest
-//!               halved until it     records
+//!               each region at      room for two   the region only counts lost events
+//!               most an eighth of   of the
+//!               what is left of     largest
+//!               this half; rings    records
+//!               halved until it
 //!               fits
 //! ```
 //!
@@ -130,6 +132,7 @@ impl Regions {
             && with_ring_bytes(&self.largest, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost_of(params);
+        // Large rings may use half of the half that is kept for the smallest rings (G4).
         let is_large = ring_bytes > self.min_ring_bytes && !has_ended;
         let reserve = if is_large { self.budget.divided_by(4) } else { RegionCost::default() };
         let mut available = self.budget.saturating_sub(reserve).saturating_sub(*used);
@@ -170,7 +173,8 @@ impl Regions {
     }
 }
 
-/// Returns the layout with another ring size, and the same fraction of a ring for wakes.
+/// Returns the parameters with another ring size. A ring still wakes its owner at the same fraction
+/// of its size, or at the first record.
 fn with_ring_bytes(params: &RegionParams, ring_bytes: u32) -> Result<RegionParams> {
     let wakes_at_once = params.wake_at <= 1;
     let wake_at = if wakes_at_once { params.wake_at } else { wake_at_bytes(ring_bytes) };
@@ -265,7 +269,8 @@ mod tests {
         // At most 1000, so that a missing limit fails the test.
         let claimed =
             std::iter::from_fn(|| regions.claim_existing(&preview, false)).take(1000).count() as u64;
-        // One region was claimed above. A quarter of the budget is left for the smallest rings.
+        // One region was claimed above. A region costs two rings of 8 MiB. A quarter of the budget
+        // is left for the smallest rings.
         assert_eq!((claimed + 1) * 16 * (1 << 20), GIB / 4 * 3);
         assert!(regions.claim().unwrap().0.layout.ring_bytes() == MIN_RING_BYTES);
         assert_eq!(

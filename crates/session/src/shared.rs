@@ -69,9 +69,10 @@ pub(crate) struct SharedState {
     config: Mutex<CurrentConfig>,
     /// `None` once the session takes no more commands.
     commands: Mutex<Option<VecDeque<CollectorCommand>>>,
-    /// New sources for the collector, which takes them before each stream of a drain.
+    /// New sources for the collector, which takes them before it drains each stream.
     attached_sources: Mutex<Vec<SessionSource>>,
-    /// Whether `attached_sources` is not empty.
+    /// Set after a source was added to `attached_sources`, so that the collector rarely takes the
+    /// lock. May be set although the list is empty again.
     has_attached_sources: AtomicBool,
     /// The epoll set of everything that may wake the collector; edge-triggered, so that the
     /// collector never reads from a descriptor that a process could make block.
@@ -321,7 +322,7 @@ impl SharedState {
     /// Changes the maximum number of buffers, within the same limits as at the start.
     pub(crate) fn set_maximum_buffers(&self, requested: u32) {
         let config = &mut lock(&self.config).properties;
-        // A flight recorder always has its minimum number of buffers.
+        // The maximum of a flight recorder always equals its minimum.
         if Mode(config.log_file_mode).is_buffering() {
             return;
         }
@@ -365,6 +366,7 @@ impl SharedState {
             processes: stats.processes.load(Relaxed),
             consumers: stats.consumers.load(Relaxed),
             damaged_regions: stats.damaged_regions.load(Relaxed),
+            // The daemon adds these processes.
             uncounted_processes: 0,
             collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
             end_status: stats.end_status.load(Relaxed),

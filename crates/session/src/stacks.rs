@@ -69,7 +69,8 @@ impl StackCache {
     pub(crate) fn new(cache: StackCaching, cached_stacks: CachedStacks) -> Self {
         let max_bytes = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(max_bytes / ENTRY_OVERHEAD_BYTES);
-        // Keys must differ from those of other sessions in the same file and of earlier caches.
+        // Keys must differ from those of other sessions in the same file and of earlier caches, so
+        // they start at the current time.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let last_key = u64::try_from(since_epoch.as_nanos()).unwrap_or(0);
         Self {
@@ -156,6 +157,9 @@ impl StackCache {
 
 /// Finds a stack that is long enough for a key, in a 64-bit stack-walk event or in an extended data
 /// item of a 64-bit event.
+///
+/// Offsets: both headers have the header type at 2. A PERFINFO header has its size at 4 and the
+/// hook id at 6; an event header has its flags at 4.
 fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
         let is_walk = u16_at(record, 6) == hook::STACK_WALK;
@@ -173,6 +177,7 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
         let next = at.checked_add(usize::from(u16_at(record, at)))?;
         if item.kind == ExtType::STACK_TRACE64 {
             let data = at.checked_add(ITEM_HEAD_BYTES)?;
+            // The match id, 8 bytes, comes before the frames.
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
             let is_long_enough = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
             return is_long_enough.then_some(StackPosition::Item { item: (at, next), frames });
@@ -194,6 +199,7 @@ fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut V
     {
         out.extend_from_slice(&word.to_le_bytes());
     }
+    // The match id stays.
     out.extend_from_slice(item.get(ITEM_HEAD_BYTES..ITEM_HEAD_BYTES.checked_add(8)?)?);
     out.extend_from_slice(&key.to_le_bytes());
     out.extend_from_slice(tail);
@@ -205,6 +211,7 @@ fn put_with_key(record: &[u8], item_range: (usize, usize), key: u64, out: &mut V
 
 /// Appends an event that replaces a stack-walk event and names the key of its stack.
 fn put_walk_with_key(record: &[u8], frames: &[u8], key: u64, time: i64, out: &mut Vec<u8>) -> Option<()> {
+    // Time stamp, process and thread of the event that the stack belongs to.
     let event_id = record.get(perfinfo::SIZE..)?.first_chunk::<KEY_OFFSET>()?;
     // Kernel addresses are in the upper half of the address space.
     let is_kernel = u64_at(frames, 0) >> 63 != 0;

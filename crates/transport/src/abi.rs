@@ -267,6 +267,7 @@ const _: () = {
             && HEADER_BYTES.is_multiple_of(64)
             && CONTROL_BYTES.is_multiple_of(64)
     );
+    // `lost` is in another cache line than `head`. `tail` and `read` share one in the other pair.
     assert!(control::LOST / 64 != control::HEAD / 64 && control::TAIL / 128 != control::HEAD / 128);
     assert!(control::TAIL / 64 == control::READ / 64);
     assert!(size_in_ring(1) == 24 && size_in_ring(8) == 24 && size_in_ring(9) == 32);
@@ -302,6 +303,7 @@ mod tests {
         let params = RegionParams { layout, clock, wake_at: 4096, max_record: 1000 };
         let header = params.header();
         assert_eq!(&header[..8], b"TWREGION");
+        // Version, CPUs, bytes of a ring, clock, largest record, wake_at.
         assert_eq!(header[8..0x20], *[2u32, 2, 8192, 1, 1000, 4096].map(u32::to_le_bytes).as_flattened());
         assert!(header[0x20..].iter().all(|byte| *byte == 0));
     }

@@ -53,9 +53,12 @@ fn reported_counters() -> Option<u32> {
     const EXTENDED_MONITORING_LEAF: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
+    // The first leaf of a range, 0 or `EXTENDED_LEAVES`, returns the highest leaf of the range.
     let find_leaf = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
+    // EAX: version in bits 0 to 7, number of counters in bits 8 to 15.
     let from_leaf_a =
         find_leaf(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+    // AMD, version 2 of performance monitoring: EAX bit 0; number of counters in EBX bits 0 to 3.
     let from_v2 =
         || find_leaf(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
     // Bit 23 (PerfCtrExtCore): AMD processors since family 0x15 have six counters.

@@ -63,6 +63,8 @@ impl ListedEnable {
         if self.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return group == Some(self.target);
         }
+        // An enable by name has the GUID that is derived from the name as its target. It also
+        // applies to providers that have this name and another GUID.
         let hash = |name: &str| (!name.is_empty()).then(|| Guid::from_provider_name(name));
         let is_by_name = hash(&self.name) == Some(self.target);
         provider == self.target || (is_by_name && hash(name) == Some(self.target))
@@ -166,6 +168,7 @@ mod tests {
     use crate::abi::Layout;
     use crate::clock::Counter;
 
+    /// Builds an enable of provider `n`. Each session has two of them.
     fn build_enabled(n: u64) -> ListedEnable {
         let layout = Layout::new(2, 1 << 16).unwrap();
         let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };

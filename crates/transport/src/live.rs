@@ -227,8 +227,8 @@ impl QueueWriter {
     }
 
     /// Publishes the completeness stamp: no event up to this stamp will be added any more, except
-    /// events whose writer set the stamp. `stamp` must never decrease. Publishing takes no slot;
-    /// buffers that are added later carry the stamp in their entries.
+    /// events whose provider chose their time (`KEEP_STAMP`). `stamp` must never decrease.
+    /// Publishing takes no slot; buffers that are added later carry the stamp in their entries.
     pub fn set_complete(&mut self, stamp: i64) {
         self.complete = stamp;
         if let Some(word) = self.queue.word(offset::COMPLETE) {
@@ -380,14 +380,15 @@ impl QueueReader {
 
     /// Returns the completeness stamp; 0 means unknown. Once the consumer has taken every buffer
     /// that is in the queue now, no event up to this stamp will come any more, except events whose
-    /// writer set the stamp.
+    /// provider chose their time (`KEEP_STAMP`).
     #[must_use]
     pub fn complete(&self) -> i64 {
         self.queue.word(offset::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
     }
 
     /// Returns the completeness stamp that was current when the last taken buffer was added. No
-    /// event up to this stamp will come any more, however many buffers wait in the queue.
+    /// event up to this stamp will come any more, however many buffers wait in the queue, with the
+    /// same exception as in [`complete`](Self::complete).
     #[must_use]
     pub fn complete_before_last(&self) -> i64 {
         self.last_complete

@@ -12,8 +12,8 @@
 //! 3. The sizes of files and mappings need not be multiples of the machine's page size. Only
 //!    complete pages are given back, because the kernel always removes complete pages.
 //! 4. A [`Mapping`] is unmapped when it is dropped. An [`AddressRange`] is never unmapped, because
-//!    a writer that was interrupted, for however long, may still access it. A covered range reads
-//!    as zeros.
+//!    a writer that was interrupted, for however long, may still access it. While
+//!    no memory file is mapped into it, it is covered: it reads as zeros.
 
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
@@ -214,8 +214,9 @@ impl Mapping {
         true
     }
 
-    /// Gives whole pages back to the system; they read as zeros from now on. Ignores errors, and
-    /// ignores ranges that are not whole pages: the kernel would remove the bytes around them too.
+    /// Gives whole pages back to the system; they read as zeros from now on. Does
+    /// nothing in a read-only mapping or for a range that is not whole pages: the kernel would
+    /// remove the bytes around it too. Ignores errors.
     pub fn give_back(&self, offset: usize, bytes: usize) {
         if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.is_writable {
             return;
@@ -290,7 +291,8 @@ impl AddressRange {
         mapped.map(drop).map_err(|e| Error::system("map a region", e)).inspect_err(|_| self.cover())
     }
 
-    /// Maps new memory that forks share into the range, and maps it a second time for the reader.
+    /// Maps new memory into the range, which forked children will share, and maps the same memory a
+    /// second time for the reader.
     pub fn map_shared(self, bytes: usize) -> Result<Mapping> {
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;

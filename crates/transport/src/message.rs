@@ -279,7 +279,7 @@ pub enum Message {
     EnableProvider {
         /// The session to operate on.
         session: SessionRef,
-        /// GUID of the provider.
+        /// GUID of the provider or, with `EVENT_ENABLE_PROPERTY_PROVIDER_GROUP`, of the group.
         provider: Guid,
         /// Enable, disable or capture state.
         code: EnableCode,

@@ -13,9 +13,9 @@
 //!                                     └─ eventfd ──▶ (asleep)
 //! ```
 //!
-//! Each CPU has two rings in a region, so that a ring has exactly one rule by which writers exclude
-//! each other: a restartable sequence (`rseq.rs`), or the lock word (`fallback.rs`). A write by
-//! either rule ends with a single store of `head`.
+//! Each CPU `c` of `n` has two rings in a region, so that a ring has exactly one rule by which
+//! writers exclude each other: a restartable sequence (`rseq.rs`), or the lock word
+//! (`fallback.rs`). A write by either rule ends with a single store of `head`.
 //!
 //! # Invariants
 //!
@@ -26,7 +26,7 @@
 //! - **R2** One writer at a time is inside a ring: by the sequence on rings `0 … cpus − 1`, by the
 //!   lock on rings `cpus … 2·cpus − 1`.
 //! - **R3** The writer touches only positions from `head` to `tail + ring_bytes`; the reader only
-//!   those from `read` to `head`.
+//!   those from `tail` to `head`: it reads records from `read` on and gives back pages before it.
 //! - **R4** A record, with its prefix and padding, is contiguous. If it does not fit before the
 //!   ring's end, a marker stands there and the record is at the start of the ring; one store of
 //!   `head` publishes the marker and the record.
@@ -54,8 +54,9 @@
 //! little before it has the lock, and the reader raises such a stamp to the preceding stamp.
 //!
 //! A ring that was busy and then idle keeps the pages that were written, until the writer comes
-//! around again or the region is dropped. Bytes before the tail belong to the writer, which may
-//! write to them at any time, so the owner cannot return their pages.
+//! around again or the region is dropped. Bytes before the tail are those that the writer fills
+//! next, up to `tail + ring_bytes`. It may do so at any time, so the owner cannot return their
+//! pages.
 //!
 //! A `fork` in a signal handler that has interrupted a write of the same thread leaves two threads
 //! in that write; the child must not return into it.

@@ -47,6 +47,7 @@ fn reference_steps(src: &[u8], output_length: usize, out: &mut Vec<u8>) -> Optio
                         0 => read_number(&mut at, 4)?,
                         short => short,
                     };
+                    // The stored length includes the 15 and 7 that are added below.
                     length = length.checked_sub(22)?;
                 }
                 length += 15;
@@ -140,6 +141,7 @@ proptest! {
 
 #[test]
 fn documented_examples_compress_and_decompress() {
+    // A flag word of 26 literals (zeros) and six unused bits (ones).
     let mut alphabet = vec![0x3F, 0, 0, 0];
     alphabet.extend(b'a'..=b'z');
     assert_eq!(compress(&alphabet[4..]), alphabet);
@@ -175,6 +177,7 @@ fn copies_overlap_themselves_at_every_short_distance_and_length() {
 
 #[test]
 fn every_form_of_length_is_written_and_read() {
+    // Shortest and longest lengths of 3 bits, a half byte, a byte, 16 bits and 32 bits.
     for length in [3, 9, 10, 24, 25, 279, 280, 281, 65_538, 65_539, 200_000] {
         let data = vec![7; length + 1];
         let stream = compress(&data);
@@ -187,6 +190,7 @@ fn every_form_of_length_is_written_and_read() {
 
 #[test]
 fn length_of_32_bits_is_read() {
+    // One literal, then a copy of 100,003 bytes: the last four bytes are this length minus 3.
     let stream = [0xFF, 0xFF, 0xFF, 0x7F, b'x', 0x07, 0x00, 0x0F, 0xFF, 0, 0, 0xA0, 0x86, 0x01, 0x00];
     let mut out = Vec::new();
     assert_eq!(decompress(&stream, 100_004, &mut out), Ok(()));

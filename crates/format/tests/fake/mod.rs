@@ -1,5 +1,4 @@
-//! Builds small traces: numbered events, files of chosen buffers, and the events that a reader
-//! returns.
+//! Builds small traces from numbered events and chosen buffers, and reads and checks them.
 #![allow(dead_code)] // Each test binary uses only some of the functions.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
@@ -12,6 +11,7 @@ use traceweir_format::{Guid, Record, Result};
 
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7357_0000_0001_4000_8000_0000_0000_00AA);
 pub(crate) const START: FileTime = FileTime(133_500_000_000_000_000);
+/// The stamp at [`START`].
 pub(crate) const ANCHOR: i64 = 1_000;
 
 /// An event from a reader: processor, stamp and record.
@@ -50,7 +50,7 @@ pub(crate) fn encode_record(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> V
     out
 }
 
-/// Encodes an event with a number as its id and `payload_bytes` bytes with this number.
+/// Encodes an event with the id `number`. Each of its `payload_bytes` bytes is `number` too.
 pub(crate) fn encode_event(time: i64, number: usize, payload_bytes: usize) -> Vec<u8> {
     let header = EventHeader {
         time,
@@ -115,6 +115,7 @@ pub(crate) fn read_data_events(bytes: &[u8]) -> Vec<ReadEvent> {
     read_events(bytes).into_iter().filter(|event| !is_log_file_header(&event.bytes)).collect()
 }
 
+/// Returns whether the record has a system header (type 1 or 2) and the hook id 0.
 pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
     matches!(record[2..8], [1 | 2, 0xC0, _, _, 0, 0])
 }

@@ -71,6 +71,7 @@ fn bombs_on_many_processors_take_little_more_memory_than_one() {
 fn bombs_are_read_in_order_with_little_memory() {
     let bytes = file_of_bombs(256 << 10);
     let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
+    // The header event, one event of each bomb, and two more of every eighth.
     assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
     assert!(peak < 16 * MIB, "{peak} bytes for a file that claims 512 MiB");
 }
@@ -146,6 +147,7 @@ fn very_many_open_buffers_are_read_in_order_with_bounded_memory() {
 fn sorting_a_buffer_takes_less_memory_than_the_buffer() {
     let buffer_size = 2 << 20;
     let mut records = Vec::new();
+    // Each record is a header of 16 bytes.
     let count = (buffer_size - HEADER_SIZE) / 16;
     for n in 0..count as i64 {
         let perf = PerfInfoHeader {

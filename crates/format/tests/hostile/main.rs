@@ -160,6 +160,7 @@ fn truncated_file_gives_its_whole_records_and_reports_the_end() {
             assert!(length >= first_event);
             let end_of = |&(at, header): &(usize, BufferHeader)| at + header.buffer_size as usize;
             let whole_buffers = starts.iter().filter(|b| end_of(b) <= length).count();
+            // The header buffer has one event, each data buffer two.
             let min_events = if whole_buffers == 0 { 1 } else { 1 + 2 * (whole_buffers as u64 - 1) };
             assert!(
                 (min_events..=min_events + 2).contains(&outcome.events),
@@ -184,6 +185,7 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
     for (buffer, (at, _)) in
         buffer_headers(&original).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n))
     {
+        // The headers of the buffer's two records.
         let records = [HEADER_SIZE, HEADER_SIZE + 120].map(|r| r..r + 0x50);
         for byte in (0..HEADER_SIZE).chain(records.into_iter().flatten()) {
             for bit in 0..8 {
@@ -194,6 +196,7 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
                     read_check_and_repair(&damaged).unwrap_or_else(|e| panic!("{}: {e}", position()));
                 assert!(outcome.events <= 25, "{}", position());
                 let is_in_other_buffer = |id: usize| id / 2 + 1 != buffer;
+                // Header type 19 is a 64-bit EVENT_HEADER.
                 let read_ids: BTreeSet<_> = read_damaged(&damaged)
                     .0
                     .iter()
@@ -246,6 +249,7 @@ fn flipped_bit_in_a_compressed_file_keeps_earlier_buffers() {
     let original = small_file(true);
     let starts = buffer_headers(&original);
     for byte in 0..original.len() {
+        // Data buffers before the one that contains the byte.
         let before =
             starts.iter().filter(|(at, _)| *at > 0 && *at + HEADER_SIZE <= byte).count().saturating_sub(1);
         for bit in 0..8 {
@@ -294,6 +298,7 @@ fn offsets_past_the_end_are_not_followed() {
         for value in [0, 1, 0x47, 0x48, 0x1000, 0x7FFF_FFFF, 0x8000_0000, u32::MAX] {
             let mut damaged = small_file(compressed);
             for (at, _) in buffer_headers(&small_file(compressed)) {
+                // SavedOffset, CurrentOffset and Offset of a buffer header.
                 for field in [0x04, 0x08, 0x30] {
                     overwrite(&mut damaged, at + field, &value.to_le_bytes());
                 }
@@ -301,6 +306,8 @@ fn offsets_past_the_end_are_not_followed() {
             let (outcome, peak) = measure_peak(|| read_check_and_repair(&damaged).unwrap());
             assert!(outcome.events <= 25);
             assert!(peak < MIB, "{value:#x}: {peak}");
+            // 0x48 is valid and means an empty buffer. With any other value, the reader goes on to
+            // the filler.
             if !compressed && value != 0x48 {
                 assert_eq!(outcome.events, 25, "{value:#x}: filler does not end the walk");
             }
@@ -327,6 +334,7 @@ fn file_truncated_while_reading_is_reported() {
     let source = ChangingFile(RefCell::new(bytes.clone()));
     let trace = Trace::open(&source).unwrap();
     let mut events = trace.events();
+    // The header event and the first event of each buffer. 512 events remain.
     for _ in 0..2049 {
         assert!(events.next().unwrap().is_some());
     }

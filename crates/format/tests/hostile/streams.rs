@@ -69,6 +69,7 @@ fn copy_that_overlaps_itself_is_valid_and_bounded() {
 fn large_claimed_size_of_a_short_file_allocates_little() {
     for size in [16_u32 << 20, 64 << 20, u32::MAX] {
         let mut bytes = build_file(options(), &[]);
+        // BufferSize and Offset of the header buffer, and the buffer size of the session.
         overwrite(&mut bytes, 0, &size.to_le_bytes());
         overwrite(&mut bytes, 0x30, &size.to_le_bytes());
         overwrite(&mut bytes, 0x68, &(16_u32 << 20).to_le_bytes());

@@ -240,8 +240,8 @@ fn indexing_hostile_bytes_reads_a_linear_number_of_bytes() {
         flags,
         ..Default::default()
     };
-    // Adjacent headers that all claim to be large, headers among other bytes, and bytes that
-    // contain the state of a header.
+    // Adjacent headers that all claim to be large, headers among other bytes, bytes that contain
+    // the state of a header, and bytes without headers.
     let tiles: Vec<Vec<u8>> = vec![
         header(1024, BUFFER_FLAG_PROC_INDEX).to_bytes().to_vec(),
         header(1024, BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED).to_bytes().to_vec(),

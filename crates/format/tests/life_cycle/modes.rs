@@ -46,6 +46,7 @@ fn circular_file_that_did_not_wrap_reads_like_a_sequential_file() {
 fn circular_file_without_its_newest_buffers_reports_missing_buffers() {
     let original = circular_file();
     let truncated = &original[..6 * 1024];
+    // 11 buffers according to the header, 6 in the file.
     assert_eq!(Trace::open(truncated).unwrap().missing_buffers(), Some((11, 6)));
     assert_eq!(check_file(truncated), [(Rule::BuffersWritten, BUFFERS_WRITTEN_OFFSET as u64)]);
     assert_eq!(Trace::open(&original[..]).unwrap().missing_buffers(), None);
@@ -179,6 +180,7 @@ fn plain_and_compressed_buffers_may_be_mixed() {
 
     // The flag of the buffer decides, not the mode of the file.
     let mut without_mode = mixed.clone();
+    // Mode 1: sequential, without the bit for compression.
     overwrite(&mut without_mode, LOG_FILE_MODE_OFFSET, &1_u32.to_le_bytes());
     assert_eq!(read_data_events(&without_mode), read_data_events(&mixed));
     let first = (buffer_headers(&mixed)[1].0 + FLAGS) as u64;
@@ -197,6 +199,7 @@ fn records_after_saved_offset_are_read() {
         &[(0, vec![encode_event(ANCHOR, 1, 8)])],
     );
     let offset = buffer_headers(&file)[0].1.offset;
+    // SavedOffset becomes the start of the build record, which has 24 bytes.
     overwrite(&mut file, 4, &(offset - 24).to_le_bytes());
     assert_eq!(read_events(&file).len(), 3);
     assert_eq!(check_file(&file), []);

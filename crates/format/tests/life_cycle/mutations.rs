@@ -25,7 +25,8 @@ impl RandomGenerator {
         start..(start + 1 + self.number_below(max_bytes)).min(length)
     }
 
-    /// Returns the offset of a field of a header or a record.
+    /// Returns an offset in the header buffer, in the header or first record of a buffer, or
+    /// anywhere in the file.
     fn field_offset(&mut self, file: &[u8]) -> usize {
         let offset = match self.number_below(3) {
             0 => self.number_below(0x1A0),

@@ -48,6 +48,7 @@ fn build_old_file(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
     for (n, records) in [&first].into_iter().chain(buffers).enumerate() {
         let start = out.len();
         let offset = (HEADER_SIZE + records.len()) as u32;
+        // Flag 0x20: the processor is an index. Flag 1: flush marker. Type 4: header buffer.
         let (flags, kind) =
             (if n == 0 || n == buffers.len() { 0x21 } else { 0x20 }, if n == 0 { 4 } else { 0 });
         out.put_u32(1024).put_u32(offset).put_u32(offset).put_u32(0).put_i64(0).put_i64(n as i64).put_u64(0);
@@ -84,6 +85,8 @@ fn log_file_header_of_32_bits_is_read() {
 /// Encodes an INSTANCE record with the short header of layouts before 1.1.
 fn encode_old_instance(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
+    // Size, header type, marker, event type, level, version, thread, process, time; then handle,
+    // instance, parent instance, two processor times, parent handle, payload.
     out.put_u16(0x38 + 5)
         .put_u8(11)
         .put_u8(0xC0)

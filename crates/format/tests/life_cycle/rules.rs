@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Changes a good file and asserts that exactly this rule breaks at exactly this offset.
+/// Writes `value` to a good file at `at`. Asserts that the check reports only `rule`, at `offset`.
 fn assert_breaks(rule: Rule, offset: usize, at: usize, value: &[u8]) {
     assert_breaks_in(small_file(false), rule, offset, at, value);
 }
@@ -38,11 +38,13 @@ fn wrong_count_of_buffers_is_reported() {
 #[test]
 fn times_in_the_wrong_order_are_reported() {
     assert_breaks(Rule::HeaderTimes, 0x78, END_TIME_OFFSET, &(START.0 - 1).to_le_bytes());
+    // 0xF8: BootTime.
     assert_breaks(Rule::HeaderTimes, 0x160, HEADER_PAYLOAD_OFFSET + 0xF8, &(START.0 + 1).to_le_bytes());
 }
 
 #[test]
 fn clock_without_a_rate_is_reported() {
+    // 0x110: clock type; 0x100: PerfFreq; 0x34: CpuSpeedInMHz.
     assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x110, &[4]);
     assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x110, &[0]);
     assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x100, &[0; 8]);
@@ -117,6 +119,7 @@ fn first_buffer_of_another_type_is_reported() {
 fn impossible_processor_is_reported() {
     assert_breaks(Rule::Processor, LAST_BUFFER + PROCESSOR_INDEX, LAST_BUFFER + PROCESSOR_INDEX, &[3]);
     let mut unknown = small_file(false);
+    // 0x0C: NumberOfProcessors.
     overwrite(&mut unknown, HEADER_PAYLOAD_OFFSET + 0x0C, &[0]);
     overwrite(&mut unknown, LAST_BUFFER + PROCESSOR_INDEX, &[3]);
     assert_eq!(check_file(&unknown), [], "compared with an unknown number of processors");
@@ -134,6 +137,7 @@ fn different_logger_id_is_reported() {
         [(Rule::LoggerId, (2 * 1024 + LOGGER_ID) as u64)],
         "not reported once per file"
     );
+    // The header buffer may have another logger id.
     let mut header = small_file(false);
     overwrite(&mut header, LOGGER_ID, &[8]);
     assert_eq!(check_file(&header), []);
@@ -241,6 +245,7 @@ fn misplaced_or_missing_flush_marker_is_reported() {
 #[test]
 fn invalid_record_is_reported() {
     let first = FOURTH_BUFFER + HEADER_SIZE;
+    // An unknown marker, three impossible sizes, and a second record without a marker.
     assert_breaks(Rule::Record, first, first + 3, &[0x40]);
     assert_breaks(Rule::Record, first, first, &[0, 0]);
     assert_breaks(Rule::Record, first, first, &0x4F_u16.to_le_bytes());
@@ -258,6 +263,7 @@ fn extended_items_outside_the_record_are_reported() {
     let record = encode_record(|out| header.encode(b"payload", out));
     let good = build_file(options(), &[(0, vec![record])]);
     let at = 1024 + HEADER_SIZE;
+    // Size, linkage and data size of the item.
     assert_breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x50, &[0]);
     assert_breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x54, &[1]);
     assert_breaks_in(good, Rule::ExtendedItems, at, at + 0x56, &[200]);
@@ -265,7 +271,8 @@ fn extended_items_outside_the_record_are_reported() {
 
 #[test]
 fn decreasing_stamps_are_reported() {
-    // The second record of a buffer, then the first one of a processor's later buffer.
+    // The second record of a buffer, then the first one of a processor's later buffer, is too old.
+    // In between: the first record of a processor's first buffer may have any older stamp.
     let (first, second) = (FOURTH_BUFFER + HEADER_SIZE, FOURTH_BUFFER + HEADER_SIZE + 120);
     assert_breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
     let mut early = small_file(false);

@@ -35,7 +35,7 @@ const DESCRIPTOR: EventDescriptor = EventDescriptor {
 };
 
 /// Returns records of each family and pointer size, with stamps that rise by one. The last record
-/// of each size is a message without a stamp.
+/// of each pointer size is a message without a stamp.
 fn encode_all_families() -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut time = ANCHOR;

@@ -113,7 +113,7 @@ impl RingMerger<'_> {
         if !record::is_sample(record) {
             return Some(record::sideband_time(record));
         }
-        // A sample of an unknown event is skipped at once.
+        // A sample of an unknown event gets time 0: the merge takes it next, and it is skipped.
         let route = open_events.routes.get(&record::event_id(record));
         Some(route.map_or(0, |route| record::sample_time(record, route.parts)))
     }

@@ -305,7 +305,8 @@ fn run_relay(epoll_fd: &OwnedFd, queues: &[Arc<Mutex<RelayQueue>>], reader_wake:
             idle_wakes = idle_wakes.saturating_add(1);
         }
         if idle_wakes > IDLE_WAKES {
-            // An event whose target has ended is always readable.
+            // An event whose target has ended is always readable: without a pause, this loop would
+            // use a whole processor.
             std::thread::sleep(IDLE_PAUSE);
         }
     }
@@ -366,6 +367,7 @@ mod tests {
     #[test]
     fn unparsable_ring_is_reported_once() {
         let mut bytes = build_records([64, 80]);
+        // The size of the second record is smaller than a record header.
         bytes[64 + 6] = 7;
         let mut source = RingSource::Relayed(RelayedRing::new(PerfRing::from_bytes(&bytes, 0), 1000));
         assert_eq!(read_all_records(&mut source), [(0, 64)]);

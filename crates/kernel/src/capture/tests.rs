@@ -8,7 +8,8 @@ use crate::record::PerfSample;
 use perf_event_open_sys::bindings::{PERF_RECORD_EXIT, PERF_RECORD_FORK};
 use traceweir_format::wire::Put;
 
-/// Builds a record that is not a sample: its type, its fields, and the sample id fields after them.
+/// Builds a record that is not a sample: its type, its fields, and the sample id fields after them
+/// (process and thread 0, time 1, event id 0).
 fn build_sideband_record(kind: u32, body: &[u32]) -> Vec<u8> {
     let mut record = Vec::new();
     let length = RECORD_HEADER_BYTES + 4 * body.len() + 24;
@@ -24,6 +25,7 @@ fn build_sideband_record(kind: u32, body: &[u32]) -> Vec<u8> {
 fn unwinder_keeps_modules_until_the_last_thread_exits() {
     // Larger than any id that Linux assigns.
     let (process, thread) = (5_000_000, 5_000_001);
+    // Process, parent process, thread, parent thread, and the time in two words.
     let task_record = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
     let (mut families, mut unwinder) =
         (Families::default(), StackUnwinder::new().expect("the reader thread does not start"));
@@ -86,6 +88,7 @@ fn unknown_record<const N: usize>() -> [u8; N] {
 fn unparsable_end_of_a_ring_counts_as_one_loss() {
     let complete = unknown_record::<40>();
     let (mut short, mut long) = (complete, complete);
+    // The size of a record is at offset 6: smaller than a record header, larger than the ring.
     (short[6], long[6]) = (7, 41);
     assert_eq!(read_rings([&complete, &[]]), (vec![0, 0], false));
     assert_eq!(read_rings([&short, &complete]), (vec![1, 0], true), "a short record is no loss");
@@ -116,6 +119,8 @@ fn bytes_of_each_ring_are_released_independently() {
         RingSource::Mapped(ring) => ring.read_tail(),
         RingSource::Relayed(_) => 0,
     };
+    // A ring releases its bytes when they exceed 64 KiB: two records of 60,000 bytes, or three of
+    // 30,000.
     assert_eq!(rings.each_ref().map(released_bytes), [120_000, 90_000]);
 }
 

@@ -10,8 +10,8 @@
 //!                            response time, thread, Irp ◀── PendingRequests
 //!   block:block_split        dev, sector, new_sector  ──▶ 0x1B20
 //!
-//!   rwbs   [F: flush before] R W D F N Z… [F: forced unit access] [A: read ahead]
-//!          [S: synchronous] [M: metadata]
+//!   rwbs   [F: flush before] operation: R, W, D, F, N or Z… [F: forced unit access]
+//!          [A: read ahead] [S: synchronous] [M: metadata]
 //! ```
 //!
 //! 1. A start and its end have the same `Irp`: a number that the request gets when it is issued
@@ -24,8 +24,8 @@
 //! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
 //!    the entire disk, as in the kernel's requests, and the configuration events name the disk by
 //!    it.
-//! 6. An empty completion of a read or write without an issue is ignored: the kernel reports the
-//!    end of a flush twice, the second time as that of the empty write that requested it.
+//! 6. A completion of 0 bytes of a read or write that was not issued is ignored. The kernel reports
+//!    the end of a flush twice; the second report is for the empty write that requested the flush.
 //! 7. After lost records all pending requests are dropped: if the end of a request was lost, the
 //!    next request at its sector would be taken for it.
 
@@ -264,6 +264,7 @@ mod tests {
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, rwbs: &[u8], bytes_or_error: u32| {
                 let sample = PerfSample { time, pid: 0x0A11, tid: 0x0A12, ..PerfSample::default() };
+                // dev, sector; nr_sector, rwbs, ioprio (best effort), bytes or error.
                 let fields = [&(8_u32 << 20).to_le_bytes()[..], &0x1234_u64.to_le_bytes()];
                 let last = bytes_or_error.to_le_bytes();
                 let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last]];
@@ -277,6 +278,7 @@ mod tests {
             let (sample, numbers) = (PerfSample::default(), [8 << 20, 0x5000, 0x6000]);
             run_row_with_numbers(&mut disks, &mut context, "block:block_split", sample, &numbers, out);
         };
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

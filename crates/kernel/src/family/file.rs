@@ -84,7 +84,9 @@ macro_rules! rows {
     };
 }
 
-/// System calls on files. Each row slows the calls of programs, so there are as few as possible.
+/// System calls on files: name, groups, hook ids of the entry, fields, handler of the entry. Each
+/// row slows a call of programs, so there are as few rows as possible.
+///
 /// Handlers read fields by index: `?` fills an index that the call has no field for, and a name
 /// with `?` is optional.
 static ROWS: &[Row<FileFamily>] = rows! {

@@ -279,8 +279,8 @@ impl ImageFamily {
         }
     }
 
-    /// Unloads the images of a program that ends. Called before any family handles the record, so
-    /// that the unloads precede the end of the process.
+    /// Unloads the images of a program that ends: its last thread exits, or it calls exec. Called
+    /// before any family handles the record, so that the unloads precede the end of the process.
     pub(crate) fn unload_ended_program(
         &mut self,
         record: &SidebandRecord<'_>,

@@ -189,7 +189,8 @@ fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context)
     let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time_ns: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
-        // No softirq runs inside an interrupt: if one seems to be in progress, its exit was lost.
+        // No softirq runs inside an interrupt: if an interrupt seems to be in progress, its exit
+        // was lost.
         InterruptKind::Softirq => (cpu.interrupt, cpu.softirq) = (None, Some(entry)),
         _ => cpu.interrupt = Some(entry),
     }
@@ -288,6 +289,7 @@ mod tests {
             queues[0].pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("invalid record");
             let (hook, payload) = (record.hook().expect("the record has no hook"), record.payload());
+            // The vector follows the entry time, the routine and the return value.
             let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
             written.push((hook, u64_at(payload, 0), vector));
         }
@@ -312,6 +314,7 @@ mod tests {
             run("irq:softirq_entry", 0x0555, &[3]);
             run("irq:softirq_exit", 0x0666, &[3]);
         };
+        // Hook id, version; entry time, routine and, for interrupts, return value and vector.
         assert_written(
             write,
             &[

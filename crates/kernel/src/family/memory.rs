@@ -296,6 +296,7 @@ mod tests {
         let page = to_hex(&u32::try_from(page_size()).unwrap().to_le_bytes());
         let hard_fault =
             "0220 02 1101000000000000 0000000000000000 45230100007f0000 0000000000000000 120a0000";
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

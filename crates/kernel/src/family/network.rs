@@ -261,6 +261,7 @@ impl NetworkFamily {
             (_, SYN_SENT) => sockets.insert(sk, TcpSocket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
+                // If both sides connect at once, a requested connection is in SYN_RECV too.
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
                 let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
                 let position = write_connection(hook, sk, &socket, out);
@@ -275,6 +276,7 @@ impl NetworkFamily {
                 });
                 out.write_perfinfo(hook::TCP_FAIL, VERSION, payload);
             }
+            // These states have no established connection that could end.
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);
@@ -392,6 +394,8 @@ mod tests {
         let local = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1];
         let remote = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 2];
         let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET as u64, out);
+        // Hook id, version; process, size, remote and local address, remote and local port, fields
+        // of the kind of event, `connid`.
         assert_written(
             write,
             &[

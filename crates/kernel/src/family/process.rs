@@ -320,7 +320,7 @@ fn write_start(creator: TaskIds, TaskIds { pid, tid }: TaskIds, context: &Contex
     }
 }
 
-/// Completes the program of an exec, if `/proc` was read too early or too late before.
+/// Completes the program of an exec, if `/proc` gave no path or no command line at the COMM record.
 fn complete_program(event: &SampleEvent<'_>, context: &mut Context) {
     let pid = event.sample.pid;
     let Some(process) = context.tasks.get_mut(pid) else { return };

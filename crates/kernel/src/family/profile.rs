@@ -41,7 +41,7 @@ const COUNTERS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PMC_CONFIG, 2);
 const INTERVAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROFILE_SET_INTERVAL, 2);
 const COLLECTION_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::PROFILE_START, hook::PROFILE_END], 3);
 
-// Flags of a sample: two bits, and the priority above them.
+// Flags of a sample: bits 0 and 1, and the priority from bit 3 on.
 const IN_DPC: u8 = 1;
 const IN_ISR: u8 = 2;
 const PRIORITY_SHIFT: u32 = 3;
@@ -67,6 +67,7 @@ static ROWS: &[Row<ProfileFamily>] = &[
             write_sample(event, context, out);
         },
     ),
+    // One row for each of the `MAX_COUNTERS` sources.
     counter_row(0),
     counter_row(1),
     counter_row(2),
@@ -222,6 +223,7 @@ mod tests {
             context.settings.profile_sources[0].interval = 6000;
             profile.on_settings_change(&mut context, out);
         };
+        // Hook id, version, payload. `run_row_with_numbers` sets the source id 19.
         assert_written(
             write,
             &[

@@ -217,6 +217,8 @@ mod tests {
         let mut file = tempfile::tempfile().expect("no file is created");
         assert!(read_elf_tables(&mut file).is_err());
         let mut bytes = std::fs::read("/proc/self/exe").expect("this program is not readable");
+        // Bytes that are kept, and the byte that is changed: in the offset of the sections, in the
+        // magic number, in the number of program headers.
         for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();

@@ -10,8 +10,8 @@
 //! - U1 The modules of a process come from its mappings. They are read from /proc for its first
 //!   stack, again after it has mapped something, and after a pause if a file was not read in time.
 //! - U2 Each file is read once. A file that was not found is requested again.
-//! - U3 All tables together, all files and all processes are bounded. Stacks beyond the bounds are
-//!   unwound by frame pointers.
+//! - U3 The size of all tables together and the numbers of files and processes are bounded. Stacks
+//!   beyond the bounds are unwound by frame pointers.
 //! - U4 framehop identifies sets of modules by 16 bits, shared by all captures: its cache is
 //!   dropped before these ids wrap around.
 //! - U5 A file on which the thread hangs is given up for good, and another thread reads the others.
@@ -225,7 +225,8 @@ impl StackUnwinder {
         true
     }
 
-    /// Returns the tables of a file. Waits for a moment if they have to be read.
+    /// Returns the tables of a file. Waits for a moment if they have to be read. Returns `None` if
+    /// they were not read in time, or the file was not found.
     fn find_tables(&mut self, process: u32, mapping: &ModuleMapping) -> TableAnswer {
         if let Some(tables) = self.tables.get(&mapping.file) {
             return Some(tables.clone());

@@ -186,6 +186,7 @@ mod tests {
 
     #[test]
     fn exits_are_parsed_and_malformed_messages_ignored() {
+        // What, cpu, time (two words), thread, process, exit code, signal.
         let mut message = build_message(&[PROC_EVENT_EXIT, 0, 1, 2, 4711, 4700, 0x300, 17]);
         assert_eq!(
             parse_exit(&message),

@@ -99,9 +99,10 @@ fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     };
     let state = *text.get(close.checked_add(2)?)?;
     // Numbers of the fields read after the state (3): parent 4, faults 10 and 12, priority 18,
-    // start 22, exit code 52.
+    // start 22, exit code 52. The argument of `field` is the number of fields to skip.
     let parent = u32::try_from(field(1)?).unwrap_or(0);
     let faults = [u64::try_from(field(5)?).unwrap_or(0), u64::try_from(field(1)?).unwrap_or(0)];
+    // The file has the priority minus 100.
     let priority = i64::try_from(field(5)?).unwrap_or(0).saturating_add(100);
     let start_ticks = u64::try_from(field(3)?).ok()?;
     let exit_code = field(29).and_then(|code| u32::try_from(code).ok()).unwrap_or(0);

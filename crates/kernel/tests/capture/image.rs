@@ -245,6 +245,7 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
         );
         let id = events.iter().filter(is_of_library).find(|event| event.opcode == ID_RSDS).unwrap();
         if let Some(build_id) = read_build_id(&canonical_path(&folder.path().join("library.so"))) {
+            // Signature and age follow base and process.
             assert_eq!(id.payload[12..32], build_id, "wrong signature or age");
         }
         let load = events.iter().filter(is_of_library).find(|event| event.opcode == LOAD).unwrap();
@@ -394,6 +395,8 @@ fn kernel_is_the_first_image() {
             .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
             .expect("the build id of the kernel is not captured");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
+        // The id follows base and process in the event, and the 16 bytes of header and name in the
+        // note.
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
 }

@@ -1,7 +1,8 @@
 //! Captures of programs with known behaviour.
 //!
 //! Most tests need access to tracepoints and are skipped without it. `retry` repeats a test that
-//! failed because of other load on the machine or an idle processor.
+//! failed because of other load on the machine or an idle processor: every second attempt keeps all
+//! processors busy.
 
 mod config;
 mod decoded;

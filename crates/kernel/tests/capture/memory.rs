@@ -77,6 +77,7 @@ fn faults_that_require_disk_access_are_hard_faults() {
             libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED);
             let start = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0);
             assert_ne!(start, libc::MAP_FAILED);
+            // Without readahead, each page causes a fault of its own.
             libc::madvise(start, length, libc::MADV_RANDOM);
             start as u64
         };

@@ -201,6 +201,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
                 .map(CapturedEvent::status)
                 .collect()
         };
+        // The child with an exec has two starts, so it is in the list twice.
         let children_with_statuses =
             |status: &[i32]| children.iter().filter(|child| end_statuses(**child) == status).count();
         assert_eq!(
@@ -344,6 +345,7 @@ fn rundowns_contain_all_processes_and_threads() {
         assert_eq!(own.status(), STILL_ACTIVE);
         let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
         let ticks = traceweir_format::linux::start_ticks_in(ticks.as_bytes()).unwrap();
+        // Bits 16 to 47 of the key are the low bits of the start time.
         assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             let kthreadd = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, 2)).unwrap();

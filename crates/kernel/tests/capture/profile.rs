@@ -17,6 +17,7 @@ use crate::support::{
     settings_for, this_thread_id, this_thread_priority,
 };
 
+// Ids of profile sources.
 const TOTAL_CYCLES: u32 = 19;
 const PAGE_FAULTS: u32 = 0x0801;
 const CONTEXT_SWITCHES: u32 = 0x0802;
@@ -71,6 +72,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         let settings = settings_for(&[Group::PROFILE, Group::CSWITCH]);
         let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
+        // The default interval is 1 ms.
         let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
         let samples = count_samples(&events, thread);
@@ -128,6 +130,7 @@ fn changed_interval_is_recorded_and_applied() {
             poll();
         };
         let Some((events, _)) = capture_with_changes(&before, work) else { return };
+        // 5,000 units of 100 ns are 500 µs.
         let expected = f64::from(ran_us) / 500.0;
         let samples = count_samples(&events, thread);
         assert!((samples - expected).abs() <= tolerance(expected) + 4.0, "{samples} samples, not {expected}");

@@ -1,5 +1,5 @@
-//! Stacks of events: with DWARF tables of a program without frame pointers, and with frame
-//! pointers.
+//! Stacks of a program without frame pointers, unwound with DWARF tables, and of a program with
+//! frame pointers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -83,6 +83,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     for cpu in 0..cpus {
         while let Some((_, bytes)) = support::pop_record(&mut capture, cpu) {
             let record = Record::parse(&bytes, cpu).expect("invalid record");
+            // A stack walk: time, process and thread, frames. User addresses have bit 63 clear.
             let words: Vec<u64> = record
                 .payload()
                 .chunks_exact(8)

@@ -187,7 +187,7 @@ fn value_bytes(ty: Ty, bytes: &[u8]) -> Option<usize> {
     ty.size(8).or_else(|| match ty {
         Ty::Az | Ty::Utf8z => Some(bytes.iter().position(|byte| *byte == 0)? + 1),
         Ty::Wz => Some(2 * (bytes.chunks_exact(2).position(|unit| unit == [0, 0])? + 1)),
-        // Four zero bytes, or two pointers and a SID of 8 bytes and 4 for each part.
+        // Four zero bytes; or two pointers, then a SID of 8 bytes plus 4 for each subauthority.
         Ty::SidBlock if u32_at(bytes, 0) == 0 => Some(4),
         Ty::SidBlock => Some(16 + 8 + 4 * usize::from(*bytes.get(17)?)),
         _ => Some(bytes.len()),
@@ -285,6 +285,7 @@ pub(crate) fn events_with_stack_of_thread(
     thread: u32,
 ) -> Vec<&CapturedEvent> {
     let pairs = events.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
+    // In a stack, the thread follows time and process.
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 

@@ -95,6 +95,7 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             1,
             "rundowns of this thread"
         );
+        // An image event begins with base, size and process.
         let images: Vec<u64> = select_hooks(&events, &[IMAGE_DC_START])
             .iter()
             .filter(|event| u32_at(&event.payload, 16) == own_pid)

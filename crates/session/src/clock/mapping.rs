@@ -123,10 +123,12 @@ impl CounterMapping {
         let [_, second, correcting, settled] = self.segments;
         let rate = settled.rate;
         let restarted = Segment { begin: now, rate };
+        // The counter was reset: no older segment is valid.
         if ticks == 0 {
             self.segments = [restarted; 4];
             return;
         }
+        // The last two segments that have begun.
         let [first, second] =
             if settled.begin.counter < now.counter { [correcting, settled] } else { [second, correcting] };
         if now.ns.abs_diff(expected) > max_slewed_ns {

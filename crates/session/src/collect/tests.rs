@@ -118,6 +118,7 @@ impl CollectorFixture {
             name: "s".into(),
             log_file_mode: REAL_TIME,
             clock,
+            // Raised to the smallest rings.
             ring_bytes: 1,
             ..SessionConfig::default()
         };
@@ -207,6 +208,7 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
     let now = fixture.now();
     fixture.publish(0, now, 0);
     let (_, complete) = fixture.deliver();
+    // By 9 ms.
     fixture.collector.clock.set_back(90_000);
     let now = fixture.now();
     fixture.publish(1, now, 0);

@@ -66,6 +66,7 @@ const EXCLUSIVE_FLAGS: [(u32, u32, &str); 13] = [
     (GLOBAL_SEQUENCE, LOCAL_SEQUENCE, "sequence numbers are either global or local"),
     (STOP_ON_SHUTDOWN, PERSIST_ON_SHUTDOWN, "a session either stops or persists at shutdown"),
     (COMPRESSED, CIRCULAR | APPEND, "a compressed log is neither circular nor appends"),
+    // Both sets are equal, so that each of these flags is rejected even alone.
     (INTERNAL_FLAGS, INTERNAL_FLAGS, "a flag is internal or not defined"),
 ];
 

@@ -9,8 +9,9 @@
 //!                                    /caps/branches  the processor records branches
 //! ```
 //!
-//! Some processors report how many counters can be used at once; Linux does not. For the others,
-//! [`ASSUMED_COUNTERS`] is used: every processor with counters has at least as many.
+//! Some processors report how many counters can be used at once; Linux does not. For processors
+//! that do not report it, [`ASSUMED_COUNTERS`] is used: every processor with counters has at least
+//! as many.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +35,7 @@ const TIMER_INTERVALS: (u32, u32) = (1221, 1_000_000);
 const COUNTER_INTERVALS: (u32, u32) = (4096, 0x7FFF_FFFF);
 /// Limits of the interval of the kernel's software counters, in counts.
 const SOFTWARE_INTERVALS: (u32, u32) = (1, 0x7FFF_FFFF);
-/// Profile sources with a fixed id.
+/// Profile sources with a fixed id, which is their `KPROFILE_SOURCE` number of Windows.
 const FIXED_SOURCES: [(u32, &str); 7] = [
     (2, "TotalIssues"),
     (6, "BranchInstructions"),
@@ -164,6 +165,7 @@ impl Machine {
         let free = CounterOwner::default();
         let mut owners = vec![free; self.counters() as usize];
         if let (true, Some(first)) = (self.has_watchdog, owners.first_mut()) {
+            // In use, by an owner without a tag.
             first.kind = 1;
         }
         Ok(Answer::PmcCounterOwners { processor, owners })

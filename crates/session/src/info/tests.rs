@@ -128,6 +128,7 @@ fn intervals_stay_within_bounds_and_persist() {
     };
     let interval_answer = |interval| Answer::SampledProfileInterval(ProfileInterval { source: 0, interval });
     assert_eq!(System::default().answer_interval(0, &machine).unwrap(), interval_answer(10_000));
+    // The machine allows 4000 samples a second, so 2500 units of 100 ns are the shortest interval.
     assert_eq!(
         [set_interval(5000), set_interval(1), set_interval(u32::MAX)],
         [interval_answer(5000), interval_answer(2500), interval_answer(1_000_000)]
@@ -186,6 +187,7 @@ fn machine_with_counters_lists_and_accepts_them() {
         INVALID,
         "set before TraceLbrConfigurationInfo"
     );
+    // 1 and 2 leave out branches of the kernel and of programs; both at once is invalid.
     assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), INVALID);
     assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), OK);
     assert_eq!(status(settings.set(&Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), &machine)), OK);
@@ -237,6 +239,7 @@ fn call_names_at_most_the_reported_number_of_counters() {
             (InfoClass::TraceProfileSourceConfigInfo, 1),
             (InfoClass::TracePmcCounterListInfo, 1),
         ] {
+            // `read_set` checks the number of the 32-bit ids, but not whether the ids exist.
             let bytes = vec![2; 4 * (max_counters + excess)];
             let read = read_set(class.number(), Some(&bytes), bytes.len(), || &machine);
             assert_eq!(
@@ -253,6 +256,7 @@ fn call_names_at_most_the_reported_number_of_counters() {
 fn too_many_events_keep_the_first_by_name() {
     let events: Vec<String> = (0..600).rev().map(|number| format!("e{number:03}")).collect();
     let machine = inspect_fake_machine(None, &events);
+    // Skips the timer, seven fixed sources and three software counters.
     let names: Vec<&str> = machine.sources().iter().skip(11).map(|source| &source.description[..]).collect();
     assert_eq!((names.len(), names[0], names[1], names[511]), (512, "bus-cycles", "e000", "e510"));
 }

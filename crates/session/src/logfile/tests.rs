@@ -1,3 +1,5 @@
+//! Tests of log files: modes, limits, full disks, snapshots, and changes by other processes.
+
 use super::*;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -171,6 +173,7 @@ fn sequential_file_conforms_to_the_format() {
 
 #[test]
 fn limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
+    // 15 KiB hold the header buffer and two buffers of 4 KiB.
     let (facts, storage) = (test_facts(SEQUENTIAL, 15), MemoryStorage::new(usize::MAX));
     let mut file = create_log(&facts, &storage);
     assert_eq!(file.append(&mut event_buffer(&facts, 0, 0..9), || (0, 0)), AppendResult::Appended);
@@ -205,6 +208,7 @@ fn circular_file_keeps_the_last_buffers_of_each_cpu() {
         let bytes = storage.lock();
         assert!(bytes.len() <= 24 << 10);
         assert_eq!(check_file(&bytes), [], "{total}");
+        // 24 KiB hold the header buffer and five buffers of 4 KiB.
         let first_kept = total.saturating_sub(5);
         for cpu in 0..2 {
             let expected: Vec<u32> = (first_kept..total)
@@ -224,6 +228,7 @@ fn full_disk_leaves_a_valid_file() {
     {
         let (facts, storage) = (test_facts(SEQUENTIAL, 0), MemoryStorage::new(capacity));
         let mut file = create_log(&facts, &storage);
+        // One is the header buffer.
         let buffers_that_fit = u32::try_from(capacity / BUFFER_BYTES).unwrap() - 1;
         for at in 0..buffers_that_fit {
             assert_eq!(
@@ -264,6 +269,7 @@ fn snapshot_is_a_complete_file_and_repeatable() {
         let mut partial = [event_buffer(&facts, 0, 30..30 + extra), event_buffer(&facts, 1, 0..extra)];
         let written = flight.snapshot(Box::new(storage.clone()), &facts, None, &mut partial, (4, 0)).unwrap();
         let bytes = storage.lock();
+        // The header buffer, four buffers of the history and two partial ones.
         assert_eq!((check_file(&bytes), written), (vec![], 7));
         assert_eq!(read_numbers(&bytes, 0), (10..30 + extra).collect::<Vec<_>>());
         assert_eq!(read_numbers(&bytes, 1), (0..extra).collect::<Vec<_>>());
@@ -397,6 +403,7 @@ fn changed_modification_time_alone_is_not_damage() {
 fn buffers_cut_off_by_another_process_are_counted_once() {
     for size in [0, 100, BUFFER_BYTES, 3 * BUFFER_BYTES, 4 * BUFFER_BYTES - 1] {
         let buffers_that_fit = (size / BUFFER_BYTES) as u32;
+        // The header buffer, without events, and six buffers of ten events.
         let lost = Overwritten {
             buffers: 7 - buffers_that_fit,
             events: u64::from(6 - buffers_that_fit.saturating_sub(1)) * 10,
@@ -434,7 +441,7 @@ fn replacement_by_another_trace_is_noticed() {
     let other_bytes = {
         other_file.finalise((0, 0));
         let mut bytes = other.lock().clone();
-        // Sessions at other times have other stamps.
+        // Sessions at other times have other stamps, at 0x10 of each buffer.
         for at in (1..7).map(|n| n * BUFFER_BYTES + 0x10) {
             bytes[at] ^= 0x55;
         }

@@ -10,7 +10,8 @@
 //! - F1 A buffer is in one file: the file changes only between buffers.
 //! - F2 A loss is counted in the header of the file during which it was noticed, so the headers of
 //!   a sequence sum up to the session's counts.
-//! - F3 If the next file cannot be opened, the current file stays open, unless it is full.
+//! - F3 If the next file cannot be opened, the current file stays open, unless it is full: then the
+//!   session ends.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -128,10 +129,11 @@ impl Output {
 
     /// Appends the first buffer in hand to the file, or to the next one of the sequence.
     pub(super) fn append(&mut self) -> AppendResult {
-        // If the file ends with this buffer, the buffer's loss belongs to the file's counts.
+        // If this buffer ends the file, the buffer is lost, and the header of the file counts it.
         let events = self.in_hand.front().map_or(0, |buffer| buffer.events);
         let count = |output: &Self| count_losses(&output.shared.stats, events);
         let mut losses = count(self);
+        // First the current file; if it is full, the next one.
         for _ in 0..2 {
             let (LogTarget::File(file), Some(buffer)) = (&mut self.log, self.in_hand.front_mut()) else {
                 return AppendResult::AlreadyEnded;

@@ -72,7 +72,8 @@ impl Output {
     }
 
     /// Publishes whether the session can store no more events, so that the collector closes or
-    /// opens the regions. A log takes everything, or the session ends.
+    /// opens the regions. A session with a log is never full: the log takes every event, or the
+    /// session ends.
     pub(super) fn publish_full(&self) {
         let is_live_only = matches!(self.log, LogTarget::None);
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));

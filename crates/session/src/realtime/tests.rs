@@ -1,3 +1,5 @@
+//! Tests of live delivery: backlog, losses, pieces of buffers and late buffers.
+
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -181,6 +183,7 @@ fn late_buffer(stamps: &[u32]) -> Buffer {
         let start = late.filled;
         add_events(&mut late, stamp..stamp + 1);
         late.time = i64::from(stamp);
+        // The stamp of the record.
         late.bytes[start + 0x10..start + 0x18].copy_from_slice(&i64::from(stamp).to_le_bytes());
     }
     late

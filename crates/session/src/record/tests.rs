@@ -88,6 +88,7 @@ fn sign_with_items(writer: &mut RegionWriter, record: &[u8], flags: u16) -> Opti
 fn items_are_inserted_after_the_header() {
     let identity = Identity { start_key: Some(77), user: Some(5), ..Identity::from(42) };
     let mut writer = RegionWriter::new(identity.clone(), ThreadIdMapping::AsGiven);
+    // S-1-22-1-5
     let (sid, key) = ([1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0], 77_u64.to_le_bytes());
     let session_items = [
         Item { kind: ExtType::SID, data: &sid },
@@ -105,7 +106,9 @@ fn items_are_inserted_after_the_header() {
     }
     let with_key = sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM]), abi::WITH_START_KEY).unwrap();
     let kinds: Vec<_> = Record::parse(&with_key, 0).unwrap().items().map(|item| item.kind.0).collect();
+    // The start key of the session, then the related activity id of the process.
     assert_eq!(kinds, [13, 1]);
+    // The process has no container, so no item is added: header 80, item 24, payload 8 bytes.
     assert_eq!(
         sign_with_items(&mut writer, &encode_event(&[PROCESS_ITEM]), abi::WITH_CONTAINER).unwrap().len(),
         112
@@ -134,6 +137,7 @@ fn too_many_items_are_rejected() {
 
 #[test]
 fn forged_identity_items_are_rejected() {
+    // The items of the identity (identity.rs), and stack keys (17 and 18).
     for kind in [2, 3, 9, 13, 16, 17, 18] {
         let mut forged = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(

@@ -10,6 +10,7 @@ use traceweir_format::stack_key::{Definitions, StackKey};
 
 const ACTIVITY: [u8; 16] = [5; 16];
 
+/// Encodes an event with a stack of match id 7, between two other items.
 fn encode_event(frames: &[u64]) -> Vec<u8> {
     let data: Vec<u8> = [7_u64].iter().chain(frames).flat_map(|word| word.to_le_bytes()).collect();
     let items = [
@@ -198,6 +199,7 @@ fn records_without_a_valid_stack_stay_unchanged() {
     let mut plain = Vec::new();
     EventHeader { time: 99, ..EventHeader::default() }.encode(b"payload!", &mut plain).unwrap();
     let mut hostile = encode_event(&[1, 2, 3, 4]);
+    // The size of the first item exceeds the record.
     hostile[event::SIZE] = 0xF8;
     for record in [plain, hostile, vec![0xFF; 64], vec![0; 64]] {
         let mut bytes = [vec![0; HEADER_SIZE], record.clone()].concat();

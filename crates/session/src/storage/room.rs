@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Number of shares of the free space; a daemon has at most this many sessions.
 const FREE_SPACE_SHARES: u64 = 256;
-/// Largest share, because other processes write too.
+/// Upper limit of a share: other processes write too, and can use up the space that a query found.
 const MAX_SHARE_BYTES: u64 = 16 << 20;
 /// Time for which a log relies on the result of a query.
 const QUERY_VALIDITY: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const QUERY_VALIDITY: Duration = Duration::from_secs(1);
 pub(super) struct UnreservedSpace {
     /// Length of the file.
     end: u64,
-    /// Bytes that need no further query.
+    /// Bytes that the log may still write without another query.
     share_bytes: u64,
     queried_at: Instant,
 }
@@ -168,6 +168,7 @@ mod tests {
         );
         let punch_flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file_system.open("guests"), punch_flags, 0, 256 << 10).unwrap();
+        // The filler takes the blocks that the hole has freed.
         write_until_full(&mut filler, u64::from(u32::MAX));
         assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole was filled on a full disk");
 

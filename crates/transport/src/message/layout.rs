@@ -210,6 +210,7 @@ impl ListEntry for Filter {
 }
 
 impl Wire for SessionRef {
+    // Kind, and the length of an empty name.
     const MIN_BYTES: usize = 3;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         match self {

@@ -23,11 +23,11 @@ use super::{
     EnableEntry, MAX_FILTERS, MAX_MESSAGE_BYTES, Message, Properties, ProviderEntry, RegistrationEntry,
 };
 
-/// Bytes for entries after the header, the total and the count.
+/// Bytes for entries after the header, the total (4 bytes) and the count (2 bytes).
 const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEADER_BYTES - 6;
 /// Largest number of processes in the entry of one provider.
 pub const MAX_PIDS: usize = 8192;
-/// Largest number of processes in containers in an entry.
+/// Largest number of processes that run in containers, in the entry of one provider.
 const MAX_CONTAINED: usize = 2048;
 /// Largest number of enables in an entry, those of private sessions included; also the largest
 /// number of groups.

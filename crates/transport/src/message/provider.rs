@@ -12,9 +12,9 @@ pub struct Filter {
     pub data: Vec<u8>,
 }
 
-/// Property that only a daemon sends to a process: the session is independent. An event that one
-/// session cannot take is withheld from the other sessions, too. An independent session withholds
-/// no event from other sessions, and no event is withheld from it.
+/// Property that only a daemon sends to a process: the session is independent. If one of the
+/// other sessions cannot take an event, none of them gets it. An independent session withholds no
+/// event from other sessions, and no event is withheld from it.
 pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 
 /// The events that a session wants from a provider.

@@ -72,6 +72,8 @@ fn encoded_bytes_match_the_specification() {
     assert_eq!(Message::decode(&encode_message(&state("no\0"))).unwrap().1, state("no"));
     let hello =
         Message::Hello { versions: (1, 2), role: Role::Controller, instance: 3, program: "ab".into() };
+    // Header: magic, kind, zero, request 7, bytes of the body. Body: versions, role, instance,
+    // program.
     let expected =
         [b"TWM1\x01\0\0\0\x07\0\0\0\x11\0\0\0".as_slice(), b"\x01\0\x02\0\x02\x03\0\0\0\0\0\0\0\x02\0ab"]
             .concat();
@@ -83,10 +85,12 @@ fn only_regions_of_this_version_are_checked() {
     let layout = Layout::new(2, 4096).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
     let bytes = encode_message(&Message::Region { session: 3, params });
+    // Session, version, CPUs, ring bytes; clock, wake_at, max_record.
     let body =
         [b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEADER_BYTES..], body.concat());
-    // No ring of this version has 4097 bytes; a ring of another version may.
+    // No ring of this version has 4097 bytes; a ring of another version may. Byte 14 of the body
+    // is the lowest byte of the ring size, byte 8 that of the version.
     let mut odd = bytes;
     odd[HEADER_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
@@ -151,6 +155,7 @@ fn texts_for_people_are_shortened_instead_of_rejected() {
     let Message::Refused { reason, .. } = Message::decode(&encode_message(&long)).unwrap().1 else {
         panic!("the decoded message has another kind")
     };
+    // Each emoji has two units, and the limit is odd.
     assert_eq!(reason.encode_utf16().count(), MAX_NAME_UNITS - 1);
     let failed =
         Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
@@ -191,6 +196,7 @@ fn too_large_message_is_rejected() {
         traits: vec![0; size],
         classic: false,
     };
+    // Registration, provider, length of the traits, classic.
     let largest = MAX_MESSAGE_BYTES - HEADER_BYTES - 4 - 16 - 4 - 1;
     assert_eq!(encode_message(&large(largest)).len(), MAX_MESSAGE_BYTES);
     assert!(large(largest + 1).encode(0, &mut Vec::new()).is_err());
@@ -246,6 +252,7 @@ fn too_large_entry_is_shortened_to_a_message() {
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
     let filter_sizes =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
+    // Of the 8 KiB for details, the first name takes 2046 bytes and its first filter 4000.
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
     assert_eq!(filter_sizes(first)[..2], [4000, 0], "the entry does not keep the data that fits");
     assert_eq!(

@@ -19,7 +19,7 @@
 //! 3. Text and paths hold no NUL and at most [`MAX_NAME_UNITS`] UTF-16 units, so that each fits the
 //!    header of a log.
 //! 4. An encoded message decodes to the same message. Texts for people (`Refused::reason`,
-//!    `Failed::reason`, `Hello::program`) are shortened first if needed.
+//!    `Failed::reason`, `PrivateState::reason`, `Hello::program`) are shortened first if needed.
 //!
 //! `message/layout.rs` has the fields of each message. This module does not know which message may
 //! be sent when.

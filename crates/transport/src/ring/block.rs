@@ -145,6 +145,7 @@ impl<'a> Blocks<'a> {
             bytes = bytes.wrapping_add(block.size as usize);
             bits |= block.size;
         }
+        // The limit is 2¹⁶ − 1, so the union of all bits exceeds it exactly if a size does.
         (bits <= abi::MAX_RECORD_BYTES as u64).then_some(Self { all, bytes })
     }
 

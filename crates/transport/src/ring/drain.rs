@@ -19,10 +19,11 @@
 //!    ring are given back: if pages are larger than the unit of the layout, the first and the last
 //!    page of a ring belong to its neighbours too.
 //! 6. A closed ring is still read; only its tail is published as that of a full ring. A record for
-//!    which a writer found a slot before the ring was closed still arrives.
+//!    which a writer found room before the ring was closed still arrives.
 //!
 //! Pages that a burst touched stay until the writer comes around again, even if nothing is written
-//! any more: bytes before the tail belong to the writer, and the owner cannot return their pages.
+//! any more: bytes before the tail are free for the writer (positions up to `tail + ring_bytes`),
+//! so the owner cannot return their pages.
 #![deny(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -43,8 +44,8 @@ use crate::abi::{self, RegionParams};
 use crate::error::{Error, Result};
 use crate::map::{self, Mapping};
 
-/// Smallest number of pages of a ring whose pages are given back. The page that is held back would
-/// be too large a part of a smaller ring.
+/// Rings of fewer pages give none back: the page that is held back would be too large a part of
+/// such a ring.
 const MIN_RING_PAGES: u64 = 8;
 
 /// The longest time between the creation of a region by a process and its adoption. It bounds the
@@ -382,6 +383,7 @@ impl RingReader {
         let (mask, data) = (self.page.saturating_sub(1), self.data as u64);
         let in_ring = self.ring_bytes.saturating_sub(1);
         let at = self.position & in_ring;
+        // Bytes before the position in its page, without those of a neighbouring ring.
         let unfinished = (data.saturating_add(at) & mask).min(at);
         let until = self.position.saturating_sub(unfinished);
         let mut from = self.tail;
@@ -400,7 +402,8 @@ impl RingReader {
         until.max(self.tail)
     }
 
-    /// Decides by the data rate since the last call whether pages are given back.
+    /// Decides whether pages are given back: if less than a quarter of the ring was read since the
+    /// last call.
     fn measure_rate(&mut self) {
         let bytes_since = self.position.saturating_sub(self.measured_position);
         self.measured_position = self.position;

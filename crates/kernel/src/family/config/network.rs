@@ -188,6 +188,7 @@ mod tests {
 
     #[test]
     fn malformed_answers_yield_no_addresses() {
+        // A valid address attribute, then an attribute whose length 3 is smaller than its header.
         let mut answer = Vec::new();
         answer.put_u32(36).put_u16(20).put_u16(2).put_u32(1).put_u32(0);
         answer.put_u8(2).put_u8(8).put_u8(0).put_u8(0).put_u32(7);
@@ -198,6 +199,7 @@ mod tests {
             assert!(addresses.is_empty());
         }
         let mut addresses = Vec::new();
+        // The length of the second attribute.
         answer[16 + 8 + 8] = 0;
         assert!(parse_answer(&answer, &mut addresses));
         assert!(addresses.is_empty(), "an attribute that is shorter than its header");

@@ -91,6 +91,7 @@ fn build_cpu_event(files: &MachineFiles, online: &[u32], info: &InfoBlock<'_>) -
     };
     let hyper_threaded = online.iter().filter(|cpu| **cpu < PROCESSORS_PER_GROUP).filter(has_siblings);
     let hyper_threaded = hyper_threaded.fold(0_u64, |mask, cpu| mask | 1_u64.unbounded_shl(*cpu));
+    // The numbers are PROCESSOR_ARCHITECTURE_AMD64, _ARM64 and _UNKNOWN.
     let (architecture_number, highest_user_address): (u16, u64) = match &*read_architecture(files) {
         "x86_64" if info.has_flag("la57") => (9, 0x00FF_FFFF_FFFF_EFFF),
         "x86_64" => (9, 0x0000_7FFF_FFFF_EFFF),
@@ -150,6 +151,7 @@ fn build_groups_event(online: &[u32]) -> ConfigEvent {
 }
 
 fn build_numbers_event(online: &[u32]) -> ConfigEvent {
+    // A structure PROCESSOR_NUMBER: u16 group, u8 index in the group, u8 reserved.
     let numbers =
         online.iter().map(|cpu| (cpu / PROCESSORS_PER_GROUP) | ((cpu % PROCESSORS_PER_GROUP) << 16));
     let mut out = Vec::new();

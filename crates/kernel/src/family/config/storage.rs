@@ -69,6 +69,7 @@ fn build_physical_disk_event(files: &MachineFiles, name: &str, root: Option<&str
     let scsi: Vec<u32> = scsi.split(':').map_while(|part| part.parse().ok()).collect();
     let [port, bus, target, unit] =
         if let [port, bus, target, unit] = scsi[..] { [port, bus, target, unit] } else { [0; 4] };
+    // Some drivers give a vendor id such as `0x1af4` in place of a name.
     let label =
         |file| Some(files.read_text(&path(file))).filter(|text| !text.is_empty() && !text.starts_with("0x"));
     let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();

@@ -97,12 +97,15 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
         .add_file("/sys/devices/system/node/node1/cpumap", "f\n")
         .add_file("/sys/devices/system/node/online", "0-1\n");
     let events = machine.collect_events();
+    // MHz, processors, MiB of memory; host and domain; mask of hyper-threaded processors, highest
+    // user address; architecture, family, model and stepping; PAE, NX.
     let cpu = find_payload(&events, hook::CONFIG_CPU);
     assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
     assert_eq!((read_utf16(cpu, 20), read_utf16(cpu, 532)), ("a-host".to_owned(), String::new()));
     assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
     assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
     assert_eq!((cpu[822], cpu[823]), (1, 1));
+    // The lists begin with their count.
     let nodes = find_payload(&events, hook::CONFIG_NUMA_NODE);
     assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
     let groups = find_payload(&events, hook::CONFIG_PROCESSOR_GROUP);
@@ -139,11 +142,14 @@ fn disks_and_mounts_have_the_numbers_of_disk_events() {
          28 27 8:1 /a /mnt/b rw - ext4 /dev/sda1 rw\nbroken\n",
     );
     let events = machine.collect_events();
+    // Device number, bytes per sector, cylinders; SCSI address; label, partitions, write cache.
     let disk = find_payload(&events, hook::CONFIG_PHYSICAL_DISK);
     assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
     assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
     assert_eq!((read_utf16(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
     assert_eq!(read_utf16(disk, 558), "/", "the disk contains the root file system");
+    // Start, size; disk, size of the structure, drive type, partition; mount point, file system;
+    // bytes per sector.
     let part = find_payload(&events, hook::CONFIG_LOGICAL_DISK);
     assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
     assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
@@ -176,22 +182,27 @@ fn interfaces_interrupts_and_firmware_are_described() {
     );
     machine.add_file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     let events = machine.collect_events();
+    // Hardware address and its length; name and name servers.
     let nic = find_payload(&events, hook::CONFIG_NIC);
     assert_eq!((&nic[..8], u32_at(nic, 8)), (&[2, 0, 0x5E, 0, 0, 1, 0, 0][..], 6));
     assert_eq!(
         (read_utf16(nic, 20), read_utf16(nic, 32)),
         ("eth0".to_owned(), "10.0.0.53;fd00::53".to_owned())
     );
+    // Affinity, number, description; length of the description.
     let irq = find_payload(&events, hook::CONFIG_IRQ);
     assert_eq!(
         (u64_at(irq, 0), u32_at(irq, 12), read_utf16(irq, 20)),
         (3, 9, "IO-APIC 9-fasteoi acpi".to_owned())
     );
     assert_eq!(u32_at(irq, 16), 22);
+    // S1 to S5, then padding.
     assert_eq!(find_payload(&events, hook::CONFIG_POWER), [0, 0, 1, 1, 0, 0, 0, 0]);
     assert_eq!(read_utf16(find_payload(&events, hook::CONFIG_PLATFORM), 0), "A Maker");
+    // Firmware type; secure boot enabled, secure boot capable.
     let boot = find_payload(&events, hook::CONFIG_BOOT);
     assert_eq!((u32_at(boot, 8), boot[12], boot[13]), (2, 1, 1));
+    // Table partitions, table size, highest user port, seconds in TIME_WAIT.
     let settings = network::build_settings(&MachineFiles::new(machine.0.path()));
     assert_eq!([0, 4, 8, 12].map(|at| u32_at(&settings, at)), [0, u32::MAX, 60999, 60]);
 }
@@ -226,6 +237,7 @@ fn empty_or_malformed_files_give_valid_events() {
         .add_file("/sys/class/net/e/ifindex", "99999999999\n")
         .add_file("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
     let events = machine.collect_events();
+    // The field has 256 units with the terminator; a character of the name takes two.
     let cpu = find_payload(&events, hook::CONFIG_CPU);
     assert_eq!(read_utf16(cpu, 20).chars().count(), 127, "cut between characters");
     assert_eq!(u32_at(cpu, 4), 4096);
@@ -264,6 +276,7 @@ fn start_and_os_info_payloads_have_the_documented_layout() {
             platform::build_os_info(&files),
         );
     };
+    // Hook id or event type, version, payload.
     assert_written(
         write,
         &[

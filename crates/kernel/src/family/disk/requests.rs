@@ -50,7 +50,7 @@ impl RequestKind {
 const MAX_REQUESTS: usize = 1 << 16;
 /// The most parts of split requests that have not been issued yet.
 const MAX_RESERVED_IRPS: usize = 1 << 12;
-/// The most equal requests at one sector that are distinguished.
+/// The most equal requests at one sector that are distinguished; another one replaces the first.
 const MAX_EQUAL_REQUESTS: u8 = 8;
 
 /// Device, sector and kind, by which issue and completion are matched.

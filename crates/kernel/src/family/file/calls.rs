@@ -393,6 +393,7 @@ impl FileFamily {
         }
     }
 
+    /// Applies the effect of a call that succeeded and returned `result`.
     fn apply_effect(
         &mut self,
         event: &SampleEvent<'_>,

@@ -139,7 +139,8 @@ impl OpenFiles {
         }
     }
 
-    /// Adds a file that `/proc` shows as open: its name is valid from now on.
+    /// Adds a file that `/proc` shows as open. Its name needs no confirmation, because the
+    /// descriptor counts as valid only from now on.
     pub(super) fn add_existing(&mut self, process: u32, descriptor: u32, name: Box<str>) {
         let key = self.next_key();
         self.name_bytes = self.name_bytes.saturating_add(name.len());
@@ -344,7 +345,8 @@ impl OpenFiles {
                 continue;
             }
             let file = self.tables.remove(process, descriptor).and_then(|target| self.release(target));
-            // If it is unknown whether the exec closes a descriptor, the next use of it will show.
+            // If it is unknown whether the exec closes a descriptor, the entry is dropped without a
+            // close: the next use looks the descriptor up again.
             closed.extend(file.filter(|_| closes == Some(Some(true))));
         }
         closed

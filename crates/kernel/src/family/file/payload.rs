@@ -201,6 +201,7 @@ mod tests {
             write_directory(operation, 0x0666, out);
             write_end(groups, 0x0111, 0x0444, 0xC000_0022, out);
         };
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

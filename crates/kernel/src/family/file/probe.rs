@@ -22,7 +22,7 @@ const DEFINITIONS: &str = "kprobe_events";
 const DEFINE: &[u8] = b"p:traceweir/open do_sys_openat2 name=+0($arg2):ustring\n";
 const REMOVE: &[u8] = b"-:traceweir/open\n";
 
-/// Defines the probe, unless it exists. If this succeeds, the tracepoint exists.
+/// Defines the probe, unless it exists. A failure is not reported: the tracepoint is missing then.
 pub(crate) fn define(tracefs: &Tracefs) {
     if !is_defined(tracefs) {
         // Fails on kernels without kprobes or without the function.

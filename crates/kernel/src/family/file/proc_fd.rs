@@ -24,7 +24,7 @@ pub(super) fn read_path(process: u32, descriptor: u32) -> Option<Box<str>> {
         return None;
     }
     let text = target.to_string_lossy();
-    // A linked file may have a name with this suffix.
+    // A file that is not unlinked may have a name with this suffix too.
     let is_deleted = text.ends_with(DELETED)
         && blocking::run_for_process(process, READ_TIMEOUT, move || is_unlinked(&link)).unwrap_or(false);
     let name = if is_deleted { text.strip_suffix(DELETED).unwrap_or(&text) } else { &text };

@@ -105,6 +105,7 @@ mod tests {
     use super::*;
 
     fn build_note(id: &[u8]) -> Vec<u8> {
+        // Lengths of the name and of the id, and the type NT_GNU_BUILD_ID.
         let mut note = vec![4, 0, 0, 0, u8::try_from(id.len()).unwrap(), 0, 0, 0, 3, 0, 0, 0];
         note.extend_from_slice(b"GNU\0");
         note.extend_from_slice(id);

@@ -4,7 +4,7 @@
 //!   process ──▶ threads, time of the last reading of /proc, images sorted by code address
 //! ```
 //!
-//! 1. A mapping of a file that already has an image there extends the image. A mapping that
+//! 1. A mapping of a file that already has an image at this base extends the image. A mapping that
 //!    overlaps the code of another image has replaced that image.
 //! 2. The memory of the table is bounded. An image beyond the bound is written when it is loaded,
 //!    and then only counted: its load in a forked child and its unload are not written, and are
@@ -235,6 +235,7 @@ impl ImageTable {
         let (count_before, unloaded_before) = (process.images.len(), unloaded.len());
         let is_new = merge_image(&mut process.images, image, unloaded);
         let freed = unloaded.get(unloaded_before..).unwrap_or_default();
+        // A process with `MAX_MAPPINGS` images gets no further one, even if the image is new.
         let is_added = process.images.len().saturating_add(freed.len()) > count_before;
         self.bytes = if is_added { bytes } else { self.bytes }.saturating_sub(sum_memory_bytes(freed));
         process.omitted = process.omitted.saturating_add((is_new && !is_added).into());

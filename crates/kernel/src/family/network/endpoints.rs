@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   kernel    16 bytes an address, IPv4 as ::ffff:a.b.c.d │ ports in the machine's byte order
-//!   payload   4 or 16 bytes an address
+//!   payload   4 or 16 bytes an address                    │ ports in network byte order
 //! ```
 
 /// Prefix of an IPv4 address in 16 bytes.

@@ -8,8 +8,8 @@
 //!                        the sockets of the process
 //! ```
 //!
-//! 1. Where `/proc` shows these addresses (`kptr_restrict` is 1), the socket is the one with that
-//!    address.
+//! 1. Where `/proc` shows addresses of the kernel's memory (`kptr_restrict` is 1), the socket is
+//!    the one with the known address.
 //! 2. Otherwise it is the only socket of that protocol that the process has and that is not known
 //!    already. If there are several, the result is `None`, unless all of them have the same
 //!    addresses and ports, as sockets that share a port do.
@@ -102,6 +102,7 @@ fn parse_line(line: &str) -> Option<SocketTableLine> {
     let mut words = line.split_ascii_whitespace();
     words.next()?;
     let (local, remote) = (parse_address(words.next()?)?, parse_address(words.next()?)?);
+    // State, queues, timer, retransmits, user, timeout.
     let mut words = words.skip(6);
     let inode = words.next()?.parse().ok()?;
     words.next()?;

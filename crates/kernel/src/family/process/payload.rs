@@ -99,7 +99,8 @@ fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u
     );
 }
 
-/// Appends the program details, if the capture requests them.
+/// Appends the program details, if the capture requests them: the start time of the process in
+/// clock ticks, and the path of the program.
 fn put_details(process: &LiveProcess, payload: &mut Vec<u8>, out: &Out<'_>) {
     if out.extras.has_program_details {
         let program = &process.program;
@@ -219,6 +220,7 @@ mod tests {
             put_counters(0x0A11, 7, 5, &sizes, &mut payload);
             out.write_perfinfo(hook::PROCESS_COUNTERS, COUNTERS_LAYOUT.version(), payload);
         };
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

@@ -1,13 +1,15 @@
 //! Rundown of processes and threads, from a scan of `/proc`.
 //!
 //! ```text
-//!   seen by the scan ──▶ older than the records read so far ──▶ written
-//!                    └─▶ unconfirmed ──▶ its start is in a ring: a start event, no rundown
-//!                              └─▶ no start when all rings are read: written late
+//!   listed in /proc ──▶ started before the time up to which records were read ──▶ written
+//!                   └─▶ started later: unconfirmed
+//!                         ├─▶ its start record is in a ring: a start event, no rundown
+//!                         └─▶ no start record when all rings are read: written late
 //! ```
 //!
-//! The rundown at the start writes the tasks that `/proc` lists; the end of a process that has just
-//! exited is still in a ring. The rundown at the end writes every task whose end was not captured.
+//! The rundown at the start writes the tasks that `/proc` lists. It leaves out a process that has
+//! just exited, whose exit record is still in a ring. The rundown at the end writes every task
+//! whose end was not captured.
 
 use traceweir_format::kernel::hook;
 

@@ -9,7 +9,7 @@ use traceweir_format::etl::{BufferInPlace, Options, Summary, Trace, Writer as Et
 
 const PAYLOAD: [u8; 8] = [0; 8];
 
-/// Modes of a session with a sequential file, a live one, one with both, and a flight recorder.
+/// Modes of sessions: with a sequential file, live, both, and a flight recorder.
 const MODES: [u32; 4] = [SEQUENTIAL, REAL_TIME, SEQUENTIAL | REAL_TIME, BUFFERING];
 
 impl CollectorFixture {

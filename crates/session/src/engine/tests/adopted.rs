@@ -99,6 +99,7 @@ fn flight_recorder_sorts_backlogs_adopted_in_reverse_order() {
     // Stamps may decrease from one buffer to the next, but not within a buffer.
     let events = read_log_except(&fixture.log_path(), &[Rule::TimeAcrossBuffers]);
     let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
+    // Four events of each of eleven processes.
     assert_eq!(numbers, (0..44).collect::<Vec<_>>());
 }
 

@@ -213,6 +213,8 @@ fn random_bytes_in_regions_affect_no_other_region() {
                 _ => (layout.data_offset(ring), u64::from(layout.ring_bytes())),
             };
             let (start, at) = (start as u64, start as u64 + random(length) / 4 * 4);
+            // A small length, a length that may be too large, all ones, the start of a valid record
+            // of 96 bytes, anything.
             let word = [random(256), random(1 << 17), u64::MAX, 0xC013_0060, random(u64::MAX)];
             let word = word[usize::try_from(random(5)).unwrap()].to_le_bytes();
             let bytes = &word[..if at + 8 > start + length { 4 } else { 8 }];

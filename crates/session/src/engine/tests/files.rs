@@ -358,6 +358,7 @@ fn full_buffers_wait_for_the_flush_threshold_or_a_flush() {
         std::thread::sleep(Duration::from_micros(200));
     }
     written_counts.insert(fixture.session.properties().buffers_written);
+    // The header buffer alone, or with at least the six buffers of the threshold.
     let is_whole_batch = |written: &u32| *written == 1 || *written >= 7;
     assert!(written_counts.iter().all(is_whole_batch), "a batch is too small: {written_counts:?}");
     writer.write(offered, 0).unwrap();
@@ -411,6 +412,7 @@ fn preallocated_file_has_length_and_blocks_from_the_start() {
         assert!(start.len() == 512 << 10 && start.blocks() >= 1024, "{} blocks", start.blocks());
         fixture.attach_writer(1).write(7, 0).unwrap();
         fixture.stop();
+        // The header buffer and one data buffer.
         assert_eq!(fixture.log_path().metadata().unwrap().len(), 32 << 10);
         assert_eq!(read_numbers(&fixture.log_path()), [7]);
     }

@@ -216,6 +216,7 @@ fn live_delivery_can_be_switched_on_and_off() {
         wait_for_reply(|done| fixture.session.update(update, None, done))
     };
     let on = switch(true).unwrap();
+    // A session without a flush timer gets one of a second with live delivery.
     assert_eq!((on.config.log_file_mode, on.config.flush_timer), (SEQUENTIAL | REAL_TIME, 1));
     let mut reader = fixture.open_reader().unwrap();
     let writer = fixture.attach_writer(1);
@@ -226,6 +227,7 @@ fn live_delivery_can_be_switched_on_and_off() {
     writer.write(2, 0).unwrap();
     fixture.stop();
     assert_eq!(read_numbers(&fixture.log_path()), [1, 2]);
+    // Without a file, the session would have no output left.
     let only_live = SessionFixture::without_file(session_config(REAL_TIME));
     let update = Update { real_time: Some(false), ..Update::default() };
     assert!(wait_for_reply(|done| only_live.session.update(update, None, done)).is_err());

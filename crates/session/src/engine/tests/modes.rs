@@ -82,6 +82,7 @@ fn flight_recorder_writes_snapshots_on_request() {
         assert!(read >= 200, "{read} events");
         let trace = Trace::open(File::open(&path).unwrap()).unwrap();
         assert_eq!(trace.header().file_name, path.to_str().unwrap());
+        // The buffers in memory and the header buffer.
         let max_buffers = fixture.session.properties().config.minimum_buffers as usize + 1;
         assert!(trace.buffers().len() <= max_buffers, "{} buffers", trace.buffers().len());
     }
@@ -229,6 +230,7 @@ fn flush_timer_writes_partial_buffers() {
     let fixture = SessionFixture::with_file(SessionConfig { flush_timer: 1, ..session_config(SEQUENTIAL) });
     fixture.attach_writer(1).write(5, 0).unwrap();
     let deadline = std::time::Instant::now() + TIMEOUT;
+    // The first buffer is the header buffer.
     while fixture.session.properties().buffers_written < 2 {
         assert!(std::time::Instant::now() < deadline, "the flush timer wrote no buffer");
         std::thread::sleep(Duration::from_millis(20));
@@ -263,6 +265,7 @@ fn update_changes_file_flush_timer_and_maximum_buffers() {
     );
     let without_file = Update { log_file: Some("/x".into()), ..Update::default() };
     assert_eq!(update(without_file, None), Err(Status::ERROR_BAD_PATHNAME));
+    // In an update, 0 leaves the flush timer unchanged.
     let unchanged = update(Update { flush_timer: Some(0), ..Update::default() }, None).unwrap();
     assert_eq!(unchanged.config.flush_timer, 7);
     fixture.stop();

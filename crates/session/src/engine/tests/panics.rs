@@ -212,6 +212,7 @@ impl Capture for PanicsOnFourthRecord {
 
     fn peek(&self, stream: u16) -> Option<CapturedRecord> {
         let raw = self.raw.filter(|_| stream == 0)?;
+        // `take` writes a header of 16 bytes and a payload of 8.
         Some(CapturedRecord { length: 0x18, raw, is_stack: false })
     }
 

@@ -107,6 +107,7 @@ prop_compose! {
         raw_layout in option::of(any::<(u32, u16, u32)>()), cpus in 1_u16..=1024, shift in 12_u32..=28, is_empty: bool,
         uses_cycles: bool, wake_at: u32, max_record: u32,
     ) -> RegionParams {
+        // A layout of any version, or `ours` if the random numbers are no valid layout.
         let ours = Layout::new(cpus, if is_empty { 0 } else { 1 << shift }).unwrap();
         let raw_layout = raw_layout.and_then(|(version, cpus, ring_bytes)| Layout::with_version(version, cpus, ring_bytes).ok());
         let layout = raw_layout.unwrap_or(ours);
