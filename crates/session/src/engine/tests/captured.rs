@@ -87,7 +87,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         last_hook: Some(hook::END_GROUP_MASKS),
     };
     fixture.session.capture(Box::new(source));
-    // The session uses only its first capture, so the losses of this one do not count.
+    // A session ignores a second capture of kernel events, so its losses do not count.
     let second = FakeCapture {
         pending: Arc::default(),
         queue: VecDeque::new(),
