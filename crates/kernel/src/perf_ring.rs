@@ -345,7 +345,8 @@ impl PerfRing {
         unsafe { AtomicU64::from_ptr(field(self.control.as_ptr())) }
     }
 
-    /// Notes how far the kernel has written into the ring. Returns whether there are unread records.
+    /// Notes how far the kernel has written into the ring. Returns whether there are unread
+    /// records.
     pub(crate) fn poll(&mut self) -> bool {
         // SAFETY: only computes the address of a field in the control page; nothing is read.
         let head = self.control_word(|page| unsafe { &raw mut (*page).data_head });

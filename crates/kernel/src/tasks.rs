@@ -213,7 +213,8 @@ impl Tasks {
                 return connector::to_exit_status(status);
             }
             // `/proc` has the code until the parent has waited for the process; after that the
-            // connector's message has arrived or is on its way.
+            // connector's message has arrived or is on its way. Ticks computed from a record may
+            // be off by one; a larger difference means that another process has the id.
             let stat =
                 facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(start_ticks) <= 1);
             if let Some(stat) = stat {
@@ -229,7 +230,7 @@ impl Tasks {
         }
     }
 
-    /// Returns whether `/proc` shows us the exit code of a process.
+    /// Returns whether `/proc` shows this process the exit code of another.
     fn can_read_exit_code(&self, process: &LiveProcess) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }

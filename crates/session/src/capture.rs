@@ -8,9 +8,9 @@
 //! - P1 The session trusts the contents of captured records and sets only their times.
 //! - P2 The record of a stack repeats the stamp that was written into its event.
 //! - P3 The capture counts lost records; the session adds each loss once.
-//! - P4 Times become raw counter values with the same mapping that converts the stamps of processes,
-//!   so that both have one order. In a session with clock 1, captured events keep their times
-//!   exactly if the counter has at least one tick per nanosecond.
+//! - P4 Times become raw counter values with the same mapping that converts the stamps of
+//!   processes, so that both have one order. In a session with clock 1, captured events keep their
+//!   times exactly if the counter has at least one tick per nanosecond.
 //! - P5 A capture starts with [`begin`](Capture::begin), which is called when the session runs, so
 //!   that each record keeps its time; no record is older than the session.
 

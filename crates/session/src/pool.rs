@@ -1,8 +1,9 @@
 //! The session's buffers: how many exist, which are free, and waiting for one.
 //!
 //! ```text
-//!   free ──try_take──▶ a stream fills it ──count_submitted──▶ the writer has it ──return_buffer──▶ free
-//!                                                    └──count_finished: one job less in progress
+//!   free ──try_take──▶ a stream fills it ──count_submitted──▶ the writer has it
+//!    ▲                                                         │ count_finished: one job less
+//!    └───────────────────── return_buffer ─────────────────────┘                 in progress
 //! ```
 //!
 //! - P1 No buffer is allocated if `maximum` or more exist. At least one exists, allocated before

@@ -336,7 +336,7 @@ impl SharedState {
     }
 
     /// Returns whether module records are stored only at the front of the log: the front of the log
-    /// can be rewritten, and the session has no live consumers.
+    /// can be rewritten, and the session does not deliver live.
     pub(crate) fn keeps_modules_at_front(&self) -> bool {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
@@ -349,6 +349,7 @@ impl SharedState {
         let config = self.config();
         let stats = &self.stats;
         let (existing, in_use) = self.pool.counts();
+        // Buffers of the minimum that are not allocated yet count as free.
         let number_of_buffers = existing.max(config.minimum_buffers);
         Properties {
             id: self.id,

@@ -252,6 +252,7 @@ mod tests {
         // Twice the bytes of a high data rate.
         let buffers = 2 * HIGH_RATE_BYTES_PER_SECOND / (64 << 10);
         for n in 0..buffers {
+            // Buffer n is at n << 16: n times 64 KiB.
             let aligned = &mut memory[from..from + (64 << 10)];
             aligned.copy_from_slice(&buffer(n));
             storage.write_all_at(aligned, n << 16).unwrap();

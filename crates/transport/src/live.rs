@@ -24,7 +24,7 @@
 //!   cursor   00 u64 tail: buffers taken so far
 //! ```
 //!
-//! Buffer n stands in slot n mod `slots`. Offsets are hexadecimal.
+//! Buffer n stands in slot n mod `slots`. The numbers in the picture are hexadecimal.
 //!
 //! 1. The writer never waits: without a free slot it refuses a buffer, and the caller counts the
 //!    loss. Signals are sent and received with MSG_DONTWAIT, because another process may share the

@@ -12,8 +12,8 @@
 //! 3. The sizes of files and mappings need not be multiples of the machine's page size. Only
 //!    complete pages are given back, because the kernel always removes complete pages.
 //! 4. A [`Mapping`] is unmapped when it is dropped. An [`AddressRange`] is never unmapped, because
-//!    a writer that was interrupted, for however long, may still access it. While
-//!    no memory file is mapped into it, it is covered: it reads as zeros.
+//!    a writer that was interrupted, for however long, may still access it. While no shared memory
+//!    is mapped into it, it is covered: it reads as zeros until such a writer changes it.
 
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
@@ -214,8 +214,8 @@ impl Mapping {
         true
     }
 
-    /// Gives whole pages back to the system; they read as zeros from now on. Does
-    /// nothing in a read-only mapping or for a range that is not whole pages: the kernel would
+    /// Gives whole pages back to the system; they read as zeros until they are written again. Does
+    /// nothing in a read-only mapping, or for a range that is not whole pages: the kernel would
     /// remove the bytes around it too. Ignores errors.
     pub fn give_back(&self, offset: usize, bytes: usize) {
         if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.is_writable {
@@ -245,8 +245,8 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Reserves addresses for at least `bytes` bytes. The size is rounded up to a power of two, so
-    /// that repeated reservations of growing sizes waste no more than they use.
+    /// Reserves addresses for at least `bytes` bytes. The size is rounded up to a power of two. So
+    /// ranges that have become too small take, all together, fewer addresses than their successor.
     pub fn reserve(bytes: usize) -> Result<Self> {
         let bytes = bytes.checked_next_power_of_two().ok_or(Error::Invalid("the region is too large"))?;
         // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.

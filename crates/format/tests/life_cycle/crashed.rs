@@ -21,6 +21,7 @@ fn unfinalised_file_is_read_to_its_last_event() {
                 ]
             );
             let report = assert_repairs(&file);
+            // The header buffer and twelve data buffers.
             assert_eq!((report.buffers, report.salvaged, report.dropped), (13, 0, 0));
             assert_eq!(report.end_time, FileTime(START.0 + 125), "not the time of the last event");
         }
@@ -72,6 +73,7 @@ fn truncated_last_buffer_keeps_its_whole_records() {
         };
         for &(keep, lost) in cuts {
             let truncated = &file[..last + keep];
+            // `read_damaged` returns the header event too.
             assert_eq!(
                 read_damaged(truncated).0.len(),
                 events + 1 - lost,

@@ -26,9 +26,11 @@ fn loss_flags_are_gathered_from_all_buffers() {
 #[test]
 fn damaged_flags_report_no_loss() {
     let mut unknown = small_file(false);
+    // The second buffer: 0x100 is unknown, 0x20 is the processor index, 6 are both loss flags.
     overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
     assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag are read");
     let mut old = small_file(false);
+    // The version of Windows XP (5.1) in the log-file header.
     overwrite(&mut old, HEADER_PAYLOAD_OFFSET + 4, &[5, 1, 1, 5]);
     overwrite(&mut old, 1024 + FLAGS, &[0x26]);
     assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "flags of Windows XP buffers are not ignored");

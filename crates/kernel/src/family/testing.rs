@@ -61,6 +61,7 @@ pub(crate) fn run_row<F: EventFamily>(
         raw.extend_from_slice(field);
     }
     let row = F::rows().iter().find(|row| row.spec.name() == name).expect("no row has this name");
+    // 19 is the profile source TotalCycles.
     let event = SampleEvent { sample: PerfSample { raw: &raw, ..sample }, fields: &positions, source_id: 19 };
     (row.on_sample)(family, &event, context, out);
 }

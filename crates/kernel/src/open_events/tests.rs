@@ -1,3 +1,5 @@
+//! Tests of replaced events, processors of events, missing tracepoints and sizes of stack copies.
+
 use std::collections::BTreeMap;
 
 use traceweir_format::kernel::hook;

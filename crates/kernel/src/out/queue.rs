@@ -8,8 +8,8 @@
 //! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
 //!    and leaves newer ones, so the queue may never be empty.
 //! 2. When more bytes are taken than waiting, and more than [`KEPT_BYTES`], the waiting bytes move
-//!    to the front. So at most one byte moves for each byte that was taken, and the
-//!    unused part is never larger than the waiting part or [`KEPT_BYTES`].
+//!    to the front. So at most one byte moves for each byte that was taken, and the taken part is
+//!    never larger than both the waiting part and [`KEPT_BYTES`]. The same holds for entries.
 //! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
 //! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
@@ -174,6 +174,7 @@ mod tests {
 
     #[test]
     fn queue_that_is_never_empty_drops_taken_records() {
+        // Large records exceed the kept bytes, and small ones the kept entries.
         for (length, burst) in [(100 << 10, 100_u64), (1, 200_000)] {
             let mut queue = RecordQueue::default();
             let (mut next, mut bytes) = (0, vec![0; length]);

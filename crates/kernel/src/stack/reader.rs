@@ -177,8 +177,8 @@ impl TableReader {
         answer.ok()
     }
 
-    /// Returns the file that the thread has been reading for longer than `timeout`, or the
-    /// one on which it has ended.
+    /// Returns the file that the thread has been reading for longer than `timeout`, or the file at
+    /// which the thread has ended.
     pub(super) fn stuck_file(&self, timeout: Duration) -> Option<ModuleFileKey> {
         self.pending
             .front()

@@ -185,7 +185,7 @@ impl Execs {
         Some(sample.pid)
     }
 
-    /// Removes and returns the first exec of a process at or after `time`.
+    /// Removes and returns the first exec of a process at or after `time`. Drops earlier ones.
     pub(super) fn take_exec(&mut self, pid: u32, time: u64) -> Option<Exec> {
         let is_present = |execs: &Vec<Exec>| execs.iter().any(|exec| exec.time_ns >= time);
         if !self.by_process.get(&pid).is_some_and(is_present) {

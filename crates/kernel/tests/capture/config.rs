@@ -53,6 +53,7 @@ fn session_contains_the_system_configuration() {
         expected.sort_unstable();
         assert_eq!(names, expected);
         let first = events.iter().find(|event| event.class == class::CONFIG).expect("no configuration event");
+        // Linux keeps closed TCP connections for 60 seconds.
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
         assert_eq!(first, (Some(CONFIG_NETWORK), 60), "another event comes first");
         let find_sys_config = |opcode| {

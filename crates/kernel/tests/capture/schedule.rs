@@ -61,6 +61,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
         let thread_events = find_thread_events(&events, thread);
         let first = thread_events.first().expect("the thread start is not captured");
+        // The reason 1 means that a wait has ended; a new thread has not waited.
         assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "it had waited");
         for event in &thread_events {
             let fields = event.fields();
@@ -68,6 +69,7 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
                 ready_at = Some(event.stamp);
                 if away_at.is_some_and(|away| event.stamp - away >= SLEEP.as_nanos() as u64) {
                     assert_eq!(fields.number("AdjustReason"), 1);
+                    // The flag 1 marks a wakeup in an interrupt, here that of the timer.
                     assert_eq!(fields.number("Flags"), 1, "not woken in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {

@@ -56,6 +56,7 @@ mod tests {
         let invalid_patterns = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];
         assert!(invalid_patterns.iter().all(|pattern| check_sequence_pattern(Path::new(pattern)).is_err()));
         let long = |length: usize| check_sequence_pattern(&Path::new("/").join("n".repeat(length) + "%d"));
+        // A slash, 1012 characters and ten digits are 1023.
         assert!(long(1012).is_ok() && long(1013).is_err());
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of configurations: modes that are rejected, sizes that are adjusted, limits and rings.
+
 use super::*;
 use std::path::PathBuf;
 use traceweir_format::spec::session::{
@@ -221,6 +223,7 @@ fn flush_threshold_leaves_a_buffer_for_each_stream() {
             .properties()
             .flush_threshold
     };
+    // Four streams; the default maximum is 28 buffers.
     assert_eq!((threshold(0, 0), threshold(5, 0), threshold(99, 0), threshold(99, 8)), (0, 5, 24, 4));
 }
 

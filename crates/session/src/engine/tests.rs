@@ -176,9 +176,11 @@ impl TestWriter {
             word[..c.len()].copy_from_slice(c);
             u64::from_ne_bytes(word)
         });
+        // The first two words are for the prefix of the record.
         let mut staged: Vec<u64> = [0, 0].into_iter().chain(words).collect();
         let mut gather =
             Gather { staged: &mut staged, staged_bytes: record.len(), further_parts: &[], flags: 0 };
+        // 77 is the thread id for the lock word of a ring.
         self.outlet.write(self.ticket, 77, &mut gather)
     }
 }

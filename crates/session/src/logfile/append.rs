@@ -1,8 +1,8 @@
 //! Continues an existing file (append mode).
 //!
 //! The file must have been written with the same clock, rate of the performance counter, buffer
-//! size, pointer size and number of CPUs. Everything is checked before the first byte is written, so
-//! a rejected file stays unchanged.
+//! size, pointer size and number of CPUs. Everything is checked before the first byte is written,
+//! so a rejected file stays unchanged.
 
 use traceweir_format::Error as FormatError;
 use traceweir_format::etl::{Tail, Writer};

@@ -168,7 +168,7 @@ mod tests {
         );
         let punch_flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file_system.open("guests"), punch_flags, 0, 256 << 10).unwrap();
-        // The filler takes the blocks that the hole has freed.
+        // The filler takes the blocks that the hole has freed, at an offset far beyond its end.
         write_until_full(&mut filler, u64::from(u32::MAX));
         assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole was filled on a full disk");
 

@@ -1,3 +1,5 @@
+//! Tests of queues: order, losses, signals, and invalid words of either side.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

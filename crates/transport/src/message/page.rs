@@ -5,7 +5,7 @@
 //!   QueryAll { from: 0 }  ──▶  Sessions { total: 64, sessions: 0 … 40 }
 //!   QueryAll { from: 41 } ──▶  Sessions { total: 64, sessions: 41 … 63 }
 //!
-//!   QueryProviders { after: none }        ──▶  Providers { more: yes, providers: A … M }
+//!   QueryProviders { after: none }          ──▶  Providers { more: yes, providers: A … M }
 //!   QueryProviders { after: (M, no group) } ──▶  Providers { more: no, providers: N … Z }
 //! ```
 //!

@@ -13,8 +13,8 @@ pub struct Filter {
 }
 
 /// Property that only a daemon sends to a process: the session is independent. If one of the
-/// other sessions cannot take an event, none of them gets it. An independent session withholds no
-/// event from other sessions, and no event is withheld from it.
+/// sessions without this property cannot take an event, none of them gets it. An independent
+/// session gets every event that it can take, and its failures do not affect other sessions.
 pub const PROPERTY_INDEPENDENT: u32 = 0x8000_0000;
 
 /// The events that a session wants from a provider.

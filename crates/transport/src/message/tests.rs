@@ -121,6 +121,7 @@ fn count_beyond_the_end_is_rejected() {
         classic: false,
     });
     let end = bytes.len();
+    // The upper three bytes of the length of the traits, and `classic`.
     bytes[end - 4..].copy_from_slice(&[0xFF; 4]);
     assert!(Message::decode(&bytes).is_err());
 }
@@ -141,6 +142,7 @@ fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
 #[test]
 fn too_long_received_name_is_rejected() {
     let mut bytes = encode_message(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
+    // Keeps the kind of the reference; the length and the bytes of the name follow.
     bytes.truncate(HEADER_BYTES + 1);
     bytes.extend((MAX_NAME_UNITS as u16 + 1).to_le_bytes());
     bytes.resize(bytes.len() + MAX_NAME_UNITS + 1, b'x');

@@ -397,6 +397,7 @@ impl RingReader {
             if let (Ok(first), Ok(page_bytes)) = (usize::try_from(first), usize::try_from(page_bytes)) {
                 self.shared.map.give_back(first, page_bytes);
             }
+            // At least 8, so that the loop ends in any case.
             from = from.saturating_add(bytes.max(8));
         }
         until.max(self.tail)

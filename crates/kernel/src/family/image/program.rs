@@ -304,6 +304,7 @@ mod tests {
     #[test]
     fn layout_follows_the_segments_of_the_file() {
         let base = 0x7F00_0000_0000;
+        // The code segment begins in the first page of the file, at address 0x1000 of the image.
         let layout = build_library().find_layout(base + 0x1000, 0x1000, 0);
         assert_eq!(
             layout,

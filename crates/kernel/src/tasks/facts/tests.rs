@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn stat_is_parsed_with_any_thread_name() {
-    // Fields by their numbers in the documentation, from the state (3) to the exit code (52).
+    // Fields by their numbers in the documentation, from the state (3) to the exit code (52). The
+    // faults are the sum of fields 10 and 12, and the priority is field 18 plus 100.
     let field = |number: u32| match number {
         3 => "S".to_owned(),
         4 => "7".to_owned(),
@@ -59,6 +60,7 @@ fn status_gives_user_innermost_id_and_sizes() {
     let status = parse_status(text);
     assert_eq!((status.user, status.inner_pid), (Some(1001), Some(1)));
     let sizes = status.sizes.unwrap();
+    // The private bytes are RssAnon and VmSwap.
     assert_eq!((sizes.peak_virtual, sizes.virtual_size, sizes.private), (20 << 10, 10 << 10, 5 << 10));
     assert_eq!(parse_status("NSpid:\t4711\nUid:\t1\nnonsense\nVmPeak: -1"), ProcStatus::default());
 }

@@ -19,7 +19,8 @@ const REQUEST_BYTES: usize = 7 * 4096;
 const STRIDE_BYTES: usize = 16 * 4096;
 const REQUEST_COUNT: usize = 16;
 
-/// Returns the number of the disk that a file is on; for a partition, that of the entire disk.
+/// Returns the number of the disk that a file is on; for a partition, that of the entire disk. The
+/// number consists of the major number (from bit 20) and the minor number (20 bits).
 fn find_disk_number(file: &File) -> Option<u64> {
     let dev = file.metadata().ok()?.dev();
     let folder = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
@@ -101,6 +102,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             assert_eq!(end.stamp - start.stamp, end.number("HighResResponseTime"));
             assert_eq!(end.number("ByteOffset") % 512, 0);
             assert_eq!(end.number("DiskNumber"), disk);
+            // The flag 4 marks synchronous requests.
             assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is not synchronous");
         }
         if reads.len() < REQUEST_COUNT || writes.len() < REQUEST_COUNT {

@@ -115,6 +115,7 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             assert_eq!(trace.list_transfers(FILE_WRITE, key), written);
             let created = trace.events_of_file(FILE_CREATE, key);
             assert_eq!(created.len(), 1);
+            // Share access 7: others may read, write and delete.
             assert_eq!(
                 (created[0].number("CreateOptions"), created[0].number("ShareAccess")),
                 (OVERWRITE_IF, 7)

@@ -71,6 +71,7 @@ fn assert_connection_events(
     (client, server): (SocketAddr, SocketAddr),
     accepter: Option<u32>,
 ) {
+    // The hooks of IPv6 events are 0x10 higher.
     let ipv6_offset = if client.is_ipv6() { 0x10 } else { 0 };
     let sent: usize = SEND_SIZES.iter().sum();
     let find = |hook: u16, from: SocketAddr, to: SocketAddr| {
@@ -199,6 +200,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             }
             running.poll();
             let events = running.end();
+            // The hooks of IPv6 events are 0x10 higher.
             let ipv6_offset = if is_v6 { 0x10 } else { 0 };
             let own_pid = u64::from(std::process::id());
             let own_events = |hook: u16, port: &str, address: SocketAddr| -> Vec<&CapturedEvent> {

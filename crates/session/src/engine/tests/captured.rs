@@ -87,6 +87,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         last_hook: Some(hook::END_GROUP_MASKS),
     };
     fixture.session.capture(Box::new(source));
+    // A session ignores a second capture of kernel events, so its losses do not count.
     let second = FakeCapture {
         pending: Arc::default(),
         queue: VecDeque::new(),
@@ -99,6 +100,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
     let now = || Anchor::now(Counter::best()).monotonic_ns;
     // Each number is captured and written, in turns.
     for number in 0..50_u64 {
+        // The session replaces the first word with the stamp of the event.
         let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
         let time = now();
         let event = (time, hook::CONTEXT_SWITCH, number.to_le_bytes().to_vec());
