@@ -20,8 +20,9 @@ pub(super) const MAX_QUEUED_BYTES: usize = 1 << 20;
 const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
 /// Bytes that a queued refusal counts for, if it replaces a reply that cannot be encoded.
 const REFUSAL_WEIGHT_BYTES: usize = 256;
-/// Bytes from which a queue is long. Then guests' controllers whose requests fill it are held back,
-/// and its client gets a deadline.
+/// A queue of more bytes is long: its client gets a deadline to read it. If a request of a guest's
+/// controller made the queue of another client long, the daemon does not read from the controller
+/// until that queue is short again.
 const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 
 pub(super) struct ClientLink {
@@ -33,7 +34,8 @@ pub(super) struct ClientLink {
     watched: Option<EventFlags>,
     is_closing: bool,
     allows_descriptors: bool,
-    /// When the link is dropped unless it becomes active before.
+    /// The deadline for the client's next step, after which the link is dropped. The step is its
+    /// `Hello`, or to read a long queue or the last messages of a link that is closing.
     pub(super) expires: Option<Instant>,
     /// Whether the queue became long, so that the client got a deadline to read it.
     pub(super) is_crowded: bool,
@@ -140,7 +142,8 @@ impl ClientLink {
                     self.queue.pop_front();
                 }
                 Err(Error::TimedOut) => return true,
-                // Messages that a process sent before it ended still count: they are read first.
+                // The other end is closed, so only the queue is dropped. The link stays until the
+                // messages that the other end sent before are read.
                 Err(Error::Closed) if self.is_hung_up() => {
                     self.is_write_closed = true;
                     self.weight = 0;
@@ -172,7 +175,7 @@ impl ClientLink {
         }
     }
 
-    /// Stops reading from the link.
+    /// Stops reading from the link. The loop drops it once the queue was sent.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
     }

@@ -38,7 +38,7 @@ pub fn package(groups: &str) -> Option<String> {
     find_unit(groups).map(|unit| truncate_name(parse_package(unit)))
 }
 
-/// Returns the application: the package without its launcher, kind and instance.
+/// Returns the application: the package name without launcher, snap id, unit suffix and instance.
 #[must_use]
 pub fn application(groups: &str) -> Option<String> {
     find_unit(groups).map(|unit| truncate_name(parse_application(unit)))
@@ -77,8 +77,8 @@ fn find_unit(groups: &str) -> Option<&str> {
     paths_by_rank(groups).find_map(|path| path.rsplit('/').find(is_unit))
 }
 
-/// Splits a unit name into its stem and whether it is a scope. The names of scopes usually end with
-/// a number.
+/// Returns the stem of a unit name, and whether the unit is a scope. The names of scopes usually
+/// end with the instance.
 fn split_unit(unit: &str) -> (&str, bool) {
     unit.rsplit_once('.').map_or((unit, false), |(stem, kind)| (stem, kind == "scope"))
 }
@@ -105,15 +105,15 @@ fn parse_application(unit: &str) -> String {
     }
     let stem = stem.split_once('@').map_or(stem, |(template, _)| template);
     let Some(launched) = stem.strip_prefix("app-") else { return unescape(stem) };
-    // Launcher, application, number: the first and the last may be missing. A dash within a part is
-    // escaped.
+    // Launcher, application, instance: the first and the last may be missing. A dash within a part
+    // is escaped.
     let is_number = |last: &str| last.chars().all(|c| c.is_ascii_hexdigit());
     let name = launched.rsplit_once('-').filter(|(_, last)| is_scope && is_number(last));
     let name = name.map_or(launched, |(name, _)| name);
     unescape(name.split_once('-').map_or(name, |(_, application)| application))
 }
 
-/// Removes the number from the name of a snap's scope: a UUID after a dash or a dot, or a process
+/// Removes the instance from the name of a snap's scope: a UUID after a dash or a dot, or a process
 /// id after a dash.
 fn strip_number(stem: &str) -> &str {
     let is_uuid = |tail: &str| tail.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
@@ -128,7 +128,7 @@ fn parse_container(path: &str) -> Option<String> {
     let mut parts = path.rsplit('/').peekable();
     while let Some(part) = parts.next() {
         let stem = part.strip_suffix(".scope").unwrap_or(part);
-        // This group monitors a container and is not inside it.
+        // The process in this group (conmon) monitors a container from outside.
         if stem.starts_with("libpod-conmon-") {
             return None;
         }
@@ -147,8 +147,8 @@ fn parse_container(path: &str) -> Option<String> {
     None
 }
 
-/// Resolves systemd's escapes: `\x2d` is a dash. A semicolon stays escaped, because it separates
-/// the names of a filter, so that displayed names can be used in filters.
+/// Resolves systemd's escapes: `\x2d` is a dash. A semicolon stays escaped: filters separate names
+/// by semicolons, and displayed names must be usable in filters.
 fn unescape(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut remaining = name;

@@ -56,7 +56,8 @@ pub(crate) struct ImageFamily {
     kernel: KernelImages,
     /// The build id of the vDSO in 64-bit processes, once it has been read.
     vdso: Option<Option<BuildId>>,
-    /// Bytes that `write_all` may still write until the next poll or, in a rundown, for a process.
+    /// Bytes that `write_all` may still write until the next poll or, in a rundown, for a process
+    /// or the kernel.
     bytes_left: usize,
 }
 
@@ -195,7 +196,8 @@ impl EventFamily for ImageFamily {
         if !self.update_tracking(context) {
             return;
         }
-        // The table already contains what records before the last reading of /proc report.
+        // A record that is older than the last reading of /proc is not new: the table already
+        // contains its images.
         let is_new = |table: &mut ImageTable, pid| {
             table.process_mut(pid).is_none_or(|process| process.since <= record.time)
         };
@@ -309,8 +311,8 @@ impl ImageFamily {
         self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &unloaded, context, out);
     }
 
-    /// Writes events for images if their group is enabled, and counts those beyond the bound as
-    /// lost.
+    /// Writes events for images if their group is enabled. Counts the events beyond the bound as
+    /// lost, and those of images that did not fit into the table.
     fn write_all(
         &mut self,
         event: ImageEvent,
@@ -360,7 +362,8 @@ fn write_image(event: ImageEvent, ids: TaskIds, image: &LoadedImage, out: &mut O
     let is_rundown = matches!(event, ImageEvent::RundownStart | ImageEvent::RundownEnd);
     match (is_rundown, ids.pid) {
         (false, _) => out.write_system(hook, version, ids, payload),
-        // The header of a kernel image's event names the process that writes the event.
+        // In a rundown, the events of the kernel's images name the process that writes them, which
+        // is this one. The headers of the other events name no process.
         (true, 0) => out.write_system(hook, version, writer_ids(), payload),
         (true, _) => out.write_perfinfo(hook, version, payload),
     }

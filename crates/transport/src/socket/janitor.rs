@@ -78,8 +78,7 @@ impl Janitor {
         self.dispose([socket]);
     }
 
-    /// Returns the number of descriptors that are still open because the threads are stuck or have
-    /// not reached them yet.
+    /// Returns the number of queued descriptors, without those that threads are closing.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.0.lock().queue.len()

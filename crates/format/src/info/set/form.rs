@@ -187,7 +187,7 @@ fn parse_periodic(bytes: &[u8]) -> Set {
     if bytes.is_empty() {
         return Set::PeriodicCaptureState(None);
     }
-    // A count that does not match the length is no error here: `Set::check` reports it, after the
+    // A count that is too large for the length is no error here: `Set::check` reports it, after the
     // session has been checked.
     parse_capture_state(bytes)
         .map_or(Set::TruncatedPeriodicCaptureState, |capture| Set::PeriodicCaptureState(Some(capture)))
@@ -198,7 +198,7 @@ fn parse_caching(bytes: &[u8]) -> StackCaching {
 }
 
 fn parse_registers(bytes: &[u8]) -> Set {
-    // An empty buffer clears the setting: there is no value to check.
+    // An empty buffer clears the setting. It gets the only value that `Set::check` accepts.
     let types = if bytes.is_empty() { REGISTER_TYPES } else { u32_at(bytes, 0) };
     Set::ContextRegister { types, events: parse_events(bytes.get(8..).unwrap_or(&[])) }
 }

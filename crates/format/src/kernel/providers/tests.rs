@@ -34,6 +34,7 @@ fn convert(hook: u16, payload: &[u8]) -> (EventDescriptor, Vec<u8>) {
     assert!(events.next().is_none(), "{hook:#06x}");
     let mut out = b"before".to_vec();
     assert!(event.convert(payload, &facts, &mut out));
+    // If a payload is too short for the conversion, nothing is appended.
     for length in 0..payload.len().min(8) {
         let mut none = Vec::new();
         let is_converted = event.convert(&payload[..length], &facts, &mut none);
@@ -63,6 +64,7 @@ fn process_payload(user: Option<Sid>, has_details: bool) -> Vec<u8> {
         }
     );
     if has_details {
+        // The details that captures add: start ticks, path.
         payload.put_u64(77).put_wide_z("/bin/sh");
     }
     payload

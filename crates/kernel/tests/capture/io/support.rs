@@ -100,6 +100,6 @@ pub(crate) fn this_thread_id() -> u64 {
 /// Returns whether an event is a disk, file or network event or a stack. Captures contain others
 /// too.
 fn is_io_event(hook: u16) -> bool {
-    // The groups of disk, file, TCP, UDP and split events.
+    // The event groups of disk, file, TCP, UDP and split I/O.
     hook == STACK_WALK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }
