@@ -7,8 +7,8 @@
 //!
 //! `traceweir-build` and `weir mc` generate such code; other programs do not need this module. A
 //! payload is on the stack up to 1 KiB, and in allocated memory beyond; it never grows past the
-//! maximum size of an event. If a value does not fit its field (a text longer than the field, an
-//! array whose count differs from that of another array), the write fails with
+//! maximum size of an event. If a value does not fit its field (a text longer than the field, or
+//! two arrays with a common count field and different lengths), the write fails with
 //! [`WriteError::InvalidParameter`]: a reader would misread all fields after it.
 //!
 //! `unsafe` has one purpose here: the bytes on the stack need not be cleared for each event.
@@ -21,7 +21,7 @@ use traceweir_format::spec::event::EventDescriptor;
 
 use crate::provider::{Provider, WriteError};
 
-/// Maximum size of an event in bytes.
+/// Maximum size of an event in bytes, which the payload alone must not exceed.
 const MAX_EVENT_BYTES: usize = 64 << 10;
 /// Maximum size in bytes of a payload that needs no allocation.
 const SHORT_BYTES: usize = 1024;
@@ -91,7 +91,7 @@ impl Payload {
         }
     }
 
-    /// Refuses the event unless the caller's values agree.
+    /// Refuses the event if `condition`, which the caller's values must fulfil, is false.
     #[inline]
     pub fn require(&mut self, condition: bool) {
         if !condition && self.refusal.is_none() {
@@ -143,14 +143,14 @@ impl Payload {
         }
     }
 
-    /// Appends a UTF-16 text after its size in bytes.
+    /// Appends the size of a UTF-16 text in bytes, then the text.
     pub fn counted16(&mut self, text: &str) {
         let size: u16 = self.count_to_field(utf16_len(text).saturating_mul(2));
         self.put(&size.to_le_bytes());
         self.put_units(text.encode_utf16());
     }
 
-    /// Appends bytes after their count.
+    /// Appends the number of bytes, then the bytes.
     pub fn counted8(&mut self, bytes: &[u8]) {
         let size: u16 = self.count_to_field(bytes.len());
         self.put(&size.to_le_bytes());

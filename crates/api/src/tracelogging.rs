@@ -1,4 +1,4 @@
-//! TraceLogging: self-describing events, through macros with the forms of Microsoft's
+//! TraceLogging: self-describing events, through macros with the syntax of Microsoft's
 //! `tracelogging` crate.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `context` | the enable words that every event checks; registration |
+//! | `context` | the enable state, which every event checks; registration |
 //! | `provider` | the provider of `define_provider!` |
 //! | [`dynamic`] | providers and events that are built at run time |
 //! | `ids` | functions for activity ids and provider ids, which both kinds of providers offer |

@@ -2,7 +2,7 @@
 //!
 //! The control thread has its own descriptor table (`process`). Code of the application must not
 //! run there: a callback that writes to the program's log would write to a socket of the library.
-//! So a second thread, which shares the program's descriptors, does such work, and the control
+//! So another thread, which shares the program's descriptors, does such work, and the control
 //! thread waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,8 +134,8 @@ impl CurrentCallback {
     }
 }
 
-/// Returns whether other threads should stop waiting for a callback that has run for `elapsed`. A
-/// callback that uses a processor or waits for one may take as long as sending a request may.
+/// Returns whether other threads should stop waiting for a callback that has run for `elapsed`. The
+/// limit is `SEND_TIMEOUT` if the callback uses a processor or waits for one, else `REPLY_TIMEOUT`.
 fn is_too_long(elapsed: Duration, is_runnable: impl FnOnce() -> bool) -> bool {
     elapsed >= SEND_TIMEOUT || (elapsed >= REPLY_TIMEOUT && !is_runnable())
 }

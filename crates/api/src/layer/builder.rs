@@ -22,8 +22,8 @@ use crate::provider::EnableNotice;
 /// A layer with its filter, for use in a subscriber; further filters may be added.
 pub type BuiltLayer<S> = Filtered<EtwLayer, EtwFilter, S>;
 
-/// Builds a layer that writes events and spans of `tracing` as events of one provider, or of one
-/// provider per named target.
+/// Builds a layer that writes events and spans of `tracing` as events of one provider. Some targets
+/// can have separate providers.
 ///
 /// ```
 /// # use tracing_subscriber::prelude::*;
@@ -111,8 +111,9 @@ impl LayerBuilder {
     /// Sets a rule that names separate providers for targets that have none by
     /// [`with_target_provider`](Self::with_target_provider). Their ids are derived from the names.
     ///
-    /// The rule is usually called once for each target, before its first event or span is written,
-    /// which then waits for the registration. After [`MAX_TARGETS`] targets, and if `name` returns
+    /// The rule is called once for each target, before its first event or span is written, which
+    /// then waits for the registration. If several threads write the first event at the same time,
+    /// each of them may call the rule. After [`MAX_TARGETS`] targets, and if the rule returns
     /// `None` or a registration is refused, the layer's own provider is used.
     ///
     /// ```
@@ -158,8 +159,8 @@ impl LayerBuilder {
         Ok(layer.with_filter(EtwFilter { routes, dispatch }))
     }
 
-    /// Like [`build`](Self::build), for a layer that writes only two targets: this one, and the one
-    /// whose name equals the provider's name.
+    /// Like [`build`](Self::build), for a layer that writes only the events and spans of two
+    /// targets and their modules: this target, and the one whose name equals the provider's name.
     pub fn build_with_target<S>(mut self, target: &str) -> Result<BuiltLayer<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,

@@ -90,9 +90,9 @@ struct RunningThread {
 pub(crate) struct Scheduler<S> {
     cpus: HashMap<u16, RunningThread>,
     threads: HashMap<u32, ThreadState<S>>,
-    /// Time spans with a missing switch.
+    /// Number of time spans with a missing switch.
     pub(crate) gaps: u64,
-    /// Switches and wakes of threads beyond [`MAX_THREADS`].
+    /// Number of switches and wakes of threads beyond [`MAX_THREADS`].
     pub(crate) over_limit: u64,
 }
 

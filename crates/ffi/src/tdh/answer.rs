@@ -13,7 +13,8 @@ pub(super) struct OutputBuffer {
 }
 
 impl OutputBuffer {
-    /// Checks a buffer. Returns `None` if `size` is NULL, or if the buffer is NULL and has a size.
+    /// Checks a buffer. Returns `None` if `size` is NULL, or if the buffer is NULL and `*size` is
+    /// not 0.
     ///
     /// # Safety
     ///
@@ -28,8 +29,10 @@ impl OutputBuffer {
         })
     }
 
-    /// Writes bytes, then overwrites the parts in `overwrites` at their offsets, and stores the
-    /// size. Stores only the size if the buffer is too small.
+    /// Writes bytes and stores their size; stores only the size if the buffer is too small.
+    ///
+    /// The parts in `overwrites` replace the bytes at their offsets, for callers that change a
+    /// field of an answer. Parts that do not lie within the bytes are ignored.
     pub(super) fn write(&self, bytes: &[u8], overwrites: &[(usize, &[u8])]) -> Status {
         let Ok(needed) = u32::try_from(bytes.len()) else { return Status::ERROR_NOT_ENOUGH_MEMORY };
         // SAFETY: the address of the size is valid by the contract of `new`.
@@ -54,12 +57,12 @@ impl OutputBuffer {
     }
 }
 
-/// Reads a text of at most `max_chars` characters. Returns `None` if it is NULL, longer, or not
+/// Reads a text of at most `max_chars` UTF-16 units. Returns `None` if it is NULL, longer, or not
 /// valid UTF-16.
 ///
 /// # Safety
 ///
-/// `at` is NULL, or characters can be read there up to a NUL.
+/// `at` is NULL, or units can be read there up to a NUL.
 pub(super) unsafe fn read_utf16(at: *const u16, max_chars: usize) -> Option<String> {
     // SAFETY: the caller passes NULL or a readable `at`.
     let units = unsafe { ptr::read_text(at, max_chars.saturating_add(1)) }?;

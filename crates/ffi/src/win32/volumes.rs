@@ -41,11 +41,12 @@ unsafe fn query_device<U: TextUnit>(name: *const U, target: *mut U, capacity: u3
     1
 }
 
-/// Returns what a device name stands for: no device has one.
+/// Returns the target of a device name, or the list of all device names if `name` is NULL. There
+/// are no device names.
 ///
 /// # Safety
 ///
-/// `target` is NULL or has `capacity` characters.
+/// `target` is NULL or has `capacity` units.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryDosDeviceW(name: *const u16, target: *mut u16, capacity: u32) -> u32 {
     // SAFETY: the caller fulfils the `# Safety` section; `query_device` requires no more.
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn QueryDosDeviceA(name: *const u8, target: *mut u8, capac
 ///
 /// # Safety
 ///
-/// `name` is not written.
+/// No requirements: `name` is not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn FindFirstVolumeW(_name: *mut u16, _capacity: u32) -> *mut c_void {
     last_error::set(Status::ERROR_NO_MORE_FILES);
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn FindFirstVolumeA(_name: *mut u8, _capacity: u32) -> *mu
 ///
 /// # Safety
 ///
-/// `name` is not written.
+/// No requirements: `name` is not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn FindNextVolumeW(_list: *mut c_void, _name: *mut u16, _capacity: u32) -> i32 {
     to_bool(|| Err(Status::ERROR_INVALID_HANDLE))

@@ -1,10 +1,10 @@
-//! The words in the headers of this project, outside of comments.
+//! The headers of this project: a source that includes them, and their words outside of comments.
 
 use std::collections::BTreeSet;
 
 use crate::support::library::list_headers;
 
-/// A translation unit that includes every tracing header.
+/// The beginning of a C source: includes the headers of the C API, without those of TraceLogging.
 pub(crate) const INCLUDE_ALL: &str = "#include <windows.h>\n#include <evntprov.h>\n#include <evntrace.h>\n#include <winmeta.h>\n\
     #if __has_include(<evntcons.h>)\n#include <evntcons.h>\n#endif\n#if __has_include(<tdh.h>)\n#include <tdh.h>\n#endif\n";
 

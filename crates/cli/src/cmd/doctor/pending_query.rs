@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long to wait for an answer.
+/// How long callers wait for an answer. [`NoAnswer::Late`] prints it.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why a query has no result.
