@@ -19,6 +19,7 @@ fn only_data_goes_to_standard_output() {
     let folder = make_folder();
     let path = write_file(&folder, "five.etl", &five_events());
     let run = dump_jsonl(&path, &[]).expect(0);
+    // The header event and five events.
     assert_eq!((run.json().len(), run.stderr.as_str()), (6, ""));
 }
 
@@ -121,6 +122,7 @@ fn control_characters_in_names_are_escaped() {
     let mut maker = TraceMaker::new(session_options("hostile"));
     let event = SelfDescribing::new("Shop\x1b]0;owned\x07");
     let mut metadata = MetadataBuilder::new("Evil\r\n\u{9b}2J", 0);
+    // A byte that is printed as a character, and a text in UTF-8.
     metadata.add_field("na\x1bme", 4, 2, 0).add_field("text", 2, 35, 0);
     event.write(&mut maker, 0, &mut metadata, b"\x1b\xC2\x9B2J\x08\0", &[]);
     let path = write_file(&folder, "hostile.etl", &maker.finish());
@@ -187,12 +189,14 @@ fn numeric_option_prints_numbers_instead_of_names() {
 fn trace_with_one_stack() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("stack"));
     let mut image = Vec::new();
+    // Base, size, process, …, default base, …, name.
     image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
     image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
     maker.write_system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (1200, 1204);
     let mut stack = Vec::new();
+    // The match id and two frames.
     stack.put_u64(0).put_u64(0x7FF6_0000_1234).put_u64(0x7FFB_0000_3000);
     let items = [
         Item { kind: ExtType::STACK_TRACE64, data: &stack },

@@ -14,7 +14,7 @@ use crate::retry::retry_with_busy_processors;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
-/// Options of a session with the smallest possible memory, of which the rings get a share.
+/// Options that give a session little memory. The size of its rings is derived from it.
 const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
 /// Rounds of the workload, each with two switches: many more than a ring of a small session holds.
 const ROUNDS: u64 = 40_000;
@@ -29,7 +29,11 @@ fn weir_in(folder: &Path, args: &[&str]) -> Run {
 
 #[test]
 fn ring_overflows_are_counted_and_reported_for_each_processor() {
+    // Some kernels report no switches from the idle task. Such switches would be neither recorded
+    // nor counted as lost, so some attempts keep all processors busy.
     retry_with_busy_processors(5, || {
+        // The measurement provides the workload, and keeps other tests from measuring. Its daemon
+        // is not used: the test stops a daemon of its own.
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
@@ -45,6 +49,7 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
             (lost.iter().sum::<u64>() > 0).then_some(lost)
         });
         let stopped = weir_in(&run, &["stop", "small"]).expect(4);
+        // The hint names the buffers that the session had.
         assert!(stopped.stderr.contains("at most 16 of 64 KiB (--max-buffers,"), "{}", stopped.stderr);
         let log_text = std::fs::read_to_string(&log).unwrap();
         for (cpu, _) in lost_by_processor.iter().enumerate().filter(|(_, lost)| **lost > 0) {
@@ -57,8 +62,8 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
     });
 }
 
-/// Fails unless the header counts at least `min_lost` lost events, and each switch of the workload
-/// is either in the file or counted as lost.
+/// Fails unless the file is sound and in time order, its header counts at least `min_lost` lost
+/// events, and each switch of the workload is either in the file or counted as lost.
 #[track_caller]
 fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);

@@ -37,6 +37,7 @@ pub(super) fn make() -> Vec<u8> {
         &[Item { kind: ExtType::STACK_TRACE32, data: &stack }],
     );
 
+    // Base, size, process, checksum, time stamp, signature; default base, reserved, name.
     let mut payload = Vec::new();
     payload
         .put_u32(0x0040_0000)
@@ -60,6 +61,7 @@ pub(super) fn make() -> Vec<u8> {
     header.encode(&payload, &mut record).unwrap();
     maker.write_raw(0, &record);
 
+    // Instruction pointer, thread, count, reserved.
     let mut payload = Vec::new();
     payload.put_u32(0x0040_1234).put_u32(WRITER_THREAD).put_u16(1).put(&[0, 0]);
     let time = maker.next_time();
