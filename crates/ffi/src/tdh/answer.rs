@@ -31,9 +31,9 @@ impl OutputBuffer {
 
     /// Writes bytes and stores their size; stores only the size if the buffer is too small.
     ///
-    /// The parts in `overwrites` replace the bytes at their offsets, for callers that change a
+    /// The parts in `replacements` replace the bytes at their offsets, for callers that change a
     /// field of an answer. Parts that do not lie within the bytes are ignored.
-    pub(super) fn write(&self, bytes: &[u8], overwrites: &[(usize, &[u8])]) -> Status {
+    pub(super) fn write(&self, bytes: &[u8], replacements: &[(usize, &[u8])]) -> Status {
         let Ok(needed) = u32::try_from(bytes.len()) else { return Status::ERROR_NOT_ENOUGH_MEMORY };
         // SAFETY: the address of the size is valid by the contract of `new`.
         unsafe { ptr::store(self.size, needed) };
@@ -42,7 +42,7 @@ impl OutputBuffer {
         }
         // SAFETY: the buffer has `capacity_bytes` by the contract of `new`; no more are written.
         unsafe { ptr::write_bytes(self.buffer, bytes) };
-        for (at, part) in overwrites {
+        for (at, part) in replacements {
             if at.checked_add(part.len()).is_some_and(|end| end <= bytes.len()) {
                 // SAFETY: the part lies within the bytes that were just written.
                 unsafe { ptr::write_bytes(self.buffer.wrapping_add(*at), part) };

@@ -222,9 +222,9 @@ fn each_event_has_a_unique_id_and_a_named_group() {
     }
     let group_name =
         |group: u32| KERNEL_GROUPS.iter().find(|(known, _)| *known == group).map(|(_, name)| *name);
-    let names = [PROCESS, THREAD, IMAGE_LOAD, DISK_IO, DISK_FILE_IO, NETWORK_TCPIP, FILE_IO, FILE_IO_INIT];
+    let groups = [PROCESS, THREAD, IMAGE_LOAD, DISK_IO, DISK_FILE_IO, NETWORK_TCPIP, FILE_IO, FILE_IO_INIT];
     assert_eq!(
-        names.map(group_name),
+        groups.map(group_name),
         [
             "PROCESS",
             "THREAD",
