@@ -115,7 +115,7 @@ fn check_images_are_identified(trace: &Trace) {
 
 /// Fails unless every process, thread and image of the end rundown has a start event or is in the
 /// start rundown. Objects that began after the session read its last events are only in the end
-/// rundown: no switch leads to them, and they are ignored.
+/// rundown. They are ignored; the check recognises them because no context switch leads to them.
 #[track_caller]
 fn check_end_rundown(trace: &Trace) {
     let switched_to: BTreeSet<u64> =

@@ -1,4 +1,5 @@
-//! Rules for controllers: sessions, enabling, filters, permissions.
+//! Rules for controllers: sessions, enabling, filters, permissions, private sessions, autologgers,
+//! status codes.
 
 mod access;
 mod autologger;

@@ -27,7 +27,7 @@ struct SequenceCheck {
     has_reported_compression: bool,
 }
 
-/// Returns whether `Offset` is impossible for any buffer or for the size of this buffer.
+/// Returns whether `Offset` is a value that no buffer can have, or exceeds this buffer.
 pub(super) fn has_bad_offset(header: &BufferHeader, buffer: &BufferRef) -> bool {
     let exceeds_buffer =
         !buffer.is_compressed && header.offset > header.with_minimum_size(buffer.size).buffer_size;
@@ -158,6 +158,7 @@ impl<R: ReadAt> Checker<'_, R> {
 
     fn check_buffer_kind(&mut self, header: &BufferHeader, buffer: &BufferRef) {
         let at = buffer.offset;
+        // Only the first buffer, the header buffer, is read as plain although it has the flag.
         if header.is_compressed() && !buffer.is_compressed {
             let detail = "the header buffer is marked as compressed".to_string();
             self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
