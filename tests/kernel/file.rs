@@ -89,10 +89,10 @@ fn file_has_everything_that_analysis_needs_in_order() {
 fn check_kernel_images_come_first(trace: &Trace) {
     let owners: Vec<u64> =
         trace.events_named("Image/DCStart").map(|event| event.number("ProcessId")).collect();
-    // Images of the kernel belong to the processes 0 (idle) and 4 (system).
-    let kernel_images = owners.iter().take_while(|owner| matches!(owner, 0 | 4)).count();
+    // Images of the kernel belong to process 0.
+    let kernel_images = owners.iter().take_while(|owner| **owner == 0).count();
     assert!(
-        kernel_images > 0 && owners[kernel_images..].iter().all(|owner| !matches!(owner, 0 | 4)),
+        kernel_images > 0 && owners[kernel_images..].iter().all(|owner| *owner != 0),
         "images of the kernel do not come first; the rundown starts with {kernel_images} of them"
     );
 }

@@ -256,7 +256,7 @@ fn source_can_define_the_version_of_windows() {
 }
 
 #[test]
-fn guids_are_declared_once_and_defined_where_a_source_asks_for_it() {
+fn guid_may_be_declared_and_defined_in_several_sources() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);
