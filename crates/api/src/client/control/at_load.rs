@@ -28,8 +28,8 @@ impl ControlThread {
 
     /// Marks the registrations whose events sessions may have missed, because they were made before
     /// the threads of the library were started.
-    pub(super) fn mark_registrations_before_load(&mut self, index: usize) {
-        let numbers = self.client.lock().registered_before_load.clone();
+    pub(super) fn mark_registrations_before_threads(&mut self, index: usize) {
+        let numbers = self.client.lock().registered_before_threads.clone();
         self.peers[index].missed_registrations.extend(numbers);
     }
 }
