@@ -77,8 +77,9 @@ impl<R: ReadAt> Checker<'_, R> {
         let header = self.trace.header();
         if !header.has_rated_clock() {
             let (kind, frequency, speed) = (header.clock_type, header.perf_freq, header.cpu_speed_mhz);
-            let detail =
-                format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
+            let detail = format!(
+                "clock type {kind} has no rate: the performance counter has {frequency} Hz, the processor {speed} MHz"
+            );
             self.report_header_finding(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
         }
     }
