@@ -7,7 +7,7 @@
 //!
 //! Making a group requires root, or a parent group delegated to this user. Drop removes the group
 //! once no process is in it.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
 //! A `weir daemon` in its own process, which tests stop, kill and restart in the same folder.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

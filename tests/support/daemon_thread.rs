@@ -1,5 +1,5 @@
 //! A daemon in a thread of the test's own process.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use std::thread::JoinHandle;
 

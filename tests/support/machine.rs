@@ -1,6 +1,6 @@
 //! Hardware of this machine and privileges of this process. They are read without the library,
 //! because tests compare the library's answers with them.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 /// The processor's hardware for perf events.
 #[derive(Clone, Copy)]

@@ -1,5 +1,5 @@
 //! Builds PDB files without a compiler.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use traceweir_format::Guid;
 use traceweir_format::wire::Put;

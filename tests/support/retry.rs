@@ -5,7 +5,7 @@ use std::thread;
 
 /// Runs `check` until it passes, at most `times` times. The panic of the last attempt fails the
 /// test.
-#[allow(dead_code)] // Each test program uses its part.
+#[allow(dead_code)] // Each test program uses only some of these functions.
 pub(crate) fn retry(times: u32, check: impl Fn()) {
     for _ in 1..times {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&check)).is_ok() {
@@ -20,8 +20,8 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 /// Some kernels (seen with Linux 6.18) report no perf events from the idle task of a processor:
 /// then switches from the idle task to a thread are missing, also in `perf record`. So every second
 /// attempt except the last keeps all processors busy.
-#[allow(dead_code)] // Each test program uses its part.
-pub(crate) fn retry_with_busy_processors(times: u32, check: impl Fn()) {
+#[allow(dead_code)] // Each test program uses only some of these functions.
+pub(crate) fn retry_also_without_idle_processors(times: u32, check: impl Fn()) {
     for attempt in 1..times {
         let run_attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
             0 => run_without_idle_processors(&check),

@@ -1,10 +1,10 @@
-//! Skips checks that need more than every machine offers (root, samples, a browser, …).
+//! Skips checks that need something that not every machine has (root, sample traces, a browser, …).
 //!
 //! A file in `target/skipped/`, named after the test program, lists the skipped checks. The program
 //! prints one line that names this file. `TRACEWEIR_REQUIRE` is a comma-separated list of
 //! requirements that must be met, such as `root`, or `all`. A skip for such a requirement fails the
 //! test.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use std::fs::OpenOptions;
 use std::io::{Result, Write};

@@ -1,6 +1,6 @@
 //! Waits for conditions that must become true. The time limit only ends tests that would hang: it
 //! is long enough that a slow machine never reaches it.
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses only some of these functions.
 
 use std::time::{Duration, Instant};
 

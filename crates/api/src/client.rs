@@ -324,7 +324,7 @@ impl Client {
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
         if loading::is_before_loading() {
-            shared.registered_before_load.push(number);
+            shared.registered_before_threads.push(number);
         }
         if loading::is_loading() || matches!(shared.control_thread, ControlThreadState::Running) {
             shared.awaited_registrations.push(AwaitedAnswer::unsent(number));

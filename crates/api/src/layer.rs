@@ -31,7 +31,7 @@
 //! |---|---|
 //! | `builder` | settings |
 //! | `routes` | targets, providers, keywords, levels |
-//! | `naming` | providers of targets that appear at run time |
+//! | `naming` | gives providers to targets that are first seen at run time |
 //! | `interest` | the `Interest` that `tracing` caches in each callsite, and when it is rebuilt |
 //! | `values`, `describe` | one event as payload and metadata |
 //! | `span` | the state of a span |
@@ -111,7 +111,7 @@ const OPCODE_RECEIVE: u8 = 240;
 pub struct EtwLayer {
     routes: Arc<LayerRoutes>,
     dispatch: Arc<LayerDispatch>,
-    /// Number of the layer in the process.
+    /// Number of the layer in the process. It separates the span states of several layers.
     number: u64,
 }
 

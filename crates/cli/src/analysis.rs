@@ -9,13 +9,14 @@
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
 //!   FunctionTable: addresses to function ids ──▶ StackTree: stacks and their weights
-//!   Paths: a stack to the ids of its process, thread and functions
+//!   CallPaths: a stack to the ids of its process, thread and functions
 //!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
 //! ```
 //!
 //! A1  A report gets events in time order, each once.
 //! A2  Every table that grows with a trace has a limit; entries beyond it are merged or left out.
-//! A3  Reports do not guess: unknown threads have no process, unknown addresses no function.
+//! A3  Reports do not guess processes and functions: unknown threads have no process, unknown
+//!     addresses no function.
 
 mod event;
 mod events_with_stacks;

@@ -1,4 +1,5 @@
-//! Rules for controllers: sessions, enabling, filters, permissions.
+//! Rules for controllers: sessions, enabling, filters, permissions, private sessions, autologgers,
+//! status codes.
 
 mod access;
 mod autologger;
@@ -6,21 +7,22 @@ mod classic;
 mod control;
 pub(crate) mod daemon;
 mod enable;
+mod enable_properties;
 mod event_filters;
 mod files;
 mod filters;
-mod items;
+mod groups;
 mod matching;
 mod modes;
-mod not_here;
 mod private;
 mod private_in_providers;
 mod properties;
 mod query;
-mod shared_failures;
+mod shared_write_failures;
 mod start;
 mod status;
 mod system;
+mod untested;
 mod update;
 
 use crate::rule::{Rule, UntestedRule};
@@ -29,7 +31,8 @@ pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
     modes::RULES,
     files::RULES,
-    shared_failures::RULES,
+    shared_write_failures::RULES,
+    groups::RULES,
     start::RULES,
     control::RULES,
     update::RULES,
@@ -37,7 +40,7 @@ pub(crate) const RULES: &[&[Rule]] = &[
     enable::RULES,
     system::RULES,
     classic::RULES,
-    items::RULES,
+    enable_properties::RULES,
     matching::RULES,
     filters::RULES,
     event_filters::RULES,
@@ -48,4 +51,4 @@ pub(crate) const RULES: &[&[Rule]] = &[
     private_in_providers::RULES,
     autologger::RULES,
 ];
-pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[not_here::UNTESTED_RULES];
+pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[untested::UNTESTED_RULES];

@@ -8,10 +8,10 @@ mod descriptors;
 mod enabled;
 mod groups;
 mod information;
-mod not_here;
 mod register;
 mod size;
 mod traits;
+mod untested;
 mod wpp;
 mod write;
 
@@ -32,4 +32,4 @@ pub(crate) const RULES: &[&[Rule]] = &[
     wpp::RULES,
     size::RULES,
 ];
-pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[not_here::UNTESTED_RULES];
+pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[untested::UNTESTED_RULES];

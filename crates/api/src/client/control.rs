@@ -140,7 +140,7 @@ impl ControlThread {
         self.open_untried_folders();
         let mut shared = self.client.lock();
         shared.is_starting = false;
-        shared.registered_before_load.clear();
+        shared.registered_before_threads.clear();
         drop(shared);
         self.client.state_changed.notify_all();
     }
@@ -180,7 +180,7 @@ impl ControlThread {
         if self.reconnects.has_failed(folder) {
             self.mark_missed_registrations(index);
         }
-        self.mark_registrations_before_load(index);
+        self.mark_registrations_before_threads(index);
         self.send_hello(index);
         // Queue the registrations right after Hello: the daemon reads them even if this process has
         // exited by then.

@@ -48,7 +48,7 @@ pub(super) struct SharedState {
     /// The threads that start with the library are ready for registrations.
     pub(super) has_started_at_load: bool,
     /// Registrations that were made before the load handler started the threads of the library.
-    pub(super) registered_before_load: Vec<u32>,
+    pub(super) registered_before_threads: Vec<u32>,
     /// Daemons that this process connected to and that have not sent a Welcome yet.
     pub(super) unanswered_greetings: u32,
     /// Registrations that daemons have not confirmed.

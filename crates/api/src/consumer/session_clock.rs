@@ -1,8 +1,8 @@
 //! The current time on a live session's clock.
 //!
 //! Sessions run on this machine: their stamps come from one of its counters or its system time. The
-//! right counter is the one that has the value that the session's header predicts. If no counter
-//! has it, the time is estimated from the latest stamp and its arrival.
+//! right counter is the one whose value is close to the prediction from the session's header. If
+//! there is none, the time is estimated from the latest stamp and its arrival.
 
 use std::time::{Instant, SystemTime};
 

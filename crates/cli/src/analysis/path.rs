@@ -21,7 +21,8 @@ pub(crate) const TRUNCATED: &str = "(cut)";
 /// Returns whether the recorder probably stopped walking a stack at its frame limit.
 pub(crate) fn is_truncated(stack: &Stack) -> bool {
     let (kernel, user) = (stack.kernel.len(), stack.user.len());
-    // The kernel part and the user part may have been walked separately.
+    // The kernel walks both parts together, up to one limit. A user part that was unwound from a
+    // stack copy (`--unwind`) has the limit for itself.
     FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
 }
 
@@ -103,8 +104,8 @@ impl CallPaths {
     }
 
     /// Returns the path of a stack: the process, the thread if paths contain threads, and
-    /// functions. `innermost` is the instruction address of the event. It is added if it is not the
-    /// first frame.
+    /// functions. `innermost` is the instruction address of the event. It is appended unless the
+    /// innermost frame of the stack has this address.
     pub(crate) fn resolve(
         &mut self,
         facts: &mut TraceFacts,

@@ -78,7 +78,7 @@ Examples:
   weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
   weir enable App MyCompany.App --level 3 --any 0x10    the same with options
   weir enable App MyCompany.App --manifest app.man --keywords 'Net|Disk'
-                                                        the same with names of keywords
+                                                        keywords by name, all levels
   weir enable App MyCompany.App --pid 1234              in one process only
   weir enable App 'MyCompany.App@ids=1,2-5@stack'       some events, with call stacks
   weir enable App -pf providers.txt                     every provider that a file lists";
@@ -88,7 +88,10 @@ Examples:
     after_help = PROVIDER_SYNTAX,
     after_long_help = format!("{AFTER_ENABLE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir enable [OPTIONS] <NAME> <PROVIDER>...",
-    group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+    group = ArgGroup::new("enabled")
+        .required(true)
+        .multiple(true)
+        .args(["positional_providers", "provider", "provider_file"]),
 )]
 pub(crate) struct EnableArgs {
     /// Enable only events of this level or more severe: 0 to 255, critical, error, warning, info,
@@ -149,7 +152,10 @@ Examples:
     after_help = PROVIDER_SYNTAX,
     after_long_help = format!("{AFTER_DISABLE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir disable [OPTIONS] <NAME> <PROVIDER>...",
-    group = ArgGroup::new("disabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+    group = ArgGroup::new("disabled")
+        .required(true)
+        .multiple(true)
+        .args(["positional_providers", "provider", "provider_file"]),
 )]
 pub(crate) struct DisableArgs {
     #[command(flatten)]
@@ -168,7 +174,10 @@ A provider may have no state to write.";
     after_help = PROVIDER_SYNTAX,
     after_long_help = format!("{AFTER_CAPTURE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir capture-state [OPTIONS] <NAME> <PROVIDER>...",
-    group = ArgGroup::new("asked").required(true).multiple(true).args(["named", "provider", "provider_file"]),
+    group = ArgGroup::new("asked")
+        .required(true)
+        .multiple(true)
+        .args(["positional_providers", "provider", "provider_file"]),
 )]
 pub(crate) struct CaptureStateArgs {
     #[command(flatten)]
@@ -182,7 +191,7 @@ pub(crate) struct SessionProviderArgs {
     pub(crate) name: String,
     /// Provider, as with -p
     #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) named: Vec<ProviderList>,
+    pub(crate) positional_providers: Vec<ProviderList>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
@@ -202,7 +211,7 @@ pub(crate) struct SessionProviderArgs {
 impl SessionProviderArgs {
     /// Resolves the providers with the names that manifests define.
     pub(crate) fn resolve(&self, names: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut requests = resolve_providers(&self.named, &[], names)?;
+        let mut requests = resolve_providers(&self.positional_providers, &[], names)?;
         requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, names)?);
         Ok(requests)
     }

@@ -1,4 +1,4 @@
-//! The registrations of one provider, with the enables of each session.
+//! Lists registrations: those of a provider, and those that a session enables.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,9 @@ use crate::ids::LinkId;
 
 impl Registry {
     /// Returns a page of the registrations of a provider, starting at an index; `None` if the
-    /// provider is neither registered nor enabled. A provider that is only enabled has one entry,
-    /// without a process. Only sessions accepted by `is_shown` are listed.
+    /// provider is neither registered nor enabled, and is not one of the kernel. A provider that is
+    /// only enabled has one entry, without a process. Only sessions accepted by `is_shown` are
+    /// listed.
     pub(crate) fn registrations_page(
         &self,
         provider: Guid,

@@ -1,13 +1,13 @@
 //! Decides which of several descriptions of one event applies.
 
-/// The source of a manifest schema, best first.
+/// The source of a schema that is found by provider, id and version; best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SourceRank {
     /// A manifest in the trace.
     InTrace,
     /// A schema that a merge embedded in the trace.
     Embedded,
-    /// A program that the trace names.
+    /// A manifest in a program that the trace names.
     Tracked,
     /// A manifest from outside the trace.
     External(Precedence),

@@ -2,7 +2,7 @@
 //! full.
 //!
 //! ```text
-//!   provider, all items ──cheap hash──▶ repeat ──equal bytes?──▶ schema   (most events)
+//!   all items ──cheap hash──▶ repeat ──equal provider and bytes?──▶ schema   (most events)
 //!   provider, traits, metadata ──cheap hash──▶ slot ──equal bytes?──▶ schema  (most others)
 //!                                                └─no─▶ map by a full hash ──▶ schema, or parse it
 //! ```
@@ -185,8 +185,8 @@ impl CachedSchema {
     }
 }
 
-/// Hashes the length and a few words from the middle and the end, where the names of events and
-/// fields are, to a slot.
+/// Returns the slot of the items: a hash of their length and of a few words from the middle and the
+/// end, where the names of events and fields are.
 #[inline(always)]
 fn hash_items_to_slot(items: &[u8]) -> usize {
     let end = items.len();
@@ -198,7 +198,8 @@ fn hash_items_to_slot(items: &[u8]) -> usize {
     usize::try_from(mixed.wrapping_mul(HASH_MULTIPLIER) >> 56).unwrap_or(0)
 }
 
-/// Hashes the provider, the length and a few words to a slot; the caller compares the bytes.
+/// Returns the slot of metadata: a hash of the provider, the length and a few words. The caller
+/// compares the bytes.
 #[inline]
 fn hash_metadata_to_slot(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);

@@ -1,5 +1,5 @@
-//! Headers: each alone, all together in many orders, and twice; in all standards, with all
-//! compilers, without a warning.
+//! Compiles sources that include each header alone and twice, and all headers in many orders; in
+//! all standards, with all compilers, without a warning.
 
 use std::path::Path;
 use std::process::Command;
@@ -180,7 +180,8 @@ fn names_for_controllers_and_consumers_are_defined() {
     }
 }
 
-/// Without the check of the header, older compilers only warn, and the session is named "M".
+/// `windows.h` makes this an error. Otherwise older compilers only warn, and the session gets the
+/// name "M": read as 16-bit text, the 32-bit text ends after its first letter.
 #[test]
 fn wide_text_of_32_bits_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -255,7 +256,7 @@ fn source_can_define_the_version_of_windows() {
 }
 
 #[test]
-fn guids_are_declared_once_and_defined_where_a_source_asks_for_it() {
+fn guid_may_be_declared_and_defined_in_several_sources() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = folder.path().join(name);

@@ -62,7 +62,8 @@ layouts!(UDP_V4, UDP_V6: UDP_SEND, UDP_RECEIVE);
 const TCP_FAIL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::TCP_FAIL, VERSION);
 const UDP_FAIL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::UDP_FAIL, VERSION);
 
-/// Lists the hook ids of events with IPv4 and with IPv6 addresses, and of events without any.
+/// Lists the hook ids of events with IPv4 and with IPv6 addresses, and of one event
+/// without addresses.
 macro_rules! hooks {
     ($($hook:ident),+ $(; $other:ident)?) => {
         const { &[$(hook::$hook, hook::to_ipv6(hook::$hook),)+ $(hook::$other)?] }
@@ -326,7 +327,8 @@ fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
     out.write_perfinfo(hook::UDP_FAIL, VERSION, payload);
 }
 
-/// Writes an event that transfers no data: its size is 0.
+/// Writes an event whose size is 0: nothing is transferred (disconnect, reconnect), or the size is
+/// unknown (retransmit).
 fn write_without_size(hook: u16, sk: u64, socket: &TcpSocket, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
@@ -395,7 +397,7 @@ mod tests {
         let remote = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 2];
         let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET as u64, out);
         // Hook id, version; process, size, remote and local address, remote and local port, fields
-        // of the kind of event, `connid`.
+        // of this kind of event only, `connid`.
         assert_written(
             write,
             &[

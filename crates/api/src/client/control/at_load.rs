@@ -14,8 +14,9 @@ impl ControlThread {
             return;
         }
         callbacks::allocate_channel_state();
+        // Returns when the callback thread runs.
         let _ = self.callbacks.run(|| ());
-        // The waking thread rings the bell, for which `wait_for_work` waits: so it runs, too.
+        // `wait_for_work` returns when the waking thread rings the bell, so that thread runs, too.
         self.client.wake_control_thread();
         self.wait_for_work();
         self.client.lock().has_started_at_load = true;
@@ -27,8 +28,8 @@ impl ControlThread {
 
     /// Marks the registrations whose events sessions may have missed, because they were made before
     /// the threads of the library were started.
-    pub(super) fn mark_registrations_before_load(&mut self, index: usize) {
-        let numbers = self.client.lock().registered_before_load.clone();
+    pub(super) fn mark_registrations_before_threads(&mut self, index: usize) {
+        let numbers = self.client.lock().registered_before_threads.clone();
         self.peers[index].missed_registrations.extend(numbers);
     }
 }

@@ -1,4 +1,4 @@
-//! Recovery from descriptors that the program closed.
+//! Recovery after the program closed descriptors of the library.
 //!
 //! ```text
 //!   the library has its own descriptor table ─▶ the program cannot reach it: nothing to do
@@ -9,7 +9,8 @@
 //!             a listener                      listens again, under another name
 //!             a connection, an eventfd        the connection is lost (`control`)
 //!                                             ─▶ connected again (`reconnect`)
-//!                                             ─▶ each session that comes back counts the process
+//!                                             ─▶ each session that enables a provider again gets a
+//!                                                report that it may have missed events
 //! ```
 //!
 //! The check precedes the use, so a program that closes a number and opens a file under it between
@@ -69,6 +70,7 @@ impl ControlThread {
         for index in (0..self.peers.len()).rev() {
             let peer = &self.peers[index];
             if peer.is_closed_by_program() {
+                // `drop_peer` remembers the sessions and schedules the reconnect itself.
                 self.drop_peer(index);
             } else if owners.contains(&SessionOwner::Peer(peer.id)) {
                 let folder = peer.folder;
@@ -95,8 +97,8 @@ impl ControlThread {
         }
     }
 
-    /// Returns whether a session that enables a registration has missed events, and forgets the
-    /// session.
+    /// Returns whether a session that enables a registration may have missed events, and forgets
+    /// the session. Returns `false` for other codes than an enable.
     pub(super) fn take_missed_session(&mut self, index: usize, session: u64, code: EnableCode) -> bool {
         let folder = self.peers[index].folder;
         let before = self.missed.0.len();

@@ -81,7 +81,7 @@ impl CheckSubject {
         self.build_check(CheckState::Fine, found)
     }
 
-    /// Returns a check that found limits.
+    /// Returns a check of a feature that is only partly available.
     pub(super) fn limited(self, found: impl Into<String>) -> DoctorCheck {
         self.build_check(CheckState::Limited, found)
     }

@@ -1,4 +1,4 @@
-//! Finds daemons: the folders that are searched, and the daemon in each.
+//! Lists the folders that are searched for daemons, with the daemon in each.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,9 +23,10 @@ pub(super) struct RuntimeFolder {
 /// The daemon of a folder, if any.
 #[derive(Debug)]
 pub(super) enum FolderState {
-    /// No daemon runs.
+    /// No daemon runs. The daemon of a user or of a named folder is started when needed; the
+    /// system's daemon cannot be started by this user.
     Absent,
-    /// No daemon runs; the system's daemon is started when needed, because the caller is root.
+    /// The system's daemon does not run and is started when needed, because the caller is root.
     Startable,
     /// A daemon runs and accepts this user.
     Running(RunningDaemon),
@@ -109,7 +110,7 @@ fn inspect_folder(scope: Scope) -> RuntimeFolder {
     RuntimeFolder { scope, path: dir.path().to_owned(), state }
 }
 
-/// Reads the daemon that holds the lock of a folder.
+/// Returns pid, program and privileges of the daemon that holds the lock of a folder.
 fn inspect_daemon(dir: &RuntimeDir) -> RunningDaemon {
     let lock = RootFiles(dir.path()).read_text("daemon.lock");
     let pid_in_lock = lock.and_then(|text| text.trim().parse().ok());

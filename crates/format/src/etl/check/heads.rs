@@ -27,7 +27,7 @@ struct SequenceCheck {
     has_reported_compression: bool,
 }
 
-/// Returns whether `Offset` is impossible for any buffer or for the size of this buffer.
+/// Returns whether `Offset` is a value that no buffer can have, or exceeds this buffer.
 pub(super) fn has_bad_offset(header: &BufferHeader, buffer: &BufferRef) -> bool {
     let exceeds_buffer =
         !buffer.is_compressed && header.offset > header.with_minimum_size(buffer.size).buffer_size;
@@ -77,8 +77,9 @@ impl<R: ReadAt> Checker<'_, R> {
         let header = self.trace.header();
         if !header.has_rated_clock() {
             let (kind, frequency, speed) = (header.clock_type, header.perf_freq, header.cpu_speed_mhz);
-            let detail =
-                format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
+            let detail = format!(
+                "clock type {kind} has no rate: the performance counter has {frequency} Hz, the processor {speed} MHz"
+            );
             self.report_header_finding(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
         }
     }
@@ -158,6 +159,7 @@ impl<R: ReadAt> Checker<'_, R> {
 
     fn check_buffer_kind(&mut self, header: &BufferHeader, buffer: &BufferRef) {
         let at = buffer.offset;
+        // Only the first buffer, the header buffer, is read as plain although it has the flag.
         if header.is_compressed() && !buffer.is_compressed {
             let detail = "the header buffer is marked as compressed".to_string();
             self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
