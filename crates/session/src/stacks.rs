@@ -10,8 +10,10 @@
 //!   forgotten stack that occurs again gets a new key.
 //! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
 //!   it uses.
-//! - S3 If the definition does not fit into the buffer, the event stays unchanged.
-//! - S4 Processes can fill the cache, but cannot make it larger.
+//! - S3 Each stream defines the keys that it uses. The collector empties one stream after the other,
+//!   so a definition in another stream may have a later time than the event.
+//! - S4 If the definition does not fit into the buffer, the event stays unchanged.
+//! - S5 Processes can fill the cache, but cannot make it larger.
 //!
 //! The stacks of kernel events are separate events (stack walks). A new stack becomes two events:
 //! its definition, and an event that names its key. A known stack becomes only the event that names
@@ -51,8 +53,9 @@ pub(crate) struct StackCache {
     last_key: u64,
     bytes: usize,
     max_bytes: usize,
-    /// Keys that the file defines; `None` if each buffer must define its own.
-    defined: Option<HashSet<u64>>,
+    /// Keys that the file defines, each with the stream that defines it; `None` if each buffer must
+    /// define its own.
+    defined: Option<HashSet<(usize, u64)>>,
 }
 
 /// Position of a stack in a record; `frames` are the start and end of its frames.
@@ -95,16 +98,17 @@ impl StackCache {
     }
 
     /// Replaces the stack of the record from `start` to `end`, including its padding, with a key.
-    /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines. Returns
-    /// the new fill and the number of added records.
+    /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines; `stream`
+    /// is the number of its stream. Returns the new fill and the number of added records.
     pub(crate) fn replace(
         &mut self,
         bytes: &mut [u8],
         (start, end): (usize, usize),
         time: i64,
+        stream: usize,
         buffer_keys: &mut HashSet<u64>,
     ) -> (usize, u32) {
-        self.try_replace(bytes, (start, end), time, buffer_keys).unwrap_or((end, 0))
+        self.try_replace(bytes, (start, end), time, stream, buffer_keys).unwrap_or((end, 0))
     }
 
     fn try_replace(
@@ -112,6 +116,7 @@ impl StackCache {
         bytes: &mut [u8],
         (start, end): (usize, usize),
         time: i64,
+        stream: usize,
         buffer_keys: &mut HashSet<u64>,
     ) -> Option<(usize, u32)> {
         let record = bytes.get(start..end)?;
@@ -123,8 +128,10 @@ impl StackCache {
         };
         let key = self.find_or_assign_key(&frames);
         let mut out = Vec::new();
-        let defined = self.defined.as_mut().unwrap_or(buffer_keys);
-        let is_new = !defined.contains(&key);
+        let is_new = match &self.defined {
+            Some(defined) => !defined.contains(&(stream, key)),
+            None => !buffer_keys.contains(&key),
+        };
         if is_new {
             put_definition(key, &frames, time, &mut out).ok()?;
         }
@@ -134,7 +141,10 @@ impl StackCache {
         }
         let filled = start.checked_add(out.len())?;
         bytes.get_mut(start..filled)?.copy_from_slice(&out);
-        defined.insert(key);
+        match &mut self.defined {
+            Some(defined) => defined.insert((stream, key)),
+            None => buffer_keys.insert(key),
+        };
         Some((filled, u32::from(is_new)))
     }
 

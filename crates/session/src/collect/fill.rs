@@ -227,8 +227,13 @@ impl BufferFiller<'_, '_> {
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
             let range = (self.last_offset, buffer.filled);
-            let (filled, added) =
-                stacks.replace(&mut buffer.bytes, range, stream.min_stamp, &mut stream.defined_keys);
+            let (filled, added) = stacks.replace(
+                &mut buffer.bytes,
+                range,
+                stream.min_stamp,
+                self.stream_index,
+                &mut stream.defined_keys,
+            );
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -314,8 +319,13 @@ impl BufferFiller<'_, '_> {
         self.events = self.events.saturating_add(1);
         let may_use_key = |stacks: &StackCache| is_stack || is_complete && stacks.includes_user_events();
         if let Some(stacks) = self.stacks.as_mut().filter(|stacks| may_use_key(stacks)) {
-            let (filled, added) =
-                stacks.replace(&mut buffer.bytes, range, stream.min_stamp, &mut stream.defined_keys);
+            let (filled, added) = stacks.replace(
+                &mut buffer.bytes,
+                range,
+                stream.min_stamp,
+                self.stream_index,
+                &mut stream.defined_keys,
+            );
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));

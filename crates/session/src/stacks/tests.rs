@@ -23,8 +23,9 @@ fn encode_event(frames: &[u64]) -> Vec<u8> {
     out
 }
 
-/// A buffer with the keys that it defines.
+/// A buffer of a stream, with the keys that it defines.
 struct StackBuffer {
+    stream: usize,
     bytes: Vec<u8>,
     filled: usize,
     buffer_keys: HashSet<u64>,
@@ -32,14 +33,15 @@ struct StackBuffer {
 
 impl StackBuffer {
     fn new(size: usize) -> Self {
-        Self { bytes: vec![0; size], filled: HEADER_SIZE, buffer_keys: HashSet::new() }
+        Self { stream: 0, bytes: vec![0; size], filled: HEADER_SIZE, buffer_keys: HashSet::new() }
     }
 
     /// Stores a record. Returns how many records were added.
     fn put(&mut self, stacks: &mut StackCache, record: &[u8]) -> u32 {
         let (start, end) = (self.filled, self.filled + record.len());
         self.bytes[start..end].copy_from_slice(record);
-        let (filled, added) = stacks.replace(&mut self.bytes, (start, end), 99, &mut self.buffer_keys);
+        let (filled, added) =
+            stacks.replace(&mut self.bytes, (start, end), 99, self.stream, &mut self.buffer_keys);
         self.filled = filled;
         added
     }
@@ -95,6 +97,18 @@ fn stack_is_defined_once_and_each_event_refers_to_it() {
     assert_eq!(next.put(&mut stacks, &encode_event(&first)), 0, "the file defines the key twice");
     stacks.forget_definitions(false);
     assert_eq!(next.put(&mut stacks, &encode_event(&first)), 1, "another file lacks the definition");
+}
+
+#[test]
+fn each_stream_defines_the_keys_that_it_uses() {
+    let mut stacks = new_cache(1 << 20, false);
+    let mut later_stream = StackBuffer { stream: 1, ..StackBuffer::new(4096) };
+    assert_eq!(later_stream.put(&mut stacks, &encode_event(&[1, 2, 3, 4])), 1);
+    // The collector empties this stream after the other one, but its event may be older.
+    let mut earlier_stream = StackBuffer::new(4096);
+    assert_eq!(earlier_stream.put(&mut stacks, &encode_event(&[1, 2, 3, 4])), 1);
+    assert_eq!(earlier_stream.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]));
+    assert_eq!(earlier_stream.events()[0].1, later_stream.events()[0].1, "the keys differ");
 }
 
 #[test]
@@ -162,7 +176,7 @@ fn kernel_and_user_stack_walks_become_key_events_of_their_kind() {
         let record = encode_walk(frames);
         let end = filled + record.len();
         bytes[filled..end].copy_from_slice(&record);
-        filled = stacks.replace(&mut bytes, (filled, end), 99, &mut HashSet::new()).0;
+        filled = stacks.replace(&mut bytes, (filled, end), 99, 0, &mut HashSet::new()).0;
     }
     let mut records = Vec::new();
     let mut at = HEADER_SIZE;
@@ -204,7 +218,7 @@ fn records_without_a_valid_stack_stay_unchanged() {
     for record in [plain, hostile, vec![0xFF; 64], vec![0; 64]] {
         let mut bytes = [vec![0; HEADER_SIZE], record.clone()].concat();
         let range = (HEADER_SIZE, bytes.len());
-        assert_eq!(stacks.replace(&mut bytes, range, 99, &mut HashSet::new()), (range.1, 0));
+        assert_eq!(stacks.replace(&mut bytes, range, 99, 0, &mut HashSet::new()), (range.1, 0));
         assert_eq!(bytes[HEADER_SIZE..], record);
     }
 }
