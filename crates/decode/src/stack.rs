@@ -19,10 +19,10 @@
 //! J3  The number and the bytes of waiting events are bounded: beyond the limit the oldest event is
 //! released early. A stack that comes after that belongs to no event.
 //!
-//! A context switch has two threads: Windows walks the stack of the thread that is switched in,
-//! Linux traces have the stack of the thread that is switched out. An event whose record names no
-//! thread (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from
-//! that processor names this thread.
+//! A context switch names two threads. Its stack belongs to the thread that is switched in; a stack
+//! of the thread that is switched out is accepted too. An event whose record names no thread
+//! (PERFINFO headers) belongs to the thread that ran on its processor: the first stack from that
+//! processor names this thread.
 //!
 //! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
 //! processors is Observed.
