@@ -1,5 +1,5 @@
-//! Fuzzes untrusted security descriptors and SIDs: a parsed value can be encoded, and parses to
-//! the same value again.
+//! Fuzzes untrusted security descriptors and SIDs: if a parsed descriptor can be encoded, its
+//! encoding parses to an equal descriptor; the encoding of every parsed SID parses to an equal SID.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,8 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(descriptor) = SecurityDescriptor::parse(data) {
         let lists = [&descriptor.sacl, &descriptor.dacl];
         let entries: usize = lists.into_iter().flatten().map(|list| list.entries.len()).sum();
-        // An entry has at least sixteen bytes, and the SACL and the DACL may share bytes.
+        // An entry has at least sixteen bytes, and the SACL and the DACL may share bytes: each list
+        // has at most one entry for sixteen bytes, both together two.
         assert!(entries <= data.len() / 8, "there are more entries than the bytes can hold");
         if let Ok(bytes) = descriptor.to_bytes() {
             let back = SecurityDescriptor::parse(&bytes).expect("an encoded descriptor can be parsed");

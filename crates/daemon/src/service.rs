@@ -5,17 +5,18 @@
 //!   add_connection ────┐                ┌─▶ LinkEffect::Send { link, message, … }
 //!   handle ────────────┤                ├─▶ LinkEffect::Close { link }
 //!   handle_notice ─────┼─▶ Service ─▶ the part that is concerned
-//!   tick ──────────────┤     ▲
-//!   remove_connection ─┘     └─ ThreadNotice, from the threads of sessions
+//!   tick ──────────────┤
+//!   remove_connection ─┘      handle_notice takes the ThreadNotice of another thread
 //!
 //!   private sessions   providers   system loggers
 //!              └───────────┼───────────┘
 //!                         core           turn (time, effects), access control, sessions, settings
 //! ```
 //!
-//! A part owns its state and uses only the parts below it. The service dispatches each message to
-//! its part. When several parts take part, as at the start or end of a session, the service calls
-//! them in order (`lifecycle`).
+//! A part owns its state and uses only the parts below it, with one exception: the service passes
+//! the registry of the providers to other parts. The service dispatches each message to its part.
+//! When several parts are involved, as at the start or end of a session, the service calls them in
+//! order (`lifecycle`).
 //!
 //! A link id identifies a connection and is never reused. The life cycle of a connection:
 //!
@@ -25,8 +26,8 @@
 //! ```
 //!
 //! A request that needs acknowledgements from processes, or a finished file from a session's
-//! thread, does not block here. A part stores it as a wait or in the phase of the session, and
-//! replies when the last acknowledgement or notice arrives or the deadline passes.
+//! thread, does not block here. A part stores it in its list of waits or in the phase of the
+//! session, and replies when the last acknowledgement or notice arrives or the deadline passes.
 
 mod access;
 mod core;
@@ -84,7 +85,8 @@ pub(crate) struct Service {
 
 impl Service {
     /// Creates an empty service. `run_id` is a random number chosen for this run, `post` receives
-    /// the reports of session threads, and the janitor closes unused descriptors.
+    /// the notices of session threads, the janitor closes unused descriptors, and `started` is the
+    /// time when the daemon started.
     pub(crate) fn new(
         access: AccessRules,
         max_sessions: usize,
@@ -171,13 +173,14 @@ impl Service {
         self.core.access.client(link).is_some_and(|client| client.role == Some(Role::Controller))
     }
 
-    /// Sets how many MB stay free on the file system of `/` when sessions start.
+    /// Sets the reserve in MB: a log file is created on the file system of `/` only if that much
+    /// space, in addition to the maximum size of the file, is free.
     pub(crate) fn set_reserve_mb(&self, reserve: u32) {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets, for the message that is handled next, whether processes that wrote to early regions
-    /// may still wait to be accepted.
+    /// Sets, for the message that is handled next, whether there may be processes that wrote to
+    /// regions of their own and whose connections the daemon has not accepted yet.
     pub(crate) fn set_unaccepted_processes(&mut self, has_unaccepted_processes: bool) {
         self.core.sessions.has_unaccepted_processes = has_unaccepted_processes;
     }
@@ -324,7 +327,8 @@ impl Service {
         parts.into_iter().flatten().min()
     }
 
-    /// Ends expired waits, captures periodic states, and retries enables that got no region.
+    /// Ends expired waits, requests state captures that are due, and retries enables that got no
+    /// region.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);
@@ -365,8 +369,9 @@ impl Service {
         self.providers.changed_enables(&self.core)
     }
 
-    /// Counts a process in the sessions that it writes to, because its connection is about to be
-    /// closed for not reading. Events that it writes until it reconnects are counted nowhere.
+    /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
+    /// be closed, because the process does not read its messages. Nothing counts the events that it
+    /// loses until it reconnects.
     pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
         self.providers.count_unread_losses(&mut self.core, link);
     }

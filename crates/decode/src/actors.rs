@@ -240,8 +240,8 @@ impl Actors {
             // The payload of a configuration event names the process of a service; the header names
             // the thread that requested the event.
             (Some(pid), None) if record.provider() == class::CONFIG => Actor { pid, tid: header.tid },
-            // Either a thread of the image's process loads the image (then the header names it), or
-            // a thread of the parent process does.
+            // Either a thread of the image's process loads the image (then the header names this
+            // thread), or a thread of the parent process does.
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },

@@ -1,8 +1,8 @@
-//! Writes the seeds of all fuzz targets: small valid inputs of different kinds.
+//! Writes the seeds of all fuzz targets: small inputs of different kinds, most of them valid.
 //!
 //! ```text
 //! cargo run --example seeds              writes fuzz/seeds/<target>/<name>, removes obsolete seeds
-//! cargo run --example seeds -- --check   fails if the written seeds differ from the current ones
+//! cargo run --example seeds -- --check   fails if these files differ from the generated seeds
 //! ```
 //!
 //! All seeds are made by the writers of this project or by hand; none comes from a recorded trace.
@@ -59,7 +59,7 @@ fn write_seeds(folder: &Path, seeds: &Seeds) {
     }
 }
 
-/// Returns the seeds of a folder that are missing, different or obsolete.
+/// Returns the files of a folder that are missing, different from the generated seeds, or obsolete.
 fn find_stale_seeds(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
     let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|current| current == bytes);
     let expected = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
@@ -251,8 +251,10 @@ fn compiled_manifest_seeds() -> Seeds {
 
 fn payload_seeds() -> Seeds {
     // The first row is the number of fields, of top-level fields, and flags; a row for each field
-    // follows (`schema.rs`), and then the payload. The fields are a count, an array with that
-    // count, a string with a length, a structure of two members, an array to the end.
+    // follows (`fuzz/src/schema.rs`), and then the payload.
+    //
+    // The top-level fields: a number, an array with that count, a string with that length, an array
+    // of two structures. The members of a structure: a number with a map, and a SID.
     let mixed = [
         [6, 4, 0].as_slice(),
         &[0, 6, 0, 0, 0, 0, 0, 0],
@@ -263,6 +265,7 @@ fn payload_seeds() -> Seeds {
         &[0, 19, 0, 0, 0, 0, 0, 0],
         b"\x02\0\x01\0\0\0\x02\0\0\0h\0i\0\x01\x01\x01\0\0\0\0\0\x05\x12\0\0\0\0\x01\x01\0\0\0\0\0\x05\x12\0\0\0",
     ];
+    // Two times, a pointer of four bytes, and an array to the end of IPv6 addresses.
     let times = [
         [4, 4, 1].as_slice(),
         &[0, 17, 38, 0, 0, 0, 0, 0],

@@ -12,7 +12,7 @@
 //! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case and compared
 //! without regard to case. A container id of hexadecimal digits may be given by its first twelve
 //! digits or more, as container tools print it. The user who runs a process names its control
-//! groups: a name proves nothing, and decides only which processes are enabled.
+//! groups: a name is no proof of identity; it only selects the processes that an enable reaches.
 
 use std::fs;
 

@@ -21,8 +21,8 @@ pub struct DecodedValue<'p> {
 }
 
 /// Reads the value at the start of `data`. `length` is the length of its property: in UTF-16 code
-/// units for UNICODESTRING, in bytes for other types. 0 means the length that the type defines, or
-/// no bytes for binary data other than an IPv6 address.
+/// units for UNICODESTRING, in bytes for ANSISTRING and BINARY; other types ignore it. 0 means the
+/// length that the type defines. Binary data of length 0 is empty, unless it is an IPv6 address.
 pub fn decode_value(
     input: InType,
     output: OutType,
@@ -42,8 +42,8 @@ pub fn decode_value(
     let schema = Schema::default().seal(vec![field.clone()], 1)?;
     let mut first = FirstValue(None);
     let remaining = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
-    // A terminated text after the end of the event is empty, and its terminator may be missing:
-    // events of older versions end before their last texts.
+    // If the event ends before a NUL-terminated text, the text is empty: events of older versions
+    // lack their last texts.
     let empty_text = match input {
         InType::UNICODESTRING if !has_fixed_length => Some(Value::Text16(&[])),
         InType::ANSISTRING if !has_fixed_length => Some(Value::Text8(&[])),

@@ -1,7 +1,7 @@
 //! Reads templates (the fields of events) and maps (the names of field values).
 //!
 //! ```text
-//!   TEMP │ u32 size │ u32 top-level items │ u32 items │ u32 → items │ u32 kind │ GUID │ BinXML
+//!   TEMP │ u32 size │ u32 top-level items │ u32 all items │ u32 → items │ u32 kind │ GUID │ BinXML
 //!
 //!   item    0  u32  flags: 1 struct, 2 fixed length, 4 length in item, 8 fixed count,
 //!                 0x10 count in item
@@ -16,9 +16,9 @@
 //!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                               version 3.1
 //! ```
 //!
-//! The flags are not those of EVENT_PROPERTY_INFO. Of the two map layouts, the one in which the
-//! size fits the count applies. Templates and maps are read once, however many events use them; a
-//! map entry without a text is left out.
+//! The flags are not those of EVENT_PROPERTY_INFO. The map layout whose size matches
+//! its count applies. Templates and maps are read once, however many events use them; a map entry
+//! without a text is left out.
 //!
 //! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
 
@@ -41,8 +41,9 @@ pub(super) const FIXED_COUNT_FLAG: u32 = 0x08;
 pub(super) const COUNT_IN_ITEM_FLAG: u32 = 0x10;
 
 impl WevtReader<'_> {
-    /// Returns the fields of the template at an offset, as a schema without names. Offset 0 means
-    /// no fields.
+    /// Returns the template at an offset as a schema that has only fields, no names of provider,
+    /// event or task. Offset 0 means no fields. Each call subtracts the fields from the limit for
+    /// all events.
     pub(super) fn cached_template(&mut self, offset: u32) -> Result<Schema> {
         if offset == 0 {
             return Ok(Schema::default());
@@ -138,7 +139,7 @@ impl WevtReader<'_> {
         Ok(entries)
     }
 
-    /// Subtracts a text that a map copies from the budget.
+    /// Subtracts the length of a text from the limit for the texts of all maps.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
         let remaining = self.map_text_bytes_left.checked_sub(text.len());
         self.map_text_bytes_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
