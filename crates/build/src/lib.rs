@@ -35,7 +35,7 @@
 //! ```
 //!
 //! A manifest may be hostile: its texts reach generated code only as identifiers, numbers, quoted
-//! literals and comments that they cannot break out of.
+//! literals and comments, and cannot break out of a literal or comment.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::indexing_slicing,

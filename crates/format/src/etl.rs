@@ -7,7 +7,7 @@
 //!
 //!   several Traces ──▶ MergedFiles: their events in time order
 //!   Trace ──▶ check: the broken rules of the format
-//!   Trace of a file left by a crash ──▶ repair: a finalised copy
+//!   Trace of an unfinished file ──▶ repair: a finalised copy
 //! ```
 
 mod check;

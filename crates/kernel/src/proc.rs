@@ -1,6 +1,6 @@
 //! Access to `/proc` for several families: ids in directories, file contents, descriptor links.
 //!
-//! Entries that have disappeared yield nothing, not an error. Links are read here, never
+//! Entries that are gone or unreadable yield nothing, not an error. Links are read here, never
 //! followed; other modules follow them with a timeout ([`blocking`](crate::blocking)).
 
 use std::fs::{self, File};

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! - M1 Each ring is in the order of its stamps, except for late records (M4).
-//! - M2 Records published before `now` are merged by stamp.
+//! - M2 Records with stamps up to `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
 //!   that belong before it. A stamp that is [`MAX_FUTURE`] or more ahead is not from this
 //!   machine's counter: its record counts as written now.
-//! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
-//!   stamp of its predecessor from the sink: stamps of the stream never decrease.
+//! - M4 The sink gives a late record (its writer was delayed between reading the counter and
+//!   publishing) the stamp of its predecessor: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
 
 use std::cmp::Reverse;
@@ -64,7 +64,7 @@ impl MergeRing for RingReader {
     }
 }
 
-/// A ring with records, and the index of its source.
+/// A ring with records, and the index of its source (a region or a capture) in the collector.
 pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
@@ -81,7 +81,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
         match ring.peek()? {
             Some(next) => Ok(Some(Self { ring, source, next, taken_bytes: 0 })),
             None => {
-                // Only the unused end of the ring was read.
+                // Unexpected: `poll` has found a record. The ring is treated as empty.
                 ring.release();
                 Ok(None)
             }
@@ -99,7 +99,7 @@ impl<'r, R: MergeRing> RingLane<'r, R> {
 pub(crate) struct MergeLimit {
     /// Counter value up to which records are merged: now or an earlier moment.
     pub(crate) now: u64,
-    /// A record whose stamp is fewer ticks than this ahead of `now` waits; with 0, no record waits.
+    /// A record whose stamp is ahead of `now` by fewer ticks than this waits; with 0, none waits.
     pub(crate) max_ahead_ticks: u64,
     /// Bytes after which the next stream has its turn.
     pub(crate) bytes: usize,
@@ -140,7 +140,7 @@ pub(crate) struct MergeOutcome {
     pub(crate) has_more: bool,
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
-    /// Indices of sources whose rings broke the protocol.
+    /// Indices of the sources (regions or captures) whose rings broke the protocol.
     pub(crate) damaged: Vec<usize>,
 }
 

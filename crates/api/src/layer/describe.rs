@@ -1,4 +1,4 @@
-//! The memory in which a thread composes events: values, and a cache of metadata.
+//! The memory in which a thread composes events: values, and a cache of TraceLogging metadata.
 //!
 //! ```text
 //!   callsite + shape ──hash──▶ one of 64 entries of this thread
@@ -6,13 +6,15 @@
 //!                                └─ of another ──▶ metadata is built in this entry
 //! ```
 //!
-//! Metadata is the name of the callsite and the names and types of the fields that have a value.
-//! The shape lists these fields (`values`). Most callsites always have the same shape. Each thread
-//! has its own entries, without a lock or a shared word. Their memory is bounded: a callsite that
-//! hashes to a used entry replaces it.
+//! TraceLogging metadata is the name of the callsite and the names and types of the fields that
+//! have a value. The shape lists these fields (module `values`). The type [`Metadata`] of `tracing`
+//! is something else: it describes a callsite, and is always called `callsite` here.
 //!
-//! A `Debug` implementation that writes an event itself finds the thread's memory in use, and gets
-//! separate memory for that event.
+//! Most callsites always have the same shape. Each thread has its own entries, without a lock or a
+//! shared word. Their memory is bounded: a callsite that hashes to a used entry replaces it.
+//!
+//! If a `Debug` implementation writes an event, the thread's memory is already in use. That event
+//! gets separate memory.
 
 use std::cell::Cell;
 
@@ -47,24 +49,24 @@ impl EventScratch {
     }
 }
 
-/// A cache of metadata.
+/// A cache of TraceLogging metadata.
 #[derive(Default)]
 pub(super) struct MetadataCache {
     /// Empty until the first event.
     entries: Vec<CacheEntry>,
 }
 
-/// The metadata of one callsite with one shape.
+/// The TraceLogging metadata of one callsite with one shape.
 struct CacheEntry {
-    /// Address of the callsite's description, which is never freed; 0 for none.
+    /// Address of the callsite's [`Metadata`], which is never freed; 0 for none.
     callsite: usize,
     shape: Vec<RecordedField>,
     builder: MetadataBuilder,
 }
 
 impl MetadataCache {
-    /// Returns the metadata of an event or span with values of this shape; `None` if names are too
-    /// long for metadata.
+    /// Returns the TraceLogging metadata of an event or span with values of this shape; `None` if
+    /// names are too long for it.
     pub(super) fn metadata(
         &mut self,
         callsite: &'static Metadata<'static>,
@@ -101,6 +103,7 @@ impl CacheEntry {
 }
 
 fn entry_index(address: usize, shape: &[RecordedField]) -> usize {
+    // The multiplier of Fibonacci hashing: 2⁶⁴ divided by the golden ratio.
     const FACTOR: usize = 0x9E37_79B9_7F4A_7C15_u64 as usize;
     let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, recorded_field| {
         (hash.rotate_left(5) ^ usize::from(recorded_field.word())).wrapping_mul(FACTOR)

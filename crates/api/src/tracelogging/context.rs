@@ -35,7 +35,7 @@ use crate::write;
 /// masks, the address of a [`FilterDescriptor`] or 0, and the context number of the registration.
 pub type ProviderEnableCallback = EnableFunction<Guid>;
 
-/// A [`ProviderEnableCallback`] for any type of ids.
+/// A [`ProviderEnableCallback`], for programs with their own GUID type `G`.
 #[doc(hidden)]
 pub type EnableFunction<G> = fn(
     source_id: &G,

@@ -1,4 +1,4 @@
-//! Providers and events that are built at run time, with the forms of Microsoft's
+//! Providers and events that are built at run time, with the types and functions of Microsoft's
 //! `tracelogging_dynamic` crate.
 //!
 //! ```
@@ -7,7 +7,7 @@
 //! use traceweir::tracelogging::{Level, OutType};
 //!
 //! let provider = pin!(Provider::new("Example.Script", &Provider::options()));
-//! // SAFETY: the provider is dropped, and thereby unregistered, before its memory is freed.
+//! // SAFETY: the code of a program is never unloaded.
 //! unsafe { provider.as_ref().register() };
 //! let mut builder = EventBuilder::new();
 //! if provider.enabled(Level::Verbose, 0x1) {
@@ -20,10 +20,11 @@
 //! ```
 //!
 //! A provider is pinned while it is registered, because its callback finds it by its address;
-//! dropping it ends the registration. A builder is reused for one event after the other and keeps
-//! its memory.
+//! dropping it ends the registration. A builder can be reused for further events and keeps its
+//! memory.
 //!
-//! `unsafe` is allowed here for `register`, whose caller guarantees the lifetime of the provider.
+//! `unsafe` is allowed here for `register`, whose caller guarantees that the provider is
+//! unregistered before its code is unloaded.
 #![allow(unsafe_code)]
 
 mod builder;
@@ -51,7 +52,7 @@ const NAME_LIMIT_BYTES: usize = 32_768;
 /// The optional properties of a provider.
 pub type ProviderOptions = ProviderOptionsWithId<Guid>;
 
-/// The optional properties of a provider whose ids have any type.
+/// The optional properties of a provider, for programs with their own GUID type `G`.
 #[derive(Clone, Copy)]
 pub struct ProviderOptionsWithId<G> {
     group: Option<G>,
@@ -79,8 +80,8 @@ impl<G> ProviderOptionsWithId<G> {
         self
     }
 
-    /// Sets the function that runs when sessions enable or disable the provider or request its
-    /// state, and its context number.
+    /// Sets the callback, and the context number that is passed to it. The callback runs when a
+    /// session enables or disables the provider or requests its state.
     pub fn callback(&mut self, callback: EnableFunction<G>, context: usize) -> &mut Self {
         self.callback = Some((callback, context));
         self
@@ -102,7 +103,7 @@ impl<G: fmt::Debug> fmt::Debug for ProviderOptionsWithId<G> {
 /// A provider that is created at run time.
 pub type Provider = ProviderWithId<Guid>;
 
-/// A provider that is created at run time, whose ids have any type.
+/// A provider that is created at run time, for programs with their own GUID type `G`.
 pub struct ProviderWithId<G> {
     context: Context,
     traits: Vec<u8>,
@@ -169,7 +170,8 @@ impl<G: Id> ProviderWithId<G> {
     ///
     /// # Safety
     ///
-    /// A library that may be unloaded must unregister or drop the provider first.
+    /// The provider must be unregistered or dropped before the library that contains its code is
+    /// unloaded.
     ///
     /// # Panics
     ///

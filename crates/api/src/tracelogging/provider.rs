@@ -18,7 +18,7 @@ use crate::event::{Block, Blocks};
 /// A provider of self-describing events, defined by [`define_provider!`](crate::define_provider).
 pub type Provider = ProviderWithId<Guid>;
 
-/// A static provider whose ids have any type.
+/// A static provider, for programs with their own GUID type `G`.
 pub struct ProviderWithId<G> {
     context: Context,
     traits: &'static [u8],

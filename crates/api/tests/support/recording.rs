@@ -1,4 +1,4 @@
-//! A session of a real daemon that writes a file, and the controller that started the session.
+//! A session that writes a file, in a real daemon, and the controller that started the session.
 
 use std::path::Path;
 

@@ -1,18 +1,18 @@
 //! System configuration: processors, disks, network adapters, services, devices (group 0x0B).
 //!
 //! ```text
-//!   bytes of events without strings
+//!   bytes of events without NUL-terminated strings
 //!              CPU 828 (32-bit 820) │ PhyDisk 568 │ LogDisk 112 │ Video 2584 │ Power 8 │
 //!              Network 16 │ Processors 428 │ …
-//!   bytes before the strings + number of strings, in the newest versions
+//!   bytes before the NUL-terminated strings + number of these strings, in the newest versions
 //!              NIC 20 + 3 │ Services 12 + 5 │ OpticalDisk 64 + 4 │ PnP 32 + 5 and two lists │
 //!              IDEChannel 16 + 1 │ …
 //! ```
 //!
 //! Most events are written when a session stops. Deviations from the documentation: the domain name
 //! of a CPU event has 134 characters since version 2; `Size` of a logical disk is the size of the
-//! structure; the boot drive is a letter without a colon; a list of filters with the count 0 has no
-//! bytes at all. The type 0x13 has no known layout.
+//! structure; the boot drive is a letter without a colon; a list of filter drivers (PnP) with the
+//! count 0 has no bytes at all. The type 0x13 has no known layout.
 //!
 //! Source: Documented ("SystemConfig class" and its types); Observed for CPU, PhyDisk, LogDisk,
 //! NIC, Services, Power, Network, OpticalDisk, PnP, IDEChannel, Platform and DPI in their newest
@@ -150,8 +150,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PhysicalAddrLen", U32),
             f("PhysicalAddr", W(8)),
             f("Size", U32),
-            // Addresses according to the documentation, offsets of address texts according to a
-            // public header: kept as numbers.
+            // The documentation says addresses, a public header says offsets of address texts.
+            // Therefore they are kept as numbers.
             f("IpAddress", I32),
             f("SubnetMask", I32),
             f("DhcpServer", I32),
@@ -369,7 +369,7 @@ pub(super) static SHAPES: &[Shape] = &[
         &[(0x1A, "ProcessorGroup")],
         &[f("GroupCount", U32), repeated_by("Affinity", Ptr, "GroupCount")],
     ),
-    // Each number is group (16 bits), number (8) and a zero byte.
+    // Each `ProcessorNumber` is a group (16 bits), an index in the group (8) and a zero byte.
     config(
         2,
         &[(0x1B, "ProcessorNumber")],

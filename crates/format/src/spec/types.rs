@@ -7,7 +7,10 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InType(pub u16);
 
-#[allow(missing_docs)] // Names as published (TDH_INTYPE_…); sizes in `size`.
+// Names as published (TDH_INTYPE_…), with these exceptions. COUNTEDSTRING, COUNTEDANSISTRING and
+// COUNTEDBINARY (22, 23, 25) are published with the prefix MANIFEST_, and MOF_COUNTEDSTRING and
+// MOF_COUNTEDANSISTRING (300, 301) without the prefix MOF_. STRUCT is published as RESERVED24.
+#[allow(missing_docs)] // The names say the layout; `size` returns the sizes.
 impl InType {
     pub const NULL: Self = Self(0);
     pub const UNICODESTRING: Self = Self(1);
@@ -118,7 +121,7 @@ impl OutType {
     /// of manifests.
     #[must_use]
     pub const fn from_tracelogging(out: u8, input: InType) -> Self {
-        // The base-2 logarithm of the value's size in bytes.
+        // The base-2 logarithm of the size in bytes of a number; 2 also for all other types.
         let width = match input {
             InType::INT8 | InType::UINT8 => 0,
             InType::INT16 | InType::UINT16 => 1,
@@ -131,6 +134,7 @@ impl OutType {
             2 => Self::STRING,
             3 => Self::BOOLEAN,
             4 if matches!(input, InType::BINARY | InType::COUNTEDBINARY) => Self::HEXBINARY,
+            // HEXINT8 to HEXINT64 are 16 to 19.
             4 => Self(Self::HEXINT8.0 | width),
             5 => Self::PID,
             6 => Self::TID,
@@ -163,7 +167,7 @@ impl OutType {
 }
 
 /// Flags of a property (PROPERTY_FLAGS).
-#[allow(missing_docs)] // Names as published.
+#[allow(missing_docs)] // Published names (PropertyStruct, …) in the style of constants.
 pub mod property {
     pub const PROPERTY_STRUCT: u32 = 0x01;
     pub const PROPERTY_PARAM_LENGTH: u32 = 0x02;

@@ -19,7 +19,7 @@ use crate::event::{Block, Blocks};
 /// order of the calls is the order of the fields, and a structure comes before its members.
 pub type EventBuilder = EventBuilderWithId<Guid>;
 
-/// A builder of events whose ids have any type.
+/// A builder of events, for programs with their own GUID type `G`.
 #[derive(Debug)]
 pub struct EventBuilderWithId<G> {
     metadata: MetadataBuilder,
