@@ -114,7 +114,7 @@ fn socket_activation_works_and_readiness_is_notified() {
 #[test]
 fn daemon_starts_on_demand_from_the_leader_of_a_process_group() {
     let daemon = Daemon::not_started();
-    // The idle timeout only ends the daemon of a failed test.
+    // The idle timeout matters only if the test fails: it then ends the daemon.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);
     // The leader of a process group cannot start a POSIX session: it starts another process as the
     // daemon and returns.
@@ -141,11 +141,13 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // `finish` returns only if the daemon does not hold the pipes of the command's output.
     Process::start(&mut command).finish().expect(0);
+    // The command still holds the locked file.
     drop(command);
     assert!(daemon.is_answering());
 
     let file = std::fs::File::open(&lock).unwrap();
     rustix::fs::flock(&file, lock_exclusively).expect("a process holds the lock");
+    // Opening the pipe for writing fails with NXIO if no process has it open for reading.
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
     assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "a process reads the pipe");

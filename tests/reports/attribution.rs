@@ -1,5 +1,5 @@
-//! Tests of the attribution of events without ids: they belong to the thread that runs on their
-//! processor.
+//! Tests of the attribution of events without ids (they belong to the thread that runs on their
+//! processor), and of the names of processes after exec.
 
 use std::path::Path;
 use traceweir_format::kernel::hook;

@@ -5,12 +5,8 @@
 //!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
 //!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }
 //!                                the columns of logman; a name may follow only a GUID
-//!   id        =  NAME            from a given manifest, else of a provider that the session
-//!                                enables by this name, else of a system provider, else the hash
-//!                                of the name, as EventSource and TraceLogging compute it, and
-//!                                all GUIDs that are registered under the name; several words
-//!                                must be quoted or followed by a colon
-//!             |  *NAME           the same without manifests
+//!   id        =  NAME            see below; several words must be quoted or followed by a colon
+//!             |  *NAME           only step 4 below
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
@@ -19,14 +15,24 @@
 //!   option    =  word [ "=" value ]                                          see `option`
 //! ```
 //!
+//! A NAME stands for the GUID that the first successful step finds:
+//!
+//! 1. the provider with this name in a given manifest;
+//! 2. the provider that the session enables by this name;
+//! 3. the system provider or kernel provider with this name;
+//! 4. the hash of the name, as EventSource and TraceLogging compute it, and in addition all GUIDs
+//!    that are registered under the name.
+//!
 //! ```text
 //!   text ──spelling, option──▶ ParsedProvider ──names in manifests──▶ EnableRequest
 //!   EnableRequest ──filters──▶ Enable
 //!                 ──print──▶ text that parses to an equal request
 //! ```
 //!
-//! 1. Between quotes, characters have no special meaning, except that commas and semicolons
-//!    separate a list; a backslash there removes the special meaning of the next character.
+//! Rules:
+//!
+//! 1. Between quotes, only these characters are special: the closing quote; a backslash, which
+//!    makes the next character an ordinary one; and in a list, commas and semicolons.
 //! 2. After an option with numbers, a comma continues the list while numbers follow. After an
 //!    option with names, a comma is an error, because it could begin a name or another provider.
 //! 3. An error shows its position.

@@ -53,7 +53,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// All needs, in the order of the page.
+    /// All needs, in the order of docs/doctor.md.
     pub(crate) const ALL: [Self; 5] =
         [Self::Events, Self::Samples, Self::Kernel, Self::Stacks, Self::Symbols];
 
