@@ -11,12 +11,15 @@ use crate::util::weir;
 
 const ENTER: u16 = hook::SYSCALL_ENTER;
 const EXIT: u16 = hook::SYSCALL_EXIT;
+/// Process ids.
 const SHOP: u32 = 100;
 const TILL: u32 = 200;
 /// Stands for an id that is missing in the output.
 const NOT_ATTRIBUTED: i64 = -9;
 
 /// Builds a trace of two processes with one thread each, which make system calls on two processors.
+/// The last two calls are by a thread of an unknown process, and on a processor without switches.
+/// Times are in microseconds.
 fn build_trace() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     for (pid, tid, name) in [(SHOP, 101, "shop"), (TILL, 201, "till")] {

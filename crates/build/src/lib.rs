@@ -2,7 +2,8 @@
 //! instrumentation manifest.
 //!
 //! ```text
-//!   FILE.man ─▶ Manifest ─┬─ rust_module ─▶ module with write functions and enable checks
+//!   FILE.man ─▶ Manifest ─┬─ rust_module ─▶ module with write functions and enable checks;
+//!                         │                 `write_rust` writes it to a file
 //!                         ├─ c_header ────▶ C and C++ header in message compiler style
 //!                         └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest
 //! ```

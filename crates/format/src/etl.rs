@@ -52,7 +52,8 @@ pub trait ReadAt {
     /// Returns the first offset at or after `offset` that may hold a byte other than 0, or the
     /// length if all bytes from there are 0.
     ///
-    /// Implementations that skip unallocated ranges make reading a sparse file faster.
+    /// An implementation that skips unallocated ranges makes reading a sparse file faster; this
+    /// default skips nothing.
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }

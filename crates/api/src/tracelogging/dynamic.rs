@@ -190,7 +190,7 @@ impl<G: Id> ProviderWithId<G> {
         self.context.unregister()
     }
 
-    /// Sets a property of the registration, like
+    /// Sets a property of the registration and returns an HRESULT, like
     /// [`set_information`](super::Provider::set_information) of static providers.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
         self.context.set_information::<G>(class, information)

@@ -9,10 +9,11 @@
 //!                                                       (as in extended data of type 16)
 //! ```
 //!
-//! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case and compared
-//! without regard to case. A container id of hexadecimal digits may be given by its first twelve
-//! digits or more, as container tools print it. The user who runs a process names its control
-//! groups: a name is no proof of identity; it only selects the processes that an enable reaches.
+//! [`traceweir_session::cgroup`] parses control groups. Names are stored in lower case; callers
+//! pass names in lower case too, so that the comparison ignores case. A container id of hexadecimal
+//! digits may be given by its first twelve digits or more, as container tools print it. The user
+//! who runs a process names its control groups: a name is no proof of identity; it only selects the
+//! processes that an enable reaches.
 
 use std::fs;
 

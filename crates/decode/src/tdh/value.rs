@@ -85,7 +85,7 @@ impl<'p> Visitor<'p> for FirstValue<'p> {
     }
 }
 
-/// The most names that are returned for a number.
+/// The most names that are returned for a number. Bits that only further entries name have no name.
 const MAX_MAP_NAMES: usize = 64;
 
 /// Returns the names of a number in a map: one name for a value, or in a bit map those of all
