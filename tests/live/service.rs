@@ -149,8 +149,8 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     rustix::fs::flock(&file, lock_exclusively).expect("a process holds the lock");
     // Opening the pipe for writing fails with NXIO if no process has it open for reading.
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
-    let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
-    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "a process reads the pipe");
+    let write_end = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
+    assert_eq!(write_end.err(), Some(rustix::io::Errno::NXIO), "a process reads the pipe");
 
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
     eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));

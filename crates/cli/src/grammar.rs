@@ -205,7 +205,7 @@ impl EnableRequest {
     /// Returns whether [`enables_event`](Self::enables_event) checks all filters. It does not check
     /// event names, payloads and schematized filters, and events contain no program, package or
     /// container.
-    pub(crate) fn can_match_events(&self) -> bool {
+    pub(crate) fn can_check_all_filters(&self) -> bool {
         let EnableFilters { names, exes, packages, apps, containers, payload, schematized, .. } =
             &self.filters;
         let is_plain = names.is_none() && payload.is_empty() && schematized.is_empty();

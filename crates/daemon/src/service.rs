@@ -253,7 +253,7 @@ impl Service {
             if let Some(client) = access.client_mut(reply_to.link) {
                 if role == Role::Provider {
                     self.providers.add_process(reply_to.link, client, instance)?;
-                    sessions.recognise_refused(reply_to.link, client.process);
+                    sessions.note_return_of_refused(reply_to.link, client.process);
                 }
                 client.role = Some(role);
             }
@@ -372,8 +372,8 @@ impl Service {
     /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
     /// be closed, because the process does not read its messages. Nothing counts the events that it
     /// loses until it reconnects.
-    pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
-        self.providers.count_unread_losses(&mut self.core, link);
+    pub(crate) fn count_nonreading_process(&mut self, link: LinkId) {
+        self.providers.count_nonreading_process(&mut self.core, link);
     }
 
     /// Counts a process that was refused because of a limit: it may write events that no session

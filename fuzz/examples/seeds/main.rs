@@ -61,7 +61,7 @@ fn write_seeds(folder: &Path, seeds: &Seeds) {
 
 /// Returns the files of a folder that are missing, different from the generated seeds, or obsolete.
 fn find_stale_seeds(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
-    let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|current| current == bytes);
+    let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|stored| stored == bytes);
     let expected = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
     let mut stale: Vec<_> =
         expected.filter(|(path, bytes)| !is_same(path, bytes)).map(|(path, _)| path).collect();

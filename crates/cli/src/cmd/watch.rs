@@ -27,7 +27,7 @@ use crate::text::{escape, escape_path, format_count};
 
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
-    if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
+    if options.session.is_some() && requests.iter().any(|request| !request.can_check_all_filters()) {
         cli::exit_with_conflict(
             "events contain no program, package, application or container, and weir compares neither names \
              nor payloads: @exe, @package, @app, @container, @names, @not-names, @payload and @schematized \

@@ -381,7 +381,7 @@ impl Server {
             "connection {id} of process {} does not read its messages and is dropped",
             link.peer().pid
         );
-        self.service.count_unread_losses(id);
+        self.service.count_nonreading_process(id);
         self.drop_link(id);
     }
 }

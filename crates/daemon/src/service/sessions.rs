@@ -294,7 +294,7 @@ impl SessionTable {
 
     /// Notes the connection of a process that was refused and counted before, so that it is not
     /// counted again.
-    pub(super) fn recognise_refused(&mut self, link: LinkId, process: Option<ProcessKey>) {
+    pub(super) fn note_return_of_refused(&mut self, link: LinkId, process: Option<ProcessKey>) {
         let Some(process) = process else { return };
         for entry in self.by_id.values_mut() {
             if entry.uncounted.refused.remove(&process) {
