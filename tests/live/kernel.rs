@@ -9,8 +9,8 @@ use crate::util::{Daemon, Run, skip, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Returns whether a run succeeded. If the machine refused kernel events, skips the test. Fails if
-/// the error does not name the status and what was refused.
+/// Returns whether a run succeeded. If the machine refused kernel events, reports that the test is
+/// skipped. Fails if the error does not name the status and what was refused.
 fn has_kernel_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;

@@ -5,7 +5,7 @@
 //!   sequential       header │ 1 │ 2 │ 3 │ 4 │ …
 //!                    up to the limit, where the file is finalised and the session ends
 //!   circular         header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │
-//!                    never past the limit; the last buffers of each CPU are there
+//!                    never past the limit; holds the newest buffers of each CPU
 //!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
 //!                    an earlier file, continued; the counts in its header are sums
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
@@ -22,8 +22,8 @@
 //! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
 //!   final counts.
 //! - L4 Buffers of a CPU are written in the order in which they were filled.
-//! - L5 The files of a sequence have the clock anchor of the session: no event in them is earlier
-//!   than this anchor, however long its buffer took to fill.
+//! - L5 The files of a sequence have the clock anchor of the session (the same moment on all
+//!   clocks): no event in them is earlier than this anchor, however long its buffer took to fill.
 
 mod append;
 mod facts;
@@ -244,7 +244,7 @@ impl LogFile {
         let start = self.writer.position();
         if self.writer.append_in_place(as_in_place(buffer)).is_ok() {
             let after = self.writer.position();
-            // A circular log may have wrapped around.
+            // A compressed buffer is shorter than `size`; a circular log may have wrapped around.
             let size = if after > start { after.saturating_sub(start) } else { size };
             self.record_written(buffer, after.saturating_sub(size), size);
             self.record_own_write();
@@ -297,10 +297,13 @@ impl LogFile {
         }
     }
 
+    /// Notes whether another process changed the file since the session's last write. If so, the next
+    /// `compare` reads the buffer headers.
     fn check_file_state(&mut self) {
         self.ledger.check_state(&*self.writer.sink_mut().storage);
     }
 
+    /// Records the state of the file after a write by the session, for the next `check_file_state`.
     fn record_own_write(&mut self) {
         self.ledger.record_state(&*self.writer.sink_mut().storage);
     }

@@ -26,8 +26,8 @@ fn file_opener(max_files: u32) -> NextFile {
     })
 }
 
-/// Returns the numbers in each file of a sequence, and the lost events and buffers that the headers
-/// count together.
+/// Returns the event numbers in each file of a sequence, and the lost events and buffers that the
+/// headers count together.
 fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, u64)) {
     let mut losses = (0, 0);
     let events = (1..=files).map(|number| {
