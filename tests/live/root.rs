@@ -79,8 +79,8 @@ fn root_records_running_and_later_programs_of_other_users() {
     step_output(work, "fallback", "0");
     step_output(work, "fallback-stop", "0");
 
-    // The users gained no rights, and nothing in their folders was changed: the socket of the killed
-    // program and the target of the link are still there.
+    // The users gained no rights, and nothing in their folders was changed: the socket of the
+    // killed program and the target of the link are still there.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
         assert_ne!(code.trim(), "0", "{name} succeeded");

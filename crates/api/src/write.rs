@@ -74,8 +74,8 @@ pub(crate) struct Options<'a> {
     excluded: u64,
     /// Sessions that reject in-private events do not get the event either.
     is_in_private: bool,
-    /// Number of further frames of this library that the event's call stack leaves out. The frame of
-    /// the function into which [`staged::deliver`] is inlined is always left out.
+    /// Number of further frames of this library that the event's call stack leaves out. The frame
+    /// of the function into which [`staged::deliver`] is inlined is always left out.
     skipped_frames: usize,
 }
 
@@ -115,8 +115,8 @@ fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -
     staged::deliver(slot, event, &Options::NONE, passed_cell)
 }
 
-/// Returns the error for an event with a block larger than any record: `InvalidParameter` if it also
-/// has too many blocks.
+/// Returns the error for an event with a block larger than any record: `InvalidParameter` if it
+/// also has too many blocks.
 #[cold]
 fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
     Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })

@@ -297,8 +297,8 @@ impl LogFile {
         }
     }
 
-    /// Notes whether another process changed the file since the session's last write. If so, the next
-    /// `compare` reads the buffer headers.
+    /// Notes whether another process changed the file since the session's last write. If so, the
+    /// next `compare` reads the buffer headers.
     fn check_file_state(&mut self) {
         self.ledger.check_state(&*self.writer.sink_mut().storage);
     }

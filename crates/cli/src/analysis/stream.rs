@@ -139,8 +139,8 @@ impl Analysis {
         })
     }
 
-    /// Returns the names of the kernel events that have stacks. Empty unless [`Self::read`] has read
-    /// events that were selected by name or id.
+    /// Returns the names of the kernel events that have stacks. Empty unless [`Self::read`] has
+    /// read events that were selected by name or id.
     pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
         self.events_with_stacks.names()
     }
