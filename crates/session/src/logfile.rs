@@ -137,7 +137,8 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Empties the storage and writes the header buffer.
+    /// Empties the storage, writes the header buffer, and preallocates the file if the mode asks
+    /// for it.
     pub(crate) fn create(
         mut storage: Box<dyn Storage>,
         facts: &SessionFacts,

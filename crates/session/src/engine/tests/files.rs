@@ -377,6 +377,7 @@ fn flush_threshold_does_not_block_a_session_of_few_buffers() {
     for number in 0..3_000 {
         writer.write(number, 900).unwrap();
         if number == 1_500 {
+            // The start raised the maximum to the minimum, and the update does the same.
             let fewer = Update { maximum_buffers: Some(1), ..Update::default() };
             wait_for_reply(|done| fixture.session.update(fewer, None, done)).unwrap();
         }
