@@ -119,10 +119,10 @@ pub(crate) struct LogFile {
     anchor: Anchor,
     clock: SessionClock,
     failure: LastWriteError,
-    /// Events and buffers lost before the file began, which the file does not count.
-    losses_before: (u64, u32),
+    /// Events and buffers lost before the file began: earlier files of the sequence count them.
+    losses_in_earlier_files: (u64, u32),
     /// Lost events and buffers that the header of a continued file already counted.
-    previous_losses: (u32, u32),
+    losses_in_continued_header: (u32, u32),
     /// Stamp of the last event that a continued file already had.
     floor: i64,
     /// Time at which the file was finalised.
@@ -181,8 +181,8 @@ impl LogFile {
             anchor,
             clock: facts.clock.clone(),
             failure,
-            losses_before: (0, 0),
-            previous_losses: (0, 0),
+            losses_in_earlier_files: (0, 0),
+            losses_in_continued_header: (0, 0),
             floor: i64::MIN,
             end_time: None,
             stop_time: None,
@@ -211,9 +211,9 @@ impl LogFile {
         preallocated.map_err(Error::File)
     }
 
-    /// Sets the losses before this file, so that the file counts only later losses.
-    pub(crate) fn set_losses_before(&mut self, lost: (u64, u32)) {
-        self.losses_before = lost;
+    /// Sets the losses that earlier files count, so that this file counts only later losses.
+    pub(crate) fn set_losses_in_earlier_files(&mut self, lost: (u64, u32)) {
+        self.losses_in_earlier_files = lost;
     }
 
     /// Keeps a claim on the file while it is written.
@@ -345,13 +345,14 @@ impl LogFile {
         let end_time = *self
             .end_time
             .get_or_insert_with(|| self.stop_time.unwrap_or_else(|| Anchor::now(self.clock.counter())).wall);
-        let events_lost = u32::try_from(events_lost.saturating_sub(self.losses_before.0)).unwrap_or(u32::MAX);
+        let events_lost =
+            u32::try_from(events_lost.saturating_sub(self.losses_in_earlier_files.0)).unwrap_or(u32::MAX);
         let summary = Summary {
             end_time,
-            events_lost: events_lost.saturating_add(self.previous_losses.0),
+            events_lost: events_lost.saturating_add(self.losses_in_continued_header.0),
             buffers_lost: buffers_lost
-                .saturating_sub(self.losses_before.1)
-                .saturating_add(self.previous_losses.1),
+                .saturating_sub(self.losses_in_earlier_files.1)
+                .saturating_add(self.losses_in_continued_header.1),
         };
         let result = self.writer.finalise(&summary);
         if self.is_preallocated {

@@ -406,12 +406,14 @@ fn metadata_blocks_may_be_at_any_position() {
     let mut session = TestSession::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
     let long = [7; 100];
-    let metadata = DataDescriptor::of_kind(1, b"sixteen bytes: 16");
+    let shortest: &[u8] = b"sixteen bytes 16";
+    assert_eq!(shortest.len(), MIN_SCHEMA_BYTES);
+    let metadata = DataDescriptor::of_kind(1, shortest);
     let [one, two, three] = [&b"one"[..], &long, b"three"].map(DataDescriptor::new);
     let data = [&b"one"[..], &long, b"three"];
     let mut expected = compose_record(
         session.handle.slot(),
-        &CallerEvent { metadata: Some(b"sixteen bytes: 16"), ..CallerEvent::new(&descriptor, &data) },
+        &CallerEvent { metadata: Some(shortest), ..CallerEvent::new(&descriptor, &data) },
     );
     expected[8..12].copy_from_slice(&thread::thread_id().to_le_bytes());
     for blocks in [
