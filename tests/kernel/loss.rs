@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::dumped::{Trace, parse_number};
 use crate::recordings::Measurement;
-use crate::retry::retry_also_without_idle_processors;
+use crate::retry::retry_also_with_busy_processors;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
@@ -29,7 +29,7 @@ fn weir_in(folder: &Path, args: &[&str]) -> Run {
 
 #[test]
 fn ring_overflows_are_counted_and_reported_for_each_processor() {
-    retry_also_without_idle_processors(5, || {
+    retry_also_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
@@ -76,7 +76,7 @@ fn check_file_and_losses(file: &Path, min_lost: u64) {
 
 #[test]
 fn recording_with_lost_events_exits_with_status_4() {
-    retry_also_without_idle_processors(5, || {
+    retry_also_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");

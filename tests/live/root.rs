@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::util::{root, skip};
 
-/// Returns the output of a step of the script. Fails unless the step ended with this status.
+/// Returns the output of a step of root.sh. Fails unless the step ended with this status.
 #[track_caller]
 fn step_output(work: &Path, name: &str, status: &str) -> String {
     let text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
@@ -75,10 +75,12 @@ fn root_records_running_and_later_programs_of_other_users() {
     let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
     assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");
 
+    // The system's folder cannot be made, so root gets a daemon of its own.
     step_output(work, "fallback", "0");
     step_output(work, "fallback-stop", "0");
 
-    // The users gained no rights, and nothing in their folders was changed.
+    // The users gained no rights, and nothing in their folders was changed: the socket of the
+    // killed program and the target of the link are still there.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
         assert_ne!(code.trim(), "0", "{name} succeeded");

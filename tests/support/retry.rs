@@ -21,10 +21,10 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 /// then switches from the idle task to a thread are missing, also in `perf record`. So every second
 /// attempt except the last keeps all processors busy.
 #[allow(dead_code)] // Each test program uses only some of these functions.
-pub(crate) fn retry_also_without_idle_processors(times: u32, check: impl Fn()) {
+pub(crate) fn retry_also_with_busy_processors(times: u32, check: impl Fn()) {
     for attempt in 1..times {
         let run_attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
-            0 => run_without_idle_processors(&check),
+            0 => run_with_busy_processors(&check),
             _ => check(),
         });
         if std::panic::catch_unwind(run_attempt).is_ok() {
@@ -35,7 +35,7 @@ pub(crate) fn retry_also_without_idle_processors(times: u32, check: impl Fn()) {
 }
 
 /// Runs `check` while a thread of the lowest priority spins on every processor.
-fn run_without_idle_processors(check: impl Fn()) {
+fn run_with_busy_processors(check: impl Fn()) {
     struct StopOnDrop<'a>(&'a AtomicBool);
     impl Drop for StopOnDrop<'_> {
         fn drop(&mut self) {

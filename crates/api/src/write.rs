@@ -21,18 +21,19 @@
 //!
 //! Invariants
 //!
-//! 1. A write takes no lock and, unless it is a string of more than 511 UTF-16 units, allocates
+//! 1. A write waits for no lock and, unless it is a string of more than 511 UTF-16 units, allocates
 //!    nothing: a signal handler may write. The usual event makes no system call, except to ring the
 //!    doorbell.
 //! 2. An event that a session wants ends up in the session's ring or in its count of lost events,
 //!    unless it is refused as invalid or too large for any session.
 //! 3. A write uses at most 2 KiB of stack, whatever the event contains and sessions request: blocks
-//!    stay where the caller described them, and larger records are composed in a pool (`scratch`).
-//!    If no memory in the pool is free, the event is lost.
+//!    stay in the caller's memory, and larger records are composed in a pool (`scratch`). If no
+//!    memory in the pool is free, the event is lost.
 //! 4. A forked child that has not registered again writes no byte to a region of the parent; see
 //!    `process::fork`.
-//! 5. The functions that a program calls are always inlined, down to the first one that never is:
-//!    the call stack of an event begins at the program's call in every build.
+//! 5. The functions that a program calls are `inline(always)`, down to one that is `inline(never)`.
+//!    So every build has the same frames of the library on the stack. They are left out: the call
+//!    stack of an event begins at the program's call.
 
 mod compose;
 mod descriptor;
@@ -73,8 +74,8 @@ pub(crate) struct Options<'a> {
     excluded: u64,
     /// Sessions that reject in-private events do not get the event either.
     is_in_private: bool,
-    /// Number of frames of this library that the call stack of the event leaves out, in addition to
-    /// that of the function into which [`staged::deliver`] is inlined.
+    /// Number of further frames of this library that the event's call stack leaves out. The frame
+    /// of the function into which [`staged::deliver`] is inlined is always left out.
     skipped_frames: usize,
 }
 
@@ -97,7 +98,8 @@ impl Options<'_> {
 #[inline(always)]
 pub(crate) fn write(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<(), WriteError> {
     // Check the filters before a frame for the record exists: an event that a filter rejects costs
-    // a fraction of a write.
+    // a fraction of a write. A cell holds the filters of a session (see `crate::filter`); 0 means
+    // that the filters of several sessions, or none, were checked.
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
     // The event is copied to the stack only when it is written.
     let event = *event;
@@ -113,7 +115,8 @@ fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -
     staged::deliver(slot, event, &Options::NONE, passed_cell)
 }
 
-/// Returns the error for an event with a block larger than any record.
+/// Returns the error for an event with a block larger than any record: `InvalidParameter` if it
+/// also has too many blocks.
 #[cold]
 fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
     Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
@@ -148,6 +151,7 @@ fn deliver_described(
     bytes: usize,
 ) -> Result<(), WriteError> {
     let event = CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, blocks) };
+    // The cell is 0: no filters were checked.
     if straight::try_write(slot, &event, Blocks::with_total(blocks, bytes), 0) {
         return Ok(());
     }

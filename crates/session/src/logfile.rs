@@ -5,7 +5,7 @@
 //!   sequential       header │ 1 │ 2 │ 3 │ 4 │ …
 //!                    up to the limit, where the file is finalised and the session ends
 //!   circular         header │ 7 │ 8 │ 3 │ 4 │ 5 │ 6 │
-//!                    never past the limit; the last buffers of each CPU are there
+//!                    never past the limit; holds the newest buffers of each CPU
 //!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
 //!                    an earlier file, continued; the counts in its header are sums
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
@@ -22,8 +22,8 @@
 //! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
 //!   final counts.
 //! - L4 Buffers of a CPU are written in the order in which they were filled.
-//! - L5 The files of a sequence have the clock anchor of the session: no event in them is earlier
-//!   than this anchor, however long its buffer took to fill.
+//! - L5 The files of a sequence have the clock anchor of the session (the same moment on all
+//!   clocks): no event in them is earlier than this anchor, however long its buffer took to fill.
 
 mod append;
 mod facts;
@@ -119,10 +119,10 @@ pub(crate) struct LogFile {
     anchor: Anchor,
     clock: SessionClock,
     failure: LastWriteError,
-    /// Events and buffers lost before the file began, which the file does not count.
-    losses_before: (u64, u32),
+    /// Events and buffers lost before the file began: earlier files of the sequence count them.
+    losses_in_earlier_files: (u64, u32),
     /// Lost events and buffers that the header of a continued file already counted.
-    previous_losses: (u32, u32),
+    losses_in_continued_header: (u32, u32),
     /// Stamp of the last event that a continued file already had.
     floor: i64,
     /// Time at which the file was finalised.
@@ -137,7 +137,8 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Empties the storage and writes the header buffer.
+    /// Empties the storage, writes the header buffer, and preallocates the file if the mode asks
+    /// for it.
     pub(crate) fn create(
         mut storage: Box<dyn Storage>,
         facts: &SessionFacts,
@@ -180,8 +181,8 @@ impl LogFile {
             anchor,
             clock: facts.clock.clone(),
             failure,
-            losses_before: (0, 0),
-            previous_losses: (0, 0),
+            losses_in_earlier_files: (0, 0),
+            losses_in_continued_header: (0, 0),
             floor: i64::MIN,
             end_time: None,
             stop_time: None,
@@ -210,9 +211,9 @@ impl LogFile {
         preallocated.map_err(Error::File)
     }
 
-    /// Sets the losses before this file, so that the file counts only later losses.
-    pub(crate) fn set_losses_before(&mut self, lost: (u64, u32)) {
-        self.losses_before = lost;
+    /// Sets the losses that earlier files count, so that this file counts only later losses.
+    pub(crate) fn set_losses_in_earlier_files(&mut self, lost: (u64, u32)) {
+        self.losses_in_earlier_files = lost;
     }
 
     /// Keeps a claim on the file while it is written.
@@ -244,7 +245,7 @@ impl LogFile {
         let start = self.writer.position();
         if self.writer.append_in_place(as_in_place(buffer)).is_ok() {
             let after = self.writer.position();
-            // A circular log may have wrapped around.
+            // A compressed buffer is shorter than `size`; a circular log may have wrapped around.
             let size = if after > start { after.saturating_sub(start) } else { size };
             self.record_written(buffer, after.saturating_sub(size), size);
             self.record_own_write();
@@ -297,10 +298,13 @@ impl LogFile {
         }
     }
 
+    /// Notes whether another process changed the file since the session's last write. If so, the
+    /// next `compare` reads the buffer headers.
     fn check_file_state(&mut self) {
         self.ledger.check_state(&*self.writer.sink_mut().storage);
     }
 
+    /// Records the state of the file after a write by the session, for the next `check_file_state`.
     fn record_own_write(&mut self) {
         self.ledger.record_state(&*self.writer.sink_mut().storage);
     }
@@ -341,13 +345,14 @@ impl LogFile {
         let end_time = *self
             .end_time
             .get_or_insert_with(|| self.stop_time.unwrap_or_else(|| Anchor::now(self.clock.counter())).wall);
-        let events_lost = u32::try_from(events_lost.saturating_sub(self.losses_before.0)).unwrap_or(u32::MAX);
+        let events_lost =
+            u32::try_from(events_lost.saturating_sub(self.losses_in_earlier_files.0)).unwrap_or(u32::MAX);
         let summary = Summary {
             end_time,
-            events_lost: events_lost.saturating_add(self.previous_losses.0),
+            events_lost: events_lost.saturating_add(self.losses_in_continued_header.0),
             buffers_lost: buffers_lost
-                .saturating_sub(self.losses_before.1)
-                .saturating_add(self.previous_losses.1),
+                .saturating_sub(self.losses_in_earlier_files.1)
+                .saturating_add(self.losses_in_continued_header.1),
         };
         let result = self.writer.finalise(&summary);
         if self.is_preallocated {

@@ -30,7 +30,8 @@ impl ControlThreadWatch {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// Waits for the callback thread, which is not a lock of the program.
+    /// Runs `wait`, in which the control thread waits for the callback thread, not for a lock of
+    /// the program.
     pub(super) fn await_callback<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.awaits_callback.store(true, Ordering::Relaxed);
         let result = wait();
@@ -71,8 +72,8 @@ impl LockChecks {
         Self { checked_at: Instant::now(), futex: None, count: 0 }
     }
 
-    /// Checks whether the control thread waits for a lock of the program, unless the last check was
-    /// a moment ago.
+    /// Returns whether the control thread waits for a lock of the program. Returns `false` without
+    /// a check if the last check was less than [`CHECK_INTERVAL`] ago.
     pub(super) fn is_control_thread_blocked(&mut self, client: &Client) -> bool {
         if self.checked_at.elapsed() < CHECK_INTERVAL {
             return false;

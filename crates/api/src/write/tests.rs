@@ -27,6 +27,7 @@ fn leak_traits(bytes: &[u8]) -> &'static ProviderTraits {
     Box::leak(Box::new(ProviderTraits::new(bytes)))
 }
 
+/// Composes a record with the tested code.
 fn compose_record(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Vec<u8> {
     let bytes = compose_with(slot, event, &SessionItems::new(None, None));
     let source = RecordSource { slot, event, options: &Options::NONE, thread: THREAD_ID };
@@ -62,6 +63,7 @@ fn record_bytes(stage: &mut Stage<'_>) -> Vec<u8> {
     bytes
 }
 
+/// Encodes the expected record with the format crate.
 fn encode_record(event: &CallerEvent<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
     encode_with_items(event, traits, activity, &[])
 }
@@ -221,7 +223,7 @@ struct TestSession {
 }
 
 impl TestSession {
-    /// Uses an outlet that no other test of this crate uses.
+    /// `outlet` must not be used by another test of this crate.
     fn start(outlet: u8, traits: Option<&'static ProviderTraits>) -> Self {
         Client::get();
         let memory = TestRegion::open(outlet);
@@ -306,7 +308,8 @@ fn straight_and_composed_events_have_the_same_bytes() {
                     write(slot, &event).unwrap();
                     write_as_macro(slot, &event, &blocks).unwrap();
                     let descriptors = to_descriptors(&long[..traits_len], &event);
-                    // A provider without traits has no types: there the metadata would be payload.
+                    // Without traits, the types of data descriptors are ignored: the metadata would
+                    // be payload.
                     if (traits_len != 0 || metadata.is_none()) && descriptors.len() <= MAX_BLOCKS {
                         // SAFETY: the blocks are made from slices that live on.
                         unsafe {
@@ -380,8 +383,8 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
         |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
     set_enable(&EnableParams { level: 2, ..EnableParams::default() });
     assert!(!is_straight(raw, d, none, 1, p), "an event of an unwanted level was written");
-    // Writes like a macro whose provider's words are not updated yet, and like a writer that checked
-    // before the session changed.
+    // Both functions skip the check of level and keyword, like a thread that passed it just before
+    // the session changed its level. They must still write nothing.
     let block = [Block::new(b"payload")];
     write_as_macro(slot, &CallerEvent::new(&descriptor, &[]), &block).unwrap();
     write(slot, &CallerEvent::new(&descriptor, &[b"payload"])).unwrap();
@@ -403,12 +406,14 @@ fn metadata_blocks_may_be_at_any_position() {
     let mut session = TestSession::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
     let long = [7; 100];
-    let metadata = DataDescriptor::of_kind(1, b"sixteen bytes: 16");
+    let shortest: &[u8] = b"sixteen bytes 16";
+    assert_eq!(shortest.len(), MIN_SCHEMA_BYTES);
+    let metadata = DataDescriptor::of_kind(1, shortest);
     let [one, two, three] = [&b"one"[..], &long, b"three"].map(DataDescriptor::new);
     let data = [&b"one"[..], &long, b"three"];
     let mut expected = compose_record(
         session.handle.slot(),
-        &CallerEvent { metadata: Some(b"sixteen bytes: 16"), ..CallerEvent::new(&descriptor, &data) },
+        &CallerEvent { metadata: Some(shortest), ..CallerEvent::new(&descriptor, &data) },
     );
     expected[8..12].copy_from_slice(&thread::thread_id().to_le_bytes());
     for blocks in [

@@ -55,7 +55,8 @@ impl Default for TimeWindow {
 }
 
 impl TimeWindow {
-    /// Returns whether the window contains a time. `to` stands for a complete unit of 100 ns.
+    /// Returns whether the window contains a time. `to` has a resolution of 100 ns: the window
+    /// includes the 99 ns after it.
     pub(crate) const fn contains(self, time: i64) -> bool {
         self.from <= time && time <= self.to.saturating_add(99)
     }
@@ -138,8 +139,8 @@ impl Analysis {
         })
     }
 
-    /// Returns the names of the kernel events with stacks, after events that were selected by name
-    /// or id have been read.
+    /// Returns the names of the kernel events that have stacks. Empty unless [`Self::read`] has
+    /// read events that were selected by name or id.
     pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
         self.events_with_stacks.names()
     }

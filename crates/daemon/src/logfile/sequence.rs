@@ -3,14 +3,15 @@
 //!
 //! ```text
 //!   writer thread ──▶ a separate thread: takes the user's groups, gid and uid
-//!                         │      ──▶ openat(folder, name) ──▶ space? ──▶ Claim ──▶ the session
+//!                         │      ──▶ openat(folder, name) ──▶ space?
 //!                         └─ ends, and its rights with it
+//!   writer thread ──▶ Claim ──▶ the session
 //! ```
 //!
 //! W1 The daemon's other threads keep their rights. W2 Only the groups and the effective ids of the
 //! separate thread change: its real and saved ids stay the daemon's, so that the user cannot send
-//! it a signal. W3 A daemon that is not root changes no ids: it works for its own user, or for root
-//! with fewer rights than root has.
+//! it a signal. W3 A daemon that is not root changes no ids: it opens the files of its own user and
+//! those of root with its own rights.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -40,7 +41,7 @@ impl From<UserIdentity> for FileOwner {
 }
 
 /// Returns a function that creates the next file of a sequence in a folder, with at most these mode
-/// bits and on these terms.
+/// bits, if the file meets `terms`.
 pub(crate) fn next_file(
     folder: OwnedFd,
     owner: FileOwner,

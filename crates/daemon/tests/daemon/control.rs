@@ -241,7 +241,7 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     let request = first.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
     let order = provider.receive_close(session);
     // The provider has not acknowledged yet, so the stop is under way, unless this test was delayed
-    // by a second.
+    // by more than the second that the daemon waits.
     let (early, query) = (second.control(session, Control::Stop), second.control(session, Control::Query));
     assert!([ACTIVE_CONNECTIONS, WMI_INSTANCE_NOT_FOUND].contains(&status(&early)), "{early:?}");
     assert!([SUCCESS, WMI_INSTANCE_NOT_FOUND].contains(&status(&query)), "{query:?}");

@@ -1,4 +1,5 @@
-//! Loss and kernel events that opening a file reports without reading the events.
+//! What `Trace::open` reports from the start of each buffer: loss flags, and whether the file seems
+//! to contain kernel events.
 
 use super::*;
 use traceweir_format::kernel::hook;
@@ -26,7 +27,8 @@ fn loss_flags_are_gathered_from_all_buffers() {
 #[test]
 fn damaged_flags_report_no_loss() {
     let mut unknown = small_file(false);
-    // The second buffer: 0x100 is unknown, 0x20 is the processor index, 6 are both loss flags.
+    // The second buffer: 0x100 is unknown, 0x20 is the processor index, 6 are the flags
+    // of lost events and lost buffers.
     overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
     assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags beside an unknown flag are read");
     let mut old = small_file(false);

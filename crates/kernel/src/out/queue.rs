@@ -5,12 +5,13 @@
 //!                           └ start of the next                    └ next
 //! ```
 //!
-//! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
-//!    and leaves newer ones, so the queue may never be empty.
+//! 1. Taken records do not count as waiting, even while their bytes are still in the queue. A
+//!    session takes records up to a certain time and leaves newer ones, so it is possible that the
+//!    queue never becomes empty.
 //! 2. When more bytes are taken than waiting, and more than [`KEPT_BYTES`], the waiting bytes move
-//!    to the front. So at most one byte moves for each byte that was taken, and the taken part is
-//!    never larger than both the waiting part and [`KEPT_BYTES`]. The same holds for entries.
-//! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
+//!    to the front. So at most one byte moves for each byte that was taken, and the taken part
+//!    never exceeds the larger of the waiting part and [`KEPT_BYTES`]. The same holds for entries.
+//! 3. The entry of a record counts with its bytes: it is nearly as large as the smallest records.
 //! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
 use traceweir_format::Result;
@@ -31,7 +32,7 @@ pub struct RecordOrigin {
     pub thread_id: u32,
 }
 
-/// A description of the next record of a stream.
+/// A description of a record in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedRecord {
     /// Length in bytes, without padding.

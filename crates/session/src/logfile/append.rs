@@ -53,7 +53,7 @@ impl LogFile {
         let mut log = Self::new(writer, facts, anchor, failure);
         log.ledger = Ledger::default();
         log.record_own_write();
-        log.previous_losses = (tail.header.events_lost, tail.header.buffers_lost);
+        log.losses_in_continued_header = (tail.header.events_lost, tail.header.buffers_lost);
         log.floor = tail.last_time;
         let preallocated = log.preallocate(facts);
         if preallocated.is_err() {

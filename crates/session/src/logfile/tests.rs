@@ -305,7 +305,7 @@ fn preallocated_file_has_full_length_until_finalised() {
 fn file_counts_only_losses_after_its_start() {
     let (facts, storage) = (test_facts(NEWFILE, 16), MemoryStorage::new(usize::MAX));
     let mut file = create_log(&facts, &storage);
-    file.set_losses_before((100, 3));
+    file.set_losses_in_earlier_files((100, 3));
     assert_eq!(file.append(&mut event_buffer(&facts, 0, 0..5), || (0, 0)), AppendResult::Appended);
     assert_eq!(file.finalise((142, 4)), None);
     let bytes = storage.lock();

@@ -206,7 +206,7 @@ impl Output {
         self.set_name(name);
         // Read once: later losses are counted in the next file.
         let lost = count_losses(&self.shared.stats, 0);
-        next.set_losses_before(lost);
+        next.set_losses_in_earlier_files(lost);
         let previous = std::mem::replace(&mut self.log, LogTarget::File(Box::new(next)));
         if let LogTarget::File(mut previous) = previous {
             previous.finalise(lost);

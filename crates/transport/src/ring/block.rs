@@ -66,7 +66,7 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the type that a C program set (EVENT_DATA_DESCRIPTOR.Type); 0 for a block made from
-    /// a slice.
+    /// a slice of less than 4 GiB.
     #[inline(always)]
     #[must_use]
     pub fn kind(&self) -> u8 {
@@ -113,7 +113,9 @@ impl<'a> Blocks<'a> {
         Self { all, bytes }
     }
 
-    /// Creates blocks whose total is already known: a wrong sum makes a record that is rejected.
+    /// Creates blocks whose total is already known. `bytes` must be the sum of their sizes: a
+    /// restartable sequence refuses the record if `bytes` is smaller, and publishes a record that
+    /// ends with old bytes of the ring if `bytes` is larger.
     #[inline(always)]
     #[must_use]
     pub fn with_total(all: &'a [Block<'a>], bytes: usize) -> Self {

@@ -24,16 +24,16 @@
 //!    end = head + size                                                check_room!
 //!    if end - control.tail > ring_bytes            return FULL
 //!    data[offset] = prefix, counter                                   write_prefix!
-//!    if frame has an event header
-//!        data += header                                               copy_header!
-//!        data += items                                                copy_items!
+//!    if frame has a separate event header
+//!        append header                                                copy_header!
+//!        append items                                                 copy_items!
 //!    else
-//!        data += staged words                                         copy_staged!
+//!        append staged words                                          copy_staged!
 //!    if frame has a schema
-//!        data += schema, zeros up to a multiple of eight              copy_schema!
+//!        append schema, zeros up to a multiple of eight               copy_schema!
 //!    for block in frame.blocks                                        copy_blocks!
 //!        if block does not fit into the record     return UNFIT
-//!        data += block
+//!        append block
 //!    control.head = end                                               publish!
 //! 5: return PUBLISHED, control, end                                   exits!
 //! 4: return ABORTED
@@ -57,7 +57,7 @@
 //! | 20 | the record's place is known | `locate_record!`, `wrap!` |
 //! | 21 | the record does not fit before the ring's end | `locate_record!` |
 //! | 30 | loop: sixteen bytes of items | `copy_items!` |
-//! | 31 | the record has no header: its run is staged words | `copy_header!` |
+//! | 31 | the frame has no separate header: its run is staged words | `copy_header!` |
 //! | 32, 33, 34 | loop: four words; fewer than four are left; loop: one word | `copy_staged!` |
 //! | 40 | the run is copied | `copy_items!`, `copy_staged!` |
 //! | 41, 42, 43 | loop: sixteen bytes; the last thirty-two; the last sixteen | `copy_schema!` |
@@ -152,8 +152,8 @@ pub(super) fn area_offset() -> isize {
 #[inline]
 unsafe fn area(offset: isize) -> *mut u8 {
     let thread: *mut u8;
-    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64,
-    // thread-local storage).
+    // SAFETY: the thread pointer is the address of a word that holds this address (System V ABI for
+    // x86-64, thread-local storage).
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags))
     };
@@ -177,8 +177,8 @@ pub(super) enum Attempt {
 /// Writes a record.
 ///
 /// # Safety
-/// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
-/// invariant (straight.rs).
+/// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd (see [`sequence`]). The
+/// frame keeps its invariant (straight.rs).
 #[inline(always)]
 pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &WriteFrame) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
@@ -314,8 +314,8 @@ fragment! {
 }
 
 fragment! {
-    /// Copies the header of an event, 80 bytes after the prefix, if the frame has one. Its size is
-    /// part of the frame's size (R3).
+    /// Copies the header of an event, if the frame has one, to the 80 bytes that follow the prefix.
+    /// Its size is part of the frame's size (R3).
     copy_header:
     "mov rsi, qword ptr [{frame} + {f_provider}]",
     "test rsi, rsi",
@@ -360,9 +360,9 @@ fragment! {
 }
 
 fragment! {
-    /// Copies the staged part of a record without header, word by word: the caller has just stored
-    /// it in words, and a wider load would wait until those stores have left the store buffer. Its
-    /// size, in complete words, is part of the frame's size (R3).
+    /// Copies the staged words of a record whose frame has no separate header, word by word: the
+    /// caller has just stored them as words, and a wider load would wait until those stores have
+    /// left the store buffer. Their size is part of the frame's size (R3).
     copy_staged:
     "31:",
     "lea r11, [rdi + {prefix_bytes}]",
@@ -443,8 +443,9 @@ fragment! {
 
 fragment! {
     /// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more
-    /// than a short copy. The sizes are in memory of a program that may change them meanwhile, so
-    /// each is read once and checked against the end of the record's bytes (R3).
+    /// than a short copy, so only blocks above 512 bytes use it. The sizes are in memory of a
+    /// program that may change them meanwhile, so each is read once and checked against the end of
+    /// the record's bytes (R3).
     copy_blocks:
     "50:",
     "mov rdx, qword ptr [{frame} + {f_blocks}]",

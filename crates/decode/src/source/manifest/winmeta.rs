@@ -1,8 +1,9 @@
 //! The predefined names of manifests: levels, opcodes, tasks and keywords with the prefix `win:`,
 //! types with `win:` or `xs:`, and channels.
 //!
-//! Declared names are compared as written, as in XML; types by their local name and ignoring case,
-//! because tools differ in both (`win:HResult`, `win:HRESULT`, `xs:GUID`, `win:GUID`).
+//! Names of levels, opcodes, tasks, keywords and channels are compared as written, as in XML; types
+//! by their local name and ignoring case, because tools differ in both (`win:HResult`,
+//! `win:HRESULT`, `xs:GUID`, `win:GUID`).
 //!
 //! Source: Documented ("LevelType Complex Type", "OpcodeType Complex Type", "KeywordType Complex
 //! Type", "InputType Complex Type", and the constants of winmeta.h). Types that only MOF

@@ -101,8 +101,8 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
             let (second, end) = (POINTERS_OFFSET + pointer_size, payload.len());
             assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), session);
             assert_eq!(format_pointer(second, end, 0), file);
-            // Another event, and bytes that end before the clock and the names. With pointers of 8
-            // bytes, the clock is at 0x110.
+            // The pointer is shown as a number in another event, and if the bytes end before the
+            // clock type, which precedes the names. With pointers of 8 bytes, it is at 0x110.
             assert_eq!(format_pointer(POINTERS_OFFSET, end, 5), "0x5");
             for end in second..second + 0x110 - POINTERS_OFFSET - 8 {
                 assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), "0x5");

@@ -26,8 +26,8 @@ fn file_opener(max_files: u32) -> NextFile {
     })
 }
 
-/// Returns the numbers in each file of a sequence, and the lost events and buffers that the headers
-/// count together.
+/// Returns the event numbers in each file of a sequence, and the lost events and buffers that the
+/// headers count together.
 fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, u64)) {
     let mut losses = (0, 0);
     let events = (1..=files).map(|number| {
@@ -377,6 +377,7 @@ fn flush_threshold_does_not_block_a_session_of_few_buffers() {
     for number in 0..3_000 {
         writer.write(number, 900).unwrap();
         if number == 1_500 {
+            // The start raised the maximum to the minimum, and the update does the same.
             let fewer = Update { maximum_buffers: Some(1), ..Update::default() };
             wait_for_reply(|done| fixture.session.update(fewer, None, done)).unwrap();
         }
