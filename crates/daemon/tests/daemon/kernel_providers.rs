@@ -33,6 +33,9 @@ use crate::util::*;
 /// Statuses with which a daemon that cannot capture kernel events refuses them.
 const UNAVAILABLE: [u32; 2] = [Status::ERROR_NOT_SUPPORTED.0, PRIVILEGE_NOT_HELD.0];
 
+/// The exit code of a process whose exit code the daemon could not read.
+const UNKNOWN_EXIT_CODE: u32 = 0x8000_0000;
+
 /// An event of a kernel provider in a file.
 struct KernelEvent {
     provider: Guid,
@@ -78,6 +81,12 @@ fn read_events(path: &Path) -> Vec<KernelEvent> {
         });
     }
     events
+}
+
+/// Reports whether the daemon of these tests may capture the whole machine with tracepoints. An
+/// unprivileged daemon captures its own user's processes from side-band records.
+fn captures_machine() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn params(match_any: u64, property: u32) -> EnableParams {
@@ -138,14 +147,19 @@ fn process_provider_reports_a_program_from_start_to_stop() {
         let start = *starts.last().expect("no start of the program");
         assert_eq!((start.descriptor.version, start.descriptor.keyword), (3, 0x8000_0000_0000_0010));
         assert_eq!(u32_at(&start.payload, 20), std::process::id(), "not the parent");
-        assert!(start.text_at(60).ends_with("/true"), "{}", start.text_at(60));
+        let image_name = start.text_at(60);
+        // An unprivileged daemon reads the path from `/proc`, where a short program is soon gone.
+        let has_name = image_name.ends_with("/true") || (!captures_machine() && image_name == "true");
+        assert!(has_name, "{image_name}");
         let stops = of_child(2, 0);
         let stop = *stops.last().expect("no stop of the program");
         assert_eq!((stop.descriptor.version, stop.process_id), (2, child));
         assert_eq!(u64_at(&stop.payload, 4), u64_at(&start.payload, 4), "another sequence number");
         assert_eq!(i64_at(&stop.payload, 12), i64_at(&start.payload, 12), "another create time");
         assert!(i64_at(&stop.payload, 20) > i64_at(&stop.payload, 12), "the exit precedes the start");
-        assert_eq!(u32_at(&stop.payload, 28), 0, "not the exit code");
+        // Exit codes reach a privileged daemon through the process connector.
+        let exit_codes: &[u32] = if captures_machine() { &[0] } else { &[0, UNKNOWN_EXIT_CODE] };
+        assert!(exit_codes.contains(&u32_at(&stop.payload, 28)), "not the exit code");
         assert!(stop.payload.ends_with(b"true\0"));
         let threads = of_child(3, 0);
         assert!(threads.iter().any(|event| u32_at(&event.payload, 4) == child), "no start of its thread");
@@ -245,7 +259,12 @@ fn stacks_are_part_of_the_events() {
         let events = own_threads(&with_path);
         assert!(!events.is_empty());
         let has_user_frames = |event: &KernelEvent| event.frames.iter().any(|frame| *frame < 1 << 63);
-        assert!(events.iter().any(has_user_frames), "no thread start has the stack of its creator");
+        if captures_machine() {
+            assert!(events.iter().any(has_user_frames), "no thread start has the stack of its creator");
+        } else {
+            // The kernel reports these starts as side-band records, which have no stacks.
+            assert!(!events.iter().any(has_user_frames), "a stack of unknown origin");
+        }
         let events = own_threads(&without_path);
         assert!(!events.is_empty() && events.iter().all(|event| event.frames.is_empty()));
     });
@@ -355,29 +374,31 @@ fn network_provider_reports_both_ends_of_a_connection() {
 
 #[test]
 fn disk_provider_is_accepted_and_reports_only_its_events() {
-    let daemon = Daemon::start();
-    let mut controller = daemon.controller();
-    let (session, path) = start_session(&daemon, &mut controller, "d");
-    if !enable(&mut controller, &session, KERNEL_DISK, params(0, 0)) {
-        return;
-    }
-    let mut file = File::create(daemon.path("written")).unwrap();
-    file.write_all(&vec![1; 1 << 20]).unwrap();
-    file.sync_all().unwrap();
-    let device = std::os::unix::fs::MetadataExt::dev(&file.metadata().unwrap());
-    controller.stop(session.id);
-    let events = read_events(&path);
-    // A folder in memory has no requests; its device has no major number.
-    if rustix::fs::major(device) != 0 {
-        let writes = events.iter().filter(|event| event.is(KERNEL_DISK, 11));
-        let written: u64 = writes.map(|event| u64::from(u32_at(&event.payload, 8))).sum();
-        assert!(written >= 1 << 20, "{written} bytes of writes");
-    }
-    for event in events {
-        let expected_length = if event.descriptor.id == 14 { 24 } else { 48 };
-        assert!([10, 11, 14].contains(&event.descriptor.id), "{:?}", event.descriptor);
-        assert_eq!(event.payload.len(), expected_length, "{:?}", event.descriptor);
-    }
+    retry_also_with_busy_processors(5, || {
+        let daemon = Daemon::start();
+        let mut controller = daemon.controller();
+        let (session, path) = start_session(&daemon, &mut controller, "d");
+        if !enable(&mut controller, &session, KERNEL_DISK, params(0, 0)) {
+            return;
+        }
+        let mut file = File::create(daemon.path("written")).unwrap();
+        file.write_all(&vec![1; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        let device = std::os::unix::fs::MetadataExt::dev(&file.metadata().unwrap());
+        controller.stop(session.id);
+        let events = read_events(&path);
+        // A folder in memory has no requests; its device has no major number.
+        if rustix::fs::major(device) != 0 {
+            let writes = events.iter().filter(|event| event.is(KERNEL_DISK, 11));
+            let written: u64 = writes.map(|event| u64::from(u32_at(&event.payload, 8))).sum();
+            assert!(written >= 1 << 20, "{written} bytes of writes");
+        }
+        for event in events {
+            let expected_length = if event.descriptor.id == 14 { 24 } else { 48 };
+            assert!([10, 11, 14].contains(&event.descriptor.id), "{:?}", event.descriptor);
+            assert_eq!(event.payload.len(), expected_length, "{:?}", event.descriptor);
+        }
+    });
 }
 
 #[test]
