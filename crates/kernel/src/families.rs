@@ -112,6 +112,7 @@ impl Families {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
         families.images.prepare_kernel_images(&families.context);
+        families.update_exec_capture();
         families
     }
 
@@ -119,6 +120,11 @@ impl Families {
     pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
         self.context.groups = settings.groups;
         self.context.settings.clone_from(settings);
+        self.update_exec_capture();
+    }
+
+    fn update_exec_capture(&mut self) {
+        self.context.tasks.set_exec_capture(self.context.groups.has_any(process::EXEC_GROUPS));
     }
 
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
@@ -190,7 +196,7 @@ impl Families {
 
     /// Begins a poll: receives exit statuses and the arguments of execs, and prepares all families.
     pub(crate) fn begin_poll(&mut self) {
-        self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
+        self.context.tasks.poll();
         let (families, context) = self.split_context();
         for family in families {
             family.begin_poll(context);

@@ -247,17 +247,24 @@ impl Tasks {
         self.get(self.find_process_of_thread(thread)?)?.threads.get(&thread)
     }
 
-    /// Begins a poll. `captures_execs`: whether the arguments of execs are captured.
-    pub(crate) fn poll(&mut self, captures_execs: bool) {
+    /// Starts or stops the capture of the arguments of execs.
+    pub(crate) fn set_exec_capture(&mut self, is_enabled: bool) {
+        if is_enabled {
+            self.execs.get_or_insert_with(Execs::open);
+        } else {
+            self.execs = None;
+        }
+    }
+
+    /// Begins a poll.
+    pub(crate) fn poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
         (self.read_until_ns, self.poll_began_ns) = (self.poll_began_ns, now_ns());
         self.clock = BootClock::now();
         self.remaining_wait = MAX_WAIT_PER_POLL;
         self.connector().poll();
-        if captures_execs {
-            self.execs.get_or_insert_with(Execs::open).poll();
-        } else {
-            self.execs = None;
+        if let Some(execs) = &mut self.execs {
+            execs.poll();
         }
     }
 

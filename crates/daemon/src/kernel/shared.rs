@@ -104,6 +104,8 @@ impl EventHub {
                 if !wanted.is_empty() {
                     let settings = self.capture_settings(&wanted);
                     capture.control.set(&settings).map_err(|e| capture_error(&e))?;
+                    // A poll applies the change, so that it is in effect for the caller's next step.
+                    capture.poll(false);
                 }
                 Arc::clone(capture)
             }

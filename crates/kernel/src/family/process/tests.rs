@@ -176,11 +176,11 @@ fn lost_exits_and_invalid_ids_leave_no_state() {
 #[test]
 fn start_waits_for_its_stack_at_most_one_poll() {
     let mut fixture = ProcessFixture::new(&[hook::THREAD_START]);
-    fixture.context.tasks.poll(true);
+    fixture.context.tasks.poll();
     fixture.fork(CHILD, CHILD);
     fixture.run_with_output(ProcessFamily::finish_poll);
     assert_eq!(fixture.take_written(), []);
-    fixture.context.tasks.poll(true);
+    fixture.context.tasks.poll();
     fixture.run_with_output(ProcessFamily::finish_poll);
     assert_eq!(fixture.take_written(), [(hook::PROCESS_START, CHILD), (hook::THREAD_START, CHILD)]);
     fixture.fork(CHILD, THREAD);
