@@ -97,7 +97,7 @@ pub(crate) fn parse_level_option(text: &str) -> Result<LevelOption, String> {
 
 /// The syntax of providers, for help pages.
 pub(crate) const PROVIDER_SYNTAX: &str = "\
-PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
+PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by '+', ',' or ';'
   MyCompany.App               by name: from a manifest, else every provider registered under it
   *MyCompany.App              by name, ignoring manifests
   {b3864c38-…}, #b3864c38-…   by GUID
@@ -112,8 +112,9 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
   @sid @tsid @key @start-key @event-key @container      add details of the writer to each event
   @level= @any= @all= @ignore-keyword-0 @group @source=GUID
   MyCompany.App@payload=\"5: Port == 443\"    by field values, with --manifest FILE; the event by
-                              id or name, then == != < <= > >= % in contains, not in, not contains;
-                              conditions are joined by and, or by or
+                              id or name; operators: == != < <= > >=, % (is a multiple of), in,
+                              contains, not in, not contains; conditions are joined by 'and'
+                              or by 'or', not both
   @schematized=ID:HEX         a filter that the provider itself interprets
   @names=\"Start,Stop\"         a list of names is quoted, or the option is repeated";
 
@@ -239,7 +240,7 @@ pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
 pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
     let providers = provider::parse_providers(text).map_err(|error| error.to_string())?;
     let [provider] = &providers[..] else {
-        return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
+        return Err("expected one provider; a name with '+', ',' or ';' must be quoted".to_owned());
     };
     provider.resolve(&ManifestNames::default()).map_err(|error| error.to_string())
 }
