@@ -7,9 +7,9 @@
 //! ```
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
-//! T2  There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
-//!     that exceeds the limit ends in the `(other)` of its last node.
-//! T3  The total of the root is the sum of all weights, including merged nodes.
+//! T2 There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
+//! that would exceed the limit ends in the `(other)` below the last of its nodes that exists. T3
+//! The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -165,8 +165,8 @@ impl StackTree {
     }
 
     /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
-    /// of other nodes. The other children of each node are merged into one `(other)` node at the
-    /// end of the list. Nodes without weight are left out.
+    /// of nodes that are left out. What is left out below a node is merged into one `(other)` node
+    /// at the end of the list. Nodes without weight are neither returned nor counted.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();
         let mut by_weight: Vec<usize> =

@@ -68,7 +68,8 @@ impl AccessObject {
 }
 
 /// Finds the object that `text` names: the default, a GUID, a running session, or else a provider.
-/// Rights that apply only to sessions exclude providers, and the reverse.
+/// If all rights that are specific to one kind of object apply to sessions, a name never means a
+/// provider (unless it begins with `*`), and the reverse.
 fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<AccessObject> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(AccessObject { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });

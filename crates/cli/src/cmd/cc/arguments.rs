@@ -193,7 +193,7 @@ impl Invocation {
     }
 
     /// Returns the options that name the dependency file and its target as the compiler would name
-    /// them for the source itself.
+    /// them for the source itself. The preprocessor, which gets no `-o`, would choose other names.
     pub(super) fn dependency_options(&self, source: &OsStr) -> Vec<OsString> {
         let given = |name: &str| {
             self.arguments.iter().any(|argument| match argument {
