@@ -1,4 +1,4 @@
-//! `weir enable`, `disable`, `capture-state`: changes providers of a running session.
+//! `weir enable`, `disable`, `capture-state`: send requests about providers of a running session.
 
 use std::collections::BTreeSet;
 

@@ -43,6 +43,7 @@ pub(super) struct TargetProcess {
     /// The value of `TRACEWEIR_RUNTIME_DIR` of the process; the outer `None` if its environment is
     /// unreadable.
     runtime_dir: Option<Option<PathBuf>>,
+    /// `None` if the list of mappings is unreadable, or is truncated and does not show the library.
     library: Option<LibraryState>,
     /// Whether the program is set-user-id or set-group-id.
     is_set_id: Result<bool, NoAnswer>,

@@ -5,8 +5,9 @@
 //!   Linux     the kernel function that called the scheduler   … do_nanosleep ─▶ schedule
 //! ```
 //!
-//! Linux does not report why a thread sleeps: its traces have UserRequest for waits that signals
-//! can end and Executive for all others. Without a stack with symbols, the cause stays unknown.
+//! Linux does not report why a thread sleeps: its traces have UserRequest for sleeps that signals
+//! can end and Executive for other sleeps. Only Suspended (a stopped thread) is a cause. Without a
+//! stack with symbols, the cause of a sleep stays unknown.
 
 use std::collections::HashMap;
 
