@@ -18,9 +18,10 @@ use super::is_private;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 
-/// Files up to this size, and files with only the newest events, are read at the end of a session
-/// to count their events. The count may differ from that of the session: another session may have
-/// started the file, or this session may have started in another file.
+/// Files up to this size, and files of any size with only the newest events (circular logs,
+/// snapshots), are read at the end of a session to count their events. The count may differ from
+/// that of the session: another session may have started the file, or this session may have started
+/// in another file.
 const MAX_COUNTED_FILE_BYTES: u64 = 32 << 20;
 
 /// The largest ring of a processor that an unprivileged daemon uses, without its control page.
