@@ -13,10 +13,11 @@
 //!
 //! The numbers are those of information classes.
 //!
-//! K1 Requests are independent: a group that one request drops stays enabled while another request
-//! wants it. K2 A change is made in all affected captures, or in none. K3 Opening and closing
-//! kernel events takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON
-//! captures only events of its own user's processes.
+//! - K1 Requests are independent: a group that one request drops stays enabled while another
+//!   request wants it.
+//! - K2 A change is made in all affected captures, or in none.
+//! - K3 Opening and closing kernel events takes long, so it runs on a separate thread.
+//! - K4 A daemon without CAP_PERFMON captures only events of its own user's processes.
 
 mod request;
 mod selection;
@@ -199,6 +200,7 @@ pub(crate) fn open_capture(settings: &CaptureSettings, config: &SessionConfig) -
 pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
+    /// `None` if the capture is not open yet.
     pub(crate) control: Option<CaptureControl>,
     pub(crate) previous: CaptureSettings,
     pub(crate) wanted: CaptureSettings,
@@ -212,7 +214,8 @@ impl CaptureStep {
         }
     }
 
-    /// Restores the previous state, which the kernel accepted before.
+    /// Restores the previous settings, which the kernel accepted before. A capture that this step
+    /// opened is closed when it is dropped.
     fn undo(&self) {
         if let Some(control) = &self.control {
             let _ = control.set(&self.previous);
