@@ -82,9 +82,9 @@ pub(crate) enum ValueForm {
     Text16,
     Text8,
     Bytes,
-    /// A UTF-16 text after its size in bytes.
+    /// The size in bytes, then a UTF-16 text.
     Counted16,
-    /// Bytes or a text of 8-bit characters after their number.
+    /// The size in bytes, then bytes or a text of 8-bit characters.
     Counted8,
     Sid,
 }

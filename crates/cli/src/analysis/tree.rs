@@ -7,9 +7,9 @@
 //! ```
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
-//! T2 There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
-//! that would exceed the limit ends in the `(other)` below the last of its nodes that exists. T3
-//! The total of the root is the sum of all weights, including merged nodes.
+//! T2  There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
+//!     that would exceed the limit ends in the `(other)` below the last of its nodes that exists.
+//! T3  The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -128,8 +128,8 @@ impl StackTree {
         ends
     }
 
-    /// Like [`Self::stack_ends`], but stops when the paths cost more than `max_cost` in total. Each
-    /// stack costs its complete path, because formats write the path once per stack.
+    /// Like [`Self::stack_ends`], but stops before the paths cost more than `max_cost` in total.
+    /// Each stack costs its complete path, because formats write the path once per stack.
     pub(crate) fn stack_ends_within(&self, max_cost: usize, cost: impl Fn(FunctionId) -> usize) -> StackEnds {
         let mut costs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {

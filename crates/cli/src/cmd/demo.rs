@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   weir demo ─┬─▶ weir daemon         in a temporary folder
-//!              └─▶ weir demo --stage   records to file and screen, then shows the file
+//!              └─▶ weir demo --stage   records to file and screen, then sums up the file
 //!                    ├─▶ weir demo-shop   orders 1, 2
 //!                    └─▶ weir demo-shop   orders 3, 4
 //! ```

@@ -132,7 +132,7 @@ impl EventSelection {
         self.filter.needs_description() || self.dropped.is_some()
     }
 
-    /// Returns whether an event is kept without applying the filters.
+    /// Returns whether an event is kept without applying the filters (`--drop` still applies).
     fn is_always_kept(&self, record: &Record<'_>) -> bool {
         relog::is_log_file_header(record) || !self.is_bare && is_context(record)
     }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What the compiler is asked to do last.
+/// The last stage that the compiler is asked to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Preprocess,
@@ -57,7 +57,7 @@ impl Language {
 /// An argument together with its value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Argument {
-    /// A source to preprocess; `is_explicit` tells whether `-x` named its language.
+    /// A source to preprocess; `is_explicit` is set if `-x` named its language.
     Source {
         path: OsString,
         language: Language,

@@ -112,7 +112,8 @@ impl Rewriter<'_> {
         self.at += line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     }
 
-    /// Skips a directive. A line marker (`# 5 "file" 1 3`) tells where the next lines come from.
+    /// Skips a directive. A line marker (`# 5 "file" 1 3`) names the file of the next lines; its
+    /// flag 3 marks a system header.
     fn skip_directive(&mut self) {
         let start = self.at;
         self.skip_line();

@@ -5,9 +5,9 @@
 //!        library           user, folder, namespace         right daemon?         weir enable
 //! ```
 //!
-//! Each step is checked as far as possible. The environment and the libraries of another user's
-//! process cannot be read, and reading those of a process that hangs may never return
-//! ([`pending_query`](super::pending_query)).
+//! The second line shows what can prevent each step. Each step is checked as far as possible. The
+//! environment and the libraries of another user's process cannot be read, and reading those of a
+//! process that hangs may never return ([`pending_query`](super::pending_query)).
 
 use std::ffi::OsStr;
 use std::fs;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Linux does not report why a thread sleeps: its traces have UserRequest for sleeps that signals
-//! can end and Executive for other sleeps. Only Suspended (a stopped thread) is a cause. Without a
-//! stack with symbols, the cause of a sleep stays unknown.
+//! can end and Executive for other sleeps. Without a stack with symbols, the cause of a sleep stays
+//! unknown. Suspended (a stopped thread) is the only reason in these traces that is a cause itself.
 
 use std::collections::HashMap;
 
