@@ -128,6 +128,7 @@ impl EventTable {
     fn find_thread(&mut self, hook: u16, record: &Record<'_>, next: &QueuedRecord) -> (u32, u32) {
         let payload = record.payload();
         let current = (next.origin.process_id, next.origin.thread_id);
+        // All headers except PERFINFO contain the ids.
         if record.family() != Family::PerfInfo {
             let ids = (record.process_id(), record.thread_id());
             if matches!(hook, hook::DISK_READ_INIT | hook::DISK_WRITE_INIT | hook::DISK_FLUSH_INIT) {
