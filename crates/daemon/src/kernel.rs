@@ -45,8 +45,8 @@ use crate::process::may_profile;
 
 /// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-/// Minimum and maximum ring size in bytes of an unprivileged daemon. A ring that exceeds the
-/// lockable memory is halved when it is opened.
+/// Minimum and maximum ring size in bytes of an unprivileged daemon. If rings of this size exceed
+/// the lockable memory, the capture halves the size until they can be opened.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
