@@ -56,7 +56,7 @@ pub(crate) fn sanitize_comment(text: &str) -> String {
             c => out.push(c),
         }
     }
-    // After four spaces, rustdoc would take a doc comment for a program and run it as a test.
+    // rustdoc takes doc text that is indented by four spaces for a program, and runs it as a test.
     out.trim().to_owned()
 }
 

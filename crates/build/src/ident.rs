@@ -104,7 +104,8 @@ fn split_words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns an identifier with a valid first character; `unnamed`, in every style, for an empty one.
+/// Returns an identifier with a valid first character. An empty identifier becomes `unnamed`,
+/// whatever the style.
 fn fix_first_char(identifier: String) -> String {
     match identifier.chars().next() {
         Some(c) if c.is_ascii_digit() => format!("_{identifier}"),

@@ -1,5 +1,5 @@
-//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that
-//! can be generated from it.
+//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the methods that
+//! generate code from it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use crate::{Error, Result};
 /// The culture whose texts are used by default.
 const DEFAULT_CULTURE: &str = "en-US";
 
-/// The maximum number of bytes read from a file: one more than the manifest parser accepts.
+/// The maximum number of bytes read from a file: one more than the manifest parser accepts, so that
+/// it rejects a longer file instead of parsing only its start.
 const MAX_FILE_BYTES: u64 = (64 << 20) + 1;
 
 /// A manifest without mistakes.

@@ -82,9 +82,9 @@ pub(crate) enum ValueForm {
     Text16,
     Text8,
     Bytes,
-    /// A UTF-16 text after its size in bytes.
+    /// The size in bytes, then a UTF-16 text.
     Counted16,
-    /// Bytes or a text of 8-bit characters after their number.
+    /// The size in bytes, then bytes or a text of 8-bit characters.
     Counted8,
     Sid,
 }
@@ -125,8 +125,9 @@ pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
 }
 
 /// Returns the index of the first field whose count or length is the value of the field at `index`.
-/// In Rust, programs do not pass such a value: generated code takes it from the field that it
-/// sizes. In C, they pass it. `first` is the index of `fields[0]` in the schema.
+/// A generated Rust function has no argument for the field at `index`, because its value is the
+/// length of the field found here. A C function has one. `first` is the index of `fields[0]` in the
+/// schema.
 pub(crate) fn find_field_sized_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let is_counted = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let is_measured = |field: &Field| {

@@ -8,9 +8,9 @@
 //!                          │
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
-//!   FunctionTable: addresses to function ids ──▶ StackTree: stacks and their weights
-//!   CallPaths: a stack to the ids of its process, thread and functions
-//!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
+//!   FunctionTable: address ─▶ function id         StackTree: stacks and their weights
+//!   ProcessTable: pid and name ─▶ process id      CallPaths: stack ─▶ ids of process and functions
+//!   Scheduler: switches and wakes ─▶ durations    Latencies: durations ─▶ percentiles
 //! ```
 //!
 //! A1  A report gets events in time order, each once.

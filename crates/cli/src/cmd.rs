@@ -1,5 +1,5 @@
-//! The subcommands of `weir`, one file each; commands that send one request about a session share
-//! `control`, and those that change its providers share `enable`.
+//! The subcommands of `weir`, one file each, with two exceptions: `control` contains the commands
+//! that send one request about a session, and `enable` those that send requests to its providers.
 
 mod access;
 mod ask;

@@ -233,7 +233,8 @@ impl LoadedImages {
         }
     }
 
-    /// Adds an image that was loaded at `since` (`is_load`), or that may exist since then.
+    /// Adds an image. If `is_load`, it was loaded at `since`. Otherwise an event reported it later,
+    /// and it may have existed since then.
     fn add_image(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
         if fields.size == 0 || self.count >= MAX_IMAGES {
             return;

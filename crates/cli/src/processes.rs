@@ -1,5 +1,5 @@
-//! Reads processes of this machine from `/proc`. Values that cannot be read, or of a process that
-//! has ended, are `None`.
+//! Reads processes of this machine from `/proc`. A value is `None` if it cannot be read, or if the
+//! process has ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

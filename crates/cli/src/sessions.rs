@@ -297,7 +297,7 @@ impl StartedSession {
 impl Drop for StartedSession {
     fn drop(&mut self) {
         if !self.is_released {
-            // The earlier failure is reported instead.
+            // The command reports the error that dropped the session, not one of this stop.
             let _ = self.session().stop();
         }
         self.restore_interval();

@@ -18,8 +18,8 @@
 //!    the path in the trace or below `--symbol-path`.
 //! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers
 //!    ([`MAX_ANSWER_BYTES`]). A dropped file is read again, up to a limit ([`MAX_LOADS`]).
-//! 3. Paths in a trace are opened by [`open_program`](traceweir::consumer::open_program), and never
-//!    lead out of a folder that the user named.
+//! 3. A path in a trace is opened by [`open_program`](traceweir::consumer::open_program). Appended
+//!    to a folder that the user named, it never leads out of this folder.
 //! 4. An answer is never empty and never a guess. An unknown address is a frame without a function.
 
 mod args;
@@ -60,7 +60,8 @@ pub(crate) struct SymbolFrame {
     pub module: Option<Arc<str>>,
     /// Demangled name.
     pub function: Option<Arc<str>>,
-    /// Offset of the address in the function, or else in the module, or else the address.
+    /// Offset of the address in the function; without a function, in the module; without a module,
+    /// the address itself.
     pub offset: u64,
     /// Offset in the module at which a function without a name begins, if known.
     pub start: Option<u64>,

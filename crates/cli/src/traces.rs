@@ -7,10 +7,10 @@
 //!                 processes and threads they contain, and the programs they name
 //! ```
 //!
-//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short
-//! traces, traces with kernel events, and traces whose images or symbols are needed are surveyed
-//! first. Other traces are surveyed at the first event that does not describe itself. A long trace
-//! of self-describing events needs no survey.
+//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. It precedes
+//! the first event if the traces are short or contain kernel events, or if images or symbols are
+//! needed. Otherwise it happens at the first event that does not describe itself, so long traces of
+//! self-describing events need no survey.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ use crate::schema_files::{list_files, list_manifest_files, load_traced_programs,
 use crate::symbols::{self, TraceSymbols};
 use crate::text::{escape_path, format_count};
 
-/// Traces up to this size are always surveyed first.
+/// Traces of up to this size in total are surveyed before the first event.
 const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
 
 /// Maximum number of defects of a trace to print.
@@ -204,8 +204,8 @@ pub(crate) fn read_records(
     Ok(collect_defects(inputs, files.events()))
 }
 
-/// Returns whether to survey before the first event. A short trace costs little, and kernel events
-/// contain the processes and threads of their trace.
+/// Returns whether to survey before the first event. The survey of short traces costs little, and
+/// kernel events contain the processes and threads of their trace.
 fn should_survey_first(traces: &[&Trace<TraceFile>], total: u64) -> bool {
     total <= MAX_SHORT_TRACE_BYTES || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }

@@ -11,7 +11,7 @@
 //!      └─▶ the GUID's list ─ none ─▶ that of DefaultTraceSecurityGuid ─ none ─▶ the built-in list
 //!            entries in their order: the first entry for the guest decides about each right;
 //!            a right that no entry decides is not granted
-//!   the GUID of the kernel has a built-in list of its own, and no default list
+//!   the GUID of the kernel has a built-in list of its own; the default list does not apply to it
 //! ```
 //!
 //! 1. A guest is a user other than root and the daemon's own user. No list applies to root and the

@@ -13,10 +13,11 @@
 //!
 //! The numbers are those of information classes.
 //!
-//! K1 Requests are independent: a group that one request drops stays enabled while another request
-//! wants it. K2 A change is made in all affected captures, or in none. K3 Opening and closing
-//! kernel events takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON
-//! captures only events of its own user's processes.
+//! - K1 Requests are independent: a group that one request drops stays enabled while another
+//!   request wants it.
+//! - K2 A change is made in all affected captures, or in none.
+//! - K3 Opening and closing kernel events takes long, so it runs on a separate thread.
+//! - K4 A daemon without CAP_PERFMON captures only events of its own user's processes.
 
 mod request;
 mod selection;
@@ -44,8 +45,8 @@ use crate::process::may_profile;
 
 /// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-/// Minimum and maximum ring size in bytes of an unprivileged daemon. A ring that exceeds the
-/// lockable memory is halved when it is opened.
+/// Minimum and maximum ring size in bytes of an unprivileged daemon. If rings of this size exceed
+/// the lockable memory, the capture halves the size until they can be opened.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
@@ -199,6 +200,7 @@ pub(crate) fn open_capture(settings: &CaptureSettings, config: &SessionConfig) -
 pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
+    /// `None` if the capture is not open yet.
     pub(crate) control: Option<CaptureControl>,
     pub(crate) previous: CaptureSettings,
     pub(crate) wanted: CaptureSettings,
@@ -212,7 +214,8 @@ impl CaptureStep {
         }
     }
 
-    /// Restores the previous state, which the kernel accepted before.
+    /// Restores the previous settings, which the kernel accepted before. A capture that this step
+    /// opened is closed when it is dropped.
     fn undo(&self) {
         if let Some(control) = &self.control {
             let _ = control.set(&self.previous);

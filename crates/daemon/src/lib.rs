@@ -5,7 +5,7 @@
 //!   controllers├─▶ server ─▶ service ─ registry  processes, registrations, enables
 //!   consumers ─┘  sockets   all state └─ traceweir_session::Session  threads, buffers, files
 //!                 loop         ▲                    │
-//!                 ▲            └────── Notice ──────┘   a session's thread has finished something
+//!                 ▲            └─── ThreadNotice ───┘   a session's thread has finished something
 //!                 └── eventfd ──┘
 //! ```
 //!
@@ -31,7 +31,9 @@
 //! (`traceweir-transport`), how clients find or start a daemon (`traceweir`, `weir daemon`).
 //!
 //! `autologger` starts sessions from definition files, `kernel` captures kernel events, `logfile`
-//! takes over the files that clients pass, and `limits` bounds what guests can use.
+//! takes over the files that clients pass, and `limits` bounds what guests can use. `filter`
+//! decides which processes an enable reaches. `conf`, `folders` and `settings` handle the daemon's
+//! own files.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

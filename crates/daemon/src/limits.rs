@@ -57,11 +57,11 @@ pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
 /// once.
 pub(crate) const CLOSING_REGIONS_BEFORE_GUESTS_DETACH: usize = 1024;
 
-/// Maximum number of requests about private sessions under way.
+/// Maximum number of pending requests about private sessions.
 pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
-/// Maximum number of requests of one guest about private sessions under way.
+/// Maximum number of pending requests of one guest about private sessions.
 pub(crate) const MAX_PENDING_REQUESTS_PER_GUEST: usize = 64;
-/// Maximum number of requests of all guests about private sessions under way.
+/// Maximum number of pending requests of all guests about private sessions.
 pub(crate) const MAX_PENDING_REQUESTS_OF_ALL_GUESTS: usize = 192;
 /// Maximum number of requests that wait until the kernel capture has changed. Their rights are
 /// checked only after the wait.

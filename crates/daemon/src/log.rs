@@ -1,8 +1,8 @@
 //! The daemon's own log: a small number of lines on standard error.
 //!
 //! A line is `time level message`. No client can fill a disk with lines: at most
-//! [`MAX_LINES_PER_MINUTE`] are written in a minute. Further lines are counted, and one line
-//! reports their number when the next minute begins. Lines that any user can cause have separate
+//! [`MAX_LINES_PER_MINUTE`] are written in a minute. Further lines are counted; a line with their
+//! number precedes the first line after that minute. Lines that any user can cause have separate
 //! limits of the same size, so that they displace nothing else:
 //!
 //! | Lines | Limit |

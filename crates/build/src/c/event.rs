@@ -115,7 +115,8 @@ fn field_parameters(fields: &[Field]) -> Vec<FieldParameters> {
     parameters
 }
 
-/// Returns the parameters for a number of bytes and a pointer to them.
+/// Returns the parameters for a structure, or for an array whose elements have no common size: a
+/// number of bytes and a pointer to them.
 fn packed_parameters(name: &str, used_names: &mut UsedNames) -> FieldParameters {
     let length = used_names.make_unique(format!("{name}_Len_"));
     FieldParameters {
@@ -164,6 +165,7 @@ fn single_parameters(
         (ValueForm::Text8, Some(n)) => {
             (format!("PCSTR {name}"), format!("EventDataDescCreate(@, {name}, {n});"))
         }
+        // The size of a SID depends on the number of its parts, which is its second byte.
         (ValueForm::Sid, _) => (
             format!("const void *{name}"),
             format!("EventDataDescCreate(@, {name}, 8u + 4u * (ULONG)((const UCHAR *){name})[1]);"),

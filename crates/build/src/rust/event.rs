@@ -131,6 +131,7 @@ impl PayloadScope<'_> {
         let measured =
             measured_index.and_then(|index| Some((index, self.fields.get(index.checked_sub(self.first)?)?)));
         match measured {
+            // The field is only the length of the elements of an array. Then it is an argument.
             None => format!("payload.count_from_field({})", self.field_expression(index)),
             Some((measured, field))
                 if field.count == Count::One && field_form(field) == Some(ValueForm::Text16) =>

@@ -4,8 +4,8 @@
 //!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack at 100 ──▶ SampleProf has stacks
 //! ```
 //!
-//! The result is a hint for users who chose events without stacks. A stack is counted for the
-//! newest recent event with the timestamp that the stack names.
+//! The result is a hint for users who chose events without stacks. A stack contains the timestamp
+//! of its event; it is counted for the newest of the recent events with this timestamp.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -241,7 +241,7 @@ pub(crate) struct CodeLocation<'a> {
 }
 
 /// Returns whether kernel code can be at an address. Processors use only a part of the kernel half:
-/// 47 or 56 bits (x86-64), 48 or 52 (ARM64), with all upper bits set.
+/// 47 or 56 bits (x86-64), 48 or 52 (ARM64). All bits above are set, so the top 8 bits always are.
 const fn is_canonical_kernel_address(address: u64, pointer_size: usize) -> bool {
     is_kernel_address(address, pointer_size) && (pointer_size == 4 || address >> 56 == 0xFF)
 }
@@ -328,6 +328,7 @@ mod tests {
         let mut table = FunctionTable::default();
         let mut symbols = TraceSymbols::new(SymbolOptions::default());
         let mut out = Vec::new();
+        // 0x92F1… is not a canonical address. The user part also contains a kernel address.
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };

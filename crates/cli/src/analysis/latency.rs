@@ -42,8 +42,8 @@ impl Latencies {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// Returns the smallest duration that the given percentage of durations does not exceed, in
-    /// nanoseconds; `None` for an empty histogram.
+    /// Returns the duration in nanoseconds that `percent` percent of the durations do not exceed,
+    /// rounded up to the end of its bucket; `None` for an empty histogram.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         // The rank is rounded up: p99 is the 99th of 100 durations, and the last of 10 durations.
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);

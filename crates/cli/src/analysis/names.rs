@@ -1,7 +1,7 @@
 //! Names that a trace defines for the numbers in its events.
 //!
 //! ```text
-//!   of        events                                             fields with key and name
+//!   names of  events                                             fields with key and name
 //!   files     FileIo/Name, FileCreate, FileDelete, FileRundown   FileObject, FileName
 //!   threads   Thread/Start, End, DCStart, DCEnd, SetName         TThreadId or ThreadId, ThreadName
 //!   disks     SystemConfig/PhyDisk                               DiskNumber, Manufacturer

@@ -146,9 +146,9 @@ impl ThreadSelection {
     }
 }
 
-/// Returns whether a name is similar to a pattern. Without wildcards, the pattern is part of the
-/// name, or contains it and the name has at least three characters, or both differ in at most two
-/// characters (one, if the pattern has at most four).
+/// Returns whether a file name is similar to a pattern whose wildcards are ignored: the pattern is
+/// part of the name, or the name is part of the pattern and has at least three characters, or they
+/// differ in at most two characters (one, if the pattern has at most four).
 fn is_similar(pattern: &str, name: &str) -> bool {
     let comparable_chars = |text: &str| {
         text.chars().filter(|c| !matches!(c, '*' | '?')).take(MAX_COMPARED_CHARS).collect::<Vec<_>>()

@@ -36,7 +36,7 @@ pub(crate) struct NeededEvents {
     pub(crate) samples: bool,
     pub(crate) switches: bool,
     pub(crate) transfers: bool,
-    /// Events by name or id. If there are any, the report gets no other events.
+    /// Names or ids of events. If the list is not empty, the report gets only these events.
     pub(crate) events: Vec<String>,
 }
 

@@ -42,8 +42,8 @@ impl TraceFacts {
         }
     }
 
-    /// Gathers the facts that a record contains. If the record contains a schema, the caller must
-    /// pass it to the decoder.
+    /// Gathers the facts that a record contains. Schemas in records are not learned here: a caller
+    /// that needs them also calls [`Decoder::observe`].
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);

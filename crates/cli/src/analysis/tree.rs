@@ -8,7 +8,7 @@
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
 //! T2  There are at most `max_nodes` ordinary nodes, and at most one `(other)` below each. A path
-//!     that exceeds the limit ends in the `(other)` of its last node.
+//!     that would exceed the limit ends in the `(other)` below the last of its nodes that exists.
 //! T3  The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
@@ -128,8 +128,8 @@ impl StackTree {
         ends
     }
 
-    /// Like [`Self::stack_ends`], but stops when the paths cost more than `max_cost` in total. Each
-    /// stack costs its complete path, because formats write the path once per stack.
+    /// Like [`Self::stack_ends`], but stops before the paths cost more than `max_cost` in total.
+    /// Each stack costs its complete path, because formats write the path once per stack.
     pub(crate) fn stack_ends_within(&self, max_cost: usize, cost: impl Fn(FunctionId) -> usize) -> StackEnds {
         let mut costs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -165,8 +165,8 @@ impl StackTree {
     }
 
     /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
-    /// of other nodes. The other children of each node are merged into one `(other)` node at the
-    /// end of the list. Nodes without weight are left out.
+    /// of nodes that are left out. What is left out below a node is merged into one `(other)` node
+    /// at the end of the list. Nodes without weight are neither returned nor counted.
     pub(crate) fn heaviest_nodes(&self, max_nodes: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.total_weights();
         let mut by_weight: Vec<usize> =

@@ -55,6 +55,7 @@ fn parse_class(text: &str) -> Result<InfoClass, String> {
         Err(_) => InfoClass::ALL.into_iter().find(matches_text),
     };
     match found {
+        // The daemon has no query for the list of groups: `weir ask` takes it from the providers.
         Some(class) if class.rules().can_query || class == InfoClass::TraceGroupQueryList => Ok(class),
         Some(class) => Err(match class {
             InfoClass::TraceGuidQueryList | InfoClass::TraceGuidQueryInfo => {

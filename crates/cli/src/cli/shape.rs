@@ -168,6 +168,7 @@ mod tests {
     fn mode_bits_combine_flags_and_modes() {
         let shape =
             ShapeArgs { compressed: true, real_time: true, mode: vec![1, 0x8000], ..ShapeArgs::default() };
+        // Compressed 0x0400_0000, use-local-sequence 0x8000, real-time 0x100, sequential 1.
         assert_eq!(shape.mode_bits(), 0x0400_8101);
     }
 }

@@ -68,7 +68,9 @@ impl AccessObject {
 }
 
 /// Finds the object that `text` names: the default, a GUID, a running session, or else a provider.
-/// Rights that apply only to sessions exclude providers, and the reverse.
+/// With rights that only sessions have, a name means a session (`*NAME` still means a provider).
+/// With rights that only providers have, it means a provider. Otherwise sessions are searched
+/// first.
 fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<AccessObject> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(AccessObject { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });

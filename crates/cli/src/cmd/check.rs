@@ -16,7 +16,7 @@ use crate::input::{self, TraceInput};
 use crate::output::BufferedOutput;
 use crate::text::{format_count, format_number};
 
-/// Maximum number of faults to print, and separately of remarks. Further findings are only counted.
+/// Maximum number of faults to print, and maximum number of remarks. Further ones are only counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;
 
 pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   weir demo ─┬─▶ weir daemon         in a temporary folder
-//!              └─▶ weir demo --stage   records to file and screen, then shows the file
+//!              └─▶ weir demo --stage   records to file and screen, then sums up the file
 //!                    ├─▶ weir demo-shop   orders 1, 2
 //!                    └─▶ weir demo-shop   orders 3, 4
 //! ```
@@ -77,8 +77,8 @@ fn run_processes(options: &DemoArgs) -> Result<CommandOutcome> {
     Ok(code.map_or(CommandOutcome::Status(signals::INTERRUPTED), CommandOutcome::Status))
 }
 
-/// Creates the trace file and returns its path. An existing file is removed and never written
-/// through, because other users may write to the temporary folder.
+/// Creates the trace file and returns its path. An existing file is removed, never opened: in the
+/// temporary folder, it may be a link that another user made.
 fn create_output(options: &DemoArgs) -> Result<PathBuf> {
     let create_new = |path: &Path| match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),

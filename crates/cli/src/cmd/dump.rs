@@ -64,6 +64,7 @@ fn run_with_stacks(
     output: &mut BufferedOutput,
 ) -> Result<CommandOutcome> {
     let style = Style { numeric: options.numeric };
+    // `JoinedPrinter` prints the stacks.
     let show = ShownParts { stacks: false, ..options.show };
     let printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());
     let joined = RefCell::new(JoinedPrinter::new(printer, filter));

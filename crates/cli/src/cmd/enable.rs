@@ -1,4 +1,4 @@
-//! `weir enable`, `disable`, `capture-state`: changes providers of a running session.
+//! `weir enable`, `disable`, `capture-state`: send requests about providers of a running session.
 
 use std::collections::BTreeSet;
 
@@ -40,8 +40,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
 }
 
 /// Returns names and GUIDs of the providers that a session enables: the names in the enables, and
-/// the registered names. An enable by name has the hash of the name as GUID and also reaches
-/// registrations of that name with other GUIDs. The other GUIDs are left out.
+/// the registered names. An enable by name uses the hash of the name as GUID and also reaches
+/// registrations of that name with other GUIDs. Those other GUIDs are not returned.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(providers)) = (session.query(), controller.providers()) else {
         return Vec::new();

@@ -156,7 +156,7 @@ fn format_clock(clock: &Clock) -> String {
 fn format_buffers(input: &TraceInput) -> String {
     let trace = &input.trace;
     let (count, compressed) = (trace.buffers().len(), trace.compressed_buffers());
-    // The buffers are sorted by processor.
+    // The buffers are sorted by processor, so `dedup` leaves each processor once.
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());

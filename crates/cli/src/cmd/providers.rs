@@ -209,6 +209,8 @@ mod tests {
         let mut with_filter = enable_by(5, 4, 0, 0);
         with_filter.properties =
             EnableProperties::new(EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_STACK_TRACE);
+        // Bytes of the filter: 1 (include), 0 (reserved), then as 16-bit numbers the count 1 and
+        // the id 7.
         with_filter.filters = vec![event_id_filter(vec![1, 0, 1, 0, 7, 0])];
         assert_eq!(format_enable(&with_filter), "all:4@sid@stack@ids=7, 0 processes traced");
         let mut with_invalid_filter = enable_by(5, 4, 0, 0);

@@ -1,9 +1,11 @@
 //! `weir relog`: writes one trace from others, cut, filtered, merged or compressed.
 //!
 //! ```text
-//!   traces ──in time order──▶ context? ──yes──▶ kept, unless --bare or dropped
+//!   traces ──in time order──▶ context, without --bare? ──yes──────────────────────────▶ kept
 //!                                └──no──▶ filters on the header ──▶ filters by name ──▶ kept
 //! ```
+//!
+//! Events of a provider that `--drop` names are left out in both cases.
 //!
 //! Context events, such as schemas and rundowns, are needed to read other events. A mark is an
 //! event that weir adds. It is written before the first event that has a later time. Events are
@@ -130,7 +132,7 @@ impl EventSelection {
         self.filter.needs_description() || self.dropped.is_some()
     }
 
-    /// Returns whether an event is kept without applying the filters.
+    /// Returns whether an event is kept without applying the filters (`--drop` still applies).
     fn is_always_kept(&self, record: &Record<'_>) -> bool {
         relog::is_log_file_header(record) || !self.is_bare && is_context(record)
     }
@@ -218,6 +220,7 @@ fn relog_by_description(
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
     let mut grep = Grep::new(&selection.filter, Style::default());
+    // Counts in the first closure below. It cannot use `out`, which the second closure borrows.
     let mut read_counts = EventCounts::default();
     let reading = traces.read(
         |record, time| {

@@ -1,8 +1,9 @@
 //! `weir report`: reports where time went in a kernel trace.
 //!
 //! ```text
-//!   headline: totals, losses                      one object {"by":"summary"} with --json
-//!   tables: at most --top rows each               one object per row, {"by":"function"}, …
+//!   as text                            with --json
+//!   headline: totals, losses           one object {"by":"summary"}
+//!   tables: at most --top rows each    one object per row, {"by":"function"}, …
 //! ```
 
 mod cpu;

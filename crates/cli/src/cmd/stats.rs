@@ -30,7 +30,7 @@ struct EventTotals {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RowKey {
     Provider(Guid),
-    /// Provider, name, id and version.
+    /// Provider, name, id (for kernel events, the type) and version.
     Event(Guid, Arc<str>, u16, u8),
     Process(u32),
 }

@@ -75,9 +75,9 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     })
 }
 
-/// Prints why the events ended, if neither a signal nor an option ended the watching. `session_end`
-/// is `None` if the end of the session is unknown, and `Some(None)` if weir did not start the
-/// session.
+/// Prints why the events ended. Called only if neither a signal nor an option ended the watching.
+/// `session_end` is `None` if the end of the session is unknown, and `Some(None)` if weir did not
+/// start the session.
 fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
     match (session_end, &options.session) {
         (Some(Some(SessionEnd::BeforeStop(summary))), _) if summary.end_status.is_none() => {

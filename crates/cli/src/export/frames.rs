@@ -1,8 +1,8 @@
 //! Writes stacks and code addresses with the functions that contain them.
 //!
 //! ```text
-//!   text   shop!add (inlined)  /src/cart.h:3     one line per function, innermost first; inlined
-//!          shop!sell+0x2b  /src/sell.c:12        functions precede their caller
+//!   text   shop!add (inlined)  /src/cart.h:3     a function that is inlined into the next one
+//!          shop!sell+0x2b  /src/sell.c:12        one line per function, innermost first
 //!          shop+0x1a2b                           if only the module is known
 //!          0x7f…                                 if nothing is known
 //!          InstructionPointer: shop!sell+0x2b    a code address among the fields of a kernel event

@@ -8,7 +8,7 @@
 //!   item  9  UTF-16         app         package or unit
 //!   item 10  u64            event_key   identical in each session that received the event
 //!   item 13  u64            start_key   start key of the process
-//!   item 16  8-bit text     container
+//!   item 16  8-bit text     container   id of the container
 //! ```
 //!
 //! Items whose data does not fit their type are left out.

@@ -49,7 +49,8 @@ const FILE_GROUPS: u32 = FILE_IO | FILE_IO_INIT | DISK_FILE_IO;
 /// Groups of the preset `all` only: PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults,
 /// VIRTUAL_ALLOC, SPLIT_IO.
 const OTHER_GROUPS: u32 = 0x0020_70E8;
-/// Groups beyond the EnableFlags: PRIORITY. The upper three bits are the word of the mask.
+/// Groups that are not bits of EnableFlags: PRIORITY. The upper three bits of a group are the index
+/// of its word in the mask, the others its bit in that word.
 const EXTRA_GROUPS: [u32; 1] = [0x2000_2000];
 /// Names of groups in xperf that differ from the documented names.
 const XPERF_NAMES: [(&str, u32); 7] = [
@@ -331,6 +332,7 @@ mod tests {
             parse_groups("profile+cswitch")
         );
         assert_eq!(parse_groups("PROC_THREAD+LOADER"), [7, 0, 0, 0, 0, 0, 0, 0]);
+        // The number of groups in the preset.
         assert_eq!(parse_groups("all").map(|word| u64::from(word.count_ones())).iter().sum::<u64>(), 21);
         assert_eq!(
             describe_absent_groups(&parse_groups("all")),

@@ -169,7 +169,7 @@ fn read_stack_option(
     provider.filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
-/// Reads a value with any content in quotes, or without blanks and separators.
+/// Reads a value: any content in quotes, or else a word without blanks and separators.
 fn read_value(scanner: &mut Scanner<'_>) -> Result<TextSpan, ArgumentError> {
     if scanner.peek() == Some('"') {
         scanner.read_quoted()
@@ -178,8 +178,8 @@ fn read_value(scanner: &mut Scanner<'_>) -> Result<TextSpan, ArgumentError> {
     }
 }
 
-/// Reads a condition on the payload of an event, which needs the manifest; or the bytes of an
-/// encoded filter.
+/// Reads a condition on the payload of an event, which needs the manifest, or the bytes of an
+/// encoded filter. A text without a colon is bytes in hexadecimal.
 fn read_payload_option(
     scanner: &mut Scanner<'_>,
     start: usize,

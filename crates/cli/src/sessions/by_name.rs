@@ -1,4 +1,4 @@
-//! Providers that a session enables by name, with any GUID.
+//! Providers that a session enables by name, whatever their GUIDs are.
 //!
 //! An enable by name uses the hash of the name as GUID. The daemon lists it under this hash, and
 //! under the GUID of each provider that it reaches.

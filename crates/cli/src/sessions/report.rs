@@ -18,9 +18,10 @@ use super::is_private;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 
-/// Files up to this size, and files with only the newest events, are read at the end of a session
-/// to count their events. The count may differ from that of the session: another session may have
-/// started the file, or this session may have started in another file.
+/// Files up to this size, and files of any size with only the newest events (circular logs,
+/// snapshots), are read at the end of a session to count their events. The count may differ from
+/// that of the session: another session may have started the file, or this session may have started
+/// in another file.
 const MAX_COUNTED_FILE_BYTES: u64 = 32 << 20;
 
 /// The largest ring of a processor that an unprivileged daemon uses, without its control page.
@@ -237,9 +238,9 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     Some(count)
 }
 
-/// Returns whether an event of the class `EVENT_TRACE` was captured and counted like kernel events.
-/// These are the end of the rundown at the start of a session, and the groups at its end. The
-/// session itself writes all other events of this class.
+/// Returns whether an event of the class `EVENT_TRACE` comes from the capture of kernel events, so
+/// that the session counts it: the end of the first rundown, and the groups at the end of the
+/// session. The session itself writes all other events of this class and does not count them.
 fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }

@@ -140,7 +140,8 @@ pub(crate) fn note_literal_percent_d(plan: &SessionPlan) {
 }
 
 impl SessionPlan {
-    /// Fills in the buffer settings that are 0, and sets the flush timer to its default.
+    /// Fills in the buffer settings that are 0, and sets the flush timer to its default. A flight
+    /// recorder has a fixed number of buffers and no flush timer.
     pub(crate) fn fill_in_defaults(&mut self) {
         let buffer_count = |total_kib: u32, size: u32| (total_kib / size.max(1)).max(2);
         let size = if self.buffer_kib == 0 { DEFAULT_BUFFER_KIB } else { self.buffer_kib };

@@ -97,7 +97,8 @@ impl ModuleSymbols {
         module
     }
 
-    /// Adds base and symbols of a file, and its lines unless another file had lines.
+    /// Adds the symbols of a file, and its lines unless another file had lines. Base and function
+    /// starts are those of the file that is added last: the program, if it was found.
     fn add_elf(&mut self, elf: Elf) {
         self.base = elf.identity.base;
         if !elf.symbols.is_empty() {

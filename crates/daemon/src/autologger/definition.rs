@@ -1,4 +1,5 @@
-//! A session as defined by its file: the documented value names, their defaults, and corrections.
+//! A session as defined by its file: the documented value names, each with its default, and
+//! corrections.
 //!
 //! ```text
 //!   Start 0 · Guid (required) · BufferSize, MinimumBuffers, MaximumBuffers (computed)

@@ -137,10 +137,13 @@ mod tests {
     #[test]
     fn filters_have_the_documented_bytes_and_round_trip() {
         let ids = parse_line("NotEventIds = [1, 258]").unwrap().unwrap();
+        // 0 (exclude), 0 (reserved), then as 16-bit numbers the count 2 and the ids 1 and 258.
         assert_eq!(ids, Filter { kind: EVENT_ID, data: vec![0, 0, 2, 0, 1, 0, 2, 1] });
         let names = parse_line("EventNames = [\"A\", \"Bc\"]").unwrap().unwrap();
+        // After two keyword masks: level 0, 1 (include), the 16-bit count 2, and the names.
         assert_eq!(names.data[16..], [0, 1, 2, 0, b'A', 0, b'B', b'c', 0]);
         let level = parse_line("StackLevel = 3").unwrap().unwrap();
+        // After two keyword masks: level 3, 1 (include), padding.
         assert_eq!((level.kind, level.data.len(), level.data[16], level.data[17]), (STACK_LEVEL, 24, 3, 1));
         let programs = parse_line("ExecutableNames = [\"a\", \"é\"]").unwrap().unwrap();
         assert_eq!(programs.data, [b'a', 0, b';', 0, 0xE9, 0]);

@@ -22,7 +22,7 @@ use rustix::fs::OFlags;
 
 use super::{ConfigError, MAX_FILE_BYTES};
 
-/// Maximum number of files that [`list_names`] lists.
+/// Maximum number of files that [`list_names`] lists; more are an error.
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
 /// Mode bits that let users other than the owner write.

@@ -1,6 +1,7 @@
 //! Process properties that filters test: program, package, application and container.
 //!
 //! ```text
+//!   source             content                          filter           compared name
 //!   /proc/PID/exe      /usr/bin/nginx (deleted)         EXECUTABLE_NAME  nginx
 //!   /proc/PID/cgroup   0::/system.slice/nginx.service   PACKAGE_ID       nginx.service
 //!                                                       (as in extended data of type 9)

@@ -136,11 +136,13 @@ mod tests {
         assert_eq!(selection.events_of_hook(hook::PROCESS_START).len(), 1);
         assert_eq!(selection.events_of_hook(hook::IMAGE_LOAD).len(), 1);
         assert!(selection.events_of_hook(hook::THREAD_START).is_empty());
+        // PROCESS, IMAGE_LOAD and DISK_FILE_IO.
         assert_eq!(groups_of_enables(&enables), [0x205, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(selection.stack_hooks().count(), 0);
         let too_low = BTreeMap::from([(KERNEL_PROCESS, params(3, 0))]);
         assert_eq!(groups_of_enables(&too_low), [0; 8]);
         let disk = BTreeMap::from([(KERNEL_DISK, params(0, 0))]);
+        // DISK_IO and DISK_IO_INIT.
         assert_eq!(groups_of_enables(&disk), [0x500, 0, 0, 0, 0, 0, 0, 0]);
     }
 

@@ -147,6 +147,7 @@ impl EventHub {
 
     fn capture_settings(&self, wanted: &BTreeMap<u64, Wanted>) -> CaptureSettings {
         let cpus = cpu::possible();
+        // The memory of a session in which each processor's share is `RING_KIB`.
         let memory = SessionConfig {
             buffer_size: RING_KIB,
             maximum_buffers: u32::from(cpus),
@@ -245,8 +246,8 @@ impl SharedCapture {
         lock(&self.reader).queues.retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Reads the rings up to now, with `includes_newer` also what is written meanwhile, and passes
-    /// the events to all queues.
+    /// Reads the rings and passes the events to all queues: the events up to now or, with
+    /// `includes_newer`, also those that are written during the poll.
     fn poll(&self, includes_newer: bool) {
         let mut reader = lock(&self.reader);
         reader.capture.poll(&NanosecondClock, includes_newer);
@@ -277,6 +278,7 @@ impl CaptureReader {
             self.record.resize(next.length, 0);
             self.capture.pop_into(0, &mut self.record);
             let Ok(record) = Record::parse(&self.record, 0) else { continue };
+            // A stack follows its event.
             if next.is_stack {
                 if let (Some(event), Some(hook::STACK_WALK)) = (&mut last, record.hook()) {
                     event.frames.extend_from_slice(record.payload().get(FRAMES_OFFSET..).unwrap_or_default());

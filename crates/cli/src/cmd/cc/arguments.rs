@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// What the compiler is asked to do last.
+/// The last stage that the compiler is asked to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Preprocess,
@@ -57,7 +57,7 @@ impl Language {
 /// An argument together with its value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Argument {
-    /// A source to preprocess; `is_explicit` tells whether `-x` named its language.
+    /// A source to preprocess; `is_explicit` is set if `-x` named its language.
     Source {
         path: OsString,
         language: Language,
@@ -193,7 +193,7 @@ impl Invocation {
     }
 
     /// Returns the options that name the dependency file and its target as the compiler would name
-    /// them for the source itself.
+    /// them for the source itself. The preprocessor, which gets no `-o`, would choose other names.
     pub(super) fn dependency_options(&self, source: &OsStr) -> Vec<OsString> {
         let given = |name: &str| {
             self.arguments.iter().any(|argument| match argument {

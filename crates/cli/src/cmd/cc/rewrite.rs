@@ -12,7 +12,7 @@
 //! marks the parts of a macro expansion that come from a system header: the `1L` of `INT64_C(1)`
 //! stays.
 
-/// Words that can stand between the words of one type.
+/// Words of types, and words that can stand between the words of one type.
 const SPECIFIERS: [&[u8]; 22] = [
     b"long",
     b"int",
@@ -43,7 +43,8 @@ pub(super) fn shorten_long(text: &[u8]) -> Vec<u8> {
     Rewriter { text, at: 0, output: text.to_vec(), is_system: false, run: TypeRun::default() }.rewrite()
 }
 
-/// Consecutive words that may form a type.
+/// Consecutive [`SPECIFIERS`], which may form a type. Comments, line breaks and directives between
+/// them do not end the run.
 #[derive(Default)]
 struct TypeRun {
     /// Offsets of `long`, with whether a system header contains it.
@@ -111,7 +112,8 @@ impl Rewriter<'_> {
         self.at += line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     }
 
-    /// Skips a directive. A line marker (`# 5 "file" 1 3`) tells where the next lines come from.
+    /// Skips a directive. A line marker (`# 5 "file" 1 3`) names the file of the next lines; its
+    /// flag 3 marks a system header.
     fn skip_directive(&mut self) {
         let start = self.at;
         self.skip_line();
@@ -184,6 +186,7 @@ impl Rewriter<'_> {
         let word = self.text.get(start..self.at).unwrap_or_default();
         if !SPECIFIERS.contains(&word) {
             self.end_run();
+            // `R"`, or after an encoding prefix: `LR"`, `uR"`, `UR"`, `u8R"`.
             if word.ends_with(b"R") && word.len() <= 3 && self.peek(0) == Some(b'"') {
                 self.skip_raw_string();
             }

@@ -38,8 +38,8 @@ pub(super) struct CheckSubject {
 /// Steps that the user can take after a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Command or instruction. With a `lasting_step`, its effect ends at the next boot or with the
-    /// program that the command starts.
+    /// Command or instruction. If there is a `lasting_step`, the effect of this step is temporary:
+    /// it ends at the next boot, or with the program that the command starts.
     pub(super) step: String,
     /// Command or instruction with a permanent effect.
     pub(super) lasting_step: Option<String>,

@@ -1,7 +1,8 @@
 //! The tracepoints that each kind of kernel event is made of.
 //!
-//! For a user's own processes, samples, page faults, context switches, threads, processes and
-//! images are perf records and need no tracepoint. A missing tracepoint disables only its own kind.
+//! A session that records only a user's own processes needs none of them for samples, page faults,
+//! context switches, threads, processes and images: perf itself has records of these. A missing
+//! tracepoint disables only its own kind.
 
 /// A kind of kernel event, and its tracepoints as `SYSTEM/NAME`.
 pub(super) struct TracepointFamily {

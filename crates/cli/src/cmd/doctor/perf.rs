@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   kernel.perf_event_paranoid, for a process without CAP_PERFMON
-//!     level  what the kernel gives                        │ what Traceweir records
-//!     -1     nothing is refused                           │ own processes, with kernel frames
-//!      0     no raw data of tracepoints                   │ the same
-//!      1     no events of whole processors                │ the same
-//!      2     nothing of the kernel (most distributions)   │ own processes, user frames only
-//!      3, 4  nothing at all (Debian, Android; Ubuntu)     │ every kernel group is refused (1314)
+//!     level  what the kernel refuses                      │ what Traceweir records
+//!     -1     nothing                                      │ own processes, with kernel frames
+//!      0     raw data of tracepoints                      │ the same
+//!      1     also events of whole processors              │ the same
+//!      2     also data of the kernel (most distributions) │ own processes, user frames only
+//!      3, 4  everything (3: Debian, Android; 4: Ubuntu)   │ nothing: every kernel group is refused
 //! ```
 //!
 //! At every level, groups made of tracepoints need CAP_PERFMON; without it they are refused with

@@ -38,7 +38,7 @@ const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 /// Privileges and limits of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProcessPrivileges {
-    /// The effective set of capabilities.
+    /// The effective capabilities, one bit each.
     capabilities: u64,
     /// Whether the process is in the initial user namespace; `None` if unreadable.
     pub(super) is_in_initial_user_namespace: Option<bool>,
@@ -95,7 +95,8 @@ pub(super) fn find_status_field<'a>(status: &'a str, name: &str) -> Option<&'a s
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Returns soft and hard limit of a line of `/proc/PID/limits`; a missing line means unlimited.
+/// Returns soft and hard limit of a line of `/proc/PID/limits`; `None` for `unlimited`, and for a
+/// missing line.
 fn find_limits(limits: &str, name: &str) -> (Option<u64>, Option<u64>) {
     let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let mut numbers = line.split_whitespace().map(|word| word.parse().ok());

@@ -5,9 +5,9 @@
 //!        library           user, folder, namespace         right daemon?         weir enable
 //! ```
 //!
-//! Each step is checked as far as possible. The environment and the libraries of another user's
-//! process cannot be read, and reading those of a process that hangs may never return
-//! ([`pending_query`](super::pending_query)).
+//! The second line shows what can prevent each step. Each step is checked as far as possible. The
+//! environment and the libraries of another user's process cannot be read, and reading those of a
+//! process that hangs may never return ([`pending_query`](super::pending_query)).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -43,6 +43,7 @@ pub(super) struct TargetProcess {
     /// The value of `TRACEWEIR_RUNTIME_DIR` of the process; the outer `None` if its environment is
     /// unreadable.
     runtime_dir: Option<Option<PathBuf>>,
+    /// `None` if the list of mappings is unreadable, or is truncated and does not show the library.
     library: Option<LibraryState>,
     /// Whether the program is set-user-id or set-group-id.
     is_set_id: Result<bool, NoAnswer>,

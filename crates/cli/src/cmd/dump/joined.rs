@@ -1,7 +1,7 @@
 //! Prints each event together with the stack events that follow it.
 //!
 //! ```text
-//!   event ──Printer──▶ text ──────┐
+//!   event ──EventPrinter──▶ text ─┐
 //!   stack of that event ──────────┴──Joiner──▶ text, kernel frames, user frames
 //!   stack without a shown event ──▶ its own text, as without --stacks, if it passes the filters
 //! ```

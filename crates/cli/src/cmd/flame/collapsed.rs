@@ -28,6 +28,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
         *sum = sum.saturating_add(weight);
     }
     if ends.merged_stacks > 0 {
+        // The function with index 0 is `(other)`.
         let sum = lines.entry(label(0).to_owned()).or_default();
         *sum = sum.saturating_add(ends.merged_weight);
     }

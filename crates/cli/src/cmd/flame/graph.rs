@@ -139,6 +139,7 @@ impl FlameGraph {
     /// was switched out or, if that stack is unknown, at its current stack.
     fn add_switch(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: ContextSwitch) {
         let event = &joined.event;
+        // A stack belongs to the old thread or to the new thread.
         let owner = joined.stack.owner.map(|(_, thread)| thread);
         let old_node =
             if owner == Some(switch.old) && switch.old != 0 && self.is_selected(facts, joined, switch.old) {

@@ -44,7 +44,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
     let mut profile = JsonObject::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
     profile.text("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" });
-    // The schema requires numbers, however large.
+    // The schema requires numbers. `JsonObject::number` would write large ones as strings.
     profile.raw("startValue", "0").raw("endValue", &graph.total_weight.to_string());
     out.extend_from_slice(b"]},\"profiles\":[");
     write_unclosed(&profile, out);

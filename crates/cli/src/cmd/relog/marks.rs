@@ -85,6 +85,7 @@ fn write_mark(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
     let (mut payload, mut record) = (Vec::new(), Vec::new());
     payload.put_ansi_z(text);
     header.encode(&payload, &mut record)?;
+    // Input 0, processor 0.
     let mut mark = TraceEvent::from_record(0, 0, &record)?;
     mark.set_time(time)?;
     Ok(output.inject(&mark)?)

@@ -270,6 +270,7 @@ impl SampleReport {
             });
             self.add_function_table("functions, with what they call", &functions, page);
         } else {
+            // In JSON, each function has one object: those with own samples above, the others here.
             let without_own: Vec<_> = functions.into_iter().filter(|(_, count)| count.own == 0).collect();
             self.add_function_table("", &without_own, page);
         }

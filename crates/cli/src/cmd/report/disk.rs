@@ -259,7 +259,8 @@ impl DiskReport {
     }
 }
 
-/// Formats a disk. Linux numbers are major << 20 | minor, larger than any disk number of Windows.
+/// Formats number and name of a disk. Linux numbers are major << 20 | minor, larger than any disk
+/// number of Windows.
 fn disk_label(number: u32, name: Option<&str>) -> String {
     let number_text = match number >> 20 {
         0 => number.to_string(),

@@ -102,6 +102,7 @@ impl EventTable {
             StoredFacts { process_id, thread_id, time: wall.at(next.raw), ..StoredFacts::default() };
         match hook {
             hook::PROCESS_START | hook::PROCESS_DC_START => {
+                // UniqueProcessKey, ProcessId and ParentId.
                 let (key, pid, parent) = (u64_at(payload, 0), u32_at(payload, 8), u32_at(payload, 0xC));
                 let start_ticks =
                     (hook == hook::PROCESS_DC_START).then(|| read_start_ticks(payload)).flatten();
@@ -127,6 +128,7 @@ impl EventTable {
     fn find_thread(&mut self, hook: u16, record: &Record<'_>, next: &QueuedRecord) -> (u32, u32) {
         let payload = record.payload();
         let current = (next.origin.process_id, next.origin.thread_id);
+        // All headers except PERFINFO contain the ids.
         if record.family() != Family::PerfInfo {
             let ids = (record.process_id(), record.thread_id());
             if matches!(hook, hook::DISK_READ_INIT | hook::DISK_WRITE_INIT | hook::DISK_FLUSH_INIT) {
@@ -146,6 +148,7 @@ impl EventTable {
                 current
             }
             hook::DISK_READ | hook::DISK_WRITE => {
+                // Irp and IssuingThreadId.
                 self.find_issuer(u64_at(payload, 0x20), u32_at(payload, 0x30))
             }
             hook::DISK_FLUSH => self.find_issuer(u64_at(payload, 0x10), u32_at(payload, 0x18)),
@@ -176,6 +179,7 @@ fn is_of_connection(hook: u16) -> bool {
 
 /// Returns the start time of a process in clock ticks since the boot, from the program details.
 fn read_start_ticks(payload: &[u8]) -> Option<u64> {
+    // Size of the fields before the user.
     const FRONT_BYTES: usize = 0x24;
     const TOKEN_USER_BYTES: usize = 16;
     let mut cursor = Cursor::new("process event", payload);

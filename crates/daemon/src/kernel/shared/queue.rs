@@ -222,6 +222,7 @@ mod tests {
         (0..70).for_each(|_| queue.offer(&large));
         queue.set_lost(11, 15);
         let waiting = queue.take_waiting().len();
+        // Each of these events takes slightly more than 1 MiB, so only 63 fit into 64 MiB.
         assert_eq!(waiting, 63);
         assert_eq!(queue.losses(), Losses { in_kernel: 1, all: 3 + 7 });
         queue.offer(&large);

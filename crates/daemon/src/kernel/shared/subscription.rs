@@ -104,6 +104,7 @@ fn build_record(
     };
     let mut bytes = Vec::new();
     header.encode(payload, &mut bytes).ok()?;
+    // The first field of a record is its size without padding.
     let length = usize::from(u16_at(&bytes, 0));
     Some(EventRecord { raw: clock.raw(queued.time_ns), bytes, length })
 }

@@ -5,8 +5,9 @@
 //!   Linux     the kernel function that called the scheduler   … do_nanosleep ─▶ schedule
 //! ```
 //!
-//! Linux does not report why a thread sleeps: its traces have UserRequest for waits that signals
-//! can end and Executive for all others. Without a stack with symbols, the cause stays unknown.
+//! Linux does not report why a thread sleeps: its traces have UserRequest for sleeps that signals
+//! can end and Executive for other sleeps. Without a stack with symbols, the cause of a sleep stays
+//! unknown. Suspended (a stopped thread) is the only reason in these traces that is a cause itself.
 
 use std::collections::HashMap;
 
