@@ -131,7 +131,7 @@ pub(crate) struct TargetEnable {
 }
 
 impl TargetEnable {
-    /// Returns this enable as an entry of a provider listing.
+    /// Returns this enable as an entry of a provider listing; the caller fills in `traced`.
     fn to_entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
         let process_filters = self.scope.iter().flat_map(Conditions::filters);
@@ -370,6 +370,7 @@ impl Registry {
                 call_number: self.last_call_number,
             },
         );
+        // The new enable counts the processes that it leaves out from 0.
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
         }

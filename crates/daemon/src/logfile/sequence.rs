@@ -57,7 +57,7 @@ pub(crate) fn next_file(
     })
 }
 
-/// Opens or creates a file with its owner's rights. A file that was created here but fails the
+/// Opens or creates a file with the rights of `owner`. A file that was created here but fails the
 /// check is removed again.
 fn open_as(
     owner: &FileOwner,

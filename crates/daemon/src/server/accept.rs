@@ -122,8 +122,8 @@ impl Server {
         self.expect_within(id, hello_timeout(is_from_knock, is_guest));
     }
 
-    /// Returns whether the limits permit another connection of this peer. Guests leave connections
-    /// for users who control the daemon.
+    /// Returns whether the limits permit another connection of this peer. Guests who may not
+    /// control the daemon have lower limits, so that connections are left for other users.
     fn can_accept(&mut self, connection: &Connection, is_from_knock: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);

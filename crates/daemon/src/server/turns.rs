@@ -7,8 +7,9 @@
 //! ```
 //!
 //! 1. The loop handles at most [`MAX_MESSAGES_IN_A_ROW`] messages of a connection in a row, but
-//!    only one of a controller of root or the daemon's own user. Of a guest, it begins messages
-//!    only within the slice of that user. Further messages stay ready for the next turn.
+//!    only one of a controller of root or the daemon's own user. These maxima do not apply to a
+//!    connection that was hung up. The loop begins to handle a guest's message only within the
+//!    slice of that user. Further messages stay ready for the next turn.
 //! 2. A turn begins with the user after the last user of the previous turn, and with the connection
 //!    after the last connection of that user: no client waits forever. A connection that was hung
 //!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the

@@ -253,7 +253,8 @@ mod tests {
             losses: Some(Arc::clone(&losses)),
         };
         system_loggers.loggers.insert(7, logger);
-        // All lost events, those of them that found no room by processor, unread process details.
+        // Arguments: all lost events; those of them that found no room, for each processor; process
+        // details that were not read.
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.
