@@ -400,9 +400,9 @@ impl ProviderControl {
         core.turn.send(link, Message::CloseSession { order, session });
     }
 
-    /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
-    /// be closed, because the process does not read its messages. Nothing counts the events that it
-    /// loses until it reconnects.
+    /// Adds a process to `uncounted_processes` of all sessions that it writes to. Its connection is
+    /// about to be closed, because the process does not read its messages. Nothing counts the
+    /// events that it loses until it reconnects.
     pub(in crate::service) fn count_nonreading_process(&mut self, core: &mut Core, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());
