@@ -92,8 +92,9 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             push_padded_hex(code, out);
-            // An ERRORCODE may be a code of any kind. As an NTSTATUS or HRESULT, a number other
-            // than 0 with a zero high half must not get the meaning of the equal Win32 code.
+            // An ERRORCODE may be a code of any kind, so it gets no meaning. Neither does an
+            // NTSTATUS or HRESULT with a zero high half, except 0: it is not the Win32 code with
+            // the same number.
             let has_meaning = out_type != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             push_meaning(has_meaning.then_some(code), out);
         }
