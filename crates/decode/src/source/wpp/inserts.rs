@@ -13,6 +13,7 @@
 //! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
+//! | any other `%!NAME!` | kept as text |
 //! | `%%`, `%n`, `%r`, `%t`, `%b` | kept |
 //!
 //! Percent signs in inserted text are doubled, so the only inserts in the result are arguments. An
