@@ -194,13 +194,15 @@ impl Class {
     fn free(&self, block: *mut FreeBlock) {
         // SAFETY: the block was allocated in this class and is not used any more.
         unsafe { (*block).next = self.free.get() };
+        // As in `allocate`.
         fence(Ordering::Release);
         self.free.set(block);
     }
 }
 
 // SAFETY: a block is memory of at least its layout's size and alignment that no other block uses
-// until it is freed. Nothing here panics or allocates.
+// until it is freed. It is aligned because mappings begin at a page, and `Placement` refuses larger
+// alignments. Nothing here panics or allocates.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !is_malloc_replaced() {

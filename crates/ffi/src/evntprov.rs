@@ -170,6 +170,7 @@ impl WriteArguments {
         let provider = ProviderRef::from_raw(self.handle)?;
         // SAFETY: the caller passes NULL or a readable `descriptor`.
         let Some(descriptor) = (unsafe { ptr::read_value(self.descriptor) }) else {
+            // Without a descriptor, the event counts as one of level 0 and keyword 0.
             return refuse_null(&provider, 0, 0);
         };
         // The core refuses more than `MAX_BLOCKS` blocks, so one more is enough to read.
