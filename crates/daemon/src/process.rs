@@ -50,7 +50,8 @@ impl ProcessKey {
 }
 
 /// Returns whether the process with this id and key has ended. A process that its parent has not
-/// reaped has ended too. If `/proc` cannot be read, the answer is no.
+/// reaped has ended too. Without a key, the process was not visible in `/proc` before, so a process
+/// with this id that is visible now is another one. If `/proc` cannot be read, the answer is no.
 pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
     let stat = |process: &str| cgroup::read_limited(&format!("/proc/{process}/stat"));
     // The id 0 stands for a process of a namespace that is not visible from here.

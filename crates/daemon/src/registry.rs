@@ -508,6 +508,7 @@ impl Registry {
         {
             entry.name = name.to_owned();
         }
+        // Of two enables of one session, the listing shows the direct one, not the one by name.
         let mut enables = self.enables_by_name(target);
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
         entry.sessions = enables.into_iter().map(|(id, enable)| enable.to_entry(id)).collect();

@@ -276,8 +276,8 @@ impl Decoder {
         SchemaMatch { prepared: prepared.unwrap_or(&self.builtin.empty), payload: located.payload }
     }
 
-    /// Locates the schema of an event, for callers that use the decoder before they fetch the
-    /// schema.
+    /// Locates the schema of an event without keeping the decoder borrowed; [`Decoder::get`]
+    /// returns the schema.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         match self.find_repeated(record) {

@@ -256,9 +256,9 @@ pub unsafe extern "C" fn EventWriteTransfer(
 ///
 /// # Safety
 ///
-/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count`
-/// elements, whose addresses are NULL or have as many bytes as the element says. The bytes
-/// do not change during the call.
+/// `descriptor` is valid, and `metadata` has `metadata_bytes` bytes. `data` has `count` elements,
+/// whose addresses are NULL or have as many bytes as the element says. The bytes do not change
+/// during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirWriteDescribed(
     handle: u64,

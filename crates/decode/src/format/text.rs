@@ -81,6 +81,7 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         }
         OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => push_character(bits, is_8_bit(value), out),
+        // Ports and IPv4 addresses are in network byte order.
         OutType::PORT if bits <= PORT_MAX => push_decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)

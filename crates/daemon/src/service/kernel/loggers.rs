@@ -68,7 +68,8 @@ impl SystemLoggers {
         self.current_change = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
-    /// Checks that another system logger may start.
+    /// Checks that another system logger may start. A session with one of the reserved names always
+    /// may: its slot is free, because names are unique.
     pub(in crate::service) fn check_logger_limit(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_reserved_slot(config) {
             return Ok(());

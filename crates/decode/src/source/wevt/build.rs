@@ -235,7 +235,9 @@ fn put_maps(b: &mut PatchedBytes, has_flag_word: bool) -> Vec<u32> {
     offsets
 }
 
-/// One item of a template: flags, the four type bytes, map, count, length, name.
+/// One item of a template: flags, the four type bytes, map, count, length, name. The type bytes are
+/// in type, out type, 0, 0 or, of a structure, the first member and the number of members, 16 bits
+/// each.
 type TemplateItem = (u32, [u8; 4], u32, u16, u16, &'static str);
 
 /// Writes a template with each form of count and length and a structure; returns its offset.

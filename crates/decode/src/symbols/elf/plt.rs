@@ -109,6 +109,7 @@ where
             return Some(());
         }
         let mut slots = HashMap::new();
+        // `.plt` and `.plt.sec` have the same section of relocations.
         relocations.dedup();
         for section in relocations.into_iter().filter_map(|name| section_named(name, MAX_SECTION_BYTES)) {
             self.read_slots((machine, section), budget, &mut slots)?;
