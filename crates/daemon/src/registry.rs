@@ -81,7 +81,8 @@ pub(crate) struct ProviderRegistration {
 }
 
 impl ProviderRegistration {
-    /// Returns the targets whose enables apply to this registration.
+    /// Returns the targets under which `Registry::registered` lists this registration. An enable by
+    /// name has another target.
     fn targets(&self) -> impl Iterator<Item = EnableTarget> + use<> {
         [Some(EnableTarget::Provider(self.provider)), self.group.map(EnableTarget::Group)]
             .into_iter()
@@ -370,7 +371,7 @@ impl Registry {
                 call_number: self.last_call_number,
             },
         );
-        // The new enable counts the processes that it leaves out from 0.
+        // The new enable counts anew which processes it leaves out.
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
         }

@@ -138,7 +138,7 @@ impl ServedFolder {
         };
         let mut own = None;
         if has_one_user(runtime) {
-            // The user's processes send regions that they created before they are accepted.
+            // Before they are accepted, the user's processes send regions that they created.
             listener.allow_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);

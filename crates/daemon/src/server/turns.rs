@@ -10,11 +10,11 @@
 //!    only one of a controller of root or the daemon's own user. These maxima do not apply to a
 //!    connection that was hung up. The loop begins to handle a guest's message only within the
 //!    slice of that user. Further messages stay ready for the next turn.
-//! 2. A turn begins with the user after the last user of the previous turn, and with the connection
-//!    after the last connection of that user: no client waits forever. A connection that was hung
-//!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
-//!    loop does not read the `Hello` of new connections of the same guest: one of them may replace
-//!    the old connection.
+//! 2. The guests' part of a turn begins with the user after the last user of the previous turn, and
+//!    each user's part with the connection after the one served last: no client waits forever. A
+//!    connection that was hung up is dropped once all its messages are handled, in a later turn if
+//!    need be. Until then, the loop does not read the `Hello` of new connections of the same guest:
+//!    one of them may replace the old connection.
 //! 3. All guests together therefore delay root by at most two times [`ALL_GUESTS_SLICE`], one
 //!    message, and the connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are

@@ -14,9 +14,9 @@
 //!
 //! 1. A process takes part if it meets three conditions. It has registered the provider or, in a
 //!    session that enables the provider by name, any provider of that name (`by_name`). It belongs
-//!    to the user who started the session, and the starter is in all its groups; a session of root
-//!    includes all users and groups. It passes the session's filters: ids of existing processes,
-//!    names of programs. The process itself checks further rights.
+//!    to the user who started the session, and the starter is in all groups of the process; a
+//!    session of root includes all users and groups. It passes the session's filters: ids of
+//!    existing processes, names of programs. The process itself checks further rights.
 //! 2. The first process gets the log file's name as given (the plain name), each later process gets
 //!    `NAME_PID`. The file with the plain name belongs to the first process that runs the session,
 //!    even after that process has ended.
