@@ -47,7 +47,7 @@ fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
 }
 
 /// Returns the out type that applies to a value. Values of hexadecimal types are shown in
-/// hexadecimal unless their out type is for integers; other values keep their out type.
+/// hexadecimal unless their out type can show integers; other values keep their out type.
 #[inline]
 const fn effective_out_type(input: InType, output: OutType) -> OutType {
     match input {
