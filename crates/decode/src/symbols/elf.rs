@@ -76,7 +76,7 @@ pub struct Elf {
     /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are
     /// too many.
     pub symbols: SymbolTable,
-    /// Whether the file has only the symbols that other programs need.
+    /// Whether the file has only the symbols that other programs need (no `.symtab`).
     pub is_stripped: bool,
     /// Linked start addresses of functions, ascending, from the unwind tables; for stripped files
     /// only.
