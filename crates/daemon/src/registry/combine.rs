@@ -106,6 +106,8 @@ impl Registry {
             }
         }
         let mut numbers_by_key: Vec<Vec<u32>> = numbers_by_key.into_values().collect();
+        // In the order of their first registrations, so that each run of equal parameters is one
+        // batch.
         numbers_by_key.sort_unstable();
         let mut batches: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
         for numbers in numbers_by_key {

@@ -131,7 +131,8 @@ impl Server {
             return connections.is_below_total_limit();
         }
         if !is_from_knock && connections.has_too_many_before_hello() {
-            // A `Hello` that has arrived counts, even if the loop had no time to read it.
+            // A `Hello` that has arrived counts, even if the loop had no time to read it. The time
+            // is up at once, so one message of each connection is handled.
             for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
             }

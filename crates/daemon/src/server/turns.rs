@@ -265,7 +265,8 @@ impl Server {
         served
     }
 
-    /// Handles the messages of a link, up to a maximum number and only until the given time.
+    /// Handles the messages of a link, up to a maximum number and until the given time, but at
+    /// least one.
     pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);

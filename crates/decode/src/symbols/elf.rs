@@ -221,6 +221,7 @@ where
         }
         end = end.max(at.saturating_add(segment.p_memsz(endian).into()));
     }
+    // Loaders map whole pages, so address and offset are rounded down.
     let base = first.map_or(0, |(at, offset)| {
         let page = at.saturating_sub(at.checked_rem(PAGE_BYTES).unwrap_or(0));
         let offset_page = offset.saturating_sub(offset.checked_rem(PAGE_BYTES).unwrap_or(0));

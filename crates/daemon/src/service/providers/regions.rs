@@ -383,6 +383,8 @@ impl ProviderControl {
             .filter(|id| matches!(self.waits.purpose(**id), Some(WaitPurpose::Detach(..))));
         let is_crowded = core.access.rules().is_guest(&process.peer)
             && self.waits.closing_count() >= CLOSING_REGIONS_BEFORE_GUESTS_DETACH;
+        // If too many regions are being closed, this one is detached without waiting for the
+        // process.
         if closing.count() >= MAX_CLOSING_REGIONS || is_crowded {
             core.sessions.detach(session, region);
         } else {

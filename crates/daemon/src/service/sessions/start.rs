@@ -113,6 +113,7 @@ impl SessionTable {
                     post(ThreadNotice::Ended { id, status: ended.status });
                 });
                 let next_file = folder.map(|folder| next_file(folder, identity.into(), rights, files, terms));
+                // The thread is not known, so the main thread stands for it.
                 let starter = (pid, pid);
                 let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };

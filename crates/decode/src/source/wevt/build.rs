@@ -117,6 +117,7 @@ pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     b.fill_position(block);
     b.0.put(b"WEVT");
     let block_size = b.reserve_u32();
+    // No message, nine elements.
     b.0.put_u32(u32::MAX).put_u32(9);
     // The type numbers are wrong on purpose, because only signatures matter.
     let elements: Vec<_> = (0..9)
@@ -259,6 +260,7 @@ fn put_template(b: &mut PatchedBytes, maps: &[u32]) -> u32 {
     let temp_size = b.reserve_u32();
     b.0.put_u32(7).put_u32(items.len() as u32);
     let array = b.reserve_u32();
+    // Kind, GUID, and the start of BinXML, which is not read.
     b.0.put_u32(1).put_guid(&Guid::NULL).put(&[0x0F, 1, 1, 0, 0, 0, 0, 0]);
     b.fill_position(array);
     let mut names = Vec::new();
