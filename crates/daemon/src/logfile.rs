@@ -1,8 +1,9 @@
 //! Log files that controllers pass to the daemon: already open, with the rights of the caller.
 //!
 //! ```text
-//!   event loop: count ─▶ own thread: check ─▶ Claim, or in use ─▶ empty ─▶ the session
-//!          └─ not needed: the janitor           └─ held with the session, freed on drop
+//!   event loop               separate thread
+//!   count descriptors ─────▶ check file ─▶ claim it, if free ─▶ check space ─▶ empty it ─▶ session
+//!     └─ not needed: the janitor closes them    └─ the session holds the claim; drop releases it
 //! ```
 //!
 //! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
@@ -15,9 +16,9 @@
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
 //! file system of `/` must have the reserve in addition. This applies to the first file of a
-//! session, to each further file of a sequence, and to a file named by an update. The current size
-//! of a file that is to be replaced counts as free; it is emptied only when everything else is
-//! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
+//! session, to each further file of a sequence, and to a file named by an update. Space that the
+//! file already occupies counts as free. A file that is to be replaced is emptied only after all
+//! checks. Blocks that a file system reserves for root count only for sessions of root, whichever
 //! user runs the daemon; the session observes this while it writes (`session/storage/room`).
 
 mod sequence;
@@ -136,7 +137,7 @@ pub(crate) struct FileTerms {
     /// Whether the session continues the file instead of emptying it.
     appends: bool,
     /// The maximum size of the file. This space must be free in addition to the reserve; `None`:
-    /// not checked.
+    /// free space is not checked at all.
     max_bytes: Option<u64>,
     /// Whether the file may use the blocks that the file system reserves for root.
     is_for_root: bool,
@@ -186,7 +187,7 @@ pub(crate) struct ClaimedFiles {
 }
 
 impl ClaimedFiles {
-    /// Sets how many bytes stay free on the file system of `/`.
+    /// Sets the reserve: the bytes that a log file on the file system of `/` must leave free.
     pub(crate) fn set_reserve(&self, bytes: u64) {
         self.reserve.store(bytes, Relaxed);
     }
@@ -245,8 +246,8 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Checks that there is space for the maximum size of a file (0: unlimited, and none is required)
-/// and, on the file system of `/`, for the reserve.
+/// Checks that there is space for the maximum size of a file and, on the file system of `/`, for
+/// the reserve. A maximum of 0 means that the size is not limited; then only the reserve counts.
 fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<()> {
     let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
     let inspect_error = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
@@ -389,6 +390,7 @@ mod tests {
         assert_eq!(open(&full, &limit(0)), expected, "the reserve applies to the file system of / only");
         let appends = SessionConfig { log_file_mode: EVENT_TRACE_FILE_MODE_APPEND, ..limit(1) };
         assert_eq!(open(&ClaimedFiles::default(), &appends), Ok(()));
+        // On other file systems, the open with `limit(0)` succeeded and emptied the file.
         if is_on_root {
             assert_eq!(std::fs::read(&path).unwrap(), b"old", "the session continues the file");
         }

@@ -50,7 +50,8 @@ impl ProcessKey {
 }
 
 /// Returns whether the process with this id and key has ended. A process that its parent has not
-/// reaped has ended too. If `/proc` cannot be read, the answer is no.
+/// reaped has ended too. Without a key, the process was not visible in `/proc` before, so a process
+/// with this id that is visible now is another one. If `/proc` cannot be read, the answer is no.
 pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
     let stat = |process: &str| cgroup::read_limited(&format!("/proc/{process}/stat"));
     // The id 0 stands for a process of a namespace that is not visible from here.
@@ -89,9 +90,9 @@ const PROFILING_CAPABILITIES: u64 = 1 << 21 | 1 << 38;
 
 /// Returns whether a process of this user has the right to profile the system.
 ///
-/// Capabilities count within a user namespace, where any user may have all of them: only the
-/// daemon's own namespace counts. A process that changed its user through a set-user-id program has
-/// no right in the name of the user who connected.
+/// The process must be in the daemon's user namespace, because any user can have all capabilities
+/// in a user namespace of their own. All its user ids must be `user`: the capabilities of a
+/// set-user-id program do not give rights to the user who runs it.
 pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
     let own = namespace("self");

@@ -81,7 +81,8 @@ pub(crate) struct ProviderRegistration {
 }
 
 impl ProviderRegistration {
-    /// Returns the targets whose enables apply to this registration.
+    /// Returns the targets under which `Registry::registered` lists this registration. An enable by
+    /// name has another target.
     fn targets(&self) -> impl Iterator<Item = EnableTarget> + use<> {
         [Some(EnableTarget::Provider(self.provider)), self.group.map(EnableTarget::Group)]
             .into_iter()
@@ -131,7 +132,7 @@ pub(crate) struct TargetEnable {
 }
 
 impl TargetEnable {
-    /// Returns this enable as an entry of a provider listing.
+    /// Returns this enable as an entry of a provider listing; the caller fills in `traced`.
     fn to_entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
         let process_filters = self.scope.iter().flat_map(Conditions::filters);
@@ -370,6 +371,7 @@ impl Registry {
                 call_number: self.last_call_number,
             },
         );
+        // The new enable counts anew which processes it leaves out.
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
         }
@@ -507,6 +509,7 @@ impl Registry {
         {
             entry.name = name.to_owned();
         }
+        // Of two enables of one session, the listing shows the direct one, not the one by name.
         let mut enables = self.enables_by_name(target);
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
         entry.sessions = enables.into_iter().map(|(id, enable)| enable.to_entry(id)).collect();

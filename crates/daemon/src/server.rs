@@ -15,9 +15,9 @@
 //! 2. All ready events are read at once, and connections that were hung up come first, so that a
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
-//!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
-//!    if the kernel lets a socket refuse them. Before it accepts a connection, the system daemon
-//!    takes descriptors only at `own/control.sock`, which no guest can reach.
+//!    creator of the descriptor likes. If the kernel lets a socket refuse descriptors, the only
+//!    guests that can send any are controllers. On a connection that the system daemon has not
+//!    accepted yet, descriptors can be sent only at `own/control.sock`, which no guest can reach.
 //! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
 //!    drops the link. It does not read from a guest's controller while that controller's requests
 //!    fill the queue of another client, so that no client is dropped because of requests that
@@ -312,6 +312,7 @@ impl Server {
         }
     }
 
+    /// Counts the signals: each one has written a byte.
     fn read_signals(&mut self) {
         let mut bytes = [0; 16];
         let count = (&self.signals.stops).read(&mut bytes).unwrap_or(0);

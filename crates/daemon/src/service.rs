@@ -369,9 +369,9 @@ impl Service {
         self.providers.changed_enables(&self.core)
     }
 
-    /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
-    /// be closed, because the process does not read its messages. Nothing counts the events that it
-    /// loses until it reconnects.
+    /// Adds a process to `uncounted_processes` of all sessions that it writes to. Its connection is
+    /// about to be closed, because the process does not read its messages. Nothing counts the
+    /// events that it loses until it reconnects.
     pub(crate) fn count_nonreading_process(&mut self, link: LinkId) {
         self.providers.count_nonreading_process(&mut self.core, link);
     }

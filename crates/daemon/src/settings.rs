@@ -1,6 +1,7 @@
 //! Settings of a daemon: from a file, or from environment variables for one run.
 //!
 //! ```text
+//!   file                   example            meaning                      variable
 //!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS
 //!                          reserve_mb = 200   MB a log leaves free on /    TRACEWEIR_RESERVE_MB
 //!                          idle_exit = 60     idle seconds before exit     TRACEWEIR_IDLE_EXIT
@@ -21,7 +22,7 @@ use crate::log::log_warning;
 
 /// The allowed range for the maximum number of sessions.
 pub const MAX_SESSIONS: RangeInclusive<u32> = 32..=256;
-/// Default number of MB that stay free on the file system of `/`.
+/// The default of [`DaemonSettings::reserve_mb`].
 const DEFAULT_RESERVE_MB: u32 = 200;
 
 /// The settings of a daemon.
@@ -29,8 +30,8 @@ const DEFAULT_RESERVE_MB: u32 = 200;
 pub struct DaemonSettings {
     /// Maximum number of sessions.
     pub max_sessions: u32,
-    /// MB that a new log with a maximum size leaves free if the log is on the file system of `/`;
-    /// 0: the log may use all space.
+    /// MB that a new log on the file system of `/` must leave free, in addition to its maximum
+    /// size; 0: no reserve.
     pub reserve_mb: u32,
     /// Seconds without work after which the daemon exits; `None` leaves this to the command line.
     pub idle_exit: Option<u32>,

@@ -6,9 +6,10 @@
 //! | value | text | JSON |
 //! |---|---|---|
 //! | integer | decimal | number; above 2⁵³ a string |
+//! | hexadecimal, up to 32 bits | `0x1F` | number |
 //! | 64-bit hexadecimal, pointer | `0x1F` | `"0x1f"` |
 //! | mapped | the name; the number where the map has none | the same |
-//! | date | `2020-07-29T00:07:00.6212345` | the same with `Z` |
+//! | date | `2020-07-29T00:07:00.6212345`, with `Z` if the out type says UTC | always with `Z` |
 //! | GUID | `{XXXXXXXX-…}` | lower case, no braces |
 //! | bytes | `0x1F8B` | `"1f8b"` |
 
@@ -46,7 +47,7 @@ fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
 }
 
 /// Returns the out type that applies to a value. Values of hexadecimal types are shown in
-/// hexadecimal unless their out type is for integers; other values keep their out type.
+/// hexadecimal unless their out type can show integers; other values keep their out type.
 #[inline]
 const fn effective_out_type(input: InType, output: OutType) -> OutType {
     match input {

@@ -13,10 +13,11 @@
 //! ```
 //!
 //! `▸` means "otherwise". If no manifest has an event's version, the next lower version is used,
-//! because its layout is a prefix, otherwise the next higher one. Schemas in the trace may come
-//! after the events they describe: when a lookup fails, the caller passes all records of the file
-//! to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a hostile trace can make the decoder
-//! keep.
+//! because older layouts are prefixes of newer ones. If there is no lower version, the next higher
+//! one is used. The order of the manifests and embedded schemas counts among those that have the
+//! same version. Schemas in the trace may come after the events they describe: when a lookup fails,
+//! the caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds
+//! what a hostile trace can make the decoder keep.
 
 mod absent;
 pub mod binary;
@@ -69,8 +70,8 @@ use tracked::TrackedFiles;
 use well_known::WellKnownSchemas;
 pub use well_known::{WELL_KNOWN, WellKnownProvider};
 
-/// The most fields in the manifests and embedded schemas of a trace, and the most results of
-/// lookups by one kind of key that a decoder keeps.
+/// The most fields that the manifests and embedded schemas of a trace may have together. Also the
+/// most results of lookups that a decoder caches for each kind of key.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that a decoder derives from schemas of files and traces ([`PreparedSchema`]). The
@@ -276,8 +277,8 @@ impl Decoder {
         SchemaMatch { prepared: prepared.unwrap_or(&self.builtin.empty), payload: located.payload }
     }
 
-    /// Locates the schema of an event, for callers that use the decoder before they fetch the
-    /// schema.
+    /// Locates the schema of an event without keeping the decoder borrowed; [`Decoder::get`]
+    /// returns the schema.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         match self.find_repeated(record) {

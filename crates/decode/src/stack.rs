@@ -8,14 +8,17 @@
 //!                                       └────────────────────────────┘
 //! ```
 //!
+//! In the picture, 10/7 is the time stamp and the thread of an event; 12/8|9 is a context switch
+//! between the threads 8 and 9.
+//!
 //! A stack-walk event follows its event and has the event's time stamp and thread. The user part of
 //! the stack may come later and from another processor, once the thread has returned to user mode.
 //! Nothing marks the last part, so an event waits for [`WINDOW_100NS`] before it is released.
 //!
 //! J1  Events are released in the order in which they were added, each exactly once, with or
 //! without a stack.
-//! J2  A stack belongs to the newest event with its time stamp whose thread matches and that lacks
-//! this part. An event of the same processor is preferred.
+//! J2  A part of a stack belongs to the newest event that has the stack's time stamp, may have its
+//! thread, and lacks this part. An event of the same processor is preferred.
 //! J3  The number and the bytes of waiting events are bounded: beyond the limit the oldest event is
 //! released early. A stack that comes after that belongs to no event.
 //!

@@ -13,8 +13,8 @@
 //!
 //! Invariants
 //!
-//! 1. The choice between the two never changes in a process, so a block is freed where it was
-//!    allocated: [`is_malloc_replaced`] depends only on what the loader bound.
+//! 1. The choice between this memory and `malloc` never changes in a process, so a block is freed
+//!    where it was allocated: [`is_malloc_replaced`] depends only on what the loader bound.
 //! 2. A forked child finds every lock free, because the kernel zeroes the memory of the locks in a
 //!    child (if it supports MADV_WIPEONFORK). A change of a class takes effect with its last store,
 //!    so the child finds a consistent class even if another thread was changing it.
@@ -30,7 +30,7 @@ use traceweir::load::is_malloc_replaced;
 const MIN_SHIFT: u32 = 4;
 const MAX_SHIFT: u32 = 16;
 const CLASS_COUNT: usize = (MAX_SHIFT - MIN_SHIFT + 1) as usize;
-/// Bytes that a class maps at a time: a multiple of every class.
+/// Bytes that a class maps at a time: a multiple of the block size of every class.
 const SPAN_BYTES: usize = 256 * 1024;
 /// Blocks of a class are aligned to their size, at most to this.
 const PAGE_BYTES: usize = 4096;
@@ -194,13 +194,15 @@ impl Class {
     fn free(&self, block: *mut FreeBlock) {
         // SAFETY: the block was allocated in this class and is not used any more.
         unsafe { (*block).next = self.free.get() };
+        // As in `allocate`.
         fence(Ordering::Release);
         self.free.set(block);
     }
 }
 
 // SAFETY: a block is memory of at least its layout's size and alignment that no other block uses
-// until it is freed. Nothing here panics or allocates.
+// until it is freed. It is aligned because mappings begin at a page, and `Placement` refuses larger
+// alignments. Nothing here panics or allocates.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !is_malloc_replaced() {
@@ -279,7 +281,8 @@ unsafe impl GlobalAlloc for Arena {
             return if at == libc::MAP_FAILED { null_mut() } else { at.cast() };
         }
         let Ok(new_layout) = Layout::from_size_align(new_size, layout.align()) else { return null_mut() };
-        // SAFETY: the sizes are those of the two blocks, which are different; the old one ends here.
+        // SAFETY: as in `alloc`. The copy has the size of the smaller block, and the blocks do not
+        // overlap. The old block is not used any more.
         unsafe {
             let new = self.alloc(new_layout);
             if !new.is_null() {

@@ -170,6 +170,7 @@ impl WriteArguments {
         let provider = ProviderRef::from_raw(self.handle)?;
         // SAFETY: the caller passes NULL or a readable `descriptor`.
         let Some(descriptor) = (unsafe { ptr::read_value(self.descriptor) }) else {
+            // Without a descriptor, the event counts as one of level 0 and keyword 0.
             return refuse_null(&provider, 0, 0);
         };
         // The core refuses more than `MAX_BLOCKS` blocks, so one more is enough to read.
@@ -255,9 +256,9 @@ pub unsafe extern "C" fn EventWriteTransfer(
 ///
 /// # Safety
 ///
-/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` has `count`
-/// elements, whose addresses are NULL or have as many bytes as the element says. The bytes
-/// do not change during the call.
+/// `descriptor` is valid, and `metadata` has `metadata_bytes` bytes. `data` has `count` elements,
+/// whose addresses are NULL or have as many bytes as the element says. The bytes do not change
+/// during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TraceweirWriteDescribed(
     handle: u64,

@@ -169,7 +169,7 @@ unsafe fn read_class_guids(classes: *const TraceGuidRegistration, count: u32) ->
     }
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_CLASSES)?;
     let read_guid = |index| {
-        // SAFETY: the caller passes NULL or a readable `classes`.
+        // SAFETY: `classes` is not NULL, so it has `count` elements, and `index` is below `count`.
         let class = unsafe { ptr::read_value(classes.wrapping_add(index)) }?;
         // SAFETY: the caller guarantees that the address of the GUID is NULL or valid.
         unsafe { ptr::read_value(class.guid) }
@@ -389,6 +389,7 @@ pub unsafe extern "C" fn TraceweirTraceMessage(
     count: u32,
 ) -> u32 {
     boundary::to_status(|| {
+        // The core refuses more than `MAX_ARGUMENTS` arguments, so one more is enough to read.
         let count = (count as usize).min(MAX_ARGUMENTS.saturating_add(1));
         // SAFETY: the caller guarantees that `id` and `arguments` are NULL or valid.
         let (id, elements) = unsafe { (read_message_id(flags, id), ptr::read_array(arguments, count)) };

@@ -57,7 +57,7 @@ pub(crate) fn next_file(
     })
 }
 
-/// Opens or creates a file with its owner's rights. A file that was created here but fails the
+/// Opens or creates a file with the rights of `owner`. A file that was created here but fails the
 /// check is removed again.
 fn open_as(
     owner: &FileOwner,
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "the folder belongs to root");
         std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
         let created = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
+        // 0o137 are the bits that are not in 0o640, the rights that `open_in` asks for.
         assert_eq!((created.uid(), created.gid(), created.mode() & 0o137), (ann.uid, ann.gid, 0));
         assert_eq!(open_in(&folder, "b", bob).err(), Some(denied));
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));

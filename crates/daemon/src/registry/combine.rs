@@ -14,8 +14,9 @@
 //! removed separately. The registration receives the combination, which passes all events that one
 //! of the enables asks for. It may also pass events that none of them asks for; that is allowed,
 //! because an enabled provider may write them anyway. Filters of single events are dropped whenever
-//! two enables combine: the other enable may ask for all events, as that of a group always does.
-//! Filters of stacks are dropped while one of the enables asks for all stacks.
+//! two enables combine, because the other enable may ask for all events (an enable of a group
+//! cannot have such filters). Filters of stacks are dropped while one of the enables asks for all
+//! stacks. Of two filters of the same kind, the first is kept.
 //!
 //! A classic registration receives only the level and the low 32 bits of the any mask. If one
 //! enable applies, it receives them unchanged: 0 stays 0.
@@ -105,6 +106,8 @@ impl Registry {
             }
         }
         let mut numbers_by_key: Vec<Vec<u32>> = numbers_by_key.into_values().collect();
+        // In the order of their first registrations, so that each run of equal parameters is one
+        // batch.
         numbers_by_key.sort_unstable();
         let mut batches: Vec<(Option<EnableParams>, Vec<u32>)> = Vec::new();
         for numbers in numbers_by_key {

@@ -11,7 +11,8 @@ use crate::ids::LinkId;
 
 impl Registry {
     /// Replaces the list of a session. Returns, by process, the registrations that change: their
-    /// provider was added to the list or removed from it, and the session enables their group.
+    /// provider was added to the list or removed from it, and the session enables their group. A
+    /// process may occur once for each such provider.
     pub(crate) fn set_disallowed(&mut self, session: u64, providers: &[Guid]) -> Vec<(LinkId, Vec<u32>)> {
         let new_list: BTreeSet<Guid> = providers.iter().copied().collect();
         let old_list = self.disallowed.remove(&session).unwrap_or_default();

@@ -122,8 +122,8 @@ impl Server {
         self.expect_within(id, hello_timeout(is_from_knock, is_guest));
     }
 
-    /// Returns whether the limits permit another connection of this peer. Guests leave connections
-    /// for users who control the daemon.
+    /// Returns whether the limits permit another connection of this peer. Guests who may not
+    /// control the daemon have lower limits, so that connections are left for other users.
     fn can_accept(&mut self, connection: &Connection, is_from_knock: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);
@@ -131,7 +131,8 @@ impl Server {
             return connections.is_below_total_limit();
         }
         if !is_from_knock && connections.has_too_many_before_hello() {
-            // A `Hello` that has arrived counts, even if the loop had no time to read it.
+            // A `Hello` that has arrived counts, even if the loop had no time to read it. The time
+            // is up at once, so one message of each connection is handled.
             for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
             }

@@ -1,9 +1,9 @@
-//! How links end: queued messages are sent as far as the client reads them; a link without activity
-//! is dropped at its deadline.
+//! How links end: queued messages are sent as far as the client reads them; a link whose client
+//! misses a deadline is dropped.
 //!
 //! ```text
 //!   close ─▶ reads no more ──all was sent, or LINK_TIMEOUT──▶ drop_link ─▶ the service is notified
-//!   expect_within ─▶ a deadline for activity, else drop_link
+//!   expect_within ─▶ a deadline for the client's next step (`ClientLink::expires`), else drop_link
 //! ```
 
 use std::time::{Duration, Instant};

@@ -27,8 +27,8 @@ impl Stopper {
         signal_eventfd(&self.0);
     }
 
-    /// Returns a descriptor that is readable once the stopper was used. It stays readable: a daemon
-    /// that is run with it later stops at once.
+    /// Returns a descriptor that is readable once the stopper was used. It stays readable: if a
+    /// daemon is run with this stopper later, it stops at once.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -138,7 +138,7 @@ impl ServedFolder {
         };
         let mut own = None;
         if has_one_user(runtime) {
-            // The user's processes send regions that they created before they are accepted.
+            // Before they are accepted, the user's processes send regions that they created.
             listener.allow_descriptors()?;
         } else {
             let opened = OwnSocket::open(runtime);
@@ -174,9 +174,9 @@ impl ServedFolder {
     }
 
     /// Writes the file of enabled providers for processes that start while the daemon is busy. The
-    /// system's daemon writes the file where only its own user can read it: other users must not
-    /// learn its content, and descriptors that they send before they are accepted could block the
-    /// daemon.
+    /// system's daemon writes the file where only its own user can read it. Other users must not
+    /// learn its content. Also, processes that read it send regions before they are accepted, and
+    /// descriptors of other users could block the daemon.
     pub(super) fn publish_enables(&self, enables: &[ListedEnable]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
@@ -332,7 +332,7 @@ impl RuntimeFolderSearch {
 
 #[derive(Default)]
 struct UserFolderSearch {
-    /// Users and processes found in the system's folder.
+    /// Users and process ids found in the daemon's runtime folder; this search skips them.
     announced: BTreeSet<(u32, u32)>,
     /// Sockets that a later pass skips: connected, in `busy`, over the user's limit, or unusable.
     tried: BTreeSet<(u64, u64)>,
@@ -374,6 +374,7 @@ impl UserFolderSearch {
                         on_found(connection);
                     }
                     Err(traceweir_transport::Error::System { source, .. }) if is_shortage(&source) => {
+                        // The next pass, if there is one, tries this socket again.
                         self.tried.remove(&socket.file_id);
                         return;
                     }

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! 1. The loop handles at most [`MAX_MESSAGES_IN_A_ROW`] messages of a connection in a row, but
-//!    only one of a controller of root or the daemon's own user. Of a guest, it begins messages
-//!    only within the slice of that user. Further messages stay ready for the next turn.
-//! 2. A turn begins with the user after the last user of the previous turn, and with the connection
-//!    after the last connection of that user: no client waits forever. A connection that was hung
-//!    up is dropped once all its messages are handled, in a later turn if need be. Until then, the
-//!    loop does not read the `Hello` of new connections of the same guest: one of them may replace
-//!    the old connection.
+//!    only one of a controller of root or the daemon's own user. These maxima do not apply to a
+//!    connection that was hung up. The loop begins to handle a guest's message only within the
+//!    slice of that user. Further messages stay ready for the next turn.
+//! 2. The guests' part of a turn begins with the user after the last user of the previous turn, and
+//!    each user's part with the connection after the one served last: no client waits forever. A
+//!    connection that was hung up is dropped once all its messages are handled, in a later turn if
+//!    need be. Until then, the loop does not read the `Hello` of new connections of the same guest:
+//!    one of them may replace the old connection.
 //! 3. All guests together therefore delay root by at most two times [`ALL_GUESTS_SLICE`], one
 //!    message, and the connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
@@ -264,7 +265,8 @@ impl Server {
         served
     }
 
-    /// Handles the messages of a link, up to a maximum number and only until the given time.
+    /// Handles the messages of a link, up to a maximum number and until the given time, but at
+    /// least one.
     pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush_link(id);

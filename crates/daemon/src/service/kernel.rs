@@ -254,6 +254,8 @@ impl SystemLoggers {
                     session.capture(source);
                     self.store_capture(id, control, losses);
                 }
+                // A capture that exists was changed. A capture that was opened is not needed: the
+                // session is stopping, or has a capture already.
                 (opened, _) => {
                     logger
                         .control

@@ -14,22 +14,23 @@
 //!
 //! 1. A process takes part if it meets three conditions. It has registered the provider or, in a
 //!    session that enables the provider by name, any provider of that name (`by_name`). It belongs
-//!    to the user who started the session, and the starter is in all its groups; a session of root
-//!    includes all users and groups. It passes the session's filters: ids of existing processes,
-//!    names of programs. The process itself checks further rights.
+//!    to the user who started the session, and the starter is in all groups of the process; a
+//!    session of root includes all users and groups. It passes the session's filters: ids of
+//!    existing processes, names of programs. The process itself checks further rights.
 //! 2. The first process gets the log file's name as given (the plain name), each later process gets
 //!    `NAME_PID`. The file with the plain name belongs to the first process that runs the session,
 //!    even after that process has ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
 //!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
 //!    are separate from those of other sessions.
-//! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
-//!    may have to wait for a disk; a later report still counts. A controller need not wait for
-//!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
-//!    [`ANSWER_TIMEOUT`] if filters name them. `uncounted_processes` includes each process that
-//!    refuses to run the session, and each process of another user that does not report at the
-//!    end. If any other process does not answer in time, a change, an enable or a stop is answered
-//!    with ERROR_TIMEOUT.
+//! 4. The daemon waits for the answers to a start or query up to [`ANSWER_TIMEOUT`], and to an
+//!    enable as long as the call says. A change or stop may have to wait for a disk and gets
+//!    [`DISK_TIMEOUT`], but only [`ANSWER_TIMEOUT`] if a process belongs to another user than the
+//!    starter, which is possible in a session of root. Processes of other users get only
+//!    [`OTHER_USERS_TIMEOUT`], unless filters name them. A later report still counts.
+//!    `uncounted_processes` includes each process that refuses to run the session, and each process
+//!    of another user that does not report at the end. If any other process does not answer in
+//!    time, a change, an enable or a stop is answered with ERROR_TIMEOUT.
 //! 5. Starting a private session requires the same rights as starting any session, but on the
 //!    provider's GUID. Its starter, root and the daemon's own user control it. Only its starter and
 //!    root may name a file, because processes open it with the rights of their own users.
@@ -352,8 +353,8 @@ impl PrivateSessionEntry {
         others.map(|(link, _)| *link).collect()
     }
 
-    /// Returns the timeout for requests that may wait for a disk; the disks of other users are not
-    /// waited for.
+    /// Returns the timeout for requests that may wait for a disk. It is the short one if a process
+    /// belongs to another user, because the controller does not wait for disks of other users.
     fn disk_timeout(&self) -> Duration {
         if self.members.values().any(|member| member.has_other_user) { ANSWER_TIMEOUT } else { DISK_TIMEOUT }
     }

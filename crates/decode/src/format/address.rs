@@ -88,6 +88,7 @@ pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
 /// Appends a date in the form of ISO 8601, with `Z` if `is_utc`.
 pub(super) fn push_date(civil: &Civil, is_utc: bool, out: &mut Vec<u8>) {
     let two_digits = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
+    // The fast path, for years of four digits.
     if (1000..=9999).contains(&civil.year) {
         push_decimal(civil.year, out);
         for (separator, part) in [

@@ -74,6 +74,7 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
                 _ => push_escaped_utf16(&unit.to_le_bytes(), out),
             }
         }),
+        // Ports and IPv4 addresses are in network byte order.
         OutType::PORT if bits <= PORT_MAX => push_decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             push_quoted(out, |out| address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out));

@@ -81,6 +81,7 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         }
         OutType::BOOLEAN => out.extend_from_slice(if extended == 0 { b"false" } else { b"true" }),
         OutType::STRING if is_character(value) => push_character(bits, is_8_bit(value), out),
+        // Ports and IPv4 addresses are in network byte order.
         OutType::PORT if bits <= PORT_MAX => push_decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
             address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
@@ -92,8 +93,9 @@ fn push_integer(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
             push_padded_hex(code, out);
-            // An ERRORCODE may be a code of any kind. As an NTSTATUS or HRESULT, a number other
-            // than 0 with a zero high half must not get the meaning of the equal Win32 code.
+            // An ERRORCODE may be a code of any kind, so it gets no meaning. Neither does an
+            // NTSTATUS or HRESULT with a zero high half, except 0: it is not the Win32 code with
+            // the same number.
             let has_meaning = out_type != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
             push_meaning(has_meaning.then_some(code), out);
         }

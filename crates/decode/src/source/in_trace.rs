@@ -4,8 +4,8 @@
 //! ```text
 //!   EVENT 0xFFFE   00 u8 format 1 │ 01 u8 major, u8 minor │ 03 u8 magic 5B
 //!                  │ 04 u16 chunks │ 06 u16 number │ 08 XML
-//!   FULL  opcode 32  TRACE_EVENT_INFO ─┐  by name, in any order
-//!   FULL  opcode 33  EVENT_MAP_INFO  ──┘
+//!   FULL  opcode 32  TRACE_EVENT_INFO ─┐  joined by the names of the maps;
+//!   FULL  opcode 33  EVENT_MAP_INFO  ──┘  may come in any order
 //! ```
 //!
 //! 0xFFFE is the event id of a chunk; the two-digit numbers are offsets in hexadecimal.

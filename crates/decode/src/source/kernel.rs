@@ -190,6 +190,7 @@ const EVENT_MAP: u8 = 33;
 /// All fields whose values or bits have names.
 static NAMED_FIELDS: [NamedField; 17] = [
     named_field(class::EVENT_TRACE, &[PARTITION_INFO], "PartitionType", Values(PARTITION)),
+    // Start, end, DCStart, DCEnd, defunct.
     named_field(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Bits(PROCESS_FLAGS)),
     named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadWaitReason", Sequence(WAIT_REASON)),
     named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadState", Sequence(THREAD_STATE)),

@@ -199,7 +199,7 @@ fn hash_items_to_slot(items: &[u8]) -> usize {
 }
 
 /// Returns the slot of metadata: a hash of the provider, the length and a few words. The caller
-/// compares the bytes.
+/// compares the bytes. The event's name begins at offset 3, after the size and one byte of tags.
 #[inline]
 fn hash_metadata_to_slot(provider: &Guid, metadata: &[u8]) -> usize {
     let tail = metadata.len().saturating_sub(8);

@@ -52,7 +52,7 @@ pub struct WppInfo {
     pub minor: Option<Arc<str>>,
     /// The source file (`SRC=`).
     pub source_file: Option<Arc<str>>,
-    /// The function with the trace call (`FUNC=`, in a PDB the enclosing procedure).
+    /// The function with the trace call (`FUNC=` or, without it in a PDB, the enclosing procedure).
     pub function: Option<Arc<str>>,
     /// The trace level (`LEVEL=`).
     pub level: Option<Arc<str>>,

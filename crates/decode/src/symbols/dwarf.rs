@@ -58,7 +58,7 @@ fn is_code(range: &gimli::Range) -> bool {
 /// Returns the address ranges of an entry; `None` if they are damaged.
 ///
 /// `gimli` adds the size of a range to its start without a check, so the check is here. An entry
-/// may repeat an attribute; any of the values may be the one that `gimli` uses.
+/// may repeat an attribute, and `gimli` may use any of the values, so the largest ones are checked.
 fn read_ranges<'a>(info: &Info<'a>, unit: &Unit<'a>, entry: &Entry<'a>) -> Option<RangeIter<Slice<'a>>> {
     let (mut last_start, mut largest_size) = (0_u64, 0_u64);
     for attribute in entry.attrs() {

@@ -76,7 +76,7 @@ pub struct Elf {
     /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are
     /// too many.
     pub symbols: SymbolTable,
-    /// Whether the file has only the symbols that other programs need.
+    /// Whether the file has only the symbols that other programs need (no `.symtab`).
     pub is_stripped: bool,
     /// Linked start addresses of functions, ascending, from the unwind tables; for stripped files
     /// only.
@@ -221,6 +221,7 @@ where
         }
         end = end.max(at.saturating_add(segment.p_memsz(endian).into()));
     }
+    // Loaders map whole pages, so address and offset are rounded down.
     let base = first.map_or(0, |(at, offset)| {
         let page = at.saturating_sub(at.checked_rem(PAGE_BYTES).unwrap_or(0));
         let offset_page = offset.saturating_sub(offset.checked_rem(PAGE_BYTES).unwrap_or(0));

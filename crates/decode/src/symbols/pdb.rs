@@ -17,6 +17,8 @@
 //! | 34 / 10 | u16 section | u16 section |
 //! | 36 / 12 | u8 flags, then the name | the name |
 //!
+//! Where a row has two offsets, the first is for procedures and the second for public symbols.
+//!
 //! As with messages ([`wpp::pdb`](crate::source::wpp::pdb)), `pdb2` reads the container and this
 //! module parses the records. Not supported: lines, inlined functions, and images whose code was
 //! moved after linking (OMAP), which get no names.

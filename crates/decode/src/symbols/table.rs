@@ -1,7 +1,7 @@
 //! A table of symbols by address.
 //!
 //! ```text
-//!   start ──▶ sorted ──▶ the last start at or before an address, if its end is after the address
+//!   entries   sorted by start; the symbol at an address is the last entry that contains it
 //!   names     one block of bytes; an entry has the offset of its name
 //!   groups    the kernel modules that symbols of a list belong to
 //! ```

@@ -201,7 +201,8 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     out
 }
 
-/// Returns the provider GUID and the event GUID, which only classic events and WPP messages have.
+/// Returns the provider GUID, and the event GUID, which is null except for classic events and WPP
+/// messages.
 fn provider_and_event_guid(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
         SchemaOrigin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),

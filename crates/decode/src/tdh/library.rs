@@ -152,6 +152,7 @@ impl Library {
                 self.loaded.push((origin, providers));
                 Ok(())
             }
+            // A part of the manifest may have been added.
             Err(reason) => {
                 self.rebuild_decoder();
                 Err(reason.into())

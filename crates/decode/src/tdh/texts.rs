@@ -39,8 +39,8 @@ impl<'t> TextTable<'t> {
         at
     }
 
-    /// Adds a list, each text with its terminator and one more NUL at the end, and returns its
-    /// offset. An empty list has offset 0.
+    /// Adds a list: each text with its terminator, then one more NUL. Returns the offset of the
+    /// list; an empty list has offset 0.
     pub(super) fn add_list(&mut self, texts: impl Iterator<Item = &'t str>) -> u32 {
         let at = self.next_offset();
         let mut is_empty = true;

@@ -85,7 +85,8 @@ impl<'p> Visitor<'p> for FirstValue<'p> {
     }
 }
 
-/// The most names that are returned for a number. Bits that only further entries name have no name.
+/// The most names that are returned for a number. Bits that only later entries name count as
+/// unnamed.
 const MAX_MAP_NAMES: usize = 64;
 
 /// Returns the names of a number in a map: one name for a value, or in a bit map those of all

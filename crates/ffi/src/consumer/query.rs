@@ -1,6 +1,7 @@
 //! Queries about a trace: QueryTraceProcessingHandle.
 //!
 //! ```text
+//!   class                answer
 //!   1 partition          48 bytes, all 0: traces are of the machine itself, not of a partition
 //!   2 partition, V2      32 bytes, all 0
 //!   3 last drops         00 u32 processors │ 08 i64 for each: raw stamp of its last loss, or 0

@@ -68,7 +68,8 @@ impl SystemLoggers {
         self.current_change = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
-    /// Checks that another system logger may start.
+    /// Checks that another system logger may start. A session with one of the reserved names always
+    /// may: its slot is free, because names are unique.
     pub(in crate::service) fn check_logger_limit(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_reserved_slot(config) {
             return Ok(());
@@ -253,7 +254,8 @@ mod tests {
             losses: Some(Arc::clone(&losses)),
         };
         system_loggers.loggers.insert(7, logger);
-        // All lost events, those of them that found no room by processor, unread process details.
+        // Arguments: all lost events; those of them that found no room, for each processor; process
+        // details that were not read.
         losses.store(1, &[1, 0], 0);
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.

@@ -81,6 +81,7 @@ impl KernelProviders {
             log_verb(code),
             config.name
         );
+        // The session has not enabled the provider, so there is nothing to disable or run down.
         if before.is_none() && code != EnableCode::Enable {
             core.turn.reply(reply_to, Message::Done);
             return Ok(());

@@ -138,8 +138,9 @@ impl PrivateSessions {
         }
     }
 
-    /// Starts a session in a process that takes part and does not run it yet; returns whether it
-    /// was started.
+    /// Orders a process that takes part and does not run the session yet to start it. The process
+    /// answers with the number `order`; 0 means that no answer is awaited. Returns whether the
+    /// order was sent.
     pub(super) fn join(
         &mut self,
         core: &mut Core,

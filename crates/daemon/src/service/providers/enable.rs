@@ -230,6 +230,7 @@ impl ProviderControl {
                 _ => 0,
             };
             self.send_combined(core, link, numbers, enable, combined, order)?;
+            // Without a message, the process has nothing to acknowledge.
             if core.turn.effects.len() > effects_before {
                 last_order = Some(order);
             }

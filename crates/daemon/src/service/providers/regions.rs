@@ -5,8 +5,8 @@
 //!   Region + memory ─▶ kept until the process registers, then the session adopts it: Region + wake
 //!   Register ─▶ for each session that enables the GUID, the name or the group:
 //!               [Region + memory, wake]  Enable (order 0)  ─▶ Registered
-//!   SetTraits ─▶ for each session that enables the name or the group: the same, also with memory
-//!                that the process sent ─▶ Done
+//!   SetTraits ─▶ for each session that enables the name or the group: as for Register, also with
+//!                memory that the process sent ─▶ Done
 //!   Enable of a classic registration by another session ─▶ that session has it from now on; the
 //!                                               process gets no Disable for the previous one
 //!   Unregister, Disable ─▶ no enabled registration left?  CloseSession, Ack ─▶ detach
@@ -51,8 +51,8 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ProviderControl {
     /// Handles the report of a process that it could not carry out an order, or enabled a
-    /// registration too late. Clears the enabled state of what failed, so that the next enable is
-    /// sent again.
+    /// registration too late. Clears the enabled state of what failed, so that a later enable tries
+    /// again.
     pub(in crate::service) fn handle_failed_order(
         &mut self,
         core: &mut Core,
@@ -383,6 +383,8 @@ impl ProviderControl {
             .filter(|id| matches!(self.waits.purpose(**id), Some(WaitPurpose::Detach(..))));
         let is_crowded = core.access.rules().is_guest(&process.peer)
             && self.waits.closing_count() >= CLOSING_REGIONS_BEFORE_GUESTS_DETACH;
+        // If too many regions are being closed, this one is detached without waiting for the
+        // process.
         if closing.count() >= MAX_CLOSING_REGIONS || is_crowded {
             core.sessions.detach(session, region);
         } else {
@@ -400,9 +402,9 @@ impl ProviderControl {
         core.turn.send(link, Message::CloseSession { order, session });
     }
 
-    /// Counts a process as uncounted in all sessions that it writes to. Its connection is about to
-    /// be closed, because the process does not read its messages. Nothing counts the events that it
-    /// loses until it reconnects.
+    /// Adds a process to `uncounted_processes` of all sessions that it writes to. Its connection is
+    /// about to be closed, because the process does not read its messages. Nothing counts the
+    /// events that it loses until it reconnects.
     pub(in crate::service) fn count_nonreading_process(&mut self, core: &mut Core, link: LinkId) {
         let regions =
             self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());

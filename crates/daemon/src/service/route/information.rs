@@ -16,7 +16,8 @@
 //! ```
 //!
 //! The checks run in the documented order; below each are the Win32 errors that it returns. The
-//! first failing check decides. A request that fails changes nothing.
+//! first failing check decides. A request that fails changes nothing. The numbers in the list below
+//! the checks are information classes.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;

@@ -245,6 +245,7 @@ impl SessionTable {
         }
         // A session converted to real time no longer uses its file.
         entry.file = entry.file.take().filter(|_| properties.config.log_file.is_some());
+        // While other changes are under way, the memory that they may need stays reserved.
         if entry.changes == 0 {
             entry.pool_bytes = pool_bytes(&properties.config, properties.config.maximum_buffers);
         }

@@ -113,6 +113,7 @@ impl SessionTable {
                     post(ThreadNotice::Ended { id, status: ended.status });
                 });
                 let next_file = folder.map(|folder| next_file(folder, identity.into(), rights, files, terms));
+                // The thread is not known, so the main thread stands for it.
                 let starter = (pid, pid);
                 let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
@@ -131,8 +132,8 @@ impl SessionTable {
         });
     }
 
-    /// Refuses a session that exceeds a limit. If disk space is missing too, the refusal reports
-    /// that. The file is not changed.
+    /// Refuses a session that exceeds a limit. If its file cannot be used either, for instance for
+    /// lack of disk space, the refusal reports that instead. The file is not changed.
     pub(in crate::service) fn refuse_after_file_check(
         &mut self,
         turn: &ServiceTurn,
@@ -168,7 +169,7 @@ impl SessionTable {
         turn.refuse(reply_to, refusal);
     }
 
-    /// Sets how many MB stay free on the file system of `/` when sessions start.
+    /// Sets the reserve: the MB that a log file on the file system of `/` must leave free.
     pub(in crate::service) fn set_reserve_mb(&self, reserve: u32) {
         self.files.set_reserve(u64::from(reserve) << 20);
     }

@@ -38,7 +38,7 @@ struct FieldScope<'t> {
     members: &'t [raw::RawField],
     /// The index in the flat list of the first field of each name.
     names: HashMap<&'t str, usize>,
-    /// The enclosing scope, and the index of the structure in the flat list.
+    /// The index of the enclosing scope in `scopes`, and that of the structure in the flat list.
     outer: Option<(usize, usize)>,
     depth: usize,
 }

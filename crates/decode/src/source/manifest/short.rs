@@ -11,8 +11,9 @@
 //! channel NUMBER NAME             ┘
 //! map NAME                        names of values; bits NAME: names of bits
 //!   NUMBER TEXT
-//! fields                          the fields of the following events
-//!   TYPE NAME, TYPE:OUT<MAP> NAME, TYPE(LENGTH) NAME, TYPE[COUNT] NAME, { TYPE NAME }[COUNT] NAME
+//! fields                          the fields of the following events, separated by commas
+//!   TYPE(LENGTH)[COUNT]:OUT<MAP> NAME     a value; only TYPE and NAME are required
+//!   { TYPE NAME, … }[COUNT] NAME          a structure
 //! event ID.VERSION level=N task=N opcode=N keywords=MASK channel=N name=NAME
 //! ```
 //!

@@ -117,6 +117,7 @@ pub(in crate::source) fn compile_test_manifest(has_flag_word: bool) -> Vec<u8> {
     b.fill_position(block);
     b.0.put(b"WEVT");
     let block_size = b.reserve_u32();
+    // No message, nine elements.
     b.0.put_u32(u32::MAX).put_u32(9);
     // The type numbers are wrong on purpose, because only signatures matter.
     let elements: Vec<_> = (0..9)
@@ -235,7 +236,9 @@ fn put_maps(b: &mut PatchedBytes, has_flag_word: bool) -> Vec<u32> {
     offsets
 }
 
-/// One item of a template: flags, the four type bytes, map, count, length, name.
+/// One item of a template: flags, the four type bytes, map, count, length, name. The type bytes are
+/// in type, out type, 0, 0 or, of a structure, the first member and the number of members, 16 bits
+/// each.
 type TemplateItem = (u32, [u8; 4], u32, u16, u16, &'static str);
 
 /// Writes a template with each form of count and length and a structure; returns its offset.
@@ -257,6 +260,7 @@ fn put_template(b: &mut PatchedBytes, maps: &[u32]) -> u32 {
     let temp_size = b.reserve_u32();
     b.0.put_u32(7).put_u32(items.len() as u32);
     let array = b.reserve_u32();
+    // Kind, GUID, and the start of BinXML, which is not read.
     b.0.put_u32(1).put_guid(&Guid::NULL).put(&[0x0F, 1, 1, 0, 0, 0, 0, 0]);
     b.fill_position(array);
     let mut names = Vec::new();

@@ -12,6 +12,8 @@
 //!   CHAN    16    u32 @0                12          4       u32 @8 unknown
 //! ```
 //!
+//! The numbers after `@` and below "message" and "name record" are offsets in the entry.
+//!
 //! The display name is the message, if the message table has it, else the name without `win:`. A
 //! channel keeps its name, which is a path such as `Provider/Operational`, because its message
 //! leaves the provider out.

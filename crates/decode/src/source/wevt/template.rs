@@ -16,9 +16,9 @@
 //!   VMAP │ u32 16 + 8 n │ u32 → name │         u32 n │ …                               version 3.1
 //! ```
 //!
-//! The flags are not those of EVENT_PROPERTY_INFO. The map layout whose size matches
-//! its count applies. Templates and maps are read once, however many events use them; a map entry
-//! without a text is left out.
+//! The flags are not those of EVENT_PROPERTY_INFO. A map has the layout in which its size matches
+//! its count. Templates and maps are read once, however many events use them; a map entry without a
+//! text is left out.
 //!
 //! Source: Observed on the CLR's event resources; flag 2 and version 3.1 from public descriptions.
 

@@ -10,9 +10,10 @@
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced with text |
 //! | `%3` … `%9` | thread, time, kernel/user time, sequence, process, CPU: dropped |
-//! | `%10` … | the argument of that number, counted from `%1`; a missing format becomes `!s!` |
+//! | `%10` … | that argument; arguments count from `%1`; a missing format becomes `!s!` |
 //! | `%!FUNC!`, `LEVEL`, `FLAGS`, `FILE`, `COMPNAME`, `SUBCOMP` | text; empty if unknown |
 //! | `%!STDPREFIX!` | dropped, as `%0` |
+//! | any other `%!NAME!` | kept as text |
 //! | `%%`, `%n`, `%r`, `%t`, `%b` | kept |
 //!
 //! Percent signs in inserted text are doubled, so the only inserts in the result are arguments. An

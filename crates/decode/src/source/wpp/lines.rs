@@ -24,8 +24,8 @@ pub(super) struct ArgumentLine<'a> {
     pub(super) number: Option<u16>,
 }
 
-/// Splits `expression, ItemType(names) -- number`. The expression may contain commas and
-/// parentheses, so the line is read from its end.
+/// Splits `expression, ItemType(names) -- number`. The number may follow `//` instead, or be
+/// absent. The expression may contain commas and parentheses, so the line is read from its end.
 pub(super) fn parse_argument(line: &str) -> Option<ArgumentLine<'_>> {
     let (head, number) = match line.rsplit_once("--").or_else(|| line.rsplit_once("//")) {
         Some((head, number)) => (head.trim_end(), Some(number.trim().parse().ok()?)),

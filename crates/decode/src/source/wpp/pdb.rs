@@ -24,8 +24,8 @@
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
 //! multiply a small file. The limits of a sparse file follow from its stored blocks. The `pdb2`
-//! crate reads the container and the module list; this module uses only those of its parts that
-//! check every length. This module parses the records.
+//! crate reads the container and the module list; only those parts of the crate are used that check
+//! every length. This module parses the records.
 //!
 //! A module that cannot be read loses only its own messages, with a warning. Not supported: names
 //! of enumerations (`ItemEnum`), control GUIDs and flags (annotations marked `TMC:`).

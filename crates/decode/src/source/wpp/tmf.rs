@@ -9,9 +9,10 @@
 //! }
 //! ```
 //!
-//! Invariants: every line is understood, listed in a warning, or in a block after such a line; the
-//! length of a line and of the file and the number of messages are bounded, and the work is linear
-//! in the file. Arguments are in the payload in the order of their lines, whatever their numbers.
+//! Invariants: every line is understood, is listed in a warning, or belongs to the block of a line
+//! with a warning. The length of a line and of the file and the number of messages are bounded, and
+//! the work is linear in the file. Arguments are in the payload in the order of their lines,
+//! whatever their numbers.
 //!
 //! A text may contain quotes and line ends, since the source may: it ends at the last quote of its
 //! line that is followed by nothing or by `//`; without such a quote, it continues in the next

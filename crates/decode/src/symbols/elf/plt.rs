@@ -59,6 +59,7 @@ const fn is_slot_relocation(machine: u16, kind: u32) -> bool {
 }
 
 fn find_x86_64_slot(code: &[u8], address: u64) -> Option<u64> {
+    // endbr64 and the prefix bnd, both optional, then jmp *distance(%rip).
     let jump = code.strip_prefix(&[0xF3, 0x0F, 0x1E, 0xFA]).unwrap_or(code);
     let jump = jump.strip_prefix(&[0xF2]).unwrap_or(jump);
     let (distance, after) = jump.strip_prefix(&[0xFF, 0x25])?.split_first_chunk::<4>()?;
@@ -108,6 +109,7 @@ where
             return Some(());
         }
         let mut slots = HashMap::new();
+        // `.plt` and `.plt.sec` have the same section of relocations.
         relocations.dedup();
         for section in relocations.into_iter().filter_map(|name| section_named(name, MAX_SECTION_BYTES)) {
             self.read_slots((machine, section), budget, &mut slots)?;

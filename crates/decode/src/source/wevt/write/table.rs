@@ -2,8 +2,8 @@
 //! event uses.
 //!
 //! An event has its names in display form (the message text, or else the name without `win:`), so
-//! an entry is found by number and display name. Predefined names are in no manifest; those that
-//! events use are added.
+//! an entry is found by number and display name. A manifest need not define the predefined names;
+//! those that events use are added.
 
 use std::collections::HashMap;
 
