@@ -107,7 +107,8 @@ pub unsafe extern "C" fn TdhGetEventInformation(
     size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
+        // SAFETY: the caller guarantees that `event`, `context`, `buffer` and `size` are NULL or
+        // valid.
         let (query, output) = unsafe { (read_query(event, count, context), OutputBuffer::new(buffer, size)) };
         let (Some(query), Some(output)) = (query, output) else { return Status::ERROR_INVALID_PARAMETER };
         let descriptor = query.event.descriptor;
@@ -146,6 +147,7 @@ fn with_property(
     body: impl FnOnce(&[u8]) -> Status,
 ) -> Status {
     if query.event.kind == LookupKind::Message {
+        // A message has no structures, so its property has a single name.
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
         return query.with_messages(|messages| {
             match messages.property(&query.event, &query.message_facts(), name) {

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn CoCreateGuid(guid: *mut Guid) -> i32 {
             return E_INVALIDARG;
         }
         let mut bytes = [0_u8; 16];
-        // SAFETY: `bytes` has the bytes that may be written.
+        // SAFETY: `getrandom` writes at most `bytes.len()` bytes.
         let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         if usize::try_from(filled) != Ok(bytes.len()) {
             return E_FAIL;

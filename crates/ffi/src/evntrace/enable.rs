@@ -200,7 +200,7 @@ unsafe fn store_properties(
     total: *mut u32,
 ) -> Status {
     let elements: Vec<*mut TraceGuidProperties> = (0..registered.len().min(capacity))
-        // SAFETY: the caller guarantees that the value can be read.
+        // SAFETY: `index` is less than `capacity`, and the caller guarantees as many elements.
         .map(|index| unsafe { properties_array.wrapping_add(index).read_unaligned() })
         .collect();
     if elements.iter().any(|element| element.is_null()) {

@@ -39,7 +39,7 @@ pub(super) struct EventQuery<'p> {
     paths: Vec<(u32, String)>,
 }
 
-/// The message formats of the most recent paths.
+/// The message formats of the most recent query, and the paths from which they were read.
 #[derive(Default)]
 struct LastMessages {
     paths: Vec<(u32, String)>,
@@ -147,7 +147,8 @@ impl EventQuery<'_> {
         Some(())
     }
 
-    /// Returns what the header says about a message, with the time as the options show it.
+    /// Returns what the header says about a message, with the pointer size and the time zone that
+    /// the options select.
     pub(super) fn message_facts(&self) -> MessageFacts {
         MessageFacts {
             display_time: display_time(self.facts.time, self.is_gmt),
