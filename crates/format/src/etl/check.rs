@@ -286,7 +286,7 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             previous = time.or(previous);
         }
-        // A header buffer carries the clock anchor, which later events may precede.
+        // The stamp in a header buffer is the clock anchor. Events may have earlier stamps.
         let is_header = buffer.offset == 0 || header.kind() == BufferType::HEADER;
         if let Some(time) = previous.filter(|_| !is_header) {
             self.last_stamps.insert(buffer.cpu, time);
