@@ -7,9 +7,9 @@
 //!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
 //! ```
 //!
-//! The documented rules are checked in a fixed order. This module checks the rules that need only
-//! the call. They are here with the number of the status that reports a violation
-//! (ERROR_BAD_LENGTH 24, ERROR_NOT_SUPPORTED 50, ERROR_INVALID_PARAMETER 87):
+//! The documented rules are checked in a fixed order. This module checks the rules that concern the
+//! arguments of the call alone. The numbers are the status of a violation (24 ERROR_BAD_LENGTH,
+//! 50 ERROR_NOT_SUPPORTED, 87 ERROR_INVALID_PARAMETER):
 //!
 //! 1. The class allows this call (50).
 //! 2. There is a buffer (87).

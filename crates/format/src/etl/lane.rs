@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   stamps never decrease   records are read in the order of the buffer
-//!   stamps decrease         `group_heads` = [ 0x148, 0x048, 0x2C0 … ]: offsets of groups, sorted by
-//!                           (stamp, offset); records are read group by group
+//!   stamps decrease         `group_heads` = [ 0x148, 0x048, 0x2C0 … ]: offsets of groups, sorted
+//!                           by (stamp, offset); records are read group by group
 //! ```
 //!
 //! A group is a stamped record and the unstamped records after it. Unstamped records at the start
