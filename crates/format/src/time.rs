@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.
-//! Stamps before the anchor are legal.
+//! Stamps before the anchor are legal. Stamps of the system time are FILETIMEs already.
 //!
 //! Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving event data"), Observed on clock types 1
 //! and 2.
