@@ -343,7 +343,7 @@ fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
         pattern |= pattern.wrapping_shl(filled);
         filled = filled.wrapping_mul(2);
     }
-    // The next half must begin where the pattern begins.
+    // A step is a multiple of `distance`, so that the pattern starts anew at each step.
     let step = HALF_STRIDE_BYTES.wrapping_sub(HALF_STRIDE_BYTES.checked_rem(distance).unwrap_or(0));
     let mut at = 0_usize;
     while at < length {

@@ -68,9 +68,9 @@ pub(crate) fn stack_limit_bytes(limited_ring_bytes: usize) -> u32 {
     u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
 }
 
-/// Returns the bytes of user stack in each record: the requested size, bounded by the kernel and
-/// by `limit_bytes`. The kernel requires a multiple of eight and itself keeps records within 64
-/// KiB.
+/// Returns the bytes of user stack in each record: the requested size, bounded by the kernel's
+/// limit and by `limit_bytes`, as a multiple of eight. If the whole record would exceed 64 KiB, the
+/// kernel copies less.
 pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit_bytes: Option<u32>) -> u32 {
     let max_bytes = limit_bytes.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
     stack_bytes.min(max_bytes).next_multiple_of(8)

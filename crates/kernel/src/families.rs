@@ -101,8 +101,8 @@ pub(crate) fn read_symbols(groups: Groups) {
 }
 
 /// Groups whose events begin with a rundown when they are enabled. The rundown shows the state
-/// before the unread records. If such a record reports the end of a process, image or file in the
-/// rundown, the end is written even if it came before the groups were enabled.
+/// before the unread records. So if an unread record reports the end of a process, image or file,
+/// the end is written even if it came before the groups were enabled.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {

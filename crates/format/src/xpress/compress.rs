@@ -97,6 +97,7 @@ impl Compressor {
             }
             tokens.put_copy(repetition);
             let end = at.wrapping_add(repetition.length).wrapping_sub(1);
+            // The search for `next`, if there was one, has inserted `at` already.
             let first_inside = if repetition.length < GOOD_LENGTH { at.wrapping_add(1) } else { at };
             for inside in first_inside..end {
                 self.insert_position(src, inside);
@@ -128,6 +129,8 @@ impl Compressor {
         let mut nearest = 0;
         for _ in 0..MAX_CANDIDATES {
             let distance = position.wrapping_sub(candidate) as usize;
+            // Each candidate must be farther back than the one before; an overwritten entry of
+            // `previous_positions` may not be.
             if distance <= nearest || distance > WINDOW_BYTES || distance > at {
                 break;
             }
