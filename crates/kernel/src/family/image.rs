@@ -93,6 +93,7 @@ const MAX_FILES_PER_POLL: usize = 4096;
 /// The most files that are opened in a rundown.
 const MAX_RUNDOWN_FILES: usize = 1 << 16;
 const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
+/// `ImageID/Info`, then `DbgID_RSDS` or `None`, then the image event.
 const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
 /// UTF-8.
@@ -159,6 +160,7 @@ impl ImageFamily {
     /// as this one.
     fn vdso_build_id(&mut self, start: u64) -> Option<BuildId> {
         let build_id = *self.vdso.get_or_insert_with(read_vdso_build_id);
+        // A lower address may be that of the vDSO of a 32-bit process.
         build_id.filter(|_| start > u64::from(u32::MAX))
     }
 

@@ -109,7 +109,8 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
     pub(crate) threads: u32,
-    /// The table already contains what records before this time (nanoseconds) report.
+    /// The time, in nanoseconds, when the images were read from `/proc` or inherited. Older records
+    /// bring nothing new.
     pub(crate) since: u64,
     images: Vec<LoadedImage>,
     /// Number of images that did not fit into the table.
