@@ -77,8 +77,8 @@ fn or_ask_trace<T>(answer: Answer<T>, mut question: impl FnMut(&mut QueryDecoder
     if !is_missing(&answer) {
         return answer;
     }
-    // The refusal of a trace replaces this one: it can report a payload that does not match its
-    // schema.
+    // If the trace refuses too, its refusal replaces this one: it may be more specific, such as a
+    // payload that does not match its schema.
     let answer = consumer::ask_traces(&mut question).unwrap_or(answer);
     if is_missing(&answer) { question(lock_library().well_known()) } else { answer }
 }

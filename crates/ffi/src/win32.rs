@@ -1,9 +1,9 @@
-//! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
-//! group masks.
+//! The few functions that tracing programs call in addition to those for tracing: new GUIDs, texts
+//! of SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression,
+//! and group masks.
 //!
-//! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
-//! no volumes; each function reports the state that comes closest to that of this system.
+//! They exist so that such programs link and run unchanged. Linux has no tokens, no COM and no
+//! volumes; each function reports the state of Windows that comes closest to the state here.
 
 pub mod compression;
 pub mod libraries;

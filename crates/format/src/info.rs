@@ -17,10 +17,10 @@
 //! 4. The buffer holds whole elements (24).
 //! 5. There are not too many elements (87); for group masks this comes before rule 4.
 //!
-//! Callers then check the session, the rights of the client, the kind of session and the machine.
-//! At last [`Set::check`] checks the content. The count in the buffer of
-//! `TracePeriodicCaptureStateListInfo` is content, so [`Set::check`] reports a mismatch with the
-//! length (24).
+//! Callers then check the number of counters ([`Set::check_counters`]), the session, the rights of
+//! the client, the kind of session and the machine. At last [`Set::check`] checks the content. The
+//! count in the buffer of `TracePeriodicCaptureStateListInfo` is content, so [`Set::check`] reports
+//! a count that is too large for the length (24).
 //!
 //! The structures are those of evntrace.h, with natural alignment and little-endian numbers.
 

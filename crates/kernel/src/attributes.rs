@@ -25,8 +25,8 @@ const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names,
 /// mappings and, in scope `Own`, context switches.
 ///
-/// Every event that reports mappings requests build ids: only then is the kernel's build id
-/// flag valid ([`record::parse_sideband`](crate::record::parse_sideband)).
+/// Every event that reports mappings requests build ids, because otherwise the flag that marks a
+/// build id in a record is not valid ([`record::parse_sideband`](crate::record::parse_sideband)).
 pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,

@@ -106,8 +106,8 @@ pub(crate) fn read_symbols(groups: Groups) {
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
-    /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// before this call counts as one without a start record.
+    /// Creates the families of a capture. Must run before the rings of the capture are opened: a
+    /// task that started before this call counts as one whose start was not recorded.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };

@@ -191,7 +191,7 @@ pub(super) fn add_path(messages: &mut WppMessages, kind: u32, path: &str) -> Ans
 ///
 /// # Safety
 ///
-/// `address` is 0, or that of characters up to a NUL.
+/// `address` is 0, or the address of characters that end with a NUL.
 pub(super) unsafe fn text_at(address: u64) -> Option<String> {
     let at = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
     // SAFETY: the caller passes NULL or a text with a terminator as `at`.

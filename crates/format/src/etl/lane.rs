@@ -1,4 +1,4 @@
-//! One open buffer in the merge: a position in its records, in time order.
+//! One open buffer of a merge, and a position in its records, which are read in time order.
 //!
 //! ```text
 //!   stamps never decrease   records are read in the order of the buffer

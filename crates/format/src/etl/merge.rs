@@ -50,7 +50,7 @@ const MAX_OVERLAP_BYTES: u64 = 48 << 20;
 /// The highest compression ratio of real files; crafted files may exceed it.
 const MAX_COMPRESSION_RATIO: usize = 20;
 
-/// Defects met while reading: the first ones and their number.
+/// Defects met while reading: the first ones, and the number of all.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
     /// The first defects, at most a thousand.

@@ -24,7 +24,7 @@
 //! | repeated sequence number | a new number |
 //!
 //! No record except the log-file header event is changed. If that event is too large for its
-//! buffer, it is shortened. Counts of lost events stay those of the session.
+//! buffer, it is shortened. Counts of lost events are not changed.
 //!
 //! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus
 //! [`MAX_BUFFER`], because a few bytes can claim a large buffer or unpack to one. Where padding

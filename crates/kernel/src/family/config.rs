@@ -10,8 +10,8 @@
 //!    `NO_SYSCONFIG` leaves the events out, except those that the Config provider's groups request.
 //! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
 //!    values for are left out (`docs/spec/kernel-events.md`).
-//! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
-//!    writes it.
+//! 3. The build of the kernel (0x0042) is not written here: the session writes it into the header
+//!    buffer of each log file.
 
 mod event;
 mod machine_files;
