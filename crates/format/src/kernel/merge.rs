@@ -13,8 +13,9 @@
 //!
 //! These events have classic headers, not kernel ones. `ImageSize` is pointer-sized in the
 //! identity, and has four bytes in the file version. A binary is found by time stamp and size, its
-//! symbols by signature and age. The bytes after the fixed part of the schema events are not decoded
-//! here: offsets in them count from the start of the structure, and the decoder parses them.
+//! symbols by signature and age. The bytes after the fixed part of the schema events are not
+//! decoded here: offsets in them count from the start of the structure, and the decoder parses
+//! them.
 //!
 //! Source: Observed, all except types 38 and 40 of ImageID; Documented ("TRACE_EVENT_INFO",
 //! "EVENT_MAP_INFO").
