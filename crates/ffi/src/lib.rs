@@ -36,8 +36,8 @@
 //!    and returns its status. The methods hold the rules and the order in which they apply.
 //! 2. No panic unwinds into C. A panic would be a bug in this library; in builds that unwind, the
 //!    caller gets ERROR_NOACCESS.
-//! 3. The guarantees of the core hold here too: a write waits for no lock, is safe in signal
-//!    handlers and allocates nothing, unless it is a string of more than 511 UTF-16 units.
+//! 3. The guarantees of the core hold here too: a write waits for no lock and, unless it is a
+//!    string of more than 511 UTF-16 units, allocates nothing. So a signal handler may write.
 //! 4. The library is never unloaded (`-z nodelete`): its threads and exit handlers live as long as
 //!    the process.
 //!

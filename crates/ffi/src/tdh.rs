@@ -165,8 +165,9 @@ fn with_property(
     }
 }
 
-/// Reads the names of the structures around a property and of the property, each with the index of
-/// an array element, if there is one. Returns `None` for an invalid name or number of names.
+/// Reads the names that lead to a property: those of the structures that contain it, outermost
+/// first, then its own. Each has the index of an array element, or none. Returns `None` for an
+/// invalid name or number of names.
 ///
 /// # Safety
 ///

@@ -12,7 +12,7 @@
 //!   m = Bx .. ss ss          old header with a 32-bit time
 //! ```
 //!
-//! Of the high byte, only the upper four bits count. C to F have the same meaning there.
+//! Except in filler, only the upper four bits of the high byte count, and C to F mean the same.
 //!
 //! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
 //! nothing is copied. The accessors cannot fail: parsing checks that the fixed header lies inside

@@ -203,7 +203,7 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     })
 }
 
-/// Returns the addresses of structures, followed by the structures. The addresses are right after
+/// Returns the addresses of structures, followed by the structures. The addresses are valid once
 /// the caller has copied the result to `at`. Each structure begins at a multiple of eight bytes.
 fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
     const POINTER_BYTES: usize = size_of::<usize>();

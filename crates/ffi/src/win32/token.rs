@@ -171,9 +171,10 @@ unsafe fn look_up_privilege<U: TextUnit>(name: *const U, luid: *mut Luid) -> Res
     Ok(())
 }
 
-/// Enables or disables privileges; nothing changes. With valid arguments it succeeds, and sets the
-/// last error: ERROR_NOT_ALL_ASSIGNED if the call names privileges that the user does not have,
-/// else ERROR_SUCCESS. The privileges of root stay enabled, so `previous` receives an empty list.
+/// Accepts a request to enable or disable privileges, and changes nothing. With valid arguments it
+/// succeeds, and sets the last error: ERROR_NOT_ALL_ASSIGNED if the call names privileges that the
+/// user does not have, else ERROR_SUCCESS. The privileges of root stay enabled, so `previous`
+/// receives an empty list.
 ///
 /// # Safety
 ///

@@ -385,8 +385,9 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         }
     }
 
-    /// Clears the flush marker of the buffer before `next` if that buffer does not end a session.
-    /// Circular files keep their markers, because the last buffer written may be anywhere.
+    /// Clears the flush marker of the buffer written before `next`, unless that is a header buffer
+    /// or the last buffer of its session. Circular files keep their markers, because the buffer
+    /// written last may be anywhere.
     fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some(WrittenBuffer { offset, header, is_header }) = self.previous.filter(|_| !is_circular) else {

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Positions continue from one call to the next, so table entries of earlier calls lie before the
-//! input and are ignored: the tables are cleared only before positions would overflow. The same
-//! input always gives the same stream. Each candidate of the tables is compared byte by byte, so a
-//! wrong entry costs only time.
+//! input and are ignored. Therefore the tables need not be cleared between calls, only before
+//! positions would overflow. The same input always gives the same stream. Each candidate of the
+//! tables is compared byte by byte, so a wrong entry costs only time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -12,8 +12,9 @@
 //! 1. Several mappings of one file are one image, which is loaded with its first executable
 //!    mapping. Its size spans all segments that come from the file.
 //! 2. The ids of an image precede its event, with the same time and on the same processor:
-//!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. On Windows, a merge puts
-//!    them there, so a one-pass reader knows the id when the image event comes.
+//!    `ImageID/Info`, then `ImageID/DbgID_RSDS` with the build id or, if there is no build id,
+//!    `ImageID/None`. On Windows, a merge puts them there, so a one-pass reader knows the id when
+//!    the image event comes.
 //! 3. The GUID of `DbgID_RSDS` is the first 16 bytes of the build id unchanged, the age the next
 //!    four: none of the usual twenty bytes is lost.
 //! 4. Link times, checksums and code signatures do not exist on Linux: these fields are 0.
@@ -93,7 +94,7 @@ const MAX_FILES_PER_POLL: usize = 4096;
 /// The most files that are opened in a rundown.
 const MAX_RUNDOWN_FILES: usize = 1 << 16;
 const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
-/// `ImageID/Info`, then `DbgID_RSDS` or `None`, then the image event.
+/// `ImageID/Info`, then `ImageID/DbgID_RSDS` or `ImageID/None`, then the image event.
 const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
 /// UTF-8.
