@@ -46,8 +46,9 @@ use event::{EventQuery, read_query};
 /// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
 
-/// Returns a [`Library`] of the installed manifests. A program with more privileges than its caller
-/// ignores the caller's environment variable.
+/// Returns a [`Library`] of the manifests in the folders that the environment variable
+/// [`FOLDERS_VARIABLE`] lists, by default in the folders of installed manifests. A program with
+/// more privileges than its caller ignores the variable.
 fn open_installed_library() -> Library {
     let folders = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
     folders.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))

@@ -220,8 +220,8 @@ pub struct SecurityDescriptor {
 const RIGHTS_OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 
 impl SecurityDescriptor {
-    /// Returns the default descriptor of a daemon that runs as user `uid`. Members of `group` are
-    /// controllers.
+    /// Returns the default descriptor of a daemon that runs as user `uid`. Root, this user and the
+    /// members of `group` have all rights.
     #[must_use]
     pub fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut dacl = Acl::default();

@@ -305,8 +305,8 @@ fn read_short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<
     Some(usize::from(value)).filter(|&v| v != HALF_EXTENDED)
 }
 
-/// Copies at most 32 bytes and may write more; false if the output lacks spare bytes or the
-/// distance is too large.
+/// Copies `length` bytes, at most 32, and may also overwrite bytes after them. Returns false if
+/// the output lacks spare bytes or the distance is too large.
 #[inline(always)]
 fn copy_short(out: &mut [u8], written: usize, distance: usize, length: usize) -> bool {
     let from = written.wrapping_sub(distance);

@@ -92,8 +92,8 @@ fn family_specs<F: EventFamily>(family: FamilyId) -> impl Iterator<Item = (RowId
     rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
 }
 
-/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
-/// reading is slow, and no ring may fill up meanwhile.
+/// Reads the kernel's symbols, if these groups need them. Runs before the first event of the groups
+/// is opened: reading takes long, and their records would fill the rings meanwhile.
 pub(crate) fn read_symbols(groups: Groups) {
     if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
         kallsyms::read_once(|name| syscall::is_entry_function(name) || interrupt::is_routine(name));

@@ -129,8 +129,8 @@ impl Compressor {
         let mut nearest = 0;
         for _ in 0..MAX_CANDIDATES {
             let distance = position.wrapping_sub(candidate) as usize;
-            // Each candidate must be farther back than the one before; an overwritten entry of
-            // `previous_positions` may not be.
+            // Each candidate must be farther back than the one before. An entry of
+            // `previous_positions` that a later position has overwritten may lead nearer again.
             if distance <= nearest || distance > WINDOW_BYTES || distance > at {
                 break;
             }

@@ -314,8 +314,8 @@ impl ImageFamily {
         self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &unloaded, context, out);
     }
 
-    /// Writes events for images if their group is enabled. Counts the events beyond the bound as
-    /// lost, and those of images that did not fit into the table.
+    /// Writes events for images if their group is enabled. Counts as lost the events beyond the
+    /// bound, and the events of images that did not fit into the table.
     fn write_all(
         &mut self,
         event: ImageEvent,
