@@ -34,10 +34,10 @@
 //!
 //! 1. No function decides anything about tracing: it checks pointers and counts, calls one method,
 //!    and returns its status. The methods hold the rules and the order in which they apply.
-//! 2. Nothing unwinds into C, in builds that unwind at all. A panic would be a bug in this library;
-//!    the caller gets ERROR_NOACCESS.
-//! 3. The guarantees of the core hold here too: writing allocates nothing, takes no lock and is
-//!    safe in signal handlers.
+//! 2. No panic unwinds into C. A panic would be a bug in this library; in builds that unwind, the
+//!    caller gets ERROR_NOACCESS.
+//! 3. The guarantees of the core hold here too: a write waits for no lock and, unless it is a
+//!    string of more than 511 UTF-16 units, allocates nothing. So a signal handler may write.
 //! 4. The library is never unloaded (`-z nodelete`): its threads and exit handlers live as long as
 //!    the process.
 //!

@@ -46,8 +46,9 @@ use event::{EventQuery, read_query};
 /// The schemas that the process knows.
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(|| Mutex::new(open_installed_library()));
 
-/// Returns a [`Library`] of the installed manifests. A program with more privileges than its caller
-/// ignores the caller's environment variable.
+/// Returns a [`Library`] of the manifests in the folders that the environment variable
+/// [`FOLDERS_VARIABLE`] lists, by default in the folders of installed manifests. A program with
+/// more privileges than its caller ignores the variable.
 fn open_installed_library() -> Library {
     let folders = std::env::var_os(FOLDERS_VARIABLE).filter(|_| !is_privileged_by_file());
     folders.map_or_else(Library::new, |list| Library::in_folders(std::env::split_paths(&list).collect()))
@@ -77,8 +78,8 @@ fn or_ask_trace<T>(answer: Answer<T>, mut question: impl FnMut(&mut QueryDecoder
     if !is_missing(&answer) {
         return answer;
     }
-    // The refusal of a trace replaces this one: it can report a payload that does not match its
-    // schema.
+    // If the trace refuses too, its refusal replaces this one: it may be more specific, such as a
+    // payload that does not match its schema.
     let answer = consumer::ask_traces(&mut question).unwrap_or(answer);
     if is_missing(&answer) { question(lock_library().well_known()) } else { answer }
 }
@@ -107,7 +108,8 @@ pub unsafe extern "C" fn TdhGetEventInformation(
     size: *mut u32,
 ) -> u32 {
     boundary::to_status(|| {
-        // SAFETY: the caller guarantees that `event`, `buffer` and `size` are NULL or valid.
+        // SAFETY: the caller guarantees that `event`, `context`, `buffer` and `size` are NULL or
+        // valid.
         let (query, output) = unsafe { (read_query(event, count, context), OutputBuffer::new(buffer, size)) };
         let (Some(query), Some(output)) = (query, output) else { return Status::ERROR_INVALID_PARAMETER };
         let descriptor = query.event.descriptor;
@@ -146,6 +148,7 @@ fn with_property(
     body: impl FnOnce(&[u8]) -> Status,
 ) -> Status {
     if query.event.kind == LookupKind::Message {
+        // A message has no structures, so its property has a single name.
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
         return query.with_messages(|messages| {
             match messages.property(&query.event, &query.message_facts(), name) {
@@ -163,8 +166,9 @@ fn with_property(
     }
 }
 
-/// Reads the names of the structures around a property and of the property, each with the index of
-/// an array element, if there is one. Returns `None` for an invalid name or number of names.
+/// Reads the names that lead to a property: those of the structures that contain it, outermost
+/// first, then its own. Each has the index of an array element, or none. Returns `None` for an
+/// invalid name or number of names.
 ///
 /// # Safety
 ///

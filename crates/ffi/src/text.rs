@@ -58,8 +58,8 @@ impl TextUnit for u8 {
 }
 
 /// Reads the text at an address. Returns ERROR_INVALID_PARAMETER for invalid text, and for a text
-/// without a terminator in its first `max_units` units or, if that is less, in as many units as the
-/// longest name has.
+/// without a terminator in its first `max_units` units. Whatever `max_units` is, at most
+/// [`TextUnit::MAX_NAME_UNITS`] units are read, so this limit applies to paths too.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
-//! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
-//! group masks.
+//! The few functions that tracing programs call in addition to those for tracing: new GUIDs, texts
+//! of SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression,
+//! and group masks.
 //!
-//! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
-//! no volumes; each function reports the state that comes closest to that of this system.
+//! They exist so that such programs link and run unchanged. Linux has no tokens, no COM and no
+//! volumes; each function reports the state of Windows that comes closest to the state here.
 
 pub mod compression;
 pub mod libraries;
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn CoCreateGuid(guid: *mut Guid) -> i32 {
             return E_INVALIDARG;
         }
         let mut bytes = [0_u8; 16];
-        // SAFETY: `bytes` has the bytes that may be written.
+        // SAFETY: `getrandom` writes at most `bytes.len()` bytes.
         let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         if usize::try_from(filled) != Ok(bytes.len()) {
             return E_FAIL;

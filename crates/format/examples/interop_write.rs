@@ -81,6 +81,7 @@ fn write_trace(is_compressed: bool, count: u32, expected: &mut String) -> Result
             2 => encode_process(index, time, &mut record, expected)?,
             3 => encode_thread(index, time, &mut record, expected)?,
             4 => encode_image(index, time, &mut record, expected)?,
+            // Of the events that are left, every other one is classic.
             _ if index % 4 == 1 => encode_classic(index, time, &mut record, expected)?,
             _ => encode_disk(index, time, &mut record, expected)?,
         }
@@ -307,7 +308,8 @@ fn encode_disk(index: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) 
     encode_kernel(hook, 3, &class::DISK_IO, &values, false, time, index, out, expected)
 }
 
-/// Encodes a kernel event with the payload that the table of its class defines.
+/// Encodes a kernel event with the payload that the table of its class defines. With `has_ids` the
+/// event has a system header, which holds process and thread ids, else a perfinfo header.
 #[allow(clippy::too_many_arguments)] // Each parameter is an independent part of an event.
 fn encode_kernel(
     hook: u16,

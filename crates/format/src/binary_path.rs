@@ -61,7 +61,8 @@ impl BinaryPath {
             && u16::from(descriptor.version) == VERSION
     }
 
-    /// Encodes the payload. Lists and texts beyond their limits are truncated.
+    /// Encodes the payload. Lists and texts beyond their limits are truncated, and NULs within
+    /// texts are left out.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
         let mut out = Vec::new();

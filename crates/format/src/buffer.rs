@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! 00 u32 BufferSize │ 04 u32 SavedOffset │ 08 u32 CurrentOffset │ 0C i32 ReferenceCount
-//! 10 i64 TimeStamp │ 18 i64 SequenceNumber │ 20 8 links │ 28 u16 ProcessorIndex │ 2A u16 LoggerId
-//! 2C u32 State │ 30 u32 Offset │ 34 u16 BufferFlag │ 36 u16 BufferType │ 38 16 links
-//! 48 records, each at a multiple of eight … Offset │ filler FF … BufferSize
+//! 10 i64 TimeStamp │ 18 i64 SequenceNumber │ 20 links, 8 bytes │ 28 u16 ProcessorIndex
+//! 2A u16 LoggerId │ 2C u32 State │ 30 u32 Offset │ 34 u16 BufferFlag │ 36 u16 BufferType
+//! 38 links, 16 bytes │ 48 records, each at a multiple of eight, up to Offset
+//! Offset filler FF, up to BufferSize
 //! ```
 //!
 //! `Offset` is the number of valid bytes of the buffer in memory, header included; a compressed

@@ -3,17 +3,21 @@
 //! ```text
 //! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │
 //!                               u32 size of the filter │ u32 next │ the provider's data
-//! PID                           u32[1..8]
+//! PID                           u32[1 to 8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
 //! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', an optional NUL at the end
-//! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1..64]
-//! EVENT_NAME, STACKWALK_NAME    u64 any │ u64 all │ u8 level │ u8 in │ u16 count │ UTF-8 NUL…
+//! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1 to 64]
+//! EVENT_NAME, STACKWALK_NAME    u64 any │ u64 all │ u8 level │ u8 in │ u16 count │
+//!                               UTF-8 names, each with a NUL
 //! STACKWALK_LEVEL_KW            u64 any │ u64 all │ u8 level │ u8 in │ u8[6] 0
 //! SYSTEM_FLAGS                  u32
 //! TRACEHANDLE                   u64
 //! PAYLOAD                       see [`payload`]
 //! types without the top bit     whatever provider and controller agreed on
 //! ```
+//!
+//! If `in` is 0, the filter selects all events except those that it describes. `any` and `all` are
+//! keyword masks.
 //!
 //! A view can be created only from bytes that obey the rules, so its users need not check again.
 //! Filters by level and keyword, and the level/keyword part of a name filter, differ from an enable
@@ -122,7 +126,7 @@ pub const fn is_of_provider(kind: u32) -> bool {
     kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_SYSTEM_TYPE
 }
 
-/// Returns whether a filter excludes single events of a provider.
+/// Returns whether a filter selects events of a provider by id, name or payload.
 #[must_use]
 pub const fn is_of_single_events(kind: u32) -> bool {
     use spec::*;

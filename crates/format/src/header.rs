@@ -5,12 +5,14 @@
 //! flags and `vv` a version. Values of `tt` are decimal.
 //!
 //! ```text
-//!   m = FFFFFFFF              filler: the records end here
+//!   m = FF FF FF FF          filler: the records end here
 //!   m = C0 tt ss ss          tt = 18/19 EVENT · 10/20 FULL · 11/21 INSTANCE · others: size = ss ss
 //!   m = C0 tt ff vv, ss ss   tt = 1/2 SYSTEM · 3/4 COMPACT · 16/17 PERFINFO: size after the marker
-//!   m = 90 00 ss ss           WPP message
-//!   m = Bx .. ss ss           old header with a 32-bit time
+//!   m = 90 00 ss ss          WPP message
+//!   m = Bx .. ss ss          old header with a 32-bit time
 //! ```
+//!
+//! Except in filler, only the upper four bits of the high byte count, and C to F mean the same.
 //!
 //! A [`Record`] borrows the bytes of one event from its buffer and decodes fields on demand;
 //! nothing is copied. The accessors cannot fail: parsing checks that the fixed header lies inside

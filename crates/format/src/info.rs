@@ -7,9 +7,9 @@
 //!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
 //! ```
 //!
-//! The documented rules are checked in a fixed order. This module checks the rules that need only
-//! the call. They are here with the number of the status that reports a violation
-//! (ERROR_BAD_LENGTH 24, ERROR_NOT_SUPPORTED 50, ERROR_INVALID_PARAMETER 87):
+//! The documented rules are checked in a fixed order. This module checks the rules that concern the
+//! arguments of the call alone. The numbers are the status of a violation (24 ERROR_BAD_LENGTH,
+//! 50 ERROR_NOT_SUPPORTED, 87 ERROR_INVALID_PARAMETER):
 //!
 //! 1. The class allows this call (50).
 //! 2. There is a buffer (87).
@@ -17,10 +17,10 @@
 //! 4. The buffer holds whole elements (24).
 //! 5. There are not too many elements (87); for group masks this comes before rule 4.
 //!
-//! Callers then check the session, the rights of the client, the kind of session and the machine.
-//! At last [`Set::check`] checks the content. The count in the buffer of
-//! `TracePeriodicCaptureStateListInfo` is content, so [`Set::check`] reports a mismatch with the
-//! length (24).
+//! Callers then check the number of counters ([`Set::check_counters`]), the session, the rights of
+//! the client, the kind of session and the machine. At last [`Set::check`] checks the content. The
+//! count in the buffer of `TracePeriodicCaptureStateListInfo` is content, so [`Set::check`] reports
+//! a count that is too large for the length (24).
 //!
 //! The structures are those of evntrace.h, with natural alignment and little-endian numbers.
 

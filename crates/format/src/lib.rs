@@ -6,6 +6,18 @@
 //!   structures ──▶ etl::Writer ──▶ bytes
 //! ```
 //!
+//! | Modules | Content |
+//! |---|---|
+//! | `etl`, `buffer`, `logfile`, `header`, `time` | files, buffers, headers, records, clocks |
+//! | `kernel`, `stack_walk`, `stack_key` | payloads of kernel events, and call stacks |
+//! | `binary_path` | the event that names the binary of a provider |
+//! | `tracelogging` | schemas that events carry, traits of providers |
+//! | `filter`, `info`, `security` | filters, information classes, access lists |
+//! | `linux` | process information of procfs |
+//! | `spec` | published constants |
+//! | `lznt1`, `xpress` | compression |
+//! | `guid`, `text`, `wire`, `error` | GUIDs, text, reading and writing of numbers, errors |
+//!
 //! The crate opens no file, starts no thread and reads no clock: callers supply bytes through
 //! [`etl::ReadAt`] and receive bytes from [`etl::Writer`]. Every layout is defined once, for
 //! reader, writer and tests. All input is treated as hostile: wrong sizes are errors with an

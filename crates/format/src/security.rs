@@ -21,8 +21,8 @@
 //! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: ignoring an
 //!    entry would change the meaning of the list.
 //! 3. Bytes after the last entry of a list, or after the SID of an entry, are padding and not kept.
-//!    So a parsed and encoded descriptor has the same value but not always the same bytes; parsing
-//!    and encoding it again does not change the bytes.
+//!    So parsing and encoding a descriptor keeps its value, but not always its bytes. Doing this a
+//!    second time keeps the bytes too.
 //! 4. A missing list ([`None`]) makes no statement. A list without entries grants nothing.
 //!
 //! This module makes no access decisions. It defines the list that applies to objects without a
@@ -220,8 +220,8 @@ pub struct SecurityDescriptor {
 const RIGHTS_OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 
 impl SecurityDescriptor {
-    /// Returns the default descriptor of a daemon that runs as user `uid`. Members of `group` are
-    /// controllers.
+    /// Returns the default descriptor of a daemon that runs as user `uid`. Root, this user and the
+    /// members of `group` have all rights.
     #[must_use]
     pub fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut dacl = Acl::default();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   type 0x20         0 event time │ 8 process │ C thread │ 10 frames, innermost first, to the end
-//!   type 0x25, 0x26   0 event time │ 8 process │ C thread │ 10 key of a kernel, user stack
+//!   type 0x25         0 event time │ 8 process │ C thread │ 10 key of a kernel stack
+//!   type 0x26         0 event time │ 8 process │ C thread │ 10 key of a user stack
 //! ```
 //!
 //! The kernel part and the user part of one stack may be two events. Of type 0x20, only the

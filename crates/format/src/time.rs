@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The anchor is the stamp of the file's first event; it corresponds to the header's StartTime.
-//! Stamps before the anchor are legal.
+//! Stamps before the anchor are legal. Stamps of the system time are FILETIMEs already.
 //!
 //! Source: Documented ("TRACE_LOGFILE_HEADER", "Retrieving event data"), Observed on clock types 1
 //! and 2.
@@ -48,8 +48,8 @@ impl FileTime {
         Self(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
     }
 
-    /// Converts a date and time of day in UTC; `None` if the day does not exist or the time is out
-    /// of range.
+    /// Converts a date and time of day in UTC; `None` if the day does not exist or the result is
+    /// outside of the range of a FILETIME. The ranges of the time of day are not checked.
     #[must_use]
     pub fn from_civil(c: &Civil) -> Option<Self> {
         let days = days_from_date(c.year, c.month, c.day)?;

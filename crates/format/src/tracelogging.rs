@@ -12,7 +12,8 @@
 //!            [u16 size, type information]
 //!
 //! in         bits 0-4 type │ bits 5-6 arity │ bit 7: out follows
-//!            count only if arity is 0x20, type information only if 0x60
+//! arity      00 one value │ 20 fixed count, which follows │ 40 count in the payload │
+//!            60 private encoding: size and type information follow
 //! out        bits 0-6 out type, or members of a structure │ bit 7: tags follow
 //! ```
 //!

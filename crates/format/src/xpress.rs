@@ -305,8 +305,8 @@ fn read_short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<
     Some(usize::from(value)).filter(|&v| v != HALF_EXTENDED)
 }
 
-/// Copies at most 32 bytes and may write more; false if the output lacks spare bytes or the
-/// distance is too large.
+/// Copies `length` bytes, at most 32, and may also overwrite bytes after them. Returns false if
+/// the output lacks spare bytes or the distance is too large.
 #[inline(always)]
 fn copy_short(out: &mut [u8], written: usize, distance: usize, length: usize) -> bool {
     let from = written.wrapping_sub(distance);
@@ -343,7 +343,7 @@ fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
         pattern |= pattern.wrapping_shl(filled);
         filled = filled.wrapping_mul(2);
     }
-    // The next half must begin where the pattern begins.
+    // A step is a multiple of `distance`, so that the pattern starts anew at each step.
     let step = HALF_STRIDE_BYTES.wrapping_sub(HALF_STRIDE_BYTES.checked_rem(distance).unwrap_or(0));
     let mut at = 0_usize;
     while at < length {

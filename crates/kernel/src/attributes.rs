@@ -25,8 +25,8 @@ const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names,
 /// mappings and, in scope `Own`, context switches.
 ///
-/// Every event that reports mappings requests build ids: only then is the kernel's build id
-/// flag valid ([`record::parse_sideband`](crate::record::parse_sideband)).
+/// Every event that reports mappings requests build ids, because otherwise the flag that marks a
+/// build id in a record is not valid ([`record::parse_sideband`](crate::record::parse_sideband)).
 pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
@@ -68,9 +68,9 @@ pub(crate) fn stack_limit_bytes(limited_ring_bytes: usize) -> u32 {
     u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
 }
 
-/// Returns the bytes of user stack in each record: the requested size, bounded by the kernel and
-/// by `limit_bytes`. The kernel requires a multiple of eight and itself keeps records within 64
-/// KiB.
+/// Returns the bytes of user stack in each record: the requested size, bounded by the kernel's
+/// limit and by `limit_bytes`, as a multiple of eight. If the whole record would exceed 64 KiB, the
+/// kernel copies less.
 pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit_bytes: Option<u32>) -> u32 {
     let max_bytes = limit_bytes.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
     stack_bytes.min(max_bytes).next_multiple_of(8)

@@ -146,6 +146,7 @@ fn run_job<T: Send + 'static>(
             charge_budget(duration, process, false);
             Some(answer)
         }
+        // A job that panicked is charged like one that timed out.
         None => {
             charge_budget(timeout, process, true);
             None

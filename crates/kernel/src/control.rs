@@ -6,7 +6,7 @@
 //!
 //! 1. The control and the capture share the table of open events under a lock. A poll holds the
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
-//!    the poll, so only a thread that may block can make a change.
+//!    the poll, so only threads that may block should make a change.
 //! 2. The queries [`CaptureControl::missing_events`], [`CaptureControl::unwatched_targets`] and
 //!    [`CaptureControl::abandoned_reads`] use a separate lock, which is held only to copy values:
 //!    no query waits for a poll.

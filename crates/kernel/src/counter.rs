@@ -10,7 +10,8 @@
 //!
 //! 1. A counter that this machine lacks has no code here, or the kernel rejects it. It is never
 //!    replaced by another counter.
-//! 2. Reads from sysfs are bounded. A counter name that contains a separator names no file.
+//! 2. Reads from sysfs are bounded. A counter name with a path separator or a leading dot is not
+//!    looked up there.
 
 use std::fs;
 use std::io::Read;

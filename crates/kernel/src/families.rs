@@ -92,8 +92,8 @@ fn family_specs<F: EventFamily>(family: FamilyId) -> impl Iterator<Item = (RowId
     rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
 }
 
-/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
-/// reading is slow, and no ring may fill up meanwhile.
+/// Reads the kernel's symbols, if these groups need them. Runs before the first event of the groups
+/// is opened: reading takes long, and their records would fill the rings meanwhile.
 pub(crate) fn read_symbols(groups: Groups) {
     if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
         kallsyms::read_once(|name| syscall::is_entry_function(name) || interrupt::is_routine(name));
@@ -101,13 +101,13 @@ pub(crate) fn read_symbols(groups: Groups) {
 }
 
 /// Groups whose events begin with a rundown when they are enabled. The rundown shows the state
-/// before the unread records. If such a record reports the end of a process, image or file in the
-/// rundown, the end is written even if it came before the groups were enabled.
+/// before the unread records. So if an unread record reports the end of a process, image or file,
+/// the end is written even if it came before the groups were enabled.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
-    /// Creates the families of a capture. Must run before its rings are opened: a task that started
-    /// before this call counts as one without a start record.
+    /// Creates the families of a capture. Must run before the rings of the capture are opened: a
+    /// task that started before this call counts as one whose start was not recorded.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };

@@ -1,7 +1,7 @@
 //! evntcons.h for controllers: access rights to a session, a provider or a group.
 //!
 //! EventAccessQuery returns an access list as a self-relative security descriptor. The daemon
-//! stores the lists. Without a running daemon the built-in list applies, and a change starts a
+//! stores the lists. If no daemon runs, a query returns the built-in list, and a change starts a
 //! daemon.
 
 use std::ffi::c_void;
@@ -117,6 +117,7 @@ unsafe fn read_sid(at: *const u8) -> Option<Sid> {
     if revision != 1 || bytes > Sid::MAX_SIZE {
         return None;
     }
-    // SAFETY: the caller guarantees that `at` is NULL or valid.
+    // SAFETY: the caller guarantees a SID with this count of subauthorities, which has `bytes`
+    // bytes.
     Sid::parse(unsafe { ptr::read_array(at, bytes) }?).ok()
 }

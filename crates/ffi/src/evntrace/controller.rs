@@ -322,7 +322,7 @@ unsafe fn query_all_sessions<U: TextUnit>(
     let count = sessions.len().min(capacity as usize);
     let mut blocks = Vec::new();
     for index in 0..count {
-        // SAFETY: the caller passes NULL or a readable `properties_array`.
+        // SAFETY: `index` is less than `capacity`, and the caller guarantees as many elements.
         let at = unsafe { ptr::read_value(properties_array.wrapping_add(index)) }.unwrap_or_default();
         // All blocks are checked before the first is filled.
         // SAFETY: the caller guarantees that each element is NULL or a block.

@@ -118,12 +118,12 @@ unsafe fn read_options(at: *const EnableTraceParameters) -> Result<EnableParams,
     };
     let (v1, count) = match version {
         ENABLE_TRACE_PARAMETERS_VERSION => {
-            // SAFETY: the caller guarantees that the value can be read.
+            // SAFETY: the caller guarantees that the structure is as long as its version requires.
             let v1 = unsafe { at.cast::<EnableTraceParametersV1>().read_unaligned() };
             (v1, u32::from(!v1.enable_filter_desc.is_null()))
         }
         ENABLE_TRACE_PARAMETERS_VERSION_2 => {
-            // SAFETY: the caller guarantees that the value can be read.
+            // SAFETY: the caller guarantees that the structure is as long as its version requires.
             let v2 = unsafe { at.read_unaligned() };
             (v2.first, v2.filter_desc_count)
         }
@@ -200,7 +200,7 @@ unsafe fn store_properties(
     total: *mut u32,
 ) -> Status {
     let elements: Vec<*mut TraceGuidProperties> = (0..registered.len().min(capacity))
-        // SAFETY: the caller guarantees that the value can be read.
+        // SAFETY: `index` is less than `capacity`, and the caller guarantees as many elements.
         .map(|index| unsafe { properties_array.wrapping_add(index).read_unaligned() })
         .collect();
     if elements.iter().any(|element| element.is_null()) {

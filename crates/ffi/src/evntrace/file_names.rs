@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::Properties;
 
-/// The most names that are stored. Sessions that end by themselves leave their names behind; the
-/// names of the lowest session ids are removed first.
+/// The most names that are stored. A session that ends by itself does not remove its name. Beyond
+/// this number, the name of the lowest session id is removed.
 const MAX_NAMES: usize = 256;
 
 /// A file name of a session, and how this process spelled it.

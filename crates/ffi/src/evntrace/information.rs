@@ -8,8 +8,8 @@
 //!   Private, FoundDaemon ──▶ controller::…_bytes ──▶ status and ReturnLength of the caller
 //! ```
 //!
-//! The core (the crate `traceweir`) defines the classes, the lengths of their bytes, the order of
-//! errors and the classes that need a daemon.
+//! The core (the crate `traceweir`) defines the classes, the lengths of their buffers, the order in
+//! which errors are detected, and the classes that need a daemon.
 
 use std::ffi::c_void;
 

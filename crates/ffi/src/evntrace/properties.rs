@@ -97,7 +97,8 @@ impl<U: TextUnit> PropertiesBlock<U> {
         is_known_version && is_inside(name) && is_inside(file) && (!is_start || has_traced_flag && name != 0)
     }
 
-    /// Returns the area of a text: up to the other text, or to the end of the block.
+    /// Returns the area of a text: up to the other text if that comes later in the block, else to
+    /// the end of the block.
     fn text_area(&self, offset: u32, other_offset: u32) -> TextArea<U> {
         let end = if other_offset > offset { other_offset as usize } else { self.bytes };
         let at = self.at.cast::<u8>().wrapping_add(offset as usize).cast::<U>();

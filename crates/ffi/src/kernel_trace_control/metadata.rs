@@ -1,6 +1,7 @@
 //! Schemas of events as events of the trace, so that consumers decode it without the manifests.
 //!
 //! ```text
+//!   Event         Payload                                     Written
 //!   MetaData 32   TRACE_EVENT_INFO of an event kind           before its first event
 //!   MetaData 33   provider GUID │ EVENT_MAP_INFO of a map     before the event kind that uses it
 //! ```
@@ -30,7 +31,7 @@ const EVENT_INFO_OPCODE: u8 = 32;
 const EVENT_MAP_OPCODE: u8 = 33;
 /// DECODING_SOURCE of manifests.
 const SOURCE_MANIFEST: u32 = 0;
-/// PropertyStruct: the union holds no map.
+/// The flag PropertyStruct: the property is a structure, so its union holds no map name.
 const PROPERTY_STRUCT: u32 = 1;
 
 /// Writes each schema once.
@@ -67,7 +68,8 @@ impl SchemaWriter {
         Ok(())
     }
 
-    /// Returns the opcodes and payloads of the events that describe a record: first its maps.
+    /// Returns the opcodes and payloads of the events that describe a record: those for its maps,
+    /// then the one for its schema. A map that was returned before is left out.
     fn find_schema(&mut self, record: &Record<'_>) -> Vec<(u8, Vec<u8>)> {
         let Some(lookup) = lookup_event(record) else { return Vec::new() };
         let mut library = lock_library();
@@ -77,6 +79,7 @@ impl SchemaWriter {
         if u32_at(&info, offset_of!(TraceEventInfo, decoding_source)) != SOURCE_MANIFEST {
             return Vec::new();
         }
+        // `event_info` leaves the descriptor to its caller.
         let at = offset_of!(TraceEventInfo, event_descriptor);
         let descriptor = record.descriptor().to_bytes();
         if let Some(place) = info.get_mut(at..at.saturating_add(descriptor.len())) {

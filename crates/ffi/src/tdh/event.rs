@@ -39,7 +39,7 @@ pub(super) struct EventQuery<'p> {
     paths: Vec<(u32, String)>,
 }
 
-/// The message formats of the most recent paths.
+/// The message formats of the most recent query, and the paths from which they were read.
 #[derive(Default)]
 struct LastMessages {
     paths: Vec<(u32, String)>,
@@ -147,7 +147,8 @@ impl EventQuery<'_> {
         Some(())
     }
 
-    /// Returns what the header says about a message, with the time as the options show it.
+    /// Returns what the header says about a message, with the pointer size and the time zone that
+    /// the options select.
     pub(super) fn message_facts(&self) -> MessageFacts {
         MessageFacts {
             display_time: display_time(self.facts.time, self.is_gmt),
@@ -190,7 +191,7 @@ pub(super) fn add_path(messages: &mut WppMessages, kind: u32, path: &str) -> Ans
 ///
 /// # Safety
 ///
-/// `address` is 0, or that of characters up to a NUL.
+/// `address` is 0, or the address of characters that end with a NUL.
 pub(super) unsafe fn text_at(address: u64) -> Option<String> {
     let at = std::ptr::with_exposed_provenance(usize::try_from(address).ok()?);
     // SAFETY: the caller passes NULL or a text with a terminator as `at`.

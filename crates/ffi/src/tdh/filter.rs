@@ -99,6 +99,8 @@ pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32
 }
 
 /// Combines filters of one provider into the filter descriptor of an enable; [`aggregate_filters`].
+/// A filter whose element in `required` is not 0 must match; of the others, if there are any, at
+/// least one must match.
 ///
 /// # Safety
 ///

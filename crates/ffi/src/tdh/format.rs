@@ -86,7 +86,8 @@ pub unsafe extern "C" fn TdhFormatProperty(
 ///
 /// # Safety
 ///
-/// `info` is a complete TRACE_EVENT_INFO. Without properties, it ends before the property list.
+/// `info` is a complete TRACE_EVENT_INFO. One without properties is shorter than the Rust
+/// structure: it ends before the property list.
 unsafe fn read_class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
     // SAFETY: both members lie in the structure that the caller guarantees; only they are read, at
     // any alignment.

@@ -80,8 +80,8 @@ pub unsafe extern "C" fn TdhEnumerateProviderFieldInformation(
     unsafe { query_provider(provider, buffer, size, |library, guid| library.field_list(guid, kind, None)) }
 }
 
-/// Lists those of a provider's fields of one kind that a value selects, such as the keywords whose
-/// bits it has; [`Library::field_list`].
+/// Lists the fields of one kind that a value selects, such as the keywords of a provider whose bits
+/// are set in the value; [`Library::field_list`].
 ///
 /// # Safety
 ///
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn TdhEnumerateProviderFilters(
     })
 }
 
-/// Returns the addresses of structures, followed by the structures, for memory at `at`. Each
-/// structure begins at a multiple of eight.
+/// Returns the addresses of structures, followed by the structures. The addresses are valid once
+/// the caller has copied the result to `at`. Each structure begins at a multiple of eight bytes.
 fn prepend_addresses(structures: &[Vec<u8>], at: usize) -> Vec<u8> {
     const POINTER_BYTES: usize = size_of::<usize>();
     let mut next = structures.len().saturating_mul(POINTER_BYTES);

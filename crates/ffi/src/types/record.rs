@@ -27,8 +27,8 @@ pub struct EventHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BufferContext {
-    /// The processor index, or the processor number in the low byte and the alignment in the high
-    /// byte.
+    /// The processor index if the header has EVENT_HEADER_FLAG_PROCESSOR_INDEX. Otherwise the
+    /// processor number in the low byte and the alignment in the high byte.
     pub processor_index: u16,
     pub logger_id: u16,
 }

@@ -77,6 +77,7 @@ pub struct EventMapInfo {
 pub struct PropertyDataDescriptor {
     /// The address of the property's name.
     pub property_name: u64,
+    /// The index of an array element; `u32::MAX` selects the whole property.
     pub array_index: u32,
     pub reserved: u32,
 }

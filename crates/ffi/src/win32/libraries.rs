@@ -1,7 +1,7 @@
 //! Libraries that a program loads by name: `LoadLibrary`, `GetProcAddress`, `FreeLibrary`.
 //!
 //! ```text
-//!   "C:\…\KernelTraceControl.dll", "tdh" … ──▶ this library, which stands for that of Windows
+//!   "C:\…\KernelTraceControl.dll", "tdh" … ──▶ this library, in place of the Windows library
 //!   anything else ─────────────────────────▶ dlopen
 //! ```
 //!

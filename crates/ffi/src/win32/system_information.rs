@@ -43,7 +43,8 @@ const GROUP_MASK_BYTES: u32 = 48;
 const MASK_BYTES: u32 = 32;
 const _: () = assert!(size_of::<GroupMaskInformation>() == GROUP_MASK_BYTES as usize);
 
-/// Converts a Win32 code to an NTSTATUS: the one that stands for it, or else one that contains it.
+/// Converts a Win32 code to the NTSTATUS of the same meaning or, if none is listed here, to an
+/// NTSTATUS that contains the code.
 fn to_nt_status(status: u32) -> i32 {
     const FACILITY_NTWIN32: u32 = 0xC007_0000;
     let nt_status = match Status(status) {
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn ZwQuerySystemInformation(
     length: u32,
     return_length: *mut u32,
 ) -> i32 {
-    // SAFETY: the caller fulfils the contract of the same function.
+    // SAFETY: the caller fulfils the `# Safety` section of `NtQuerySystemInformation`.
     unsafe { NtQuerySystemInformation(class, information, length, return_length) }
 }
 
@@ -181,6 +182,6 @@ pub unsafe extern "C" fn ZwQuerySystemInformation(
 /// As [`NtSetSystemInformation`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ZwSetSystemInformation(class: u32, information: *mut c_void, length: u32) -> i32 {
-    // SAFETY: the caller fulfils the contract of the same function.
+    // SAFETY: the caller fulfils the `# Safety` section of `NtSetSystemInformation`.
     unsafe { NtSetSystemInformation(class, information, length) }
 }

@@ -171,9 +171,10 @@ unsafe fn look_up_privilege<U: TextUnit>(name: *const U, luid: *mut Luid) -> Res
     Ok(())
 }
 
-/// Enables or disables privileges; nothing changes. With valid arguments it succeeds, and sets the
-/// last error: ERROR_NOT_ALL_ASSIGNED if the call names privileges that the user does not have,
-/// else ERROR_SUCCESS. The privileges of root stay enabled, so `previous` receives an empty list.
+/// Accepts a request to enable or disable privileges, and changes nothing. With valid arguments it
+/// succeeds, and sets the last error: ERROR_NOT_ALL_ASSIGNED if the call names privileges that the
+/// user does not have, else ERROR_SUCCESS. The privileges of root stay enabled, so `previous`
+/// receives an empty list.
 ///
 /// # Safety
 ///
@@ -197,6 +198,7 @@ pub unsafe extern "C" fn AdjustTokenPrivileges(
         if disable_all == 0 && state.is_null() {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
+        // An empty list consists of its count, a u32.
         if !previous.is_null() && length < 4 {
             return Err(Status::ERROR_INSUFFICIENT_BUFFER);
         }
@@ -252,6 +254,7 @@ pub unsafe extern "C" fn GetTokenInformation(
 /// Encodes a TOKEN_USER for memory at `buffer`: the address of the SID, its attributes, and the
 /// SID.
 fn encode_user(buffer: usize) -> Vec<u8> {
+    // The SID is at offset 16: after its address (8 bytes), its attributes (4) and padding (4).
     let mut answer = buffer.wrapping_add(16).to_ne_bytes().to_vec();
     answer.extend_from_slice(&[0; 8]);
     answer.extend_from_slice(&Sid::user(user_id()).to_bytes());

@@ -162,6 +162,7 @@ pub unsafe extern "C" fn RtlGetVersion(version: *mut VersionHead) -> i32 {
     // SAFETY: the caller passes NULL or a writable `version`.
     unsafe { ptr::store(version, head) };
     let text_end = size_of::<VersionHead>().saturating_add(2 * TEXT_CHARACTERS);
+    // The text, which names the service pack, becomes empty.
     // SAFETY: every such structure has the text.
     unsafe { ptr::store(version.wrapping_byte_add(size_of::<VersionHead>()).cast::<u16>(), 0) };
     if size as usize >= text_end.saturating_add(size_of::<VersionTail>()) {

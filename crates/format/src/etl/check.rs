@@ -79,9 +79,9 @@ pub enum Rule {
     LoggerId,
     /// Sequence numbers are unique within a session.
     SequenceNumber,
-    /// A compressed buffer unpacks to exactly `Offset` bytes, header included, and is not larger
-    /// than that, and the log-file mode includes compression (at most one finding per file for the
-    /// mode).
+    /// A compressed buffer unpacks to exactly `Offset` bytes, header included, and takes at most
+    /// as many bytes in the file. The log-file mode includes compression if a buffer is compressed;
+    /// at most one finding per file reports the mode.
     Compression,
     /// In finalised files that are not circular, the last buffer has the flush marker. Of the other
     /// data buffers, only the last one of an earlier session may have this marker.
@@ -286,7 +286,7 @@ impl<R: ReadAt> Checker<'_, R> {
             }
             previous = time.or(previous);
         }
-        // A header buffer carries the clock anchor, which later events may precede.
+        // The stamp in a header buffer is the clock anchor. Events may have earlier stamps.
         let is_header = buffer.offset == 0 || header.kind() == BufferType::HEADER;
         if let Some(time) = previous.filter(|_| !is_header) {
             self.last_stamps.insert(buffer.cpu, time);

@@ -353,7 +353,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         self.index.add_defect(Error::Invalid { what: "buffer header", offset, reason });
     }
 
-    /// Returns the next offset to inspect after a hole at `at`, in steps of `size`.
+    /// Returns the next offset to inspect after a hole at `at`, in steps of `size`. Steps within an
+    /// unallocated range of the file are skipped.
     fn next_step(&self, at: u64, size: u32) -> u64 {
         let size = u64::from(size).max(1);
         let data = self.source.next_data(at).min(self.length).saturating_sub(at);
@@ -427,6 +428,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
                     break;
                 }
             }
+            // The next block includes the end of this one, where a header may begin.
             at = at.saturating_add(length.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
         }
         self.search_block = block;
@@ -461,6 +463,7 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             let read_size = usize::try_from(left).unwrap_or(block.len()).min(block.len());
             let Some(part) = block.get_mut(..read_size) else { break };
             let length = self.source.read_at(at, part)?;
+            // Without bytes to read, the file has become shorter; missing bytes count as zeros.
             if length == 0 || part.iter().take(length).any(|&byte| byte != 0) {
                 return Ok(length == 0);
             }
@@ -538,6 +541,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
             body.get(..valid.min(body.len())).unwrap_or_default()
         };
         let holds_events = !self.is_modern || buffer.kind().holds_events();
+        // A compressed buffer whose start cannot be unpacked counts as one with records, so that
+        // loading it reports the damage.
         let Some(head) = record_start.first_chunk::<8>() else {
             return Ok(BufferStart { has_records: is_compressed && holds_events, family: None, time: None });
         };

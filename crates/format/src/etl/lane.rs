@@ -1,10 +1,13 @@
-//! One open buffer in the merge: a position in its records, in time order.
+//! One open buffer of a merge, and a position in its records, which are read in time order.
 //!
 //! ```text
-//!   stamps never decrease   at ──▶ next record in the buffer
-//!   stamps decrease         group_heads = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset)
-//!                           a group is a stamped record and the unstamped records after it
+//!   stamps never decrease   records are read in the order of the buffer
+//!   stamps decrease         `group_heads` = [ 0x148, 0x048, 0x2C0 … ]: offsets of groups, sorted
+//!                           by (stamp, offset); records are read group by group
 //! ```
+//!
+//! A group is a stamped record and the unstamped records after it. Unstamped records at the start
+//! of the buffer are a group too.
 //!
 //! A record without a stamp has the time of the record before it, or of the previous buffer if it
 //! is the first record. The merge may free the bytes of an open buffer; the position stays.
@@ -116,6 +119,7 @@ impl Lane {
                 return false;
             };
             self.at = head as usize;
+            // Applies only to the group at the start of the buffer, which may have no stamp.
             self.time = self.inherited;
         }
         self.measure_current();

@@ -50,7 +50,7 @@ const MAX_OVERLAP_BYTES: u64 = 48 << 20;
 /// The highest compression ratio of real files; crafted files may exceed it.
 const MAX_COMPRESSION_RATIO: usize = 20;
 
-/// Defects met while reading: the first ones and their number.
+/// Defects met while reading: the first ones, and the number of all.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
     /// The first defects, at most a thousand.
@@ -481,9 +481,11 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Returns the allowed bytes of open buffers: one largest buffer for each processor if the file is
-/// long enough for that, and at least as many bytes as the file has, up to [`MAX_OVERLAP_BYTES`];
-/// in addition, one more largest buffer and [`EXTRA_OPEN_BYTES`].
+/// Returns the allowed bytes of open buffers, which is the sum of
+/// * the largest buffer size times the number of processors, as far as the file length makes that
+///   plausible; at least the file length, up to [`MAX_OVERLAP_BYTES`]
+/// * the largest buffer size once more
+/// * [`EXTRA_OPEN_BYTES`]
 fn open_bytes_budget(largest_bytes: usize, cpu_count: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =

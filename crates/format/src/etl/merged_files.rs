@@ -157,8 +157,8 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     }
 }
 
-/// Returns whether two clocks count the same ticks: the wall time of one clock's first stamp agrees
-/// on both, as far as wall clocks are adjusted.
+/// Returns whether two clocks count the same ticks. Then both give the same wall time for the first
+/// stamp of `b`, except for adjustments of the wall clock between the starts of the files.
 fn have_same_counter(a: &Clock, b: &Clock) -> bool {
     let difference = a.file_time(b.anchor).0.abs_diff(b.start.0);
     let max_difference =

@@ -24,7 +24,7 @@
 //! | repeated sequence number | a new number |
 //!
 //! No record except the log-file header event is changed. If that event is too large for its
-//! buffer, it is shortened. Counts of lost events stay those of the session.
+//! buffer, it is shortened. Counts of lost events are not changed.
 //!
 //! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus
 //! [`MAX_BUFFER`], because a few bytes can claim a large buffer or unpack to one. Where padding
@@ -108,11 +108,13 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
         if let Some(mut header) = image.first_chunk().map(BufferHeader::parse) {
             let is_known_type =
                 header.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
+            // The header buffer must contain the log-file header event.
             let has_first = buffer.offset != 0 || whole_records.count > 0;
             let is_intact = has_first
                 && damage.is_none()
                 && whole_records.is_undamaged
                 && repaired.is_sound(&header, buffer, length);
+            // Of the buffers without records, intact ones of a known type are kept.
             if buffer.offset != 0 && whole_records.count == 0 && (!is_intact || !is_known_type) {
                 repaired.report.dropped = repaired.report.dropped.saturating_add(1);
             } else {
@@ -383,8 +385,9 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         }
     }
 
-    /// Clears the flush marker of the buffer before `next` if that buffer does not end a session.
-    /// Circular files keep their markers, because the last buffer written may be anywhere.
+    /// Clears the flush marker of the buffer written before `next`, unless that is a header buffer
+    /// or the last buffer of its session. Circular files keep their markers, because the buffer
+    /// written last may be anywhere.
     fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         let Some(WrittenBuffer { offset, header, is_header }) = self.previous.filter(|_| !is_circular) else {
@@ -445,6 +448,8 @@ impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
         let session_bytes = until_nul16(names).len().saturating_add(2);
         let file_bytes =
             names.get(session_bytes..).map(|remaining| until_nul16(remaining).len().saturating_add(2));
+        // Two bytes terminate the file name. If the session name leaves no room for them, four
+        // bytes terminate both names.
         let nul_bytes = match file_bytes {
             Some(file_bytes) if session_bytes.saturating_add(file_bytes) <= length => return Ok(()),
             Some(_) if session_bytes.saturating_add(2) <= length => 2,

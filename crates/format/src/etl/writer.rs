@@ -10,9 +10,9 @@
 //!
 //! Plain buffers have the session's size and 0xFF after their records. Compressed buffers end with
 //! the compressed data. A buffer that does not shrink is stored plain but truncated after its last
-//! record, so that `BufferSize` never exceeds `Offset`. A circular log continues after its header
-//! buffer when the next buffer would exceed the limit. Records of one processor must come in time
-//! order. Source: Observed in files of current Windows.
+//! record, so that `BufferSize` never exceeds `Offset`. When the next buffer would exceed the size
+//! limit of a circular log, the log wraps: it continues directly after the header buffer. Records
+//! of one processor must come in time order. Source: Observed in files of current Windows.
 
 mod options;
 mod tail;
@@ -112,6 +112,7 @@ pub struct Writer<W> {
     length: u64,
     /// The size limit of a circular log.
     max_bytes: Option<u64>,
+    /// Sequence number of the next buffer; the header buffer has number 0.
     next_sequence: i64,
     /// Offset and flags of the last buffer.
     last_buffer: Option<(u64, u16)>,
@@ -119,8 +120,8 @@ pub struct Writer<W> {
     compressor: xpress::Compressor,
     packed: Vec<u8>,
     image: Vec<u8>,
-    /// Set for a reopened file, whose header stays except for the fields that finalising sets: true
-    /// for the 64-bit layout.
+    /// `None` for a new file. For a reopened file: whether its header has the 64-bit layout;
+    /// finalising changes only some fields of this header.
     reopened_header_is_64_bit: Option<bool>,
 }
 
@@ -413,8 +414,8 @@ impl<W: WriteAt> Writer<W> {
         self.sink.write_at(0, &image)
     }
 
-    /// Replaces the start time in the final header with a raw stamp and its wall time. A later boot
-    /// time becomes the start time.
+    /// Sets the raw stamp and the wall time of the session's start in the final header. A boot time
+    /// after the start is set to the start.
     pub fn set_start(&mut self, anchor: i64, start: FileTime) {
         (self.options.anchor, self.options.start_time) = (anchor, start);
         self.options.boot_time = self.options.boot_time.min(start);

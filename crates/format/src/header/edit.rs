@@ -269,6 +269,7 @@ mod tests {
     fn modernise_rewrites_old_instance_header() {
         let mut old = vec![0; 0x38 + 8];
         old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
+        // Opcode, thread id, process id, stamp, instance id, parent instance id.
         (old[4], old[8], old[0x0C], old[0x10], old[0x20], old[0x24]) = (5, 1, 2, 3, 7, 8);
         old[0x38] = 99;
         let measure = Measure { family: Family::Instance, pointer_size: 8, header: 0x38, size: 0x40 };

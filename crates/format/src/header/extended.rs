@@ -112,8 +112,9 @@ impl<'b> ExtendedItems<'b> {
         Some((head, data))
     }
 
-    /// Iterates over the items, each as the first eight bytes of the published structure and the
-    /// bytes from its data on. Type, linkage and size have the same offsets there as in a file.
+    /// Iterates over the items. Yields the first eight bytes of the published structure, and all
+    /// bytes from the start of the item's data. Type, linkage and data size have the same offsets
+    /// in the structure as in a file.
     #[inline(always)]
     pub fn iter_published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
         /// The published structure reserves the field of the item size and has one bit of linkage.

@@ -1,7 +1,7 @@
 //! SYSTEM and COMPACT headers: kernel events with thread id and process id.
 //!
 //! ```text
-//! 00 u8 Version │ 01 u8 flags │ 02 u8 type 1..4 │ 03 u8 C0
+//! 00 u8 Version │ 01 u8 flags │ 02 u8 type 1 to 4 │ 03 u8 C0
 //! 04 u16 Size │ 06 u8 Type │ 07 u8 Group │ 08 u32 ThreadId │ 0C u32 ProcessId
 //! 10 i64 TimeStamp │ 18 u32 KernelTime, u32 UserTime (not in COMPACT)
 //! ```

@@ -57,7 +57,8 @@ pub struct ProfileSource {
     pub description: String,
 }
 
-/// The owner of a counter (ETW_PMC_COUNTER_OWNER, 12 bytes).
+/// The owner of a counter (ETW_PMC_COUNTER_OWNER, 12 bytes): `0 u32 kind │ 4 u32 source │ 8 u32
+/// tag`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterOwner {
     /// 0 unused, 1 used, 2 used with a known tag, 3 used with a known tag and source.
@@ -68,7 +69,9 @@ pub struct CounterOwner {
     pub tag: u32,
 }
 
-/// A session that reads counters (ETW_PMC_SESSION_INFO and the lists after it).
+/// A session that reads counters (ETW_PMC_SESSION_INFO and the lists after it): `00 u32 offset of
+/// the next │ 04 u16 logger id │ 06 reserved │ 08 u32 number of sources │ 0C u32 number of hook ids
+/// │ 10 sources, u32 each, then hook ids, u16 each`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmcSession {
     /// The logger id of the session.

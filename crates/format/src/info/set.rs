@@ -117,7 +117,7 @@ impl Set {
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState(None) => {}
             Self::PeriodicCaptureState(Some(capture)) => {
-                // One provider too many is as invalid as any larger number.
+                // At most one provider more than allowed is encoded, enough for `check` to fail.
                 let providers = capture
                     .providers
                     .get(..=MAX_CAPTURE_STATE_PROVIDERS.into())

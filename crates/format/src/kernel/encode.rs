@@ -89,7 +89,8 @@ impl PayloadLayout {
         };
         while let Some((hook, others)) = remaining.split_first() {
             let (class, opcode) = (hook::class_of(*hook), hook::type_of(*hook));
-            // A type of a class has at most one table in a version.
+            // A type of a class has at most one table in a version, so the table is the same if its
+            // version is the same and it describes the type.
             match shape_of(&class, opcode, version) {
                 Some((other, _)) if other.version == shape.version => {}
                 _ => panic!("the events have different tables"),
@@ -159,7 +160,8 @@ impl PayloadLayout {
     /// Returns the field at an index of the tail.
     ///
     /// # Panics
-    /// If the field has a different name: values of the tail are given in the order of the table.
+    /// If neither the field at `index` nor a later one has this name: values of the tail are given
+    /// in the order of the table.
     #[must_use]
     pub const fn tail_field(&self, mut index: usize, name: &str) -> TailField {
         let mut remaining = self.fields;

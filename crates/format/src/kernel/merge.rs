@@ -11,10 +11,11 @@
 //!   MetaData       32 TRACE_EVENT_INFO │ 33 EVENT_MAP_INFO
 //! ```
 //!
-//! These events have classic headers, not kernel ones. The identity's `ImageSize` is pointer-sized,
-//! that of the file version is not. A binary is found by time stamp and size, its symbols by
-//! signature and age. The bytes after the fixed part of the schema events are not decoded here:
-//! offsets in them count from the start of the structure, and the decoder parses them.
+//! These events have classic headers, not kernel ones. `ImageSize` is pointer-sized in the
+//! identity, and has four bytes in the file version. A binary is found by time stamp and size, its
+//! symbols by signature and age. The bytes after the fixed part of the schema events are not
+//! decoded here: offsets in them count from the start of the structure, and the decoder parses
+//! them.
 //!
 //! Source: Observed, all except types 38 and 40 of ImageID; Documented ("TRACE_EVENT_INFO",
 //! "EVENT_MAP_INFO").

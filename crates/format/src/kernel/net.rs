@@ -6,9 +6,10 @@
 //!   version 2     common part │ fields of the type │ seqnum │ connid (pointer-sized)
 //! ```
 //!
-//! Only the payload has the process id. For TCP, `daddr` and `dport` are the remote end in both
-//! directions; for UDP, `saddr` is the sender of the packet. `startime` and `endtime` count units
-//! of 100 ms since the system started. Only version 0 of UDP has `context` and `dsize`.
+//! The process id is in the payload, because the header has none. For TCP, `daddr` and `dport` are
+//! the remote end in both directions; for UDP, `saddr` is the sender of the packet. `startime` and
+//! `endtime` count units of 100 ms since the system started. Only version 0 of UDP has `context`
+//! and `dsize`.
 //!
 //! Source: Documented ("TcpIp class", "UdpIp class" and their types); IPv6 send and receive of TCP,
 //! and UDP, Observed in version 2.
@@ -99,8 +100,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("PID", Pid),
         ],
     ),
-    // Version 1 has the last two fields of version 2 in the reverse order. According to the
-    // documentation, version 1 ends after the common part.
+    // Version 1 has the last two fields of version 2 in the reverse order. The documentation
+    // differs: it ends version 1 after the common part.
     tcp(1, TCP_SEND, common!(Ip4, f("startime", U32), f("endtime", U32), CONNECTION, SEQUENCE)),
     tcp(1, TCP_PLAIN, common!(Ip4, CONNECTION, SEQUENCE)),
     tcp(1, TCP_CONNECT, connection!(Ip4, CONNECTION, SEQUENCE)),

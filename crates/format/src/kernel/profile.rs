@@ -3,8 +3,8 @@
 //! ```text
 //!   sample, 64-bit      0 instruction pointer │ 8 thread │ C count │ E flags │ F rank
 //!   flags of a sample   bit 0 in a DPC │ bit 1 in an ISR │ bits 3-7 priority
-//!   interrupt           0 initial time │ 8 routine │ return value (1) │ vector (2, unaligned) │
-//!                       reserved (1)
+//!   interrupt, 64-bit   0 initial time │ 8 routine │ 10 u8 return value │ 11 u16 vector │
+//!                       13 u8 reserved
 //! ```
 //!
 //! Interrupts and DPCs are logged when they end: their duration is the time in the event's header

@@ -196,7 +196,11 @@ const fn v6(hook: u16) -> u16 {
     hook::to_ipv6(hook)
 }
 
-/// All events.
+/// All events. The columns of a row are hook id and event id, then in
+/// * `process`: version, opcode, keyword, kernel group, conversion
+/// * `file`: version, keyword, kernel group, conversion
+/// * `network`: task, opcode, keyword, conversion
+/// * `disk`: conversion
 static EVENTS: &[ProviderEvent] = &[
     process(hook::PROCESS_START, 1, 3, 1, 0x10, PROCESS, convert::process_start),
     process(hook::PROCESS_END, 2, 2, 2, 0x10, PROCESS, convert::process_stop),

@@ -3,7 +3,7 @@
 //! ```text
 //!   context switch   0 new thread │ 4 old thread │ 8 priorities, states, wait reason, 1 byte each
 //!                    10 wait time │ 14 reserved
-//!   compact batch    0 first stamp │ 8 16 x thread id │ 48 16 x base priority │
+//!   compact batch    0 first stamp │ 8 thread ids, 16 x u32 │ 48 base priorities, 16 x i8 │
 //!                    58 records of 2, 4 or 8 bytes
 //! ```
 //!

@@ -179,6 +179,7 @@ impl FromStr for Sid {
         let authority =
             fields.next().and_then(parse_authority).filter(|_| has_prefix).ok_or(ParseSidError)?;
         let mut parts = Vec::new();
+        // One part too many is enough for `new` to fail.
         for field in fields.by_ref().take(MAX_PARTS.saturating_add(1)) {
             parts.push(field.parse().map_err(|_| ParseSidError)?);
         }

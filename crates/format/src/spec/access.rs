@@ -29,6 +29,7 @@ macro_rules! rights {
     };
 }
 
+// Bit, published name, name that `weir` shows, description.
 rights! {
     0x0001 WMIGUID_QUERY "query" "Query a session.",
     0x0002 WMIGUID_SET "change-access" "Change the access list of the object.",

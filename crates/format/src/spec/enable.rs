@@ -56,8 +56,8 @@ impl From<ControlCode> for u32 {
     }
 }
 
-/// Data that a session adds to the events of a provider, and the events that it leaves out
-/// (`EVENT_ENABLE_PROPERTY_…`).
+/// Options of an enable (`EVENT_ENABLE_PROPERTY_…`): data that events get in addition, events that
+/// are left out or included, and whether the enable is for a group or for containers too.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EnableProperties(u32);

@@ -7,8 +7,8 @@
 /// The first invalid class number (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 
-/// Profile sources that the Linux kernel counts in software, on any processor. Ids from 24 on are
-/// defined by the platform.
+/// Profile sources that the Linux kernel counts in software, on any processor. Their ids are free
+/// to choose, because the platform defines the ids from 24 on.
 pub mod software_source {
     /// Run time of tasks, in units of 100 ns.
     pub const TASK_CLOCK: u32 = 0x0800;

@@ -34,7 +34,7 @@ pub const EVENT_TRACE_REAL_TIME_MODE: u32 = 0x0000_0100;
 pub const EVENT_TRACE_DELAY_OPEN_FILE_MODE: u32 = 0x0000_0200;
 /// Events stay in memory: a flight recorder.
 pub const EVENT_TRACE_BUFFERING_MODE: u32 = 0x0000_0400;
-/// The session belongs to one process.
+/// A private session: it runs inside the traced processes.
 pub const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0000_0800;
 /// A log-file header is added.
 pub const EVENT_TRACE_ADD_HEADER_MODE: u32 = 0x0000_1000;
@@ -46,7 +46,7 @@ pub const EVENT_TRACE_USE_GLOBAL_SEQUENCE: u32 = 0x0000_4000;
 pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
 /// The file was written by a merge or relog.
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
-/// The private session is started by the traced process.
+/// The private session runs only in the process that starts it.
 pub const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
 /// An internal mode of Windows.
 pub const EVENT_TRACE_BUFFER_INTERFACE_MODE: u32 = 0x0004_0000;
@@ -149,7 +149,7 @@ impl LogFileMode {
     pub const DELAY_OPEN_FILE: Self = Self(EVENT_TRACE_DELAY_OPEN_FILE_MODE);
     /// Events stay in memory: a flight recorder.
     pub const BUFFERING: Self = Self(EVENT_TRACE_BUFFERING_MODE);
-    /// The session belongs to one process.
+    /// A private session: it runs inside the traced processes.
     pub const PRIVATE_LOGGER: Self = Self(EVENT_TRACE_PRIVATE_LOGGER_MODE);
     /// A log-file header is added.
     pub const ADD_HEADER: Self = Self(EVENT_TRACE_ADD_HEADER_MODE);
@@ -161,7 +161,7 @@ impl LogFileMode {
     pub const USE_LOCAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_LOCAL_SEQUENCE);
     /// The file was written by a merge or relog.
     pub const RELOG: Self = Self(EVENT_TRACE_RELOG_MODE);
-    /// The private session is started by the traced process.
+    /// The private session runs only in the process that starts it.
     pub const PRIVATE_IN_PROC: Self = Self(EVENT_TRACE_PRIVATE_IN_PROC);
     /// An internal mode of Windows.
     pub const BUFFER_INTERFACE: Self = Self(EVENT_TRACE_BUFFER_INTERFACE_MODE);

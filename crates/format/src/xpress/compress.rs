@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Positions continue from one call to the next, so table entries of earlier calls lie before the
-//! input and are ignored: the tables are cleared only before positions would overflow. The same
-//! input always gives the same stream. Each candidate of the tables is compared byte by byte, so a
-//! wrong entry costs only time.
+//! input and are ignored. Therefore the tables need not be cleared between calls, only before
+//! positions would overflow. The same input always gives the same stream. Each candidate of the
+//! tables is compared byte by byte, so a wrong entry costs only time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -97,6 +97,7 @@ impl Compressor {
             }
             tokens.put_copy(repetition);
             let end = at.wrapping_add(repetition.length).wrapping_sub(1);
+            // The search for `next`, if there was one, has inserted `at` already.
             let first_inside = if repetition.length < GOOD_LENGTH { at.wrapping_add(1) } else { at };
             for inside in first_inside..end {
                 self.insert_position(src, inside);
@@ -128,6 +129,8 @@ impl Compressor {
         let mut nearest = 0;
         for _ in 0..MAX_CANDIDATES {
             let distance = position.wrapping_sub(candidate) as usize;
+            // Each candidate must be farther back than the one before. An entry of
+            // `previous_positions` that a later position has overwritten may lead nearer again.
             if distance <= nearest || distance > WINDOW_BYTES || distance > at {
                 break;
             }

@@ -10,9 +10,10 @@
 //!    per millisecond. Therefore a separate thread empties the rings between polls. It does nothing
 //!    but copy records.
 //! 2. A poll takes the queue and then empties the ring, so it sees all earlier records.
-//! 3. The queue of a ring is bounded; its bound (`CaptureSettings::relay_queue_bytes`) must not be
-//!    smaller than the ring. Records that do not fit into the queue stay in the ring until the
-//!    next poll; the kernel counts those that do not fit into the ring.
+//! 3. The queue of a ring is bounded. Its bound (`CaptureSettings::relay_queue_bytes`) must not be
+//!    smaller than the ring, because a poll moves the whole ring into the empty queue. Records
+//!    that do not fit into the queue stay in the ring until the next poll. The kernel counts
+//!    records that do not fit into the ring as lost.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,13 +5,13 @@
 //!   later rundowns, and end   all other events, and SysConfigEx 32: operating system
 //! ```
 //!
-//! 1. Windows writes these events at the same moments. Their headers name the process and thread
-//!    that write them; the headers of 0x0B11 and SysConfigEx name none. Group `NO_SYSCONFIG` leaves
-//!    the events out, except those that the Config provider's groups request.
+//! 1. Windows writes these events at the same moments. The headers name the process and thread that
+//!    write the events, except for 0x0B11 and SysConfigEx, whose headers name none. Group
+//!    `NO_SYSCONFIG` leaves the events out, except those that the Config provider's groups request.
 //! 2. Values are read from files below one directory, with bounds. Events that the machine gives no
 //!    values for are left out (`docs/spec/kernel-events.md`).
-//! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
-//!    writes it.
+//! 3. The build of the kernel (0x0042) is not written here: the session writes it into the header
+//!    buffer of each log file.
 
 mod event;
 mod machine_files;

@@ -21,11 +21,11 @@
 //! 3. A request issued before the capture began has no start event: its `Irp` and response time are
 //!    0, its thread is [`UNKNOWN_THREAD`].
 //! 4. Only requests with a documented event are written: reads, writes and flushes.
-//! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
-//!    the entire disk, as in the kernel's requests, and the configuration events name the disk by
-//!    it.
-//! 6. A completion of 0 bytes of a read or write that was not issued is ignored. The kernel reports
-//!    the end of a flush twice; the second report is for the empty write that requested the flush.
+//! 5. The number of a disk is the kernel's device number, major << 20 | minor. Requests have the
+//!    number of the entire disk, never that of a partition. The configuration events use the same
+//!    number.
+//! 6. A completion of 0 bytes of a read or write that was not issued is ignored: the kernel reports
+//!    the end of a flush a second time, for the empty write that requested the flush.
 //! 7. After lost records all pending requests are dropped: if the end of a request was lost, the
 //!    next request at its sector would be taken for it.
 

@@ -18,8 +18,8 @@
 //!    descriptor. A file that was closed sooner has no name, unless the kprobe reported the path.
 //! 3. Only files that have a path are captured: no sockets, no pipes.
 //! 4. Only system calls are captured: accesses to mapped files and operations of io_uring are not.
-//! 5. All state is bounded. A dropped descriptor is looked up again, and its open file gets a new
-//!    number. Lost records drop all descriptors.
+//! 5. All state is bounded. A descriptor that was dropped at a bound is looked up again when it is
+//!    used, and its open file gets a new number. After lost records, all descriptors are dropped.
 
 mod calls;
 mod open_files;

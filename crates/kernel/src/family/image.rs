@@ -12,8 +12,9 @@
 //! 1. Several mappings of one file are one image, which is loaded with its first executable
 //!    mapping. Its size spans all segments that come from the file.
 //! 2. The ids of an image precede its event, with the same time and on the same processor:
-//!    `ImageID/Info`, then `DbgID_RSDS` with the build id or `None`. On Windows, a merge puts
-//!    them there, so a one-pass reader knows the id when the image event comes.
+//!    `ImageID/Info`, then `ImageID/DbgID_RSDS` with the build id or, if there is no build id,
+//!    `ImageID/None`. On Windows, a merge puts them there, so a one-pass reader knows the id when
+//!    the image event comes.
 //! 3. The GUID of `DbgID_RSDS` is the first 16 bytes of the build id unchanged, the age the next
 //!    four: none of the usual twenty bytes is lost.
 //! 4. Link times, checksums and code signatures do not exist on Linux: these fields are 0.
@@ -93,6 +94,7 @@ const MAX_FILES_PER_POLL: usize = 4096;
 /// The most files that are opened in a rundown.
 const MAX_RUNDOWN_FILES: usize = 1 << 16;
 const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
+/// `ImageID/Info`, then `ImageID/DbgID_RSDS` or `ImageID/None`, then the image event.
 const EVENTS_PER_IMAGE: u64 = 3;
 /// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
 /// UTF-8.
@@ -159,6 +161,7 @@ impl ImageFamily {
     /// as this one.
     fn vdso_build_id(&mut self, start: u64) -> Option<BuildId> {
         let build_id = *self.vdso.get_or_insert_with(read_vdso_build_id);
+        // A lower address may be that of the vDSO of a 32-bit process.
         build_id.filter(|_| start > u64::from(u32::MAX))
     }
 
@@ -311,8 +314,8 @@ impl ImageFamily {
         self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &unloaded, context, out);
     }
 
-    /// Writes events for images if their group is enabled. Counts the events beyond the bound as
-    /// lost, and those of images that did not fit into the table.
+    /// Writes events for images if their group is enabled. Counts as lost the events beyond the
+    /// bound, and the events of images that did not fit into the table.
     fn write_all(
         &mut self,
         event: ImageEvent,

@@ -13,7 +13,7 @@
 //! 1. An event is written at the exit and contains the time of the entry. Without a captured entry
 //!    no event is written.
 //! 2. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
-//!    The kernel does not report the handler of a device: its routine is 0.
+//!    The kernel does not report the handler of a device: the routine of a device interrupt is 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;

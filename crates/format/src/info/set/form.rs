@@ -32,7 +32,7 @@ pub(super) struct BufferForm {
     max_elements: usize,
     /// Whether an empty buffer is valid and clears the setting.
     clears_if_empty: bool,
-    /// Whether too many elements are reported before an incomplete one.
+    /// Whether the number of elements is checked before an incomplete last element is reported.
     checks_max_first: bool,
     /// Parses a buffer whose length has been checked.
     pub(super) parse: fn(&[u8]) -> Set,

@@ -4,11 +4,14 @@
 //!   classic process   0 key │ 8 pid │ C parent │ 10 session │ 14 exit │ 18 … │ 20 flags │
 //!                     SID block │ image │ command line │ package │ application │
 //!                     start ticks, path (details)
-//!   classic thread    0 pid │ 4 tid │ 8 … │ 28 affinity │ 30 … │ 44
+//!   classic thread    0 pid │ 4 tid │ 8 … │ 28 affinity │ 30 … │ 44 name
 //!   classic image     0 base │ 8 size │ 10 pid │ 14 … │ 20 default base │ 28 … │ 38 name
 //!   disk transfer     0 … │ 28 response time in nanoseconds │ 30 thread
 //!   disk flush        0 disk, flags │ 8 response time in nanoseconds │ 10 IRP │ 18 thread
 //! ```
+//!
+//! The classic payloads are those of a capture: their response times count nanoseconds, not yet
+//! ticks of a session's clock.
 
 use alloc::vec::Vec;
 
@@ -67,6 +70,7 @@ impl<'a> ProcessPayload<'a> {
         cursor.bytes(12).ok()?;
         let is_root = read_is_root(&mut cursor)?;
         let image = cursor.ansi_z();
+        // The command line.
         cursor.wide_z();
         let (package, application) = (cursor.wide_z(), cursor.wide_z());
         // The start time in ticks: `EventFacts` has it converted.
@@ -143,6 +147,7 @@ pub(super) fn thread_stop(payload: &[u8], facts: &EventFacts<'_>, out: &mut Vec<
 }
 
 pub(super) fn image(payload: &[u8], _: &EventFacts<'_>, out: &mut Vec<u8>) -> Option<()> {
+    // Leaves out the signature (0x1C) and the reserved fields (0x28).
     out.put(payload.get(..0x1C)?).put(payload.get(0x20..0x28)?).put(payload.get(0x38..)?);
     Some(())
 }
@@ -154,12 +159,13 @@ pub(super) fn unchanged(payload: &[u8], _: &EventFacts<'_>, out: &mut Vec<u8>) -
 }
 
 pub(super) fn file_transfer(payload: &[u8], _: &EventFacts<'_>, out: &mut Vec<u8>) -> Option<()> {
-    // `ExtraFlags`.
+    // The manifest event ends with `ExtraFlags`.
     out.put(payload.get(..0x2C)?).put_u32(0);
     Some(())
 }
 
-/// Converts an event that ends with `connid`, which has four bytes here.
+/// Converts an event that ends with `connid`: eight bytes in the classic event, four bytes in the
+/// manifest event.
 pub(super) fn network(payload: &[u8], _: &EventFacts<'_>, out: &mut Vec<u8>) -> Option<()> {
     out.put(payload.get(..payload.len().checked_sub(4)?)?);
     Some(())

@@ -80,6 +80,7 @@ fn build_interface_event(
     let interface_addresses =
         addresses.iter().filter(|entry| entry.interface == index).map(|entry| entry.address);
     let interface_addresses: Vec<IpAddr> = interface_addresses.take(MAX_ADDRESSES_PER_EVENT).collect();
+    // The index of the interface for IPv4 or IPv6; 0 if it has no address of this kind.
     let index_if_any =
         |is_kind: fn(&IpAddr) -> bool| if interface_addresses.iter().any(is_kind) { index } else { 0 };
     let join = |list: &[IpAddr]| list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(";");

@@ -42,8 +42,8 @@ impl FileFamily {
         self.calls.remove(event.sample.tid);
     }
 
-    /// Starts an operation on an open file; `write_start` writes its start event. Returns its
-    /// number.
+    /// Starts an operation on an open file, and returns the number of the operation. `write_start`
+    /// writes the start event.
     fn start_operation(
         &mut self,
         event: &SampleEvent<'_>,

@@ -16,8 +16,8 @@
 //!    closed before its name was read.
 //! 3. A name that was read at some time is confirmed when all records up to that time are handled
 //!    and none of them closed the descriptor ([`OpenFiles::confirm_next_name`]).
-//! 4. `/proc` is newer than the records that are not handled yet: if such a record closes the
-//!    descriptor, it closed an older file.
+//! 4. `/proc` shows a later state than the records that are not handled yet. So if such a record
+//!    closes the descriptor, it is about an earlier file, not about the file that `/proc` showed.
 //! 5. When a bound is reached, all state is dropped; the numbers of open files are not reused.
 //! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
 //!    none: the descriptors that it uses are looked up in `/proc` and count as new open files.
@@ -181,6 +181,7 @@ impl OpenFiles {
             entry.is_name_read = true;
             return;
         };
+        // If that name is discarded later, the next use of this descriptor reads the name.
         if file.unconfirmed_name.is_some() {
             return;
         }

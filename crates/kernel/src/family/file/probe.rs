@@ -5,8 +5,8 @@
 //!   tracefs/events/traceweir/open   from then on a tracepoint like any other
 //! ```
 //!
-//! 1. The probe is defined when it is first needed and stays while any event is open on it: the
-//!    kernel refuses to remove it before.
+//! 1. The probe is defined when it is first needed. As long as any event is open on it, the kernel
+//!    refuses to remove it.
 //! 2. On a kernel without kprobes, or without that function, the tracepoint is missing, and names
 //!    come from `/proc`.
 

@@ -9,9 +9,10 @@
 //!
 //! 1. The process that maps a file chose it. The file is opened by the rules of [`crate::plain`],
 //!    and with a timeout.
-//! 2. The first cache is keyed by what the file is now (device, inode, change time, size). The
-//!    second cache is used only if the file cannot be read. Its key is the build id that the kernel
-//!    reported, together with the name, because any user can make a file with the id of another.
+//! 2. The key of the first cache is the version of the file (device, inode, change time, size). The
+//!    second cache is used only if the file cannot be read or may not be opened (rule 3). Its key
+//!    is the build id that the kernel reported, together with the name, because any user can make a
+//!    file with the build id of another file.
 //! 3. Both caches are bounded: a full one is emptied. The number of files opened between two polls
 //!    is bounded too; the layout of further images that are not cached follows from their mappings.
 

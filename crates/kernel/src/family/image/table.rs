@@ -1,4 +1,5 @@
-//! Images of each process, kept for their unloads, which Linux does not report one by one.
+//! The images of each process. Linux does not report unloads one by one, so the table keeps the
+//! images whose unloads have to be written.
 //!
 //! ```text
 //!   process ──▶ threads, time of the last reading of /proc, images sorted by code address
@@ -57,7 +58,7 @@ impl LoadedImage {
         self.code.start < other.code.end && other.code.start < self.code.end
     }
 
-    /// Returns whether a mapping, seen as an image, is part of this one.
+    /// Returns whether `other`, an image made from a single mapping, is part of this image.
     fn includes_mapping(&self, other: &Self) -> bool {
         // Code generated at run time grows, and is mapped repeatedly with other rights.
         let is_same_range =
@@ -76,8 +77,9 @@ impl LoadedImage {
     }
 }
 
-/// Adds a mapping, seen as an image, to images that are sorted by the start of their code. Returns
-/// whether that makes a new image; `unloaded` receives the images that it replaces.
+/// Adds `image`, made from a single mapping, to images that are sorted by the start of their code.
+/// Returns whether it is new, not a part of an existing image. `unloaded` receives the images that
+/// it replaces.
 pub(crate) fn merge_image(
     images: &mut Vec<LoadedImage>,
     image: &LoadedImage,
@@ -109,7 +111,8 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
     pub(crate) threads: u32,
-    /// The table already contains what records before this time (nanoseconds) report.
+    /// The time, in nanoseconds, when the images were read from `/proc` or inherited. Older records
+    /// bring nothing new.
     pub(crate) since: u64,
     images: Vec<LoadedImage>,
     /// Number of images that did not fit into the table.
