@@ -14,7 +14,8 @@
 //! - R4 A record that wraps around the end is copied into contiguous memory before it is returned.
 //! - R5 Records have at most 64 KiB, because their size field has 16 bits.
 //!
-//! This is the only module of the crate with `unsafe` code.
+//! This is the only module of the crate with `unsafe` code, so it also contains the system call that
+//! requests short time slices from the scheduler.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -386,8 +387,9 @@ impl PerfRing {
         let offset = (position as usize) & self.data_bytes.wrapping_sub(1);
         let first = length.min(self.data_bytes.saturating_sub(offset));
         let wrapped = length.saturating_sub(first).min(offset);
-        // SAFETY: both slices lie inside the data pages. Callers request only bytes between tail
-        // and head, where the kernel does not write (R2).
+        // SAFETY: the data pages are mapped as long as `self` lives. `offset + first` and `wrapped`
+        // are at most `data_bytes`, so both slices lie inside these pages. Callers request only
+        // bytes between tail and head, where the kernel does not write (R2).
         unsafe {
             (
                 std::slice::from_raw_parts(self.data.as_ptr().add(offset), first),

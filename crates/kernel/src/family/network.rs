@@ -19,8 +19,8 @@
 //!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown
 //!    until it first sends or receives. If that happens in the same poll, before the session takes
 //!    the accept event, the process id is written into the event afterwards.
-//! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
-//!    used again after its end.
+//! 3. `connid` is the kernel's address of the socket. It is the same in all events of a connection.
+//!    After the end of the connection, another socket may have this address.
 //! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
 //!    sender. Unknown addresses, ports and other fields, except the process, are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.

@@ -4,7 +4,8 @@
 //!   FORK   pid = tid   ──▶ 0x0301 process start (program of the parent), 0x0501 thread start
 //!                          header: the thread that forked
 //!          pid ≠ tid   ──▶ 0x0501
-//!   COMM   exec        ──▶ 0x0502, 0x0302 (status 0), 0x0301, 0x0501 with one time
+//!   COMM   exec        ──▶ 0x0502 thread end, 0x0302 process end (status 0), 0x0301, 0x0501,
+//!                          all with the same time
 //!                          program, user, package read anew from /proc
 //!          otherwise   ──▶ 0x0548 thread name
 //!   EXIT   a thread    ──▶ 0x0502; the last of its process: 0x0302 with the exit status

@@ -10,10 +10,11 @@
 //!   prev_state   0 R     R+ (0x100)   S      D      T t        X Z          P            I
 //!   state        ready   ready        wait   wait   wait       terminated   wait         wait
 //!   reason       31      32           6      0      5          22           5            0
-//!   mode         0       0            user   0      0          0            0            0
+//!   mode         0       0            1      0      0          0            0            0
 //!
 //!   reason: 31 dispatch interrupt, 32 preempted, 22 terminated, 5 suspended, 6 user request,
 //!           0 executive
+//!   mode: 1 a wait in user mode
 //! ```
 //!
 //! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
