@@ -14,8 +14,8 @@
 //! - R4 A record that wraps around the end is copied into contiguous memory before it is returned.
 //! - R5 Records have at most 64 KiB, because their size field has 16 bits.
 //!
-//! This is the only module of the crate with `unsafe` code, so it also contains the system call that
-//! requests short time slices from the scheduler.
+//! This is the only module of the crate with `unsafe` code, so it also contains the system call
+//! that requests short time slices from the scheduler.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;

@@ -3,8 +3,7 @@
 //! ```text
 //!   call chain   kernel marker │ frames … │ user marker │ frames …   the kernel follows the frame
 //!                                                                    pointers of user code
-//!   or           user registers, copy of the user stack              `unwind` finds the frames with
-//!                                                                    DWARF tables
+//!   or           user registers, copy of the user stack              `unwind` uses DWARF tables
 //!
 //!   ──▶  0x1820  time of the event │ process │ thread │ frames, innermost first
 //!                (one record for each part: kernel, user)

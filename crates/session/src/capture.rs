@@ -87,8 +87,8 @@ pub struct CapturedRecord {
     pub length: usize,
     /// Time of the event on the raw counter.
     pub raw: u64,
-    /// Whether the record is a stack of the last event before it. The first eight bytes of its
-    /// payload are then the time of that event.
+    /// Whether the record contains a stack, or the registers, of the last event before it. The
+    /// first eight bytes of its payload are then the time of that event.
     pub is_stack: bool,
 }
 

@@ -440,6 +440,7 @@ impl Collector {
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Some(reader) = source.reader.as_mut() else { continue };
             let lost = reader.lost();
+            // A region without rings only counts lost events (see `Session::attach`).
             let cause = if reader.params().layout.ring_bytes() == 0 { &mut no_region } else { &mut no_room };
             *cause = cause.saturating_add(lost.saturating_sub(source.lost));
             source.lost = source.lost.max(lost);
