@@ -150,7 +150,7 @@ impl Mapping {
         self
     }
 
-    /// Returns the page size: ranges that are given back are multiples of it, at multiples of it.
+    /// Returns the page size. Offset and size of a range that is given back are multiples of it.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
