@@ -247,7 +247,8 @@ pub(crate) struct PerfRing {
     wrapped: Vec<u8>,
 }
 
-// SAFETY: the structure owns its mapping. Any thread may read it, one at a time because of `&mut`.
+// SAFETY: the structure owns its mapping, which belongs to no thread. The structure is not `Sync`,
+// so one thread at a time uses it.
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {

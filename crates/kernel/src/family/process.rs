@@ -271,8 +271,9 @@ impl ProcessFamily {
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
-        // The other threads have ended. The thread that called exec, the last in the table, has the
-        // id of the first thread by now.
+        // The other threads have ended, and their EXIT records have removed them from the table.
+        // The thread that is left called exec, and has the id of the first thread by now. If EXIT
+        // records were lost, the thread with the highest id is taken for it.
         let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
         if is_thread_enabled {
             for (tid, thread) in &process.threads {
