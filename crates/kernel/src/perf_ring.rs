@@ -417,6 +417,8 @@ impl PerfRing {
             (self.read_position, self.is_damaged) = (self.head, true);
             return None;
         }
+        // The borrow checker requires the second call: a borrow that may be returned would last
+        // until the end of the function, also where `wrapped` is changed.
         if self.bytes_at(self.read_position, length).1.is_empty() {
             return Some(self.bytes_at(self.read_position, length).0);
         }

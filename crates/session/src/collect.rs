@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
-//! - K2 Stamps of a stream never decrease, except for records that keep their stamp and in late
-//!   streams (K9).
+//! - K2 Stamps of a stream never decrease, except for records that keep their stamp (`KEEP_STAMP`)
+//!   and in late streams (K9).
 //! - K3 Live consumers have everything up to the completeness stamp: however late a record comes,
 //!   its stream gives it a stamp after the completeness stamp. Records that keep their stamp and
 //!   late streams are exempt.

@@ -76,16 +76,20 @@ pub(crate) fn build_pdb() -> Vec<u8> {
         "Irp->Length, ItemLong -- 10",
         "}",
     ];
+    // S_ANNOTATION (0x1019 below): offset, section, number of strings, strings.
     let mut body = Vec::new();
     body.put_u32(0x1000).put_u16(1).put_u16(to_u16(strings.len()));
     strings.iter().for_each(|s| discard(body.put_ansi_z(s)));
     body.resize(body.len().next_multiple_of(4), 0);
     let mut symbols = Vec::new();
     symbols.put_u32(4).put_u16(to_u16(body.len() + 2)).put_u16(0x1019).put(&body);
+    // A module: flags, stream of its symbols (5), their size, …, names.
     let mut module = vec![0; 32];
     module.put_u16(0).put_u16(5).put_u32(to_u32(symbols.len()));
     module.resize(64, 0);
     module.put_ansi_z("a.obj").put_ansi_z("a.obj");
+    // The stream of debug information (DBI): signature, version, age, streams that do not exist
+    // (0xFFFF), size of the list of modules.
     let mut debug = Vec::new();
     debug
         .put_u32(u32::MAX)

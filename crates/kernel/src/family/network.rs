@@ -221,6 +221,8 @@ impl NetworkFamily {
             return;
         }
         let sockets = &mut self.sockets;
+        // If a UDP socket has the address by now, the accepted connection is gone, and its event
+        // stays without a process.
         if let Some(position) = sockets.take_pending_accept(sk).filter(|_| is_tcp) {
             out.complete_payload(position, process);
         }

@@ -81,6 +81,7 @@ impl CounterMapping {
     #[inline]
     pub(super) fn ns(&self, counter: u64) -> i64 {
         let [oldest, later @ ..] = &self.segments;
+        // A time is at most that of the beginning of every later segment (N1).
         let mut max_ns = i64::MAX;
         for segment in later.iter().rev() {
             if counter >= segment.begin.counter {
