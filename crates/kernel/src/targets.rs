@@ -30,9 +30,9 @@ use crate::perf_ring::{Attr, PerfEvent};
 use crate::proc;
 use crate::settings::CaptureScope;
 
-/// The largest number of file descriptors that stay free in captures that watch each thread: half
-/// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
-/// that a capture does not make the daemon reject clients.
+/// In a capture that watches each thread, half of the limit on file descriptors stays free, but at
+/// most this many descriptors. This is more than the daemon withholds from its clients, so that a
+/// capture does not make the daemon reject clients.
 const MAX_RESERVED_DESCRIPTORS: u64 = 2048;
 
 /// The largest number of watched threads.

@@ -37,8 +37,8 @@ pub trait Capture: Send {
     /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Returns whether each record is a complete event with an EVENT header, which holds its stack.
-    /// Such a capture may run beside others.
+    /// Returns whether each record is a complete event with an EVENT header, whose stack is one of
+    /// its extended data items. Such a capture may run beside other captures.
     fn has_complete_events(&self) -> bool {
         false
     }

@@ -15,7 +15,7 @@
 //! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
 //! - S3 At each drain, the session reads from every region how many events its process could not
-//!   write. The last drain of a region comes just before it is dropped.
+//!   write. The last drain of a region comes just before the region is dropped.
 //!
 //! Without a free buffer, records stay in the rings, and processes count the events that do not
 //! fit: only the session ever waits for a disk or a consumer.

@@ -56,8 +56,8 @@
 //!
 //! A ring that was busy and then idle keeps the pages that were written, until the writer comes
 //! around again or the region is dropped. Bytes before the tail are those that the writer fills
-//! next, up to `tail + ring_bytes`. It may do so at any time, so the owner cannot return their
-//! pages.
+//! next, up to `tail + ring_bytes`. The writer may fill them at any time, so the owner cannot
+//! return their pages.
 //!
 //! A `fork` in a signal handler that has interrupted a write of the same thread leaves two threads
 //! in that write; the child must not return into it.

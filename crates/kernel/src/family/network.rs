@@ -424,6 +424,7 @@ mod tests {
     fn ipv6_payloads_have_the_documented_layout() {
         let (local, remote) = ([0x11; 16], [0x22; 16]);
         let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET6 as u64, out);
+        // The same columns as for IPv4.
         assert_written(
             write,
             &[

@@ -27,7 +27,7 @@
 //!    passed to `execve` describe it.
 //! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
 //!    whose creator is unknown, for an exit status that the connector has not reported, and for
-//!    forks inside containers. Other forks and thread names read nothing.
+//!    forks inside containers. Nothing is read for other forks and for thread names.
 
 mod payload;
 mod rundown;

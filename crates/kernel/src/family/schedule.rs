@@ -24,7 +24,7 @@
 //! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
-//!    its last switch out. It is 0 if it is unknown, and for the idle thread.
+//!    its last switch out. An unknown wait time is 0, and so is that of the idle thread.
 //! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
@@ -271,6 +271,7 @@ mod tests {
             let record = SidebandRecord { time: 3000, pid: 0x0A15, tid: 0x0A16, body };
             schedule.on_sideband(&record, &mut context, out);
         };
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

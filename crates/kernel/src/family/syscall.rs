@@ -119,6 +119,7 @@ mod tests {
             run("raw_syscalls:sys_enter", 2);
             run("raw_syscalls:sys_exit", -2);
         };
+        // Hook id, version, payload.
         assert_written(write, &["0f33 02 341200000080ffff", "0f33 02 0000000000000000", "0f34 02 feffffff"]);
     }
 

@@ -7,8 +7,9 @@
 //!                     it longer than a moment)
 //! ```
 //!
-//! - U1 The modules of a process come from its mappings. They are read from /proc for its first
-//!   stack, again after it has mapped something, and after a pause if a file was not read in time.
+//! - U1 The modules of a process come from its mappings in /proc. These are read for the first
+//!   stack of the process, for the next stack after it has mapped something, and again after a
+//!   pause if a file was not read in time.
 //! - U2 Each file is read once. A file that was not found is requested again.
 //! - U3 The size of all tables together and the numbers of files and processes are bounded. Code
 //!   whose tables exceed the bounds is unwound through its frame pointers.
