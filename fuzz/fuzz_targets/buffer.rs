@@ -11,8 +11,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(header.valid_bytes(data.len()) <= data.len());
         assert_eq!(BufferHeader::parse(&header.to_bytes()).to_bytes(), header.to_bytes());
     }
-    // The first byte is the offset of the first record, and in its lowest bit whether instance
-    // headers are short.
+    // The first byte has the offset of the first record in bits 3 to 7. Its lowest bit says whether
+    // instance headers are short.
     let Some((flags, bytes)) = data.split_first() else { return };
     let mut records = Records::new(bytes, usize::from(flags & 0xF8), 0, 1, flags & 1 != 0);
     let mut renderer = RecordRenderer::default();

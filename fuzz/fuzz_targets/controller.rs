@@ -30,6 +30,7 @@ use traceweir_fuzz::arguments::{Arguments, FilterArguments, GuardedMemory, work_
 /// Largest number of calls of one input.
 const MAX_CALLS: usize = 8;
 const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
+// Offsets of fields in EVENT_TRACE_PROPERTIES.
 const MODE_OFFSET: usize = 64;
 const FILE_NAME_OFFSET: usize = 112;
 const FLAGS_OFFSET: usize = 44;
@@ -259,7 +260,8 @@ fn call_access(arguments: &mut Arguments<'_>) {
 }
 
 fn call_format_message(arguments: &mut Arguments<'_>) {
-    // Any other bit, here 0x2000, chooses between the narrow and the wide function.
+    // FORMAT_MESSAGE_ALLOCATE_BUFFER. Without it, bit 0x2000 of the flags chooses between the
+    // narrow and the wide function.
     const ALLOCATE: u32 = 0x100;
     let (flags, code, language) = (arguments.take_u32(), arguments.take_u32(), arguments.take_u32());
     let (mut memory, mut allocated): (GuardedMemory, *mut u16) = (arguments.take_memory(), null_mut());

@@ -2,7 +2,8 @@
 //! the rings.
 //!
 //! The first byte chooses the number of CPUs and the ring size. Steps of eleven bytes follow:
-//! operation and ring (1), number of the word (2), value of the word (8).
+//! operation in bits 0 to 2 and ring in bits 4 to 7 (1 byte), number of the word (2 bytes), value
+//! of the word (8 bytes).
 #![no_main]
 
 use std::os::fd::AsFd;

@@ -166,7 +166,8 @@ impl GuardedMemory {
     }
 }
 
-/// Returns the working folder of this process. No daemon listens there, and none can be started.
+/// Returns the working folder of this process. The first call creates and enters it, and makes
+/// daemons unreachable: the runtime folder that the call sets cannot exist.
 pub fn work_folder() -> &'static PathBuf {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let memory = PathBuf::from("/dev/shm");

@@ -1,5 +1,6 @@
 //! Code shared by the fuzz targets: an allocation limit, and a renderer that turns records into
-//! text and JSON and checks its guarantees.
+//! text and JSON and checks its guarantees. `arguments` reads the arguments of C functions from an
+//! input, `schema` builds schemas from an input, and `code` checks code generated from manifests.
 //!
 //! ```text
 //!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Renderer: text, JSON, message; asserts

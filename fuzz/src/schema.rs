@@ -5,6 +5,9 @@
 //!   then the payload
 //!   field   kind │ in type │ out type │ count kind │ count │ length kind │ length │ map
 //! ```
+//!
+//! A structure has the index of its first member in place of the in type, and the number of its
+//! members in place of the out type.
 
 use std::sync::Arc;
 

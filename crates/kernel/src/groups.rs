@@ -10,7 +10,8 @@
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group, has_group};
 
-/// A group of kernel events: the word of the mask in the top three bits, the bit below them.
+/// A group of kernel events: the number of its mask word in the top three bits, and its bit within
+/// this word in the other 29 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group(pub u32);
 

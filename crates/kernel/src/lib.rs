@@ -24,7 +24,9 @@
 //! 5. Nothing is invented: facts that Linux does not report are left out
 //!    (`docs/spec/kernel-events.md`).
 //!
-//! Only `perf_ring` contains `unsafe` code: the system calls, the mapping, the ring's two words.
+//! `targets` and `open_events` choose and open the perf events, `tracefs` describes tracepoints,
+//! `perf_ring` maps the rings, `record` parses their records, and `stack` finds call stacks. Only
+//! `perf_ring` contains `unsafe` code: the system calls, the mapping, the ring's two words.
 #![deny(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::arithmetic_side_effects)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   /proc/PID/maps   7f61…000-7f62…000 r-xp 00026000 fe:00 326279    /usr/lib/libc.so.6
-//!                    start    end        │  offset         inode     name, with line ends as \012
+//!                    start    end        │  offset device inode      name, with line ends as \012
 //!                                        x: executable
 //! ```
 //!

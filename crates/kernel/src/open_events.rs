@@ -275,7 +275,8 @@ impl OpenEvents {
         self.closing.get_or_insert_with(ClosingCapture::begin);
     }
 
-    /// Watches threads that are not descendants of watched threads.
+    /// Searches for threads that do not inherit events from a watched thread, and watches them.
+    /// `is_followed`: see [`Targets::find_new_threads`].
     pub(crate) fn watch_new_threads(&mut self, rings: &[Arc<PerfEvent>], is_followed: impl Fn(u32) -> bool) {
         let new = self.targets.find_new_threads(is_followed);
         self.watch_threads(&new, rings);

@@ -325,7 +325,8 @@ impl Out<'_> {
         None
     }
 
-    /// Writes a record that belongs to the event before it, or counts it as lost if that event was.
+    /// Writes a record that belongs to the event before it. If that event was not written, counts
+    /// the record as lost.
     fn put_following(&mut self, hook: u16, version: u8, payload: Vec<u8>, is_written: bool) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
         if is_written {

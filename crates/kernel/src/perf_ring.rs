@@ -14,7 +14,8 @@
 //! - R4 A record that wraps around the end is copied into contiguous memory before it is returned.
 //! - R5 Records have at most 64 KiB, because their size field has 16 bits.
 //!
-//! This is the only module of the crate with `unsafe` code.
+//! This is the only module of the crate with `unsafe` code, so it also contains the system call
+//! that requests short time slices from the scheduler.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -246,7 +247,8 @@ pub(crate) struct PerfRing {
     wrapped: Vec<u8>,
 }
 
-// SAFETY: the structure owns its mapping. Any thread may read it, one at a time because of `&mut`.
+// SAFETY: the structure owns its mapping, which belongs to no thread. The structure is not `Sync`,
+// so one thread at a time uses it.
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {
@@ -386,8 +388,9 @@ impl PerfRing {
         let offset = (position as usize) & self.data_bytes.wrapping_sub(1);
         let first = length.min(self.data_bytes.saturating_sub(offset));
         let wrapped = length.saturating_sub(first).min(offset);
-        // SAFETY: both slices lie inside the data pages. Callers request only bytes between tail
-        // and head, where the kernel does not write (R2).
+        // SAFETY: the data pages are mapped as long as `self` lives. `offset + first` and `wrapped`
+        // are at most `data_bytes`, so both slices lie inside these pages. Callers request only
+        // bytes between tail and head, where the kernel does not write (R2).
         unsafe {
             (
                 std::slice::from_raw_parts(self.data.as_ptr().add(offset), first),
@@ -414,6 +417,8 @@ impl PerfRing {
             (self.read_position, self.is_damaged) = (self.head, true);
             return None;
         }
+        // The borrow checker requires the second call: a borrow that may be returned would last
+        // until the end of the function, also where `wrapped` is changed.
         if self.bytes_at(self.read_position, length).1.is_empty() {
             return Some(self.bytes_at(self.read_position, length).0);
         }

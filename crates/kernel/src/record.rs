@@ -3,8 +3,9 @@
 //! ```text
 //!   sample   header │ u64 id │ [u64 ip] │ u32 pid, tid │ u64 time │ [u64 addr]
 //!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
-//!                   │ [raw: u32 n, n bytes with padding] │ [user registers] │ [user stack]
-//!                   │ [registers]
+//!                   │ [raw: u32 n, n bytes with padding] │ [user registers: u64 abi, u64 each]
+//!                   │ [user stack: u64 n, n bytes, u64 copied bytes, absent if n is 0]
+//!                   │ [registers at the moment of the event: u64 abi, u64 each]
 //!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!

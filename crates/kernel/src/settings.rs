@@ -12,7 +12,8 @@ pub enum CaptureScope {
     /// All processes. Needs `CAP_PERFMON` or a permissive `perf_event_paranoid`.
     #[default]
     Everything,
-    /// This user's own processes, as far as the kernel allows. Tracepoints are not used.
+    /// This user's own processes, as far as the kernel allows. Tracepoints, which need privileges,
+    /// are not used.
     Own,
 }
 

@@ -1,10 +1,9 @@
 //! Stacks and registers that follow kernel events.
 //!
 //! ```text
-//!   call chain   kernel marker │ frames … │ user marker │ frames …   the kernel finds the user
-//!                                                                    frames by frame pointers
-//!   or           user registers, copy of the user stack              `unwind` finds the frames by
-//!                                                                    DWARF tables
+//!   call chain   kernel marker │ frames … │ user marker │ frames …   the kernel follows the frame
+//!                                                                    pointers of user code
+//!   or           user registers, copy of the user stack              `unwind` uses DWARF tables
 //!
 //!   ──▶  0x1820  time of the event │ process │ thread │ frames, innermost first
 //!                (one record for each part: kernel, user)

@@ -9,8 +9,9 @@
 //! - T1 Without `CAP_PERFMON` users may watch only their own threads, in user mode. The events
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
-//!   skipped. A process that a search finds is watched if no record has reported its start by the
-//!   next search: a process with such a record inherits the events of its parent.
+//!   skipped. A process that a search finds may inherit the events of its parent; then a record
+//!   reports its start, but may not have been read yet. So the process is watched only if there is
+//!   still no such record at the next search.
 //! - T3 Threads with the highest ids, usually the newest, are watched first, because a command that
 //!   was started to be recorded is new. When file descriptors run out, the remaining threads are
 //!   skipped and counted. The recording process needs descriptors for other purposes (connections,
@@ -29,9 +30,9 @@ use crate::perf_ring::{Attr, PerfEvent};
 use crate::proc;
 use crate::settings::CaptureScope;
 
-/// The largest number of file descriptors that stay free in captures that watch each thread: half
-/// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
-/// that a capture does not make the daemon reject clients.
+/// In a capture that watches each thread, half of the limit on file descriptors stays free, but at
+/// most this many descriptors. This is more than the daemon withholds from its clients, so that a
+/// capture does not make the daemon reject clients.
 const MAX_RESERVED_DESCRIPTORS: u64 = 2048;
 
 /// The largest number of watched threads.
@@ -58,8 +59,8 @@ impl Targets {
         targets
     }
 
-    /// Returns the targets as `perf_event_open` numbers them, the newest threads first: −1 is all
-    /// processes.
+    /// Returns the targets to pass to `perf_event_open`: −1, which stands for all processes, or the
+    /// ids of the threads, highest first.
     pub(crate) fn target_ids(&self) -> Vec<i32> {
         match self.scope {
             CaptureScope::Everything => vec![-1],

@@ -60,7 +60,7 @@ pub(crate) struct Tasks {
     clock: BootClock,
     /// A hash of the boot id, for process keys.
     boot: u16,
-    /// Whether this process has `CAP_SYS_PTRACE` and reads everything in `/proc`.
+    /// Whether this program has `CAP_SYS_PTRACE`, and so can read everything in `/proc`.
     can_trace: bool,
     /// All records up to this time have been read.
     read_until_ns: u64,
@@ -230,7 +230,7 @@ impl Tasks {
         }
     }
 
-    /// Returns whether `/proc` shows this process the exit code of another.
+    /// Returns whether this program may read the exit code of `process` in `/proc`.
     fn can_read_exit_code(&self, process: &LiveProcess) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }

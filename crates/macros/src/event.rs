@@ -86,8 +86,8 @@ pub(crate) fn expand_write_event(input: TokenStream) -> TokenStream {
     tokens
 }
 
-/// Splits the input into the path of the `__tlg` module in the crate that offers the macro, and the
-/// arguments.
+/// Splits the input into a path and the arguments. The input begins with the path of the crate that
+/// offers the macro, in brackets; the returned path is that of its module `__tlg`.
 pub(crate) fn split_crate_path(input: TokenStream) -> (TokenStream, TokenStream) {
     let mut tokens = input.into_iter();
     let root = match tokens.next() {

@@ -11,7 +11,7 @@ pub(crate) enum ValueEncoding {
     Scalar,
     /// The number of elements, then their bytes.
     Slice,
-    /// A slice: the number of bytes, then the bytes.
+    /// A text or binary value: the number of bytes, then the bytes.
     Counted,
     /// Like `Counted`, for a value of fixed size.
     CountedScalar,

@@ -37,8 +37,8 @@ pub trait Capture: Send {
     /// creation need not implement it.
     fn begin(&mut self) {}
 
-    /// Returns whether each record is a complete event with an EVENT header, which holds its stack.
-    /// Such a capture may run beside others.
+    /// Returns whether each record is a complete event with an EVENT header, whose stack is one of
+    /// its extended data items. Such a capture may run beside other captures.
     fn has_complete_events(&self) -> bool {
         false
     }
@@ -87,8 +87,8 @@ pub struct CapturedRecord {
     pub length: usize,
     /// Time of the event on the raw counter.
     pub raw: u64,
-    /// Whether the record is a stack of the last event before it. The first eight bytes of its
-    /// payload are then the time of that event.
+    /// Whether the record contains a stack, or the registers, of the last event before it. The
+    /// first eight bytes of its payload are then the time of that event.
     pub is_stack: bool,
 }
 

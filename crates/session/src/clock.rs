@@ -1,6 +1,7 @@
 //! Converts the raw counter that stamps records to the session's clock.
 //!
 //! ```text
+//!   clock type      stamp
 //!   1 counter       CLOCK_MONOTONIC in nanoseconds: the raw counter, converted by `mapping`, which
 //!                   is renewed each second
 //!   2 system time   wall + (raw − base) × rate, with 48 fractional bits; base, wall and rate are

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
-//! - K2 Stamps of a stream never decrease, except for records that keep their stamp and in late
-//!   streams (K9).
+//! - K2 Stamps of a stream never decrease, except for records that keep their stamp (`KEEP_STAMP`)
+//!   and in late streams (K9).
 //! - K3 Live consumers have everything up to the completeness stamp: however late a record comes,
 //!   its stream gives it a stamp after the completeness stamp. Records that keep their stamp and
 //!   late streams are exempt.
@@ -440,6 +440,7 @@ impl Collector {
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Some(reader) = source.reader.as_mut() else { continue };
             let lost = reader.lost();
+            // A region without rings only counts lost events (see `Session::attach`).
             let cause = if reader.params().layout.ring_bytes() == 0 { &mut no_region } else { &mut no_room };
             *cause = cause.saturating_add(lost.saturating_sub(source.lost));
             source.lost = source.lost.max(lost);

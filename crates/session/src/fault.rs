@@ -13,7 +13,8 @@
 //!   after any other end.
 //! - F2 The operation that panicked is not tried again.
 //! - F3 No caller waits for a thread that panicked. Requests that had not begun are refused. The
-//!   current request is answered when its callback is dropped. Buffers return to the pool.
+//!   callback of the current request is dropped without being called; a caller that waits must take
+//!   this as the answer. Buffers return to the pool.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

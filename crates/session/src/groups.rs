@@ -7,6 +7,8 @@
 //!   class 4: words 0 to 7 ─────────────────────┘
 //! ```
 //!
+//! Class 4 is the information class `TraceSystemTraceEnableFlagsInfo`.
+//!
 //! Some groups have a bit in two words. A mask has both bits or neither.
 
 use traceweir_format::info::GroupMask;

@@ -1,4 +1,5 @@
-//! The identity of a process, from the system and not from the process itself.
+//! The identity of a process, from the system and not from the process itself. The session adds it
+//! to events as extended data items.
 //!
 //! ```text
 //!   SO_PEERCRED, geteuid      user            ──▶ item  2   SID  S-1-22-1-uid

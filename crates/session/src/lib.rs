@@ -15,10 +15,15 @@
 //! - S1 A record leaves its ring only when it is in a buffer or counted as lost.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
 //! - S3 At each drain, the session reads from every region how many events its process could not
-//!   write. The last drain of a region comes just before it is dropped.
+//!   write. The last drain of a region comes just before the region is dropped.
 //!
 //! Without a free buffer, records stay in the rings, and processes count the events that do not
 //! fit: only the session ever waits for a disk or a consumer.
+//!
+//! `engine` has the handle of a session and its threads. `config` and `info` check settings,
+//! `identity` and `record` set the ids in records, `region` chooses ring sizes, `capture` takes in
+//! kernel events, `stacks` stores equal call stacks once, and `open` and `storage` open and write
+//! files.
 //!
 //! The engine knows no sockets and no names of other sessions. It interprets no payloads except
 //! those of the records that name the executables and libraries of providers (`modules`). It is

@@ -64,7 +64,8 @@ impl MergeRing for RingReader {
     }
 }
 
-/// A ring with records, and the index of its source (a region or a capture) in the collector.
+/// A ring with records, and the index of its source (a region) in the collector; for a capture, the
+/// index is `usize::MAX`.
 pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
@@ -140,7 +141,7 @@ pub(crate) struct MergeOutcome {
     pub(crate) has_more: bool,
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
-    /// Indices of the sources (regions or captures) whose rings broke the protocol.
+    /// Indices of the sources (regions) whose rings broke the protocol.
     pub(crate) damaged: Vec<usize>,
 }
 

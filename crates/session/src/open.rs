@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Opening a log file does not truncate it. Controllers open the file of a session with their own
-//! privileges; a daemon opens further files of a sequence with those of the user who started the
-//! session, and files of autologgers with its own: all follow the same rules.
+//! privileges. A daemon opens further files of a sequence with the privileges of the user who
+//! started the session, and files of autologgers with its own privileges. All follow these rules.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -61,10 +61,10 @@ impl fmt::Debug for ThreadIdMapping {
 pub(crate) enum StampPolicy {
     /// Replaces the stamp in the record with this one.
     Replaced(i64),
-    /// Keeps the stamp in the record, but not later than the time of collection: a stamp from the
-    /// future would delay every live consumer.
+    /// Keeps the stamp in the record, unless it is later than `latest`: a stamp from the future
+    /// would delay every live consumer.
     Kept {
-        /// Latest possible time of writing.
+        /// The stamp that the record would get with `Replaced`.
         latest: i64,
     },
 }

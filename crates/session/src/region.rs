@@ -25,9 +25,9 @@
 //! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have
 //!   rings before one has none.
 //! - G4 Many processes may create a region of the announced size before the session adopts the
-//!   first one. They may use half of the memory that is kept for the smallest rings. A process that
-//!   has ended fills no more memory, so its region is adopted even if the memory is used up:
-//!   otherwise its events would be lost.
+//!   first one. So adopted regions may also use half of the memory that is kept for the smallest
+//!   rings. A process that has ended fills no more memory, so its region is adopted even if the
+//!   memory is used up: otherwise its events would be lost.
 //! - G5 Address space has a much higher limit, which includes processes that have ended: a session
 //!   with huge rings on many CPUs must not use up the address space of its owner.
 

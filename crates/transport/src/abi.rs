@@ -24,8 +24,9 @@
 //!
 //! ```text
 //!   00 u64 head       written by the process: position after the last published record
-//!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; only in
-//!                     rings cpus … 2·cpus − 1
+//!   08 u32 lock       written by the process: 0 free, else the id of the thread inside, or
+//!                     u32::MAX after the process closed the region; only in rings
+//!                     cpus … 2·cpus − 1
 //!   40 u64 lost       written by the process: events that did not fit or were too large
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again; with the

@@ -1,8 +1,8 @@
 //! The file of a daemon's enabled providers, for processes that register while the daemon is busy.
 //!
 //! ```text
-//!   RUNTIME/enabled      messages one after the other, as they are sent
-//!                        (the system's daemon: RUNTIME/own/enabled):
+//!   RUNTIME/enabled      (the system's daemon: RUNTIME/own/enabled)
+//!                        messages one after the other, encoded as on a socket:
 //!                          Region            layout of a session's memory
 //!                          EnableProvider    the enable of a provider or group
 //!

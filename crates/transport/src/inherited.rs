@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   parent ──fork, exec──▶ daemon      0 1 2   standard streams, which the daemon uses
-//!   lock files, pipes, ──▶             3 …     unused: locks stay held, pipes never end
-//!   sockets
+//!   lock files, pipes, ──▶             3 …     not used by the daemon; while they are open, locks
+//!   sockets                                    stay held and pipes never end
 //! ```
 //!
 //! 1. A descriptor that was inherited through `exec` has no close-on-exec flag, or `exec` would

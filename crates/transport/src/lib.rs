@@ -13,9 +13,9 @@
 //!   live::QueueReader ◀── finished buffers (memory file, read only) ── live::QueueWriter
 //! ```
 //!
-//! `abi` defines the layout of a region, `map` maps it, and `clock` reads the counter. `runtime`
-//! has the folders in which daemons and providers find each other, `enabled` the file of enabled
-//! providers, and `inherited` closes descriptors that a daemon inherited.
+//! `abi` defines the layout of a region, `map` maps it, `clock` reads the counter, and `cpu` counts
+//! the CPUs. `runtime` has the folders in which daemons and providers find each other, `enabled`
+//! the file of enabled providers, and `inherited` closes descriptors that a daemon inherited.
 //!
 //! This crate does not know what an event means: a record is bytes with a length and a stamp.
 #![deny(unsafe_op_in_unsafe_fn)]

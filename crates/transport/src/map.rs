@@ -150,7 +150,7 @@ impl Mapping {
         self
     }
 
-    /// Returns the page size: ranges that are given back are multiples of it, at multiples of it.
+    /// Returns the page size. Offset and size of a range that is given back are multiples of it.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
@@ -194,9 +194,9 @@ impl Mapping {
     #[inline]
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
         let Some(from) = self.address(offset, out.len(), 1) else { return false };
-        // SAFETY: `address` checked the source; `out` is exclusive memory of this process and no
-        // part of a mapping, to which no references exist. If another process writes meanwhile, the
-        // copy holds some mixture of bytes, which is all that is promised.
+        // SAFETY: `address` checked the source. `out` is exclusive memory of this process, and not
+        // part of a mapping, because no references to mapped bytes exist. If another process writes
+        // meanwhile, the copy holds some mixture of bytes, which is all that is promised.
         unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         true
     }

@@ -26,7 +26,8 @@
 //! - **R2** One writer at a time is inside a ring: by the sequence on rings `0 … cpus − 1`, by the
 //!   lock on rings `cpus … 2·cpus − 1`.
 //! - **R3** The writer touches only positions from `head` to `tail + ring_bytes`; the reader only
-//!   those from `tail` to `head`: it reads records from `read` on and gives back pages before it.
+//!   those from `tail` to `head`: it reads records from `read` to `head`, and gives back pages from
+//!   `tail` to `read`.
 //! - **R4** A record, with its prefix and padding, is contiguous. If it does not fit before the
 //!   ring's end, a marker stands there and the record is at the start of the ring; one store of
 //!   `head` publishes the marker and the record.
@@ -55,8 +56,8 @@
 //!
 //! A ring that was busy and then idle keeps the pages that were written, until the writer comes
 //! around again or the region is dropped. Bytes before the tail are those that the writer fills
-//! next, up to `tail + ring_bytes`. It may do so at any time, so the owner cannot return their
-//! pages.
+//! next, up to `tail + ring_bytes`. The writer may fill them at any time, so the owner cannot
+//! return their pages.
 //!
 //! A `fork` in a signal handler that has interrupted a write of the same thread leaves two threads
 //! in that write; the child must not return into it.

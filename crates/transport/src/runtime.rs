@@ -98,10 +98,10 @@ impl RuntimeDir {
     }
 
     /// Returns the folders in which a controller or consumer searches for a daemon, in the order of
-    /// the search: only the named folder if there is one; otherwise the folder of the requested
-    /// scope; without a request, the system's folder and then the user's. In the last case the
-    /// system's folder is left out if it must not be used, as in a user namespace, where its owner
-    /// is the overflow user `nobody`.
+    /// the search. If there is a named folder, this is the only one. Otherwise it is the folder of
+    /// the requested scope or, without a request, the system's folder and then the user's. In the
+    /// last case the system's folder is left out if it must not be used, as in a user namespace,
+    /// where its owner is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
         let scopes = searched_scopes(scope, named_folder().is_some());
         let is_left_out =
@@ -125,9 +125,9 @@ impl RuntimeDir {
         self.scope != Scope::System || (own_uid() == 0 && !is_privileged_by_file())
     }
 
-    /// Returns the folder of one scope, which may not exist. Fails if `TRACEWEIR_RUNTIME_DIR` names
-    /// no folder for [`Scope::Named`], or if the folder must not be used, because it has a foreign
-    /// owner or is open to others.
+    /// Returns the folder of one scope, which may not exist. Fails for [`Scope::Named`] if
+    /// `TRACEWEIR_RUNTIME_DIR` names no folder, and for every scope if the folder must not be used,
+    /// because it has a foreign owner or is open to others.
     pub fn for_scope(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named_folder().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,

@@ -108,6 +108,7 @@ fn list_calls() -> Vec<u8> {
 fn put_enable(out: &mut Vec<u8>, filters: &[Vec<u8>], property: u32) {
     out.put_u8(3);
     put_filters(out, filters);
+    // EnableTraceEx2 (0), version, property, control flags, source; level, any, all, control code.
     out.put_u8(0).put_u32(2).put_u32(property).put_u32(0).put_guid(&Guid::NULL);
     out.put_u8(5).put_u64(0).put_u64(0).put_u32(1);
 }
@@ -118,6 +119,7 @@ fn put_write(out: &mut Vec<u8>) {
         put_bytes(out, data);
         out.put_u32(0);
     }
+    // Id; version, channel, level, opcode; task, keyword; activity ids, filter, flags.
     out.put_u16(7).put(&[1, 0, 4, 0]).put_u16(0).put_u64(0x30);
     out.put_guid(&Guid::from_u128(1)).put_guid(&Guid::from_u128(2)).put_u64(0).put_u32(0);
 }
@@ -176,6 +178,7 @@ fn access_calls() -> Vec<u8> {
     out.put_guid(&Guid::from_u128(1));
     put_bytes(&mut out, &sid);
     put_memory(&mut out, 300, &[]);
+    // Operation (add to the DACL), rights, allow.
     out.put_u32(2).put_u32(0x80).put_u8(1);
     out
 }
@@ -205,10 +208,13 @@ fn classic_calls() -> Vec<u8> {
     let mut out = vec![9, 2];
     put_bytes(&mut out, b"one");
     put_bytes(&mut out, b"two");
+    // EVENT_TRACE_HEADER: size, -, type and level, version, ids and time; class, -, flags (a GUID
+    // is traced, and MOF fields follow); then two MOF fields.
     let mut header = Vec::new();
     header.put_u16(48 + 32).put_u16(0).put(&[1, 4]).put_u16(0).put(&[0; 16]);
     header.put_guid(&Guid::from_u128(9)).put_u32(0).put_u32(0x0012_0000).put(&[0; 32]);
     put_memory(&mut out, 80, &header);
+    // Class handle, instance id, number of classes; GUID, flags and number of a message.
     out.put_u64(0).put_u32(1).put_u8(2).put_guid(&Guid::from_u128(3)).put_u32(0x2B).put_u16(7);
     out
 }

@@ -12,6 +12,8 @@ fn to_u32(n: usize) -> u32 {
 
 /// Returns an ELF file whose first section is `.etw_manifest`.
 pub(crate) fn build_elf(body: &[u8]) -> Vec<u8> {
+    // The file header: a shared object (3) for x86-64 (62), with three section headers of 64 bytes
+    // at `table`; section 2 has the section names.
     let strings = b"\0.etw_manifest\0.shstrtab\0";
     let table = (64 + body.len() + strings.len()).next_multiple_of(8);
     let mut out = Vec::new();
@@ -19,6 +21,7 @@ pub(crate) fn build_elf(body: &[u8]) -> Vec<u8> {
     out.put_u64(table as u64).put_u32(0).put_u16(64).put_u16(0).put_u16(0).put_u16(64).put_u16(3).put_u16(2);
     out.put(body).put(strings);
     out.resize(table + 64, 0);
+    // Offset of the name, type (1 contents, 3 strings), position, size.
     for (name, kind, at, size) in [(1, 1, 64, body.len()), (15, 3, 64 + body.len(), strings.len())] {
         out.put_u32(name).put_u32(kind).put_u64(0).put_u64(0).put_u64(at as u64).put_u64(size as u64);
         out.put_u64(0).put_u64(1).put_u64(0);
@@ -46,6 +49,8 @@ pub(crate) fn build_pe(body: &[u8]) -> Vec<u8> {
     resources.put(body);
 
     let mut out = Vec::new();
+    // DOS header; COFF header for x86-64 with one section; optional header of 240 bytes (PE32+)
+    // with 16 data directories, of which the third names the resources.
     out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0").put_u16(0x8664).put_u16(1).put(&[0; 12]);
     out.put_u16(240).put_u16(0x2022).put_u16(0x20B).put(&[0; 106]).put_u32(16).put(&[0; 16]);
     out.put_u32(SECTION_RVA).put_u32(to_u32(resources.len())).put(&[0; 104]);
@@ -71,16 +76,20 @@ pub(crate) fn build_pdb() -> Vec<u8> {
         "Irp->Length, ItemLong -- 10",
         "}",
     ];
+    // S_ANNOTATION (0x1019 below): offset, section, number of strings, strings.
     let mut body = Vec::new();
     body.put_u32(0x1000).put_u16(1).put_u16(to_u16(strings.len()));
     strings.iter().for_each(|s| discard(body.put_ansi_z(s)));
     body.resize(body.len().next_multiple_of(4), 0);
     let mut symbols = Vec::new();
     symbols.put_u32(4).put_u16(to_u16(body.len() + 2)).put_u16(0x1019).put(&body);
+    // A module: flags, stream of its symbols (5), their size, …, names.
     let mut module = vec![0; 32];
     module.put_u16(0).put_u16(5).put_u32(to_u32(symbols.len()));
     module.resize(64, 0);
     module.put_ansi_z("a.obj").put_ansi_z("a.obj");
+    // The stream of debug information (DBI): signature, version, age, streams that do not exist
+    // (0xFFFF), size of the list of modules.
     let mut debug = Vec::new();
     debug
         .put_u32(u32::MAX)

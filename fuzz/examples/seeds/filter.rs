@@ -11,6 +11,7 @@ use super::Seeds;
 pub(super) fn filter_seeds() -> Seeds {
     let gate = Gate { any: 0x30, all: 0x10, level: 4 };
     let mut header = Vec::new();
+    // EVENT_FILTER_HEADER: id, version, reserved, instance, size, offset of the next; then data.
     header.put_u16(7).put_u8(1).put(&[0; 5]).put_u64(0).put_u32(28).put_u32(0).put(b"data");
     [
         ("ids", EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, &[1, 2, 0xFFFF])),

@@ -178,6 +178,7 @@ fn tracelogging_seeds() -> Seeds {
         .finish()
         .expect("the traits are short enough");
     let mut scalars = MetadataBuilder::new("Scalars", 0x0200_0000);
+    // The payload below has one value for each of these types, in the same order.
     for (in_type, out_type) in [
         (1, 0),
         (2, 35),

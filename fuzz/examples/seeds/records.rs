@@ -121,6 +121,7 @@ fn system_event() -> Vec<u8> {
         cpu_times: Some((0, 0)),
     };
     let mut payload = Vec::new();
+    // Key, process, parent, session, status, page table, flags; a SID after 16 bytes; texts.
     payload.put_u64(1).put_u32(2).put_u32(3).put_u32(4).put_u32(0).put_u64(5).put_u32(0);
     payload.put(&[9, 0, 0, 0, 0, 0, 0, 0]).put_u64(0).put(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]);
     payload.put_ansi_z("seed").put_wide_z("seed --all").put_wide_z("").put_wide_z("");

@@ -34,6 +34,7 @@ impl RegionSteps {
 }
 
 pub(crate) fn region_seeds() -> Seeds {
+    // Records of 24, 8 and 100 bytes. With prefix and padding they take 40, 24 and 120 bytes.
     let records = RegionSteps::new(0)
         .store_data(0, 24)
         .store_data(5, 1 << 48 | 8)
@@ -42,6 +43,8 @@ pub(crate) fn region_seeds() -> Seeds {
         .store_data(8, 100)
         .store_head(184)
         .drain_ring();
+    // Four records of 992 bytes with their prefixes end at 3968 in the ring of 4096 bytes. The next
+    // record does not fit before the ring's end: a marker, and the record at the start of the ring.
     let marker = RegionSteps::new(0)
         .store_data(0, 976)
         .store_data(124, 976)
@@ -53,6 +56,7 @@ pub(crate) fn region_seeds() -> Seeds {
         .store_data(0, 200)
         .store_head(4096 + 216)
         .drain_ring();
+    // One record, and a head far after it. Flags 3: two CPUs, and rings of 32768 bytes.
     let hole = RegionSteps::new(3).store_data(0, 24).store_head(8192).drain_ring();
     vec![("records", records.0), ("marker", marker.0), ("hole", hole.0)]
 }

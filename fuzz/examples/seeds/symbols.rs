@@ -112,16 +112,20 @@ fn build_pdb() -> Vec<u8> {
         out.resize(size + 2, 0);
         out
     };
+    // S_GPROC32 (0x1110 below): parent, end, next, size, debug start and end, type, offset;
+    // section, flags, name.
     let mut procedure = Vec::new();
     for field in [0, 0, 0, 0x40, 0, 0, 0x1001, 0x10_u32] {
         procedure.put_u32(field);
     }
     procedure.put_u16(1).put_u8(0).put_ansi_z("shop::sell");
+    // S_PUB32 (0x110E below): flags, offset, section, name.
     let mut public = Vec::new();
     public.put_u32(2).put_u32(0x80).put_u16(1).put_ansi_z("?add@shop@@YAXXZ");
     let mut symbols = Vec::new();
     symbols.put_u32(4).put(&record(0x1110, &procedure));
     let globals = record(0x110E, &public);
+    // Version of the format, time, age, GUID.
     let mut identity = Vec::new();
     identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&[7; 16]).put(&[0; 20]);
     let mut module = vec![0; 32];

@@ -13,13 +13,13 @@
 //!       present, no write   0x020F access violation
 //! ```
 //!
-//! 1. A fault is written when it occurs, before the kernel resolves it. One that needed a
-//!    disk read is written again later, as a hard fault.
-//! 2. A hard fault starts at the time of its fault (group PAGE_FAULTS). If faults are not captured,
-//!    its start is its end.
+//! 1. A fault is written when it occurs, before the kernel resolves it. A fault that needed a disk
+//!    read is written a second time, as a hard fault, when it is resolved.
+//! 2. `InitialTime` of a hard fault is the time of the first of these events. If group PAGE_FAULTS
+//!    is not captured, it is the time of the hard fault event itself.
 //! 3. A system call is written when it has succeeded; its arguments are kept from entry to exit.
-//! 4. The end of a heap belongs to one address space: a new process, or another program, has a heap
-//!    whose end is unknown.
+//! 4. The end of a heap belongs to one address space. After a fork or an exec it is unknown until
+//!    the process calls `brk`, and that first call writes no event.
 
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::{PayloadLayout, hook};
@@ -235,6 +235,7 @@ impl AllocationChange {
 /// Returns the changes that a system call made, by its arguments and its return value.
 /// `old_heap_end`: the old end of the heap, if it is known.
 fn list_changes(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> [Option<AllocationChange>; 2] {
+    // Return values from -4095 to -1 are error numbers.
     const FIRST_ERROR: u64 = -4095_i64 as u64;
     if result >= FIRST_ERROR {
         return [None, None];

@@ -19,8 +19,8 @@
 //!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown
 //!    until it first sends or receives. If that happens in the same poll, before the session takes
 //!    the accept event, the process id is written into the event afterwards.
-//! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
-//!    used again after its end.
+//! 3. `connid` is the kernel's address of the socket. It is the same in all events of a connection.
+//!    After the end of the connection, another socket may have this address.
 //! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
 //!    sender. Unknown addresses, ports and other fields, except the process, are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
@@ -221,6 +221,8 @@ impl NetworkFamily {
             return;
         }
         let sockets = &mut self.sockets;
+        // If a UDP socket has the address by now, the accepted connection is gone, and its event
+        // stays without a process.
         if let Some(position) = sockets.take_pending_accept(sk).filter(|_| is_tcp) {
             out.complete_payload(position, process);
         }
@@ -422,6 +424,7 @@ mod tests {
     fn ipv6_payloads_have_the_documented_layout() {
         let (local, remote) = ([0x11; 16], [0x22; 16]);
         let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET6 as u64, out);
+        // The same columns as for IPv4.
         assert_written(
             write,
             &[

@@ -4,7 +4,8 @@
 //!   FORK   pid = tid   ──▶ 0x0301 process start (program of the parent), 0x0501 thread start
 //!                          header: the thread that forked
 //!          pid ≠ tid   ──▶ 0x0501
-//!   COMM   exec        ──▶ 0x0502, 0x0302 (status 0), 0x0301, 0x0501 with one time
+//!   COMM   exec        ──▶ 0x0502 thread end, 0x0302 process end (status 0), 0x0301, 0x0501,
+//!                          all with the same time
 //!                          program, user, package read anew from /proc
 //!          otherwise   ──▶ 0x0548 thread name
 //!   EXIT   a thread    ──▶ 0x0502; the last of its process: 0x0302 with the exit status
@@ -26,7 +27,7 @@
 //!    passed to `execve` describe it.
 //! 4. While records are handled, `/proc` is read for an exec, for a task whose start was lost or
 //!    whose creator is unknown, for an exit status that the connector has not reported, and for
-//!    forks inside containers. Other forks and thread names read nothing.
+//!    forks inside containers. Nothing is read for other forks and for thread names.
 
 mod payload;
 mod rundown;
@@ -270,8 +271,9 @@ impl ProcessFamily {
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
         let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
-        // The other threads have ended. The thread that called exec, the last in the table, has the
-        // id of the first thread by now.
+        // The other threads have ended, and their EXIT records have removed them from the table.
+        // The thread that is left called exec, and has the id of the first thread by now. If EXIT
+        // records were lost, the thread with the highest id is taken for it.
         let last_thread = process.threads.values().next_back().copied().unwrap_or_default();
         if is_thread_enabled {
             for (tid, thread) in &process.threads {

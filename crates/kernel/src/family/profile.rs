@@ -13,7 +13,7 @@
 //! 2. The flags follow the last context switches and interrupts that were captured on the
 //!    processor. If these are not captured, the priority or the DPC and ISR bits are 0.
 //! 3. An event is written when a source starts, when its interval changes, and when it ends. The
-//!    last written interval of each source is kept.
+//!    last written interval of each source is kept, because the event of a change contains it.
 
 use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;

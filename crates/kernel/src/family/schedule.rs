@@ -10,10 +10,11 @@
 //!   prev_state   0 R     R+ (0x100)   S      D      T t        X Z          P            I
 //!   state        ready   ready        wait   wait   wait       terminated   wait         wait
 //!   reason       31      32           6      0      5          22           5            0
-//!   mode         0       0            user   0      0          0            0            0
+//!   mode         0       0            1      0      0          0            0            0
 //!
 //!   reason: 31 dispatch interrupt, 32 preempted, 22 terminated, 5 suspended, 6 user request,
 //!           0 executive
+//!   mode: 1 a wait in user mode
 //! ```
 //!
 //! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
@@ -23,7 +24,7 @@
 //! 2. A ready event is written in the context of the waker: `sched_waking` occurs there, while
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
-//!    its last switch out. It is 0 if it is unknown, and for the idle thread.
+//!    its last switch out. An unknown wait time is 0, and so is that of the idle thread.
 //! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
@@ -270,6 +271,7 @@ mod tests {
             let record = SidebandRecord { time: 3000, pid: 0x0A15, tid: 0x0A16, body };
             schedule.on_sideband(&record, &mut context, out);
         };
+        // Hook id, version, payload.
         assert_written(
             write,
             &[

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! 1. Readers name a call by the symbol at its address. The address is the kernel's own entry
-//!    function for the number (`__x64_sys_getppid`). It is 0 for a number missing in our table, and
-//!    on a kernel that hides its addresses.
+//!    function for the number (`__x64_sys_getppid`). It is 0 for a number missing in our table,
+//!    which is empty except on x86-64, and on a kernel that hides its addresses.
 //! 2. These events name no thread. Readers find the caller from the context switches: it is the
 //!    thread that runs on the processor.
 
@@ -119,6 +119,7 @@ mod tests {
             run("raw_syscalls:sys_enter", 2);
             run("raw_syscalls:sys_exit", -2);
         };
+        // Hook id, version, payload.
         assert_written(write, &["0f33 02 341200000080ffff", "0f33 02 0000000000000000", "0f34 02 feffffff"]);
     }
 

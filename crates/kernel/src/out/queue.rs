@@ -11,12 +11,13 @@
 //! 2. When more bytes are taken than waiting, and more than [`KEPT_BYTES`], the waiting bytes move
 //!    to the front. So at most one byte moves for each byte that was taken, and the taken part
 //!    never exceeds the larger of the waiting part and [`KEPT_BYTES`]. The same holds for entries.
-//! 3. The entry of a record counts with its bytes: it is nearly as large as the smallest records.
+//! 3. The size of a waiting record includes its entry, which is nearly as large as the smallest
+//!    records.
 //! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
 use traceweir_format::Result;
 
-// Capacities, in bytes and in entries, that a queue keeps.
+// Capacities, in bytes and in entries, that a queue keeps when it frees memory.
 const KEPT_BYTES: usize = 4 << 20;
 const KEPT_ENTRIES: usize = 1 << 16;
 

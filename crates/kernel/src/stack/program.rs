@@ -12,7 +12,7 @@
 //! 3. Tables are programs that the unwinder executes, and they may loop forever: only tables of
 //!    [trusted](crate::plain::RegularFile::is_trusted) files are used.
 //! 4. Only the needed sections are read, the first of each name, up to a size limit. Tables without
-//!    an index are ignored: each frame would be searched from the beginning.
+//!    an index (`.eh_frame_hdr`) are ignored, because every lookup would scan the whole table.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

@@ -149,7 +149,7 @@ impl TableReader {
         true
     }
 
-    /// Returns the next answer. With `should_wait` it waits for a moment.
+    /// Returns the next answer. With `should_wait` it waits for a moment, except in the case of T1.
     pub(super) fn next_answer(&mut self, should_wait: bool) -> Option<(ModuleFileKey, TableAnswer)> {
         let answer =
             if should_wait && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };

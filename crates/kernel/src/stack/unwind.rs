@@ -7,13 +7,14 @@
 //!                     it longer than a moment)
 //! ```
 //!
-//! - U1 The modules of a process come from its mappings. They are read from /proc for its first
-//!   stack, again after it has mapped something, and after a pause if a file was not read in time.
+//! - U1 The modules of a process come from its mappings in /proc. These are read for the first
+//!   stack of the process, for the next stack after it has mapped something, and again after a
+//!   pause if a file was not read in time.
 //! - U2 Each file is read once. A file that was not found is requested again.
-//! - U3 The size of all tables together and the numbers of files and processes are bounded. Stacks
-//!   beyond the bounds are unwound by frame pointers.
-//! - U4 framehop identifies sets of modules by 16 bits, shared by all captures: its cache is
-//!   dropped before these ids wrap around.
+//! - U3 The size of all tables together and the numbers of files and processes are bounded. Code
+//!   whose tables exceed the bounds is unwound through its frame pointers.
+//! - U4 framehop numbers sets of modules with 16 bits, in one sequence for all captures. So its
+//!   cache is dropped before the numbers repeat.
 //! - U5 A file on which the thread hangs is given up for good, and another thread reads the others.
 
 use std::collections::{HashMap, HashSet};
@@ -109,7 +110,8 @@ impl StackUnwinder {
         })
     }
 
-    /// Records that a process has mapped a file: its next stack makes its modules be read again.
+    /// Records that a process has mapped a file, so that its modules are read again for its next
+    /// stack.
     pub(crate) fn note_mapping(&mut self, mmap: &Mmap<'_>) {
         if let Some(process) = self.processes.get_mut(&mmap.pid) {
             process.is_stale = true;

@@ -1,7 +1,7 @@
 //! Exit statuses of threads, from the kernel's process connector (netlink).
 //!
 //! ```text
-//!   offsets in hexadecimal, sizes in parentheses
+//!   offsets in hexadecimal, sizes in parentheses in decimal
 //!   netlink message   0 length, type … (16)
 //!                     │ 10 idx = 1, val = 1, seq, ack, length, flags (20) │ 24 event
 //!   event             24 what │ 28 cpu │ 2C time │ 34 thread │ 38 process
@@ -105,7 +105,8 @@ impl Connector {
         }
     }
 
-    /// Removes and returns the exit status of a thread that ended at `time`.
+    /// Removes and returns the exit status of a thread that ended at `time`. Returns `None` if the
+    /// status is older, because it belongs to an earlier thread with this id.
     pub(super) fn take_status(&mut self, thread: u32, time: u64) -> Option<u32> {
         let exit = *self.exits.get(&thread)?;
         if exit.time.saturating_add(SLACK_NS) < time {

@@ -22,8 +22,8 @@ pub(crate) struct Zombie {
 }
 
 impl Tasks {
-    /// Updates the table from `/proc`. Returns the zombies, or nothing unless
-    /// `returns_zombies`.
+    /// Updates the table from `/proc`. Returns the zombies if `returns_zombies`, otherwise an empty
+    /// list.
     pub(crate) fn scan(&mut self, returns_zombies: bool) -> Vec<Zombie> {
         let previous_scan = self.scans;
         self.scans = self.scans.wrapping_add(1);

@@ -4,13 +4,13 @@
 //!   ns │              ╱ settled segment: the measured rate, from one second after the renewal on
 //!      │         ╱·╱    correcting segment: from the renewal on, with a rate that leads back to
 //!      │     ╱            the clock
-//!      │ ╱  segments of the renewal before
+//!      │ ╱  segments of the previous renewal
 //!      └──────────────────── counter
 //! ```
 //!
 //! - N1 Times never decrease with the counter.
-//! - N2 A renewal does not step: counter values since the renewal before keep their times, and the
-//!   difference from the clock is removed within the following second.
+//! - N2 A renewal causes no step: counter values since the previous renewal keep their times, and
+//!   the difference from the clock is removed within the following second.
 //! - N3 Only a large difference makes a new start: the machine was suspended or moved, which stops
 //!   one of the clocks. Counter values before the new start never have times after it.
 
@@ -19,8 +19,8 @@ const FRACTION_BITS: u32 = 48;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 /// Difference between mapping and clock up to which the rate corrects it.
 const MAX_SLEWED_NS: u64 = 10_000_000;
-/// The difference may be larger by this part of the time since the last renewal: the rate of
-/// `CLOCK_MONOTONIC` itself is adjusted by up to 1/2000.
+/// The difference may be larger by the time since the last renewal, divided by this number: the
+/// rate of `CLOCK_MONOTONIC` itself is adjusted by up to 1/2000.
 const MAX_RATE_ERROR_DIVISOR: u64 = 1000;
 
 /// A moment on both clocks.
@@ -81,6 +81,7 @@ impl CounterMapping {
     #[inline]
     pub(super) fn ns(&self, counter: u64) -> i64 {
         let [oldest, later @ ..] = &self.segments;
+        // A time is at most that of the beginning of every later segment (N1).
         let mut max_ns = i64::MAX;
         for segment in later.iter().rev() {
             if counter >= segment.begin.counter {

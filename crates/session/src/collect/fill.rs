@@ -96,7 +96,8 @@ impl BufferFiller<'_, '_> {
 
 impl BufferFiller<'_, '_> {
     /// Stores a record with `gap` bytes left in front of it for extended data items. `None`
-    /// compiles without any item handling.
+    /// compiles without any item handling. Returns `false`, and takes nothing, if no buffer is
+    /// free.
     #[inline(always)]
     fn store<R: MergeRing>(
         &mut self,

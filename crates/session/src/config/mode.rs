@@ -103,8 +103,9 @@ impl Mode {
         self.has_any(APPEND)
     }
 
-    /// Returns whether the header buffer of a file may be written again with more records: not if
-    /// another session wrote it, nor if it is only as large as its contents.
+    /// Returns whether the header buffer of a file may be written again with more records. This is
+    /// not the case if another session wrote the header buffer (APPEND), or if it takes only as
+    /// much room in the file as its contents (COMPRESSED).
     pub(crate) const fn can_rewrite_header(self) -> bool {
         !self.has_any(APPEND | COMPRESSED)
     }

@@ -89,6 +89,7 @@ impl CollectorThread {
     /// Drains once and runs the tasks that are due. Returns whether there was work.
     fn drain_and_run_due_tasks(&mut self) -> bool {
         let due = self.schedule.take_due(Instant::now());
+        // For a source that leaves, this drain is the last, so it must take everything.
         let reach = if self.leaving.is_empty() { DrainReach::BeforeDrain } else { DrainReach::All };
         let drained = self.collector.drain(reach);
         let leaving = std::mem::take(&mut self.leaving);

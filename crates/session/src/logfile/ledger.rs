@@ -92,6 +92,7 @@ impl Ledger {
                 }
             }
             Err(index) if index == self.entries.len() && index < MAX_ENTRIES => self.entries.push(entry),
+            // The list is full.
             Err(_) => {}
         }
     }

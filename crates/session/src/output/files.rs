@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - F1 A buffer is in one file: the file changes only between buffers.
-//! - F2 A loss is counted in the header of the file during which it was noticed, so the headers of
-//!   a sequence sum up to the session's counts.
+//! - F2 A loss is counted in the header of the file that was current when the session noticed the
+//!   loss, so the headers of a sequence sum up to the session's counts.
 //! - F3 If the next file cannot be opened, the current file stays open, unless it is full: then the
 //!   session ends.
 

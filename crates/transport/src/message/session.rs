@@ -134,8 +134,8 @@ pub struct SessionConfig {
     pub ring_bytes: u32,
     /// Whether the session stops when the connection that started it ends.
     pub tied: bool,
-    /// Bytes of user stack that are copied with each stack of a kernel event, for unwinding by
-    /// tables; 0 to use only frame pointers.
+    /// Bytes of user stack that are copied with each stack of a kernel event, for unwinding with
+    /// DWARF tables; 0 to use only frame pointers.
     pub stack_bytes: u32,
     /// Kernel events that are followed by their call stack from the start: a list like that of
     /// `TraceStackTracingInfo`. Empty in returned properties.

@@ -1,9 +1,9 @@
 //! The writer that works without restartable sequences: tries lock words and never waits for them.
 //!
 //! ```text
-//!   lock 0 → thread ─▶ generation unchanged? ─▶ slot ─▶ stamp, copy ─▶ head := end ─▶ lock := 0
-//!     taken? next ring   no: unlock if held,    none: full
-//!                        closed
+//!   lock: 0 → thread id ─▶ gate open? ─▶ slot ─▶ stamp, copy ─▶ head := end ─▶ lock := 0
+//!     taken: next ring       no: unlock,  none: full
+//!                            closed
 //! ```
 //!
 //! A lock is already taken if its holder was preempted while it held the lock, or if the writer is

@@ -1,4 +1,5 @@
-//! Loom models of the ring's words, under every order of events that the memory model allows:
+//! Loom models of the ring's words. Loom runs them with every order of events that the memory model
+//! allows:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p traceweir-transport --release --lib model

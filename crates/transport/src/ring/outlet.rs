@@ -214,8 +214,8 @@ impl Outlet {
 
     fn range(&self) -> Option<AddressRange> {
         let bytes = self.cold.range_bytes.load(Ordering::Relaxed);
-        // SAFETY: both were stored together from a range that `prepare_range` reserved; opening and
-        // closing is one caller at a time.
+        // SAFETY: both were stored together from a range that `prepare_range` reserved, and one
+        // caller at a time opens and closes the outlet.
         unsafe { AddressRange::from_parts(self.hot.base.load(Ordering::Relaxed), bytes) }
             .filter(|_| bytes > 0)
     }
@@ -234,8 +234,9 @@ impl Outlet {
         ticket
     }
 
-    /// Closes the outlet. Returns `true` if no writer publishes any more, and `false` if sequences
-    /// could not be aborted or a thread did not leave in time: such a writer may still publish.
+    /// Closes the outlet. Returns `true` if no writer publishes any more. Returns `false` if a
+    /// writer may still publish, because sequences could not be aborted or a thread did not leave
+    /// in time.
     ///
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's
     /// writers. The child calls [`forget`](Self::forget).

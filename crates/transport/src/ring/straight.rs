@@ -79,7 +79,8 @@ impl<'a> Straight<'a> {
         let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_header != 0 {
-            // A schema that is too short wraps around, so this refuses both limits.
+            // The difference wraps around for a schema that is too short, so this condition refuses
+            // schemas that are too short or too long.
             if schema.len().wrapping_sub(MIN_SCHEMA_BYTES) > abi::MAX_RECORD_BYTES {
                 return None;
             }

@@ -19,7 +19,8 @@ pub(super) struct HotWords {
     pub(super) base: AtomicPtr<u8>,
     /// Offset of the first ring's data in the region.
     pub(super) data_offset: AtomicUsize,
-    /// Where a thread has its rseq area; 0 if writers take locks instead of using sequences.
+    /// Offset of a thread's `struct rseq` from its thread pointer; 0 if writers take locks instead
+    /// of using sequences.
     pub(super) rseq_offset: AtomicIsize,
     pub(super) cpus: AtomicU32,
     pub(super) ring_bytes: AtomicU32,

@@ -32,9 +32,9 @@
 //!    with many folders does not hide the folders of others. A user with many user ids (of user
 //!    namespaces) can hide folders of others, but not the same ones in each search.
 //!
-//! `/proc/net/unix` lists the names that sockets were bound under, before they were renamed: it
-//! shows which folders exist. Any user can make it list any name, so each folder is checked. A
-//! socket whose name is too long for a socket address is not found.
+//! `/proc/net/unix` lists the names under which sockets were bound, before they were renamed within
+//! their folder. So only the folders are taken from it. Any user can make it list any name, so each
+//! folder is checked. A socket whose name is too long for a socket address is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

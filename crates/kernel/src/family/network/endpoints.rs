@@ -1,9 +1,12 @@
 //! Both endpoints of a socket.
 //!
 //! ```text
-//!   kernel    16 bytes an address, IPv4 as ::ffff:a.b.c.d │ ports in the machine's byte order
-//!   payload   4 or 16 bytes an address                    │ ports in network byte order
+//!   kernel    addresses of 16 bytes, IPv4 as ::ffff:a.b.c.d │ ports in the machine's byte order
+//!   payload   addresses of 4 or 16 bytes                    │ ports in network byte order
 //! ```
+//!
+//! The types here hold ports as the kernel reports them. `put_kernel_event!` changes their byte
+//! order.
 
 /// Prefix of an IPv4 address in 16 bytes.
 const IPV4_MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
@@ -54,7 +57,8 @@ impl Endpoints {
         self.local.port
     }
 
-    /// Returns the destination and the source of data or of a connection.
+    /// Returns the destination and the source. `is_from_remote`: whether the remote endpoint is the
+    /// source.
     pub(super) const fn destination_and_source(&self, is_from_remote: bool) -> [Endpoint; 2] {
         if is_from_remote { [self.local, self.remote] } else { [self.remote, self.local] }
     }

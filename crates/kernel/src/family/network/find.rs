@@ -8,10 +8,10 @@
 //!                        the sockets of the process
 //! ```
 //!
-//! 1. Where `/proc` shows addresses of the kernel's memory (`kptr_restrict` is 1), the socket is
-//!    the one with the known address.
-//! 2. Otherwise it is the only socket of that protocol that the process has and that is not known
-//!    already. If there are several, the result is `None`, unless all of them have the same
+//! 1. If `/proc` shows addresses of the kernel's memory (`kptr_restrict` is 1, and the reader has
+//!    `CAP_SYSLOG`), the socket is the one with the known address.
+//! 2. Otherwise the candidates are the process's sockets of that protocol; for UDP, without those
+//!    that are already known. Several candidates give `None`, unless all of them have the same
 //!    addresses and ports, as sockets that share a port do.
 //! 3. All files are read up to a bound, and each line and each descriptor is inspected once.
 
@@ -49,7 +49,7 @@ struct SocketTableLine {
 }
 
 /// Finds a socket of a process in `table` (`udp`, `tcp`) by the kernel's address `sk`. `taken`:
-/// inodes of the process's other known sockets; empty for TCP.
+/// inodes of the process's other known sockets; empty for TCP, whose inodes are not kept.
 pub(super) fn find_socket(
     table: &str,
     is_v6: bool,

@@ -3,7 +3,7 @@
 //! ```text
 //!   TCP    connecting ──▶ established ──▶ closed (kept: remaining data may still be read)
 //!          ──▶ replaced by the next socket at this address
-//!   UDP    found in /proc ──▶ checked in each later poll: is it still the same socket?
+//!   UDP    found in /proc ──▶ used in a later poll: first checked to be still the same socket
 //! ```
 //!
 //! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets

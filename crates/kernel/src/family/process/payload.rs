@@ -51,7 +51,7 @@ pub(super) fn write_process(
     out.write_system(hook, PROCESS_LAYOUT.version(), header_ids, payload);
 }
 
-/// Writes a process of a rundown.
+/// Writes a process of a rundown. The header of this event names no process.
 pub(super) fn write_process_rundown(
     hook: u16,
     pid: u32,
@@ -147,7 +147,8 @@ pub(super) fn write_thread_name(
     out.write_system(hook::THREAD_SET_NAME, THREAD_NAME_LAYOUT.version(), header_ids, payload);
 }
 
-/// Writes the memory counters of a process that still has memory.
+/// Writes the memory counters of a process. A process without memory (a kernel thread or a zombie)
+/// gets no event.
 pub(super) fn write_counters(hook: u16, pid: u32, out: &mut Out<'_>) {
     let (Some(status), Some(stat)) = (facts::read_status(pid), facts::read_stat(&pid.to_string())) else {
         return;

@@ -23,7 +23,8 @@ use crate::tasks::{LiveProcess, LiveThread, TaskIds, Zombie};
 
 /// Writes the rundown of all processes and threads in scope.
 pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) {
-    // Before the end, the exit records of zombies may still be in a ring.
+    // Only the rundown at the end includes zombies: before that, their exit records may still be
+    // in a ring.
     let zombies = context.tasks.scan(when == Rundown::End);
     write_idle_process(when, context, out);
     let scan = context.tasks.scans;

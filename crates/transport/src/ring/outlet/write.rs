@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   write ─┬─ rseq ──┬─ published ─ enough unread? ─── wake ──┐
-//!          │ unfit   └─ full ──────────────────────── count ──┤ visits: `close` waits for them
-//!          └─ lock ──── published or full, as for rseq        ┘
+//!          │         └─ full ──────────────────────── count ──┤ visits: `close` waits for them
+//!          └─ lock, if no sequence can write: as for rseq ────┘
 //! ```
 //!
 //! The usual path is inline and short: two checks of the generation, two words of the layout, the
