@@ -30,7 +30,7 @@ pub(crate) struct Sustained {
 }
 
 /// Runs the search; `run_round` runs one round at a rate and returns whether it succeeded. Returns
-/// `None` if not even the lowest rate succeeds.
+/// `None` if no rate above half of [`FIRST_RATE`] is confirmed.
 pub(crate) fn search_rate(
     confirmations: u32,
     mut run_round: impl FnMut(f64) -> Result<bool>,

@@ -172,6 +172,7 @@ fn write(logger: &Logger, common: &CommonFields, class: &Guid, data: &[&[u8]]) -
     let thread = logger.thread()?;
     let ([first, second, third], flags) = common.to_words(HeaderType::FULL_HEADER64, thread);
     let [low, high] = class.to_words().map(u64::to_le);
+    // Two free words for the prefix, then the header, whose last word (the times) stays 0.
     let mut words = [0, 0, first, second, third, low, high, 0];
     const { assert!(PREFIX_WORDS == 2 && classic::SIZE == 6 * 8) };
     logger.write(thread, &mut words, classic::SIZE, data, flags)

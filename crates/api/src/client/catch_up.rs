@@ -6,6 +6,7 @@
 //!   controller ──CatchUp──▶ control thread: reads the Enable, if it has not run until now
 //! ```
 //!
+//! Here the controller is a thread of this process, and CatchUp is a command to its control thread.
 //! The daemon sends Enable before Done. So a control thread that reads its connections after Done
 //! enables the provider, even if the machine was too busy to run it within the daemon's 50 ms.
 

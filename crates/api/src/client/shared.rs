@@ -56,7 +56,7 @@ pub(super) struct SharedState {
     /// A daemon made a registration wait too long: until a daemon answers, no thread waits for
     /// answers.
     pub(super) has_unresponsive_daemon: bool,
-    /// Registrations that continued before a daemon had answered.
+    /// Registrations that continued (their calls returned) before a daemon had answered.
     pub(super) late_registrations: Vec<AwaitedAnswer>,
     /// Registrations that continued before a daemon had answered their traits.
     pub(super) late_traits: Vec<AwaitedAnswer>,

@@ -133,6 +133,7 @@ impl ControlThread {
         self.client.state_changed.notify_all();
     }
 
+    /// Acknowledges an order. For the number 0 the daemon expects no acknowledgement.
     fn acknowledge(&mut self, index: usize, order: u32) {
         if order != 0 {
             self.peers[index].queue(Message::Ack { order });
