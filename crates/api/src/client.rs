@@ -514,8 +514,8 @@ impl Client {
     }
 }
 
-/// Runs callbacks on this thread. If any of the registrations has a callback, this thread must share
-/// the program's descriptors.
+/// Runs callbacks on this thread. If any of the registrations has a callback, this thread must
+/// share the program's descriptors.
 fn notify_registrations(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {

@@ -155,9 +155,9 @@ pub enum Kind {
 impl Trace {
     /// Opens a log file.
     ///
-    /// Fails with `ERROR_FILE_NOT_FOUND`; with `ERROR_PATH_NOT_FOUND` if the folder is missing;
-    /// with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if it is not a
-    /// regular file.
+    /// Fails with `ERROR_FILE_NOT_FOUND` if the file is missing; with `ERROR_PATH_NOT_FOUND` if its
+    /// folder is; with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if
+    /// it is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         // Opening a pipe would wait for a writer, and opening a device may have effects.
@@ -251,8 +251,8 @@ impl Trace {
         is_system_logger || has_kernel_events
     }
 
-    /// Returns the processors of a file that lost events, each with the stamp of the last buffer
-    /// that reported a loss.
+    /// Returns the processors that lost events, each with the stamp of its last buffer that reports
+    /// a loss. Empty for traces that are not files.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         match &self.source {

@@ -4,7 +4,7 @@
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
 //!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
-//!   a daemon lacks queue space or resources (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
+//!   a daemon is full or lacks resources (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that already has a connection to this process refuses a second one; a daemon that

@@ -15,10 +15,10 @@
 //! for a while. Nothing is enabled until the process has reconnected, so no session gets the events
 //! of that time; the sessions count the process instead of its events.
 //!
-//! Any user may exhaust the queue or the resources of the system's daemon for a while. Until a later
-//! attempt succeeds, registrations *continue*: their calls return without the daemon's answer. Then
-//! they (`DaemonPeer::missed_registrations`) are reported to each session that has enabled them, and
-//! the session counts the process.
+//! Any user may exhaust the queue or the resources of the system's daemon for a while. Until a
+//! later attempt succeeds, registrations *continue*: their calls return without the daemon's
+//! answer. Then they (`DaemonPeer::missed_registrations`) are reported to each session that has
+//! enabled them, and the session counts the process.
 
 use std::time::{Duration, Instant};
 
