@@ -4,7 +4,8 @@
 //!   content      where each section begins (0: absent) │ section…
 //!   ids          in << 8, size << 16 │ slots: id + 1, or 0
 //!   names        level, in << 8, part << 9, size << 16 │ any │ all │
-//!                slots of two words: hash, then offset of the text << 32 + its words; or 0 │ texts
+//!                slots of two words: hash, then text offset << 32 + number of its words; or 0 │
+//!                texts
 //!   level/kw     level, in << 8 │ any │ all
 //!   payload      see `payload`
 //!   schematized  number of bytes │ the filter as the controller sent it

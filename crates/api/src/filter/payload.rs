@@ -156,6 +156,7 @@ impl FieldPositions {
     }
 }
 
+/// Finds the positions of the fields, up to the first field that the payload does not contain.
 #[inline(never)]
 fn find_fields(
     positions: &mut FieldPositions,
