@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
+//! | `control/at_load` | a control thread that started with the library, before any registration |
 //! | `control/reconnect` | reconnecting to a daemon that dropped the connection or lacked resources |
 //! | `control/early` | enables from a daemon's file, applied before the daemon answers |
 //! | `control/orders` | orders of daemons; cleanup after a daemon disconnects |
@@ -22,7 +23,7 @@
 //! | `control/repair` | recovery from descriptors that the program closed |
 //! | `link` | the folders and connections of daemons |
 //! | `rights` | the users for which files are opened; which daemons are trusted |
-//! | `private` | sessions in this process |
+//! | `private` | sessions in this process, their log files and the modules that they record |
 //! | `traits` | traits that are set after the registration |
 //! | `catch_up` | waiting until the messages that daemons have sent are handled |
 //! | `load` | threads that start with the library, in a program that replaces `malloc` |

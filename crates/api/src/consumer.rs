@@ -36,6 +36,16 @@
 //! 4. No callback for a trace runs after [`Closer::close`] has returned, unless `close` was called
 //!    from within a callback.
 //!
+//! | File | Contents |
+//! |---|---|
+//! | `files` | several files as one stream |
+//! | `live`, `merge` | one live session; several live sessions as one stream |
+//! | `feed` | buffers that the program adds |
+//! | `stream` | the buffers of one processor that wait for delivery |
+//! | `handler`, `close` | the receiver of events; closing a trace while it is processed |
+//! | `session_clock` | the current time on a live session's clock |
+//! | `trace_file`, `program` | the file of a trace; programs that a trace names |
+//!
 //! This module does not interpret payloads; the module `decoded` does, on top of it.
 
 mod close;

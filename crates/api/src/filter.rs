@@ -23,6 +23,13 @@
 //! part, and then applies only to the events that this part admits. All filters of the session that
 //! apply to an event must pass it.
 //!
+//! | File | Contents |
+//! |---|---|
+//! | `compile` | filters as words that writers can search |
+//! | `cells` | the memory of these words |
+//! | `table` | search for ids and names |
+//! | `payload`, `bytes` | payload filters; the payload as one run of bytes |
+//!
 //! Invariants
 //!
 //! 1. A check takes no lock, allocates nothing and does not wait; see `cells` for why that is

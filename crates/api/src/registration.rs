@@ -14,6 +14,13 @@
 //!           └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! | File | Contents |
+//! |---|---|
+//! | `enable` | the enable state: which sessions want which events |
+//! | `callback` | calls of the enable callback |
+//! | `module` | the executable or library that contains the provider |
+//! | `parts` | traits, decode GUID and classes, as slots refer to them |
+//!
 //! A slot is never freed, so a stale handle, a signal handler or a forked child always finds valid
 //! memory. The generation is odd while the slot is in use and shows whether the registration has
 //! ended.

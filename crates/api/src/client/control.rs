@@ -375,6 +375,7 @@ impl ControlThread {
             }
             while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
+                    // Preferably a connection over which no daemon has sent a Welcome.
                     let replaced = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
                     self.drop_peer(replaced);
                 }

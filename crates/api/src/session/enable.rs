@@ -136,7 +136,8 @@ impl<'s> Enable<'s> {
 
     /// Sets how long [`apply`](Self::apply) waits for processes that have registered the provider,
     /// and makes it fail with `ERROR_TIMEOUT` if they take longer; the enable stays in effect.
-    /// [`Duration::MAX`] waits without a limit.
+    /// [`Duration::MAX`] waits without a limit. [`Duration::ZERO`] waits only for the providers of
+    /// this process, and never fails with `ERROR_TIMEOUT`.
     ///
     /// Without this call, it waits for two seconds, and slow processes apply the enable later.
     /// Sessions in this process ignore the timeout.
