@@ -1,11 +1,11 @@
 //! The cost of a program that has registered providers and is quiet.
 //!
 //! ```text
-//!   presence_1000_registrations   one process, 1,000 registrations
+//!   presence_1000_registrations   memory of a process, 1,000 registrations
 //!                                   − the same without registrations      ≤ 16 MiB
 //!   presence_switches             context switches of that process
 //!                                   in ten seconds                        none
-//!   presence_each_of_200          200 processes, enabled, one event each
+//!   presence_each_of_200          memory of 200 processes, enabled, one event each
 //!                                   − the same without registering        ≤ 256 KiB for each
 //! ```
 //!

@@ -32,7 +32,7 @@ const MOF_FIELD_BYTES: usize = 16;
 pub mod flag {
     /// Required in every event.
     pub const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
-    /// Ignored: the event is written with its data.
+    /// Has no effect: an event with this flag is written like any other.
     pub const WNODE_FLAG_LOG_WNODE: u32 = 0x0004_0000;
     /// The header contains the address of the class GUID instead of the GUID.
     pub const WNODE_FLAG_USE_GUID_PTR: u32 = 0x0008_0000;

@@ -84,7 +84,7 @@ pub(super) struct ControlThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     AtRegistration,
-    /// When the library was loaded: nothing is registered yet.
+    /// When the library was loaded, usually before any registration.
     AtLoad,
 }
 

@@ -340,7 +340,7 @@ pub(super) struct DaemonPeer {
     pub(super) connection: Connection,
     /// Index of the folder of the connection.
     pub(super) folder: usize,
-    /// This process connected to the daemon, and registrations wait for the answer.
+    /// This process connected to the daemon, and registrations wait for its Welcome.
     pub(super) is_outgoing: bool,
     pub(super) kind: ConnectionKind,
     /// The daemon has sent a message.

@@ -11,7 +11,8 @@
 //!
 //! A daemon can send orders for sessions or registrations that have ended. Such orders are
 //! acknowledged and otherwise ignored. An order fails if no outlet is free, the memory cannot be
-//! mapped, or the registration has no entry left: `Failed` is sent before the acknowledgement.
+//! mapped, the registration has no entry left, or a filter is refused: `Failed` is sent before the
+//! acknowledgement.
 
 use std::os::fd::{AsFd, OwnedFd};
 
