@@ -96,7 +96,7 @@ pub(super) struct LiveSession {
     by_cpu: HashMap<u16, usize>,
     /// Late buffers and their processors, until the session's next completeness report.
     late_buffers: Vec<(u16, HeldBuffer)>,
-    /// Streams of late buffers that have ended.
+    /// Indices of streams whose late buffer is finished, for reuse.
     free_streams: Vec<usize>,
     spare_buffers: Vec<Vec<u8>>,
     /// The stamp up to which all processors are complete, by flush markers and reports.

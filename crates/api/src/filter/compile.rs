@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `in` is set if the listed events pass, `part` if the filter has a level/keyword part; `size` is
-//! 64 − n for a hash table of 2ⁿ slots.
+//! 64 − n for a hash table of 2ⁿ slots. Text offsets count from the start of the section.
 //!
 //! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
 //! the slots are used (`table`). The first word of a name filter shows whether there is a
