@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
-//!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────┐
+//!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────────────────┐
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
-//!           │     read by every write                                              │
-//!           ├─ cache line 1 ──────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
-//!           │     read by registering threads, the control thread, and writers     │
-//!           │     whose registration is classic or has a decode GUID               │
-//!           ├─ entries ───────────────────────────────────────────────────────────┤
-//!           │ 32 × 32 bytes, see `enable`                                          │
-//!           └──────────────────────────────────────────────────────────────────────┘
+//!           │     read by every write                                                         │
+//!           ├─ cache line 1 ──────────────────────────────────────────────────────────────────┤
+//!           │ version  notified  turn  callback  retired  flags  decoding  classes …          │
+//!           │     read by registering threads, the control thread, and writers whose          │
+//!           │     registration is classic or has a decode GUID                                │
+//!           ├─ entries ───────────────────────────────────────────────────────────────────────┤
+//!           │ 32 × 32 bytes, see `enable`                                                     │
+//!           └─────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! | File | Contents |

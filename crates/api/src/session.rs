@@ -128,8 +128,8 @@ impl Session {
         self.request(provider, ControlCode::Enable)
     }
 
-    /// Returns a builder for any of the three requests about a provider: [`enable`](Self::enable),
-    /// and with options [`disable`](Self::disable) and [`capture_state`](Self::capture_state).
+    /// Returns a builder for a request about a provider: enable, disable or capture state. Unlike
+    /// [`disable`](Self::disable) and [`capture_state`](Self::capture_state), it accepts options.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -385,7 +385,7 @@ impl Output {
 
 fn create_writer(mut partial_file: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
     // A failed `Writer::create` drops its file. So the header is written through a reference first:
-    // the file then still tells a full disk from an invalid option.
+    // if that fails, `explain` can distinguish a full disk from an invalid option.
     if let Err(error) = Writer::create(&mut partial_file, options.clone()) {
         return Err(partial_file.explain(error));
     }

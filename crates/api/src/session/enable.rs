@@ -38,7 +38,8 @@ impl ProviderId {
     /// ([`ProviderEnable::name`](super::ProviderEnable::name)).
     ///
     /// An enable fails with `ERROR_INVALID_PARAMETER` if the name is longer than
-    /// [`MAX_PROVIDER_NAME_UNITS`](super::MAX_PROVIDER_NAME_UNITS) UTF-16 units, or has control characters.
+    /// [`MAX_PROVIDER_NAME_UNITS`](super::MAX_PROVIDER_NAME_UNITS) UTF-16 units, or has control
+    /// characters.
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
