@@ -34,8 +34,8 @@ enum StartTarget {
 
 /// Settings of a session to be started; [`Session::builder`] creates it.
 ///
-/// Unset settings have the defaults of ETW: buffers of 64 KiB, two for each processor and 20 more,
-/// no size limit, the performance counter as clock.
+/// Unset settings have the defaults of ETW: buffers of 64 KiB, at least two for each processor and
+/// up to 20 more, no size limit, the performance counter as clock.
 ///
 /// ```no_run
 /// use std::time::Duration;
