@@ -27,8 +27,8 @@ use crate::process;
 /// Buffered text is written out when it reaches this many bytes.
 const FLUSH_BYTES: usize = 1 << 18;
 
-/// Number of sample events that a reader decoded, and the sum of their fields. Events of the
-/// session itself are decoded too, but not counted.
+/// Number of sample events that a reader decoded, and the sum of their fields. The log-file header
+/// is decoded too, but not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventTally {
     pub(crate) events: u64,
@@ -66,7 +66,8 @@ pub(crate) fn decode_and_report(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sums over all values, so that the compiler cannot skip any.
+/// Sums over all values, so that the compiler cannot skip any. Of a text or byte field, the length
+/// and the first and last byte are added.
 #[derive(Default)]
 struct ValueSum {
     sum: u64,

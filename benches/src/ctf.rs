@@ -4,7 +4,7 @@
 //!   packet header    00 u32 C1FC1FC1 │ 04 UUID │ 14 u32 stream │ 18 u64 instance
 //!   packet context   20 u64 begin │ 28 u64 end │ 30 u64 content bits │ 38 u64 packet bits
 //!                    40 u64 number │ 48 u64 discarded │ 50 u32 cpu
-//!                    54 events … content │ zeros … packet
+//!                    54 events, up to the content size │ zeros, up to the packet size
 //!   compact event    00 u16 id │ 02 u32 low half of the time │ 06 i32 vpid │ 0A i32 vtid
 //!                    0E payload
 //!   extended event   00 u16 FFFF │ 02 u32 id │ 06 u64 time │ 0E i32 vpid │ 12 i32 vtid
@@ -34,7 +34,8 @@ const PACKET_BYTES: usize = 0x10000;
 const MAX_EVENT_BYTES: usize = 0x16 + PAYLOAD_BYTES;
 /// The event id of an extended header, which has a 32-bit id and a 64-bit time.
 const EXTENDED_EVENT_ID: u16 = u16::MAX;
-/// Time of the first event in nanoseconds of the trace's clock.
+/// Time of the first event in nanoseconds of the trace's clock. Its high half is not 0, so the
+/// first event of each stream becomes an extended event.
 const FIRST_NANOS: u64 = 2_000_000_000_000;
 
 /// Writes a trace of `events` events into `folder`, which is created.

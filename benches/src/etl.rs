@@ -27,6 +27,7 @@ use crate::sample::{EVENT, PAYLOAD_BYTES, PROCESS_ID, PROVIDER, START_SECONDS, S
 const THREAD_ID_OFFSET: usize = 0x08;
 /// Offset of the time stamp in the header.
 const TIME_OFFSET: usize = 0x10;
+/// Stamp of the first event, in 100 ns units.
 const START_STAMP: i64 = 1_000_000;
 
 /// The properties of the file to write.

@@ -105,7 +105,7 @@ pub(crate) enum FigureUnit {
     Count,
 }
 
-/// The ratio that must be reached, and the target.
+/// The ratio that a figure must reach to be accepted, and the target: a ratio that it should reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requirement {
     better: Direction,

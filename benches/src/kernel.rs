@@ -10,9 +10,9 @@
 //!
 //!   kernel_vs_perf          a system logger with CSWITCH, to a file     perf record -a
 //!                                                                       -e sched:sched_switch
-//!   kernel_stacks_vs_perf   the same with call chains by frame pointers --call-graph fp
-//!   kernel_unwind_vs_perf   the same with user stack bytes, unwound     --call-graph dwarf: kept,
-//!                                                                       not unwound
+//!   kernel_stacks_vs_perf   the same, with frame-pointer call chains    --call-graph fp
+//!   kernel_unwind_vs_perf   the same, with copies of user stacks that   --call-graph dwarf (perf
+//!                           the session unwinds                         only stores the copies)
 //! ```
 //!
 //! 1. Both captures record the same two processes. The added time is relative to batches without a

@@ -15,7 +15,7 @@ pub(crate) struct MeasuredMachine {
 
 impl MeasuredMachine {
     /// Queries the system; unknown facts stay empty. Must be called before the process is pinned to
-    /// a core.
+    /// a core: afterwards only that core would count as usable.
     pub(crate) fn describe() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = value_of(&read("/proc/cpuinfo"), "model name").to_owned();

@@ -1,12 +1,12 @@
 //! The cost of a program that has registered providers and is quiet.
 //!
 //! ```text
-//!   presence_1000_registrations   one process, 1,000 registrations
+//!   presence_1000_registrations   memory of a process, 1,000 registrations
 //!                                   − the same without registrations      ≤ 16 MiB
-//!   presence_switches             context switches of its threads
+//!   presence_switches             context switches of that process
 //!                                   in ten seconds                        none
-//!   presence_each_of_200          200 processes, enabled, one event
-//!                                   − the same without registering        ≤ 256 KiB
+//!   presence_each_of_200          memory of 200 processes, enabled, one event each
+//!                                   − the same without registering        ≤ 256 KiB for each
 //! ```
 //!
 //! Memory is proportional (Pss: a page shared by n processes counts as 1/n in each), as reported by
@@ -162,6 +162,7 @@ fn parse_pss_kib(rollup: &str) -> Option<u64> {
     value.trim().trim_end_matches(" kB").parse().ok()
 }
 
+/// Adds up `voluntary_ctxt_switches` and `nonvoluntary_ctxt_switches`.
 fn parse_switches(status: &str) -> u64 {
     let lines = status.lines().filter_map(|l| l.split_once(':'));
     let counts = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));

@@ -253,7 +253,7 @@ struct CopyBuffers {
 
 impl CopyBuffers {
     fn new() -> Self {
-        // Not zeros: the kernel allocates pages only when they are written.
+        // Not zeros: the vectors would have no pages yet, and the first copy would pay for them.
         Self { from: vec![1; COPY_BYTES], to: vec![2; COPY_BYTES] }
     }
 

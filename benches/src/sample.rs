@@ -5,9 +5,9 @@
 //!   also recorded       time, processor, process, thread
 //! ```
 //!
-//! The processor of each event is random, as on a busy machine: a reader that merges has to change
-//! its source about every second event. A trace in which one processor writes at a time would
-//! favour a merge that works in runs.
+//! The processor of each event is random, as on a busy machine. So with two processors, a reader
+//! has to switch to the other processor's stream at about every second event. Longer runs of events
+//! of one processor would favour readers that merge whole runs at a time.
 
 pub(crate) const PAYLOAD_BYTES: usize = 40;
 /// The text of each event.

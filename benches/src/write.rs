@@ -5,7 +5,7 @@
 //!   figure                                   ours                            peer
 //!   write_40_vs_lttng, write_200_…           Provider::write, three blocks   LTTng-UST, snapshot
 //!   write_vs_floor                           the same                        a copy into memory
-//!   two_threads_vs_one                       two threads : one thread        the same for the copy
+//!   two_threads_vs_one                       cost of two threads : of one    the same for the copy
 //!   tracelogging_rust_vs_lttng               write_event!, three fields      LTTng-UST, snapshot
 //!   tracelogging_c_vs_lttng, …_cpp_…         TraceLoggingWrite               LTTng-UST, snapshot
 //!   disabled_extra_instructions              a disabled site                 a flag test
@@ -126,8 +126,9 @@ enum MeasuredTracer {
     Floor,
 }
 
-/// Rounds of each cost figure. `fallback` (writing under the lock) and `drain` (collecting) have
-/// neither a requirement nor a target, `floor` has only a target.
+/// Rounds of each cost figure. `small` and `large` are events of 40 and 200 bytes. `fallback`
+/// (writing under the lock) and `drain` (collecting) have neither a requirement nor a target,
+/// `floor` has only a target.
 #[derive(Default)]
 struct CostRounds {
     small: Rounds,
@@ -235,8 +236,8 @@ impl<'a> WriteBench<'a> {
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every tracer that a selected figure needs. The runs of our writer, the
-    /// plain copy and LTTng with 40 bytes always take place, because several figures use them.
+    /// Runs one round of every tracer that a selected figure needs. The 40-byte runs of our writer,
+    /// the plain copy and LTTng always take place, because several figures use them.
     fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
         let fast = MeasuredTracer::Ours(EventWriter::Sequence);
         let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;

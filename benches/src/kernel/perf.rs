@@ -44,6 +44,7 @@ impl Perf {
             mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Error::system("creating a named pipe"))?;
         }
         let before = process::time_of_children()?;
+        // `-D -1` starts with events off, until "enable" comes through the pipe of `--control`.
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-m", RING_SIZE, "-D", "-1"]);
         command

@@ -91,6 +91,7 @@ pub(crate) fn ping_pong() -> Result<()> {
     let mut echo = Command::new(this_program()?);
     echo.arg0("echo").arg("echo").stdin(echo_input).stdout(echo_output);
     let mut child = echo.spawn().map_err(|e| program_error(&echo, e.to_string()))?;
+    // Closes this process's copies of `echo`'s pipe ends, so that reading fails if `echo` ends.
     drop(echo);
     let mut byte = [1];
     let mut pass = |times: u32| -> std::io::Result<()> {

@@ -146,6 +146,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     if !has_valgrind_for(NAME) {
         return Ok(None);
     }
+    // In a folder without a daemon, no session can enable the provider.
     let folder = &folder.join("no-daemon");
     let (provider, flag) =
         (instructions_per_pass(LoopSite::Provider, folder)?, instructions_per_pass(LoopSite::Flag, folder)?);

@@ -231,7 +231,8 @@ fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u6
         if now == length {
             return Ok(written);
         }
-        // A thread that is late continues at once with the events that have become due.
+        // Sleeps until the next whole millisecond. A thread that is late continues at once with the
+        // events that have become due.
         let spent = start.elapsed();
         if spent.as_millis() == now.as_millis() {
             thread::sleep(PACING_STEP - Duration::from_nanos(u64::from(spent.subsec_nanos()) % 1_000_000));

@@ -102,7 +102,8 @@ impl Lttng {
         self.run_lttng(&["--no-sessiond", "list"]).is_ok()
     }
 
-    /// Runs one round in a new session; returns `None` if events were lost.
+    /// Runs one round in a new session; returns `None` if events were lost. A snapshot session
+    /// overwrites its oldest events by design, which does not count as loss.
     pub(crate) fn run_round(
         &self,
         kind: LttngSession,

@@ -101,7 +101,8 @@ pub(crate) fn c_options() -> Vec<&'static str> {
     Language::C.options().into_iter().chain([HEADERS]).collect()
 }
 
-/// Returns the linker options for the library in a folder.
+/// Returns the linker options for the library in a folder. `-xnone` ends the effect of `-xc`, which
+/// would otherwise apply to the libraries too.
 pub(crate) fn linker_options(library: &Path) -> [String; 5] {
     let folder = library.display();
     let rpath = format!("-Wl,-rpath,{folder},--disable-new-dtags");

@@ -21,7 +21,7 @@ pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
         #[allow(clippy::cast_possible_truncation)]
-        // The low half is the number, as in `peers/lttng.c`.
+        // The number field is the low half of `i`, as in `peers/lttng.c`.
         let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
         let written = provider.write(&DESCRIPTOR, &[&number, &value, black_box(text)]);
         failed += u64::from(written.is_err());
@@ -80,7 +80,7 @@ fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> 
     const NAMED: EventDescriptor = EventDescriptor { id: 0, channel: CHANNEL_TRACELOGGING, ..DESCRIPTOR };
     let mut failed = 0;
     for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `emit`.
+        #[allow(clippy::cast_possible_truncation)] // The number field is the low half of `i`.
         let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
         let data: [&[u8]; 3] = [&number, &value, black_box(text)];
         failed += u64::from(provider.event(&NAMED).metadata(metadata).write(&data).is_err());

@@ -302,7 +302,7 @@ pub(crate) fn register() -> Result<Provider> {
 fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `emit`.
+        #[allow(clippy::cast_possible_truncation)] // The number field is the low half of `i`.
         let (number, value) = (i as u32, i.wrapping_mul(0x9e37));
         let status = write_event!(
             TRACELOGGING,

@@ -6,9 +6,8 @@
 //!   3. confirm the best rate in successive rounds; if one fails, reduce the rate by 3 % and repeat
 //! ```
 //!
-//! A round succeeds if no event was lost, all were collected, and the writers were not late by more
-//! than 1 %: a tracer that slows its writers down so much that they cannot offer more has not
-//! sustained the rate.
+//! A round succeeds if no event was lost, all were collected, and the writers reached at least 99 %
+//! of the rate: a tracer that slows its writers down to a lower rate has not sustained it.
 
 use crate::error::Result;
 
@@ -30,7 +29,7 @@ pub(crate) struct Sustained {
 }
 
 /// Runs the search; `run_round` runs one round at a rate and returns whether it succeeded. Returns
-/// `None` if not even the lowest rate succeeds.
+/// `None` if no rate above half of [`FIRST_RATE`] is confirmed.
 pub(crate) fn search_rate(
     confirmations: u32,
     mut run_round: impl FnMut(f64) -> Result<bool>,

@@ -10,7 +10,8 @@ use traceweir::__tlg::{ActivityId, Id, Plain};
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(traceweir::Guid);
 
-// SAFETY: a `repr(C)` structure of 4 + 2 + 2 + 8 bytes, each field aligned, so without padding.
+// SAFETY: transparent over `traceweir::Guid`, a `repr(C)` structure of 4 + 2 + 2 + 8 bytes. Each
+// field is aligned, so there is no padding.
 unsafe impl Plain for Guid {}
 
 impl Guid {
@@ -45,7 +46,7 @@ impl Guid {
         Self(traceweir::Guid::from_u128(u128::from_be_bytes(*bytes_be)))
     }
 
-    /// Creates a GUID from bytes in the order of Windows.
+    /// Creates a GUID from bytes in the order of Windows: its three numbers are little-endian.
     #[must_use]
     pub const fn from_bytes_le(bytes_le: &[u8; 16]) -> Self {
         Self(traceweir::Guid::from_bytes(bytes_le))

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --example private_session -- /tmp/self.etl 1000
 //!
-//! writes 1,000 events to the file and prints how many were recorded and lost.
+//! writes 1,000 events to the file and prints how many were offered, written, lost and refused.
 
 use std::error::Error;
 use std::path::PathBuf;

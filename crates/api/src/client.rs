@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
+//! | `control/at_load` | a control thread that started with the library, before any registration |
 //! | `control/reconnect` | reconnecting to a daemon that dropped the connection or lacked resources |
 //! | `control/early` | enables from a daemon's file, applied before the daemon answers |
 //! | `control/orders` | orders of daemons; cleanup after a daemon disconnects |
@@ -22,7 +23,7 @@
 //! | `control/repair` | recovery from descriptors that the program closed |
 //! | `link` | the folders and connections of daemons |
 //! | `rights` | the users for which files are opened; which daemons are trusted |
-//! | `private` | sessions in this process |
+//! | `private` | sessions in this process, their log files and the modules that they record |
 //! | `traits` | traits that are set after the registration |
 //! | `catch_up` | waiting until the messages that daemons have sent are handled |
 //! | `load` | threads that start with the library, in a program that replaces `malloc` |
@@ -34,19 +35,19 @@
 //! Invariants
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing, except that
-//!    the C library starts its threads at once in a program that replaces `malloc` (`load`). The
-//!    control thread sleeps without a timeout unless an attempt or a check is due
+//!    `libtraceweir` starts its threads when it is loaded into a program that replaces `malloc`
+//!    (`load`). The control thread sleeps without a timeout unless an attempt or a check is due
 //!    (`ControlThread::wait_for_work`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
 //! 3. A registration succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
-//!    returns the reason. A registration fails only if, before it stops waiting, a daemon forbids
-//!    it and none accepts it, or if all slots are in use.
+//!    returns the reason. A registration fails only if all slots are in use, or if a daemon forbids
+//!    it and no daemon accepts it while it waits.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. A registering thread may hold a lock of the program, so it does not wait for a thread that
-//!    may need this lock. The threads of the C library never call a replaced `malloc` once they
-//!    wait for registrations. If the control thread waits for any lock of the program, the
-//!    registering thread stops waiting for it (`foreign_lock`).
+//!    may need this lock. The threads that `libtraceweir` starts when it is loaded never call a
+//!    replaced `malloc` once they wait for registrations. If the control thread waits for any lock
+//!    of the program, the registering thread stops waiting for it (`foreign_lock`).
 //! 6. No descriptor of the library is in the program's descriptor table: the program may close any
 //!    descriptor and reuse its number for its own files (`process`). If a sandbox refuses both
 //!    `close_range` and `unshare`, the library's descriptors are in the program's table, under high
@@ -92,9 +93,9 @@ use wakers::{DOORBELL, Wakers};
 /// The longest time that a registration waits for daemons, once it was sent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time that a registration waits for the control thread to send it. On a machine with
-/// hundreds of busy processes the thread waits seconds for a processor; events written before that
-/// reach no session. The control thread also waits for callbacks of the program, which may wait for
-/// the registering thread: see [`CurrentCallback::is_stuck`].
+/// hundreds of busy processes the thread waits seconds for a processor; events written before the
+/// registration is sent reach no session. The control thread also waits for callbacks of the
+/// program, which may wait for the registering thread: see [`CurrentCallback::is_stuck`].
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
@@ -342,8 +343,8 @@ impl Client {
         mut shared: MutexGuard<'s, SharedState>,
         number: u32,
     ) -> MutexGuard<'s, SharedState> {
-        // Always wait for the control thread: it applies the enables that the daemon's file lists,
-        // without waiting for the daemon.
+        // Wait for the control thread even if a daemon is unresponsive: it applies the enables that
+        // the daemon's file lists, without waiting for the daemon.
         let mut deadline = RequestDeadline::new();
         while shared.is_unsent(number) || (!shared.has_unresponsive_daemon && shared.is_unanswered(number)) {
             match deadline.remaining_wait(!shared.is_unsent(number), self) {
@@ -514,8 +515,8 @@ impl Client {
     }
 }
 
-/// Runs callbacks on this thread, which must share the program's descriptors unless none of the
-/// registrations has a callback.
+/// Runs callbacks on this thread. If any of the registrations has a callback, this thread must
+/// share the program's descriptors.
 fn notify_registrations(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {

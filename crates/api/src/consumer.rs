@@ -36,6 +36,16 @@
 //! 4. No callback for a trace runs after [`Closer::close`] has returned, unless `close` was called
 //!    from within a callback.
 //!
+//! | File | Contents |
+//! |---|---|
+//! | `files` | several files as one stream |
+//! | `live`, `merge` | one live session; several live sessions as one stream |
+//! | `feed` | buffers that the program adds |
+//! | `stream` | the buffers of one processor that wait for delivery |
+//! | `handler`, `close` | the receiver of events; closing a trace while it is processed |
+//! | `session_clock` | the current time on a live session's clock |
+//! | `trace_file`, `program` | the file of a trace; programs that a trace names |
+//!
 //! This module does not interpret payloads; the module `decoded` does, on top of it.
 
 mod close;
@@ -155,9 +165,9 @@ pub enum Kind {
 impl Trace {
     /// Opens a log file.
     ///
-    /// Fails with `ERROR_FILE_NOT_FOUND`; with `ERROR_PATH_NOT_FOUND` if the folder is missing;
-    /// with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if it is not a
-    /// regular file.
+    /// Fails with `ERROR_FILE_NOT_FOUND` if the file is missing; with `ERROR_PATH_NOT_FOUND` if its
+    /// folder is; with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if
+    /// it is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         // Opening a pipe would wait for a writer, and opening a device may have effects.
@@ -251,8 +261,8 @@ impl Trace {
         is_system_logger || has_kernel_events
     }
 
-    /// Returns the processors of a file that lost events, each with the stamp of the last buffer
-    /// that reported a loss.
+    /// Returns the processors that lost events, each with the stamp of its last buffer that reports
+    /// a loss. Empty for traces that are not files.
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         match &self.source {

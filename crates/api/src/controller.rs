@@ -34,6 +34,13 @@
 //! 3. A session does not end with its controller, unless it was started with
 //!    [`stop_on_drop`](crate::session::SessionBuilder::stop_on_drop).
 //!
+//! | File | Contents |
+//! |---|---|
+//! | `find`, `launch` | finds a daemon and greets it; starts one on demand |
+//! | `ask` | one request and its answer, also across a restart of the daemon |
+//! | `raw` | the calls of the C interface |
+//! | `private` | private sessions in other processes |
+//!
 //! Sessions in this process need no controller. Private sessions that a controller starts in the
 //! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files
 //! there, with the rights of each process.

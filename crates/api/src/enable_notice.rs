@@ -20,7 +20,7 @@ pub struct EnableNotice<'a> {
     /// all sessions in one chain (`traceweir_format::filter::Header::chain`), or else a filter
     /// whose type the provider defines.
     pub filter: Option<(u32, &'a [u8])>,
-    /// All filters of all sessions whose types the provider defines.
+    /// The filters of all sessions that have types which the provider defines.
     pub own_filters: &'a [(u32, &'a [u8])],
 }
 

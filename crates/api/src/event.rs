@@ -64,8 +64,9 @@ impl<'a> Iterator for PayloadBlocks<'a> {
     }
 }
 
-/// Returns the head of an extended data item. A size beyond 16 bits is truncated: such a record is
-/// too large and refused by its own size.
+/// Returns the head of an extended data item as a word of four 16-bit fields: size of the item,
+/// type, whether another item follows, size of its data. A size beyond 16 bits is truncated: such a
+/// record is too large and refused by its own size.
 #[inline(always)]
 pub(crate) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> u64 {
     // Not `next_multiple_of`, which checks for overflow.

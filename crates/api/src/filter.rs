@@ -16,9 +16,19 @@
 //! | stacks by id, by name | as above | as above |
 //! | stacks by level and keyword | admitted, or not admitted | the same |
 //!
+//! A filter passes either the events that it lists or those that it does not list; in the same way,
+//! a filter by level and keyword passes the admitted events or the others.
+//!
 //! An event with its own metadata is a TraceLogging event. A name filter may have a level/keyword
 //! part, and then applies only to the events that this part admits. All filters of the session that
 //! apply to an event must pass it.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `compile` | filters as words that writers can search |
+//! | `cells` | the memory of these words |
+//! | `table` | search for ids and names |
+//! | `payload`, `bytes` | payload filters; the payload as one run of bytes |
 //!
 //! Invariants
 //!

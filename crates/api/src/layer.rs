@@ -158,6 +158,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let callsite = event.metadata();
+        // A record of the `log` crate has its target and level in fields of the event.
         let log_metadata = event.normalized_metadata();
         let Some(route) = self.find_wanted_route(log_metadata.as_ref().unwrap_or(callsite)) else { return };
         let span = ctx.event_span(event);

@@ -49,6 +49,8 @@
 //! | [`relog`] | Writes one file from others: cut, filtered, changed, merged |
 //! | [`classic`] | Supports programs written for the older provider interface |
 //! | [`controller`] | Finds daemons, changes access rights, queries information classes |
+//! | [`output`] | Creates output files without following links that other users can change |
+//! | [`error`] | Errors of all calls, with their Win32 statuses |
 //!
 //! The feature `decode` is on by default. A program that only writes events turns it off with
 //! `default-features = false`, and then links no schema parser.

@@ -1,4 +1,4 @@
-//! The load handler of the C library; see `process::load`.
+//! The load handler of `libtraceweir`, the library for C programs; see `process::load`.
 
 pub use crate::process::load::{expect_load_handler, is_malloc_replaced};
 

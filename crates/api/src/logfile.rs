@@ -1,9 +1,11 @@
 //! Opening a log file for a session, with the rights of the caller.
 //!
 //! ```text
-//!   /home/me/logs/lunch.etl      folders are entered one by one, each by its descriptor
-//!    └──┬─┘└┬┘└┬─┘ └───┬───┘     a link is followed only where no other user can put one
-//!       └───┴──┘       └──────── never through a link; created with mode 0640, or opened
+//!   /home/me/logs/lunch.etl
+//!    └──┬─┘└┬┘└┬─┘ └───┬───┘
+//!       │   │  │       └─ never through a link; created with mode 0640, or opened
+//!       └───┴──┴───────── folders, entered one by one, each by its descriptor; a link is followed
+//!                         only where no other user can put one
 //! ```
 //!
 //! 1. The daemon empties and writes the file; it can never write where the caller could not.

@@ -5,9 +5,10 @@
 //! | `fork` | detection of forked children |
 //! | `load` | programs that replace `malloc`, and the stage of loading |
 //! | `thread` | id and activity of the calling thread |
+//! | `activity` | creation of activity ids |
 //! | `outlets` | the outlets of this process, and which session uses which |
 //! | `promise` | a value that another thread provides |
-//! | this file | threads without signals, fork and exit handlers, protection against unloading |
+//! | this file | threads, descriptor tables, fork and exit handlers, protection against unloading |
 //!
 //! | Purpose | Means |
 //! |---|---|
@@ -142,8 +143,8 @@ pub(crate) fn lowest_library_fd() -> RawFd {
 /// of the standard streams are occupied, so that no message of the Rust runtime goes into a socket.
 pub(crate) fn separate_descriptors() {
     IS_LIBRARY_THREAD.set(true);
-    // SAFETY: closes no descriptor that anything on this thread uses: it has only just started.
-    // Those of the program are in its own table.
+    // SAFETY: `CLOSE_RANGE_UNSHARE` gives this thread a copy of the table first, so the program's
+    // descriptors stay open. Nothing uses the closed copies: this thread has only just started.
     let close_result =
         unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
     // Linux before 5.9, and some sandboxes, refuse `close_range`.

@@ -74,10 +74,10 @@ impl Provider {
     ///
     /// Succeeds without a daemon; a daemon that starts later learns of the registration. If a
     /// session has the provider enabled already, the callback runs before this function returns,
-    /// and the first event after it is not lost.
+    /// and the session gets every event that is written afterwards.
     ///
-    /// Fails with ERROR_ACCESS_DENIED if the daemon forbids the registration, and with
-    /// ERROR_NO_SYSTEM_RESOURCES if the process has 1024 registrations already.
+    /// Fails with ERROR_ACCESS_DENIED if a daemon forbids the registration and none accepts it, and
+    /// with ERROR_NO_SYSTEM_RESOURCES if the process has 1024 registrations already.
     pub fn register(provider: Guid, callback: Option<EnableCallback>) -> Result<Self> {
         client::register(provider, None, callback, 0, |_| ()).map(Self::new)
     }

@@ -2,17 +2,24 @@
 //!
 //! ```text
 //!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
-//!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────┐
+//!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────────────────┐
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
-//!           │     read by every write                                              │
-//!           ├─ cache line 1 ──────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
-//!           │     read by registering threads, the control thread, and writers     │
-//!           │     whose registration is classic or has a decode GUID               │
-//!           ├─ entries ───────────────────────────────────────────────────────────┤
-//!           │ 32 × 32 bytes, see `enable`                                          │
-//!           └──────────────────────────────────────────────────────────────────────┘
+//!           │     read by every write                                                         │
+//!           ├─ cache line 1 ──────────────────────────────────────────────────────────────────┤
+//!           │ version  notified  turn  callback  retired  flags  decoding  classes …          │
+//!           │     read by registering threads, the control thread, and writers whose          │
+//!           │     registration is classic or has a decode GUID                                │
+//!           ├─ entries ───────────────────────────────────────────────────────────────────────┤
+//!           │ 32 × 32 bytes, see `enable`                                                     │
+//!           └─────────────────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `enable` | the enable state: which sessions want which events |
+//! | `callback` | calls of the enable callback |
+//! | `module` | the executable or library that contains the provider |
+//! | `parts` | traits, decode GUID and classes, as slots refer to them |
 //!
 //! A slot is never freed, so a stale handle, a signal handler or a forked child always finds valid
 //! memory. The generation is odd while the slot is in use and shows whether the registration has

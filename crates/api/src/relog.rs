@@ -38,9 +38,18 @@
 //!    converted too. Stack keys get an offset for each input, so that the keys of two inputs
 //!    differ. Extended data items that do not fit their record become the beginning of the payload,
 //!    as readers treat them, and are counted.
-//! 3. Lost events and buffers of all inputs are summed; a flagged loss stays flagged.
+//! 3. Lost events and buffers of all inputs are summed. If a buffer of an input has a loss flag, a
+//!    buffer of processor 0 in the output gets the flag.
 //! 4. The output appears under its name when it is complete, and replaces the former file. A
 //!    failure or panic leaves nothing behind. An input is never replaced.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `input` | the properties of an input that the output needs |
+//! | `event` | an event that the caller may change |
+//! | `output`, `head` | the new file, and its header |
+//! | `file` | the output on disk, under a temporary name until it is complete |
+//! | `context` | events that a cut trace should keep |
 //!
 //! This module does not interpret payloads: if a payload also contains a time, process or processor
 //! of the header, a change of the header does not change it.

@@ -128,8 +128,8 @@ impl Session {
         self.request(provider, ControlCode::Enable)
     }
 
-    /// Returns a builder for any of the three requests about a provider: [`enable`](Self::enable),
-    /// and with options [`disable`](Self::disable) and [`capture_state`](Self::capture_state).
+    /// Returns a builder for a request about a provider: enable, disable or capture state. Unlike
+    /// [`disable`](Self::disable) and [`capture_state`](Self::capture_state), it accepts options.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -164,8 +164,8 @@ impl Session {
     /// Returns the final settings and counters of a session that ended recently; `end_status` gives
     /// the reason if it ended by itself.
     ///
-    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten
-    /// it.
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, when the daemon has forgotten it,
+    /// and for a session in this process.
     pub fn outcome(&self) -> Result<SessionSummary> {
         self.control(
             |_| Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is running")),

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The macros call the documented functions of `evntprov.h`. Arguments are the fields of the
-//! template in order: the caller passes counts and lengths, and arrays as pointers. A field whose
-//! size no other field holds (structures, arrays of texts, counted texts) takes two arguments,
-//! first the number of bytes.
+//! template in order, including those that hold counts and lengths; arrays are passed as pointers.
+//! A field whose size no other field holds (structures, arrays of texts, counted texts) takes two
+//! arguments, first the number of bytes.
 
 mod event;
 

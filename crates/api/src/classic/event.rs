@@ -32,7 +32,7 @@ const MOF_FIELD_BYTES: usize = 16;
 pub mod flag {
     /// Required in every event.
     pub const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
-    /// Ignored: the event is written with its data.
+    /// Has no effect: an event with this flag is written like any other.
     pub const WNODE_FLAG_LOG_WNODE: u32 = 0x0004_0000;
     /// The header contains the address of the class GUID instead of the GUID.
     pub const WNODE_FLAG_USE_GUID_PTR: u32 = 0x0008_0000;
@@ -172,6 +172,7 @@ fn write(logger: &Logger, common: &CommonFields, class: &Guid, data: &[&[u8]]) -
     let thread = logger.thread()?;
     let ([first, second, third], flags) = common.to_words(HeaderType::FULL_HEADER64, thread);
     let [low, high] = class.to_words().map(u64::to_le);
+    // Two free words for the prefix, then the header, whose last word (the times) stays 0.
     let mut words = [0, 0, first, second, third, low, high, 0];
     const { assert!(PREFIX_WORDS == 2 && classic::SIZE == 6 * 8) };
     logger.write(thread, &mut words, classic::SIZE, data, flags)

@@ -54,7 +54,8 @@ fn find_class(class_handle: u64) -> Option<Guid> {
     handle.slot().classes().get(class).copied()
 }
 
-/// Creates an instance of a class. Instances are numbered from 1, for all classes of this process.
+/// Creates an instance of a class. All classes of the process share one sequence of numbers, which
+/// starts at 1.
 ///
 /// Fails with ERROR_INVALID_PARAMETER for an unknown class handle.
 pub fn create_instance_id(class: u64) -> Result<InstanceInfo, TraceError> {
@@ -106,6 +107,7 @@ fn write(
     let [class_low, class_high] = instance.class.to_words().map(u64::to_le);
     let [parent_low, parent_high] = instance.parent.to_words().map(u64::to_le);
     let ids = instance.ids.to_le();
+    // Two free words for the prefix, then the header. The 0 after the class stands for the times.
     let mut words = [0, 0, first, second, third, class_low, class_high, 0, ids, parent_low, parent_high];
     const { assert!(PREFIX_WORDS == 2 && classic::INSTANCE_SIZE == 9 * 8) };
     logger.write(thread, &mut words, classic::INSTANCE_SIZE, data, flags)

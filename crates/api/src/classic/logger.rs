@@ -62,6 +62,7 @@ impl Logger {
         let handle = handle.filter(|handle| handle.slot().is_classic()).ok_or(TraceError::InvalidHandle)?;
         let enable = handle.slot().session_enables().find(|enable| low_half(enable.ticket) == raw >> 32);
         let enable = enable.ok_or(TraceError::InvalidHandle)?;
+        // The flags of a classic provider are passed as the low half of the any-mask.
         Ok(Self {
             outlet: enable.outlet,
             ticket: enable.ticket,

@@ -57,7 +57,7 @@ pub fn trace_message(
     let stored = (flags & STORED_FLAGS) as u16 & !TRACE_MESSAGE_POINTER32 | TRACE_MESSAGE_POINTER64;
     let (number, stored) = (number.to_le_bytes(), stored.to_le_bytes());
     let mut header = MessageHeaderBuilder { bytes: [0; HEADER_BUFFER_BYTES], length: 0 };
-    // 0x90 marks a message.
+    // 0x90 marks a message. `Logger::write` stores the size in the first two bytes.
     header.push(&[0, 0, 0, 0x90, number[0], number[1], stored[0], stored[1]]);
     if has(TRACE_MESSAGE_SEQUENCE) {
         header.push(&[0; 4]);

@@ -8,7 +8,7 @@
 //!        │                                  ──▶ trace, trace_event, trace_event_instance,
 //!        │                                      trace_message (logger, …)
 //!        │   another session enables it:  callback(Enable, another logger);
-//!        │                                  the first gets nothing more
+//!        │                                  the first session gets nothing more
 //!        │   session ends or disables it:  callback(Disable, logger)
 //!        └─ Registration; unregistered on drop
 //! ```

@@ -6,6 +6,7 @@
 //!   controller ──CatchUp──▶ control thread: reads the Enable, if it has not run until now
 //! ```
 //!
+//! Here the controller is a thread of this process, and CatchUp is a command to its control thread.
 //! The daemon sends Enable before Done. So a control thread that reads its connections after Done
 //! enables the provider, even if the machine was too busy to run it within the daemon's 50 ms.
 
@@ -16,16 +17,16 @@ use super::{CLIENT, REPLY_TIMEOUT, callbacks};
 use crate::process::promise::Promise;
 use crate::registration::Handle;
 
-/// How long a callback may delay the wait: it may need a lock that the waiting thread holds. Its
-/// registration is enabled already when it runs.
+/// How long a callback may delay the wait: the callback may need a lock that the waiting thread
+/// holds. No event is missed, because its registration is enabled before the callback runs.
 const CALLBACK_LIMIT: Duration = Duration::from_millis(50);
 /// How often the wait checks for such a callback.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until the registrations of this process have the state that daemons have sent by now.
 ///
-/// Returns at once where nothing is registered and on threads that the control thread waits for,
-/// and after a second if the control thread does not run at all.
+/// Returns at once if nothing is registered and on threads that the control thread waits for, and
+/// after a second if the control thread does not get to run.
 pub(crate) fn catch_up_with_daemons() {
     let Some(client) = CLIENT.get() else { return };
     if !callbacks::may_wait_for_control() || Handle::iter_current().next().is_none() {

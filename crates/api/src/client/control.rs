@@ -4,7 +4,7 @@
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
 //!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
-//!   its queue is full, or it lacks resources (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
+//!   a daemon is full or lacks resources (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that already has a connection to this process refuses a second one; a daemon that
@@ -84,7 +84,7 @@ pub(super) struct ControlThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     AtRegistration,
-    /// When the library was loaded: nothing is registered yet.
+    /// When the library was loaded, usually before any registration.
     AtLoad,
 }
 
@@ -375,6 +375,7 @@ impl ControlThread {
             }
             while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
+                    // Preferably a connection over which no daemon has sent a Welcome.
                     let replaced = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
                     self.drop_peer(replaced);
                 }

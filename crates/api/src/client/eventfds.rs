@@ -165,6 +165,7 @@ impl Seal {
     /// Closes an eventfd if it is still the library's.
     fn release(&self, eventfd: OwnedFd) {
         if self.owns(&eventfd) {
+            // Dropping `eventfd` at the end of this function closes it.
             let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
         } else {
             leave_open(eventfd);

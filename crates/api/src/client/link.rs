@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of sockets that are checked when this process removes stale ones.
 const MAX_SOCKETS: usize = 4096;
 
-/// Messages of a closed connection that are searched for a refusal, which comes first.
+/// Number of messages that are read from a closed connection to find a refusal.
 const MAX_LAST_MESSAGES: usize = 4;
 
 /// Connections that are refused before the listener pauses.
@@ -340,7 +340,7 @@ pub(super) struct DaemonPeer {
     pub(super) connection: Connection,
     /// Index of the folder of the connection.
     pub(super) folder: usize,
-    /// This process connected to the daemon, and registrations wait for the answer.
+    /// This process connected to the daemon, and registrations wait for its Welcome.
     pub(super) is_outgoing: bool,
     pub(super) kind: ConnectionKind,
     /// The daemon has sent a message.
@@ -349,8 +349,8 @@ pub(super) struct DaemonPeer {
     pub(super) has_welcomed: bool,
     /// Registrations that were sent to the daemon.
     pub(super) announced_registrations: HashSet<u32>,
-    /// Registrations that continued while this process could not reach the daemon, and that the
-    /// daemon has not answered.
+    /// Registrations whose calls returned while this process could not reach the daemon, and that
+    /// the daemon has not answered yet.
     pub(super) missed_registrations: HashSet<u32>,
     /// Unanswered requests by request number.
     pending: HashMap<u32, PendingRequest>,

@@ -5,9 +5,10 @@
 //!   EventRegister under an allocator's lock ──commands──▶ control thread, which never calls malloc
 //! ```
 //!
-//! A registration that the allocator makes before these threads wait is sent by them later, and the
-//! load handler waits for the daemons in its place. Events that were written before that are missed:
-//! the registration is reported like one that continued without an answer.
+//! If the allocator registers a provider before these threads are ready, they send the registration
+//! later, and the load handler waits for the daemons instead of the registering thread. Events that
+//! were written before that are missed: the registration is reported like one that continued
+//! without an answer.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,9 @@ pub(crate) fn start_at_load() {
     let client = Client::get();
     process::install_fork_and_exit_handlers(after_fork, at_exit);
     process::keep_module_loaded();
-    // Not under the client's lock: starting a thread takes the allocator's lock, and a thread that
-    // holds that lock may be registering a provider, for which it needs the client's lock.
+    // The client's lock is released before the threads start: starting a thread takes the
+    // allocator's lock, and a thread that holds that lock may be registering a provider, for which
+    // it needs the client's lock.
     client.lock().expect_start();
     if let Err(e) = client.spawn_threads(Duration::ZERO, Start::AtLoad) {
         client.lock().control_thread = ControlThreadState::Failed(e.to_string());

@@ -55,6 +55,7 @@ pub struct PrivateSession {
     id: u64,
     /// Serial number (`process::fork`) of the process that started the session.
     serial: u32,
+    /// Whether dropping this value stops the session.
     needs_stop: bool,
 }
 

@@ -96,6 +96,7 @@ impl OwnRights {
             line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
         };
         let (mut users, mut groups) = (read_ids("Uid:"), read_ids("Gid:"));
+        // Known even if `/proc` cannot be read.
         users.push(getuid().as_raw());
         groups.push(getgid().as_raw());
         let permitted = rustix::thread::capabilities(None).map(|sets| sets.permitted);

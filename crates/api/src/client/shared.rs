@@ -1,5 +1,5 @@
 //! The state that the threads of a process share under the client's lock: progress of the control
-//! thread, its requests, open sessions.
+//! thread, requests to it, open sessions.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ pub(super) struct SharedState {
     /// A daemon made a registration wait too long: until a daemon answers, no thread waits for
     /// answers.
     pub(super) has_unresponsive_daemon: bool,
-    /// Registrations that continued before a daemon had answered.
+    /// Registrations that continued (their calls returned) before a daemon had answered.
     pub(super) late_registrations: Vec<AwaitedAnswer>,
     /// Registrations that continued before a daemon had answered their traits.
     pub(super) late_traits: Vec<AwaitedAnswer>,
@@ -68,9 +68,10 @@ pub(super) struct SharedState {
     /// Traits that a thread is setting, while it waits for the daemons' answers.
     pub(super) pending_traits: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: registration, and status and reason of a
-    /// refusal.
+    /// refusal, or `None` if the daemon accepted it.
     pub(super) registration_answers: Vec<(u32, Option<(Status, String)>)>,
-    /// Filters that arrived for registrations whose threads will call the callback themselves.
+    /// Filters that arrived during a registration call. The registering thread passes them to the
+    /// callback.
     pub(super) pending_filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,

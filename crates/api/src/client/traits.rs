@@ -12,9 +12,10 @@
 //!    take effect, also without any daemon.
 //! 3. A daemon that connects while others are answering gets the traits too; one that connects
 //!    later gets them with the registration.
-//! 4. Sessions that enable the name or the group in the daemon's file are written to before the
-//!    daemon answers (`early`). To other sessions that enable the registration with the answer, the
-//!    process reports that it continued before the answer (`SharedState::is_late`).
+//! 4. If the daemon's file lists a session that enables the name or the group, events go to that
+//!    session before the daemon answers (`early`). Other sessions enable the registration only with
+//!    the answer. If the process did not wait for it, it reports to them that they may have missed
+//!    events (`SharedState::is_late`).
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;

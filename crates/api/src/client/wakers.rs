@@ -124,6 +124,7 @@ impl Client {
     pub(super) fn start_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {
+            // Shared, because a thread that cannot be started drops its closure with the job.
             let job = Arc::new(Mutex::new(Some(job)));
             let run = |job: &Mutex<Option<LibraryJob>>| {
                 let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();

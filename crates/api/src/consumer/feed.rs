@@ -310,8 +310,8 @@ impl BatchMerge {
             }
             let (cpu, held) = match unpacked {
                 Some(header) => (header.processor_index, HeldBuffer::new(bytes, &header, None)),
-                // The header of the buffer is valid, but its packed contents are not: a loss of no
-                // particular processor.
+                // The header of the buffer is valid, but its packed contents are not: a loss that
+                // belongs to no processor and has no stamp. It is placed at the trace's start.
                 None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, first.clock.anchor)),
             };
             self.hold_buffer(cpu, held, first);

@@ -96,7 +96,7 @@ pub(super) struct LiveSession {
     by_cpu: HashMap<u16, usize>,
     /// Late buffers and their processors, until the session's next completeness report.
     late_buffers: Vec<(u16, HeldBuffer)>,
-    /// Streams of late buffers that have ended.
+    /// Indices of streams whose late buffer is finished, for reuse.
     free_streams: Vec<usize>,
     spare_buffers: Vec<Vec<u8>>,
     /// The stamp up to which all processors are complete, by flush markers and reports.
@@ -366,8 +366,9 @@ impl LiveSession {
         if flags == 0 {
             return None;
         }
-        // If the queue counts no new loss, a lost buffer was part of an earlier report, unless
-        // there was none. Any other loss is reported without a count.
+        // If the queue counts no new loss, and only the flag for a lost buffer is set, an earlier
+        // report has covered the loss, if there was a report. Otherwise the loss is reported
+        // without a count.
         let is_uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
         self.take_new_loss().or_else(|| is_uncounted.then_some(Lost::default()))
     }
@@ -426,7 +427,8 @@ impl LiveSession {
     /// Returns how old a record must be to be released without a report from this session. `is_own`
     /// says whether the record belongs to this session.
     pub(super) fn max_wait(&self, is_own: bool) -> Duration {
-        // With low latency an idle session reports nothing.
+        // An idle session with low latency reports nothing, so records of other sessions do not
+        // wait for its report.
         if self.has_reports && (is_own || !self.has_low_latency) {
             self.wait.max(LATE_REPORT_TIMEOUT)
         } else {

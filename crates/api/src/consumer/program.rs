@@ -18,8 +18,8 @@ const KERNEL_FILE_SYSTEMS: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
 
 /// Opens a program that a trace names, for reading.
 ///
-/// It must be a regular file of 1 byte to 1 GiB, named by an absolute path that is not a link.
-/// Returns `None` for anything else.
+/// It must be a regular file of 1 byte to 1 GiB. The path must be absolute, and its last component
+/// must not be a symbolic link. Returns `None` for anything else.
 #[must_use]
 pub fn open_program(path: &Path) -> Option<File> {
     if !path.is_absolute() {

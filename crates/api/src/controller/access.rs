@@ -45,7 +45,8 @@ pub fn without_daemon() -> SecurityDescriptor {
 }
 
 impl Controller {
-    /// Sets or adds one entry of an object's list; a new list starts as a copy of the default.
+    /// Adds an entry to an object's list, or replaces all its entries of the same kind by this one,
+    /// as `operation` says. A new list starts as a copy of the default.
     ///
     /// Audit entries are stored and returned, whatever `allow` is, but cause no auditing.
     ///

@@ -53,6 +53,7 @@ pub(super) struct ControllerConnection {
     pub(super) link: DaemonLink,
     /// The folders that are searched for a daemon.
     pub(super) folders: Vec<RuntimeDir>,
+    /// Whether a request may start a daemon if none runs (`find_or_start`).
     pub(super) may_start_daemon: bool,
 }
 

@@ -13,8 +13,8 @@
 //!                         Refused                     ─▶ Error::Refused: it runs, but refuses
 //!                         no permission to connect    ─▶ the same, with the missing rights
 //!                         silent, another version     ─▶ Error::Unreachable with the socket
-//!                         its queue is full           ─▶ the same; it advises another call if
-//!                                                        the daemon holds its lock
+//!                         its queue is full           ─▶ the same; the error advises to call
+//!                                                        again if the daemon holds its lock
 //! ```
 //!
 //! `launch` starts daemons.

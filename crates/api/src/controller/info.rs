@@ -14,7 +14,8 @@
 //! | the system | none | 5, 6, 7, 11, 25, 27 |
 //! | the system, whatever session is named | any | 17, 19, 22 |
 //!
-//! Private sessions support class 18 only.
+//! The numbers are those of [`InfoClass`]. Classes 0, 1, 2, 12 and 13 list providers and groups and
+//! need no session. Private sessions support class 18 only.
 //!
 //! ```no_run
 //! use traceweir::Session;

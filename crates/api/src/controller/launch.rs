@@ -307,7 +307,8 @@ mod tests {
     fn ordinary_users_do_not_start_the_systems_daemon() {
         let Ok(system) = RuntimeDir::for_scope(Scope::System) else { return };
         if system.may_be_started() {
-            // Root's tests do not start a daemon for the machine: tests with their own machine do.
+            // As root, this would start a daemon for the machine. Tests on a machine of their own
+            // do that.
             return;
         }
         let search = DaemonSearch { named: None, folders: Vec::new() };

@@ -23,7 +23,7 @@ impl Controller {
         self.properties(answer, None)
     }
 
-    /// Changes the log file of a session in each process that runs it.
+    /// Changes a session, including its log file, in each process that runs it.
     pub(super) fn update_private(&mut self, session: &SessionRef, update: Update) -> Result<Properties> {
         let log_file = update.log_file.as_deref().map(make_absolute).transpose()?;
         self.control(session, Control::Update(Update { log_file, ..update }), None, DISK_TIMEOUT)

@@ -66,8 +66,8 @@ impl Controller {
         self.properties(answer, log)
     }
 
-    /// Returns the error for a name or GUID that is in use. In the documented order it precedes the
-    /// error for a missing folder.
+    /// Returns the error for a name or GUID that a session (not a private one) uses already. In the
+    /// documented order it precedes the error for a missing folder.
     fn find_name_conflict(&mut self, config: &SessionConfig) -> Option<Error> {
         let guid = Some(config.guid).filter(|guid| !guid.is_null());
         let names = [Some(config.name.clone()), guid.map(|guid| guid.to_string())];

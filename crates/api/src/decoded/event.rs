@@ -36,7 +36,8 @@ impl DecodedEvent {
         self.time
     }
 
-    /// Returns the name of the provider, or its GUID as text if the name is unknown.
+    /// Returns the name of the provider. If it is unknown, returns its GUID as text, or `Windows
+    /// Kernel` for a kernel event.
     #[must_use]
     pub fn provider(&self) -> &str {
         &self.provider_name

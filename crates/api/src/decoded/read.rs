@@ -84,7 +84,7 @@ impl Decoded {
     }
 
     /// Returns the events and buffers that were lost: of a file, as its header counts them; of a
-    /// live session, before the events that were read so far.
+    /// live session, those that the reading thread, which reads ahead, has noticed so far.
     #[must_use]
     pub fn lost(&self) -> Lost {
         let (events, buffers) = (&self.lost.events, &self.lost.buffers);

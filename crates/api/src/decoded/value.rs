@@ -252,6 +252,7 @@ macro_rules! conversions {
 
 conversions! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
 
+/// Converts the numbers of a SYSTEMTIME. The third one, the day of the week, is not needed.
 fn to_file_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
     let to_byte = |part: u16| u8::try_from(part).ok();
     FileTime::from_civil(&Civil {

@@ -197,6 +197,7 @@ impl FilterCell {
         let Some((generation, words)) = self.words.get().and_then(|words| words.split_first()) else {
             return;
         };
+        // Odd while the content is being replaced, and then the next even number.
         let next = generation.load(Ordering::Relaxed).wrapping_add(2);
         generation.store(next.wrapping_sub(1), Ordering::Relaxed);
         // Pairs with the fence in `read`: a reader that sees a new word sees the odd generation, or

@@ -4,7 +4,8 @@
 //!   content      where each section begins (0: absent) │ section…
 //!   ids          in << 8, size << 16 │ slots: id + 1, or 0
 //!   names        level, in << 8, part << 9, size << 16 │ any │ all │
-//!                slots of two words: hash, then offset of the text << 32 + its words; or 0 │ texts
+//!                slots of two words: hash, then text offset << 32 + number of its words; or 0 │
+//!                texts
 //!   level/kw     level, in << 8 │ any │ all
 //!   payload      see `payload`
 //!   schematized  number of bytes │ the filter as the controller sent it
@@ -12,7 +13,7 @@
 //! ```
 //!
 //! `in` is set if the listed events pass, `part` if the filter has a level/keyword part; `size` is
-//! 64 − n for a hash table of 2ⁿ slots.
+//! 64 − n for a hash table of 2ⁿ slots. Text offsets count from the start of the section.
 //!
 //! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
 //! the slots are used (`table`). The first word of a name filter shows whether there is a

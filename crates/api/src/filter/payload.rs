@@ -4,7 +4,7 @@
 //!   section      number of filters │ filter…
 //!   filter       its size in words │ id, version << 16, flags << 24, number of fields << 32,
 //!                number of predicates << 40 │ field… │ predicate…
-//!   field        as in the blob (`traceweir_format::filter::payload`)
+//!   field        as in the filter that was sent (`traceweir_format::filter::payload`)
 //!   predicate    its size in words │ field, type << 8, operator << 16 │ operand
 //!   operand      of a number: low │ high       of a GUID: two words
 //!                of a text: number of characters │ character, fallback << 32…
@@ -156,6 +156,7 @@ impl FieldPositions {
     }
 }
 
+/// Finds the positions of the fields, up to the first field that the payload does not contain.
 #[inline(never)]
 fn find_fields(
     positions: &mut FieldPositions,

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   id    ─ hash ─▶ slot ─▶ empty: not listed; the id: listed; else the next slot
-//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ slot ─▶ empty:
-//!         │              not listed. Most events end here
+//!   name  ─ quick check: one tag byte, no level/keyword part ─▶ hash of its words ─▶ slot ─▶
+//!         │              empty: not listed. Most events end here
 //!         └ full check:  all other cases; compares texts where the hash is found
 //! ```
 //!

@@ -109,7 +109,7 @@ impl LayerDispatch {
     }
 }
 
-/// The time from the start of a subscriber to the first rebuild.
+/// The time from a layer becoming part of a subscriber to the first rebuild.
 const FIRST_REBUILD_DELAY: Duration = Duration::from_secs(1);
 
 /// The layers that wait for their first rebuild.

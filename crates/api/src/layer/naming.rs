@@ -14,8 +14,8 @@
 //! 3. Registering waits for the daemons and the callback thread. It happens when an event or span
 //!    is about to be written and never while `tracing` asks about callsites, which it does under a
 //!    lock.
-//! 4. While a thread names and registers, its callbacks rebuild nothing: callsites of an unknown
-//!    target ask each time.
+//! 4. An enable callback that runs while its thread names and registers a provider rebuilds
+//!    nothing: callsites of an unknown target ask for each event anyway.
 
 use std::cell::Cell;
 use std::fmt;
@@ -89,7 +89,8 @@ impl NamedProviders {
         self.entries.last().is_none_or(|entry| entry.get().is_some())
     }
 
-    /// Returns whether the provider of a target is final.
+    /// Returns whether the provider of a target cannot change any more: the rule was called for the
+    /// target, or is not called for further targets.
     pub(super) fn is_final(&self, target: &str) -> bool {
         self.find_target(target).is_some() || self.is_full()
     }

@@ -99,7 +99,8 @@ impl LayerRoutes {
         })
     }
 
-    /// Returns whether the route of a target is final.
+    /// Returns whether the route of a target cannot change any more: no rule, or the rule has named
+    /// its provider already.
     pub(super) fn is_final(&self, target: &str) -> bool {
         self.rule_providers
             .as_ref()

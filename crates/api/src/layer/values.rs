@@ -193,7 +193,7 @@ impl EventValues {
                     values.append_text(str::from_utf8(text).unwrap_or_default())
                 });
             }
-            // Numbers of 128 bits stay complete.
+            // A value of 16 bytes may be a 128-bit number, which must not be cut.
             (ValueKind::Binary, Some((_, value))) if value.len() > size_of::<u128>() => {
                 self.append_counted(recorded_field, |values| values.append_bytes(value));
             }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! An allocator may register a provider while it holds its lock. Starting a thread calls `malloc`
-//! for the thread's memory, so the registering thread cannot do that. The C library has a load
-//! handler for this (`crates/ffi/src/load.rs`). Rust programs have none: their threads start with the
-//! first registration.
+//! for the thread's memory, so the registering thread cannot do that. `libtraceweir` has a load
+//! handler for this (`crates/ffi/src/load.rs`). Rust programs have none: the threads of the library
+//! start with their first registration.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;

@@ -182,6 +182,7 @@ impl RegistrationSlot {
                 let filters = CallbackFilters::collect_from_sessions(self);
                 self.call_callback(source, code, state.unwrap_or(disabled), &filters, filter);
             }
+            // Any further change comes from another request.
             (source, filter) = (Guid::NULL, None);
         }
     }

@@ -2,7 +2,7 @@
 //! them wants.
 //!
 //! ```text
-//!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
+//!   hot words    level │ strict │ any │ all       what any session may want; checked first
 //!   active       one bit for each entry in use
 //!                bit 63: every session has event filters
 //!                bits 32–43: with one session, the cell of its filters (see `filter`)

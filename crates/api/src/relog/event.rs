@@ -127,13 +127,13 @@ impl TraceEvent {
         self.check_supported(is_set, "descriptor")
     }
 
-    /// Sets the process id.
+    /// Sets the process id. A header without one accepts only `u32::MAX`, which means none.
     pub fn set_process_id(&mut self, process: u32) -> Result<()> {
         let is_set = edit::set_process_id(&mut self.bytes, self.family, process);
         self.check_supported(is_set || process == NO_ID, "process")
     }
 
-    /// Sets the thread id.
+    /// Sets the thread id. A header without one accepts only `u32::MAX`, which means none.
     pub fn set_thread_id(&mut self, thread: u32) -> Result<()> {
         let is_set = edit::set_thread_id(&mut self.bytes, self.family, thread);
         self.check_supported(is_set || thread == NO_ID, "thread")
@@ -171,7 +171,8 @@ impl TraceEvent {
 
     /// Sets the wall time.
     ///
-    /// Events should be injected on a processor in time order; readers sort others.
+    /// The events of one processor should be injected in time order; otherwise readers have to sort
+    /// them.
     pub fn set_time(&mut self, time: FileTime) -> Result<()> {
         let has_stamp = traceweir_format::header::time_of(&self.bytes, self.family).is_some();
         self.check_supported(has_stamp, "stamp")?;

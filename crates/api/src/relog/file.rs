@@ -165,6 +165,7 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Returns whether a path is a symbolic link. Refuses a link that other users could have created.
 fn check_link(path: &Path) -> Result<bool> {
     traceweir_session::check_link(path, effective_user())
         .map_err(|error| crate::output::add_path(path, error))

@@ -97,8 +97,8 @@ pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
     machine_key(a) == machine_key(b)
 }
 
-/// Returns the latest end of the inputs; `None` if an input has no end, or if the events determine
-/// the end.
+/// Returns the latest end of the inputs; `None` if an input has no end, or if `settings.to` is set.
+/// Then the last written event determines the end.
 pub(super) fn inputs_end(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
     if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
         return None;

@@ -384,8 +384,8 @@ impl Output {
 }
 
 fn create_writer(mut partial_file: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
-    // The header is first written through a reference, to distinguish a full disk from an invalid
-    // option.
+    // A failed `Writer::create` drops its file. So the header is written through a reference first:
+    // if that fails, `explain` can distinguish a full disk from an invalid option.
     if let Err(error) = Writer::create(&mut partial_file, options.clone()) {
         return Err(partial_file.explain(error));
     }

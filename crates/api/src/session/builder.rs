@@ -34,8 +34,8 @@ enum StartTarget {
 
 /// Settings of a session to be started; [`Session::builder`] creates it.
 ///
-/// Unset settings have the defaults of ETW: buffers of 64 KiB, two for each processor and 20 more,
-/// no size limit, the performance counter as clock.
+/// Unset settings have the defaults of ETW: buffers of 64 KiB, at least two for each processor and
+/// up to 20 more, no size limit, the performance counter as clock.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -71,7 +71,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Runs the session in the daemon of this scope: that of the system, or that of the user.
+    /// Runs the session in the daemon of this scope: that of the system, that of the user, or the
+    /// one that `TRACEWEIR_RUNTIME_DIR` names.
     ///
     /// Without this call, a running daemon of the system is preferred if the user may control it.
     pub fn scope(mut self, scope: Scope) -> Self {
@@ -211,7 +212,7 @@ impl SessionBuilder {
     }
 
     /// Stops a session of a daemon when its [`Session`] is dropped or this program ends, even by a
-    /// crash. A session in this process always does so.
+    /// crash. A session in this process always ends with its [`Session`] or with the program.
     pub fn stop_on_drop(mut self) -> Self {
         self.config.tied = true;
         self

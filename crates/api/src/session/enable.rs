@@ -38,7 +38,8 @@ impl ProviderId {
     /// ([`ProviderEnable::name`](super::ProviderEnable::name)).
     ///
     /// An enable fails with `ERROR_INVALID_PARAMETER` if the name is longer than
-    /// [`MAX_PROVIDER_NAME_UNITS`](super::MAX_PROVIDER_NAME_UNITS) UTF-16 units, or has control characters.
+    /// [`MAX_PROVIDER_NAME_UNITS`](super::MAX_PROVIDER_NAME_UNITS) UTF-16 units, or has control
+    /// characters.
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
@@ -136,7 +137,8 @@ impl<'s> Enable<'s> {
 
     /// Sets how long [`apply`](Self::apply) waits for processes that have registered the provider,
     /// and makes it fail with `ERROR_TIMEOUT` if they take longer; the enable stays in effect.
-    /// [`Duration::MAX`] waits without a limit.
+    /// [`Duration::MAX`] waits without a limit. [`Duration::ZERO`] waits only for the providers of
+    /// this process, and never fails with `ERROR_TIMEOUT`.
     ///
     /// Without this call, it waits for two seconds, and slow processes apply the enable later.
     /// Sessions in this process ignore the timeout.

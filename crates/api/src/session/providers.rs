@@ -59,7 +59,7 @@ pub struct ProviderEnable {
     /// Number of registered processes whose events the session gets, without those that filters
     /// exclude.
     pub traced: u32,
-    /// Number of processes that have registered the provider, now or before, and that the enable
+    /// Number of processes, running or ended, that registered the provider and that the enable
     /// excludes because they run in a container.
     pub left_out: u32,
 }

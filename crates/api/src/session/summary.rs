@@ -58,9 +58,9 @@ pub struct SessionSummary {
     pub buffers_written: u32,
     /// Buffers that could not be written to the file.
     pub buffers_lost: u32,
-    /// Buffers that a live consumer did not get.
+    /// Buffers that a live consumer, or the backlog before the first one, did not get.
     pub real_time_buffers_lost: u32,
-    /// Events in buffers that a live consumer did not get.
+    /// Events in these buffers.
     pub real_time_events_lost: u64,
     /// Buffers of the log file, including header buffers, that another process truncated or
     /// overwrote.
@@ -69,13 +69,15 @@ pub struct SessionSummary {
     pub processes: u32,
     /// Number of live consumers.
     pub consumers: u32,
-    /// Processes that may have lost events which nothing could count.
+    /// Processes that may have lost events which nothing could count. `events_lost` does not
+    /// include these events.
     pub uncounted_processes: u32,
     /// Memory regions dropped because their process broke the ring protocol.
     pub damaged_regions: u32,
     /// Id of the thread that collects events.
     pub collector_thread: u32,
-    /// Processor time of the thread that collects events.
+    /// Processor time of the session's threads: the one that collects events and the one that
+    /// writes buffers.
     pub collector_time: Duration,
     /// The reason why the session ended by itself; `None` while it runs and after a stop.
     pub end_status: Option<Status>,
@@ -85,7 +87,8 @@ pub struct SessionSummary {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostEvents {
-    /// Events lost because a ring was full or the event was too large.
+    /// Events lost because a ring or a queue of kernel events was full, or because the event was
+    /// too large.
     pub no_room: u64,
     /// Events in buffers that could not be written.
     pub not_written: u64,

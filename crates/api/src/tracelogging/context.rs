@@ -2,8 +2,8 @@
 //! registration.
 //!
 //! ```text
-//!   level + 1 │ any │ all │ is_changing │ registration
-//!     level + 1 is 0 while disabled, 256 if a session wants all levels
+//!   level │ any │ all │ is_changing │ registration
+//!     the level is stored as level + 1: 0 while disabled, 256 if a session wants all levels
 //! ```
 //!
 //! The words are in the provider itself, so that an unwanted event costs one load, one compare and

@@ -1,4 +1,5 @@
-//! Functions about ids that every kind of provider has, as documented, though they need no provider.
+//! Functions about ids. Microsoft's crates offer them for each type of provider, although they need
+//! no provider.
 
 /// Implements these functions for a type of providers whose id type is its parameter.
 macro_rules! id_functions {

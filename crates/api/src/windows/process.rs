@@ -5,7 +5,7 @@ use traceweir_format::Guid;
 
 use super::functions::CoCreateGuid;
 
-/// Returns a new random GUID; `None` if the system has none to give.
+/// Returns a new random GUID; `None` if the system cannot create one.
 #[must_use]
 pub fn new_guid() -> Option<Guid> {
     let mut guid = Guid::NULL;

@@ -165,9 +165,8 @@ struct PendingStore {
     store: *const dyn Fn(Handle),
 }
 
-/// Runs `register` with a function that stores the handle before the first callback of this thread.
-///
-/// Windows may call the callback inside EventRegister, where the program cannot have the handle yet.
+/// Runs `register`. If Windows calls the callback meanwhile, on this thread, `store` gets the
+/// handle first: inside EventRegister, the program cannot have it yet.
 pub(super) fn with_pending_store<R>(
     registration: &Registration,
     store: &dyn Fn(Handle),

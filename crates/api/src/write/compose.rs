@@ -127,6 +127,7 @@ impl<'a> RecordSource<'a> {
             None => thread::activity().to_words(),
         };
         let stamp = self.options.stamp.unwrap_or(0);
+        // `finish` sets the first word. The 0 after the keyword stands for the processor times.
         [
             0,
             u64::from(self.thread),

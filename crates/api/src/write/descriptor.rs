@@ -55,7 +55,8 @@ impl DataDescriptor {
         Self::of_kind(NONE, data)
     }
 
-    /// Describes a block of this type. A size above 4 GiB is truncated; no event can be that large.
+    /// Describes a block of this type. A size of 4 GiB or more becomes `u32::MAX`; no event can be
+    /// that large.
     #[must_use]
     pub fn of_kind(kind: u8, data: &[u8]) -> Self {
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);

@@ -38,6 +38,7 @@ fn process_key_half(text: &mut [u8]) -> u32 {
     if cached_serial == serial && half != 0 {
         return half;
     }
+    // The boot number, here 0, is in the upper half of the start key, which is not used.
     let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
     let [half, _] = split_halves(start_key(0, read_own_start_ticks(text).unwrap_or(0), pid));
     CACHED.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);

@@ -176,6 +176,8 @@ fn walk(
     let mut skip = from.skip;
     let mut is_inside = true;
     for _ in 0..MAX_STEPS {
+        // A return address may belong to the next function already. The byte before it belongs to
+        // the call.
         let next = match find_rule(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
             Some(rule) => step_by_rule(&at, rule, readable),
             None => step_by_frame_pointer(&at, readable),

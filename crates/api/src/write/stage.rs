@@ -38,6 +38,7 @@ use traceweir_transport::ring::{Block, Gather};
 const MAX_SMALL_BLOCK_BYTES: usize = 64;
 /// Bytes that can be staged, including the prefix.
 const CAPACITY_BYTES: usize = 320;
+/// Words for these bytes, and one for the zeros that complete the last word.
 pub(super) const STAGE_WORDS: usize = CAPACITY_BYTES / 8 + 1;
 /// 128 data blocks, and six extended data items of head, data and padding.
 pub(super) const MAX_PARTS: usize = 128 + 6 * 3;

@@ -7,8 +7,9 @@
 //!           (nothing is reserved: best effort)
 //!   write   to each: the plain record, or one with event key and stack; flags request the items
 //!           that only the session's owner can add
-//!           a session without free space: the event is counted as lost there, and withheld from
-//!           and counted as lost in all others that are not independent
+//!           if a session that is not independent has no free space, no such session gets the
+//!           event, and each of them counts it as lost; an independent session gets the event if
+//!           it has free space itself
 //! ```
 //!
 //! A session is independent if its mode has EVENT_TRACE_INDEPENDENT_SESSION_MODE.

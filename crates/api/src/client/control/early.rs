@@ -44,8 +44,8 @@ impl ControlThread {
         let mut enables = find_enables(&handle, traits, &enabled.unwrap_or_default());
         let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
-        // The daemon does not send existing enables again when traits change. If they were early
-        // enables, they would be reverted as unconfirmed.
+        // The daemon does not send existing enables again when traits change. If they were treated
+        // as early enables, they would be reverted as unconfirmed.
         enables.retain(|listed| {
             let outlet = shared.outlets.find(owner, listed.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())

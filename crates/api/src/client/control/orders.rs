@@ -11,7 +11,8 @@
 //!
 //! A daemon can send orders for sessions or registrations that have ended. Such orders are
 //! acknowledged and otherwise ignored. An order fails if no outlet is free, the memory cannot be
-//! mapped, or the registration has no entry left: `Failed` is sent before the acknowledgement.
+//! mapped, the registration has no entry left, or a filter is refused: `Failed` is sent before the
+//! acknowledgement.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -133,6 +134,7 @@ impl ControlThread {
         self.client.state_changed.notify_all();
     }
 
+    /// Acknowledges an order. For the number 0 the daemon expects no acknowledgement.
     fn acknowledge(&mut self, index: usize, order: u32) {
         if order != 0 {
             self.peers[index].queue(Message::Ack { order });

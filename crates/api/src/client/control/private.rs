@@ -14,8 +14,8 @@
 //!    from the first one on.
 //! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
 //!    progress; the next one is refused as busy.
-//! 3. A session starts, or continues in another file, only at the request of root or of this
-//!    process's user, and of root alone if this process is more privileged than its user: no other
+//! 3. Only root and the user of this process may start a session here, or have it continue in
+//!    another file; only root may if this process is more privileged than its user. So no other
 //!    user chooses files that this process writes with its rights (`rights`). `client::private`
 //!    opens the files.
 //! 4. The descriptors of a private session are in the library's table (`client::private`).

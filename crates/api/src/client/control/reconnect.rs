@@ -15,10 +15,10 @@
 //! for a while. Nothing is enabled until the process has reconnected, so no session gets the events
 //! of that time; the sessions count the process instead of its events.
 //!
-//! Any user may exhaust the queue or the resources of the system's daemon for a while. When a later
-//! attempt succeeds, the registrations that continued in the meantime
-//! (`DaemonPeer::missed_registrations`) are reported to each session that has enabled them, and the
-//! session counts the process.
+//! Any user may exhaust the queue or the resources of the system's daemon for a while. Until a
+//! later attempt succeeds, registrations *continue*: their calls return without the daemon's
+//! answer. Then they (`DaemonPeer::missed_registrations`) are reported to each session that has
+//! enabled them, and the session counts the process.
 
 use std::time::{Duration, Instant};
 
@@ -150,8 +150,8 @@ impl ControlThread {
         self.peers[index].missed_registrations = continued.map(|handle| handle.number()).collect();
     }
 
-    /// Handles the refusal of a daemon that closed the connection before it read a message. A
-    /// failed send reports the end of the connection, not the message before it.
+    /// Handles a refusal that the daemon sent before it closed the connection. A failed send shows
+    /// only that the connection has ended; the refusal is still unread.
     pub(super) fn read_refusal(&mut self, index: usize) {
         if self.peers[index].has_welcomed || !self.peers[index].connection.is_intact() {
             return;

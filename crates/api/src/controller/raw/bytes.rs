@@ -1,13 +1,15 @@
 //! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   check                                statuses, or the party that answers
-//!   class, buffer, length                ERROR_NOT_SUPPORTED, _INVALID_PARAMETER, _BAD_LENGTH
-//!   session id                           ERROR_INVALID_PARAMETER
-//!   known to this library itself         versions, limits, sources, owners
-//!   Responder                            a daemon, no daemon, a session of this process
-//!   session, right, kind, machine, content   checked by the responder
+//!   check, in this order            statuses, or the party that answers
+//!   class, buffer, length           ERROR_NOT_SUPPORTED, _INVALID_PARAMETER, _BAD_LENGTH
+//!   session id                      ERROR_INVALID_PARAMETER
+//!   class about the machine         this library: versions, limits, sources, owners
+//!   any other class                 the Responder: a daemon, no daemon, a session of this process
 //! ```
+//!
+//! The responder checks the session, the caller's right, the kind of session, the machine and the
+//! content.
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
 //! arguments are reported whichever [`Responder`] is given, and a daemon is searched only if it is

@@ -148,6 +148,7 @@ impl<'w> Readable<'w> {
         // A hint that is farther away is not in this stack.
         let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < MAX_WRITE_FRAME_BYTES);
         let caller_end = if is_near { page_end(certain_end.saturating_sub(1), caller) } else { certain_end };
+        // Of a stack that the program allocated, only the pages up to the caller's frame are read.
         let uncertain = certain_end..signal.map_or(caller_end, |stack| stack.end);
         let own_stack = OWN_STACK.with(OwnStackBounds::get).0;
         Self { certain: sp..certain_end, uncertain, own_stack, window: KernelReadWindow::empty(work) }

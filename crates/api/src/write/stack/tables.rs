@@ -7,8 +7,10 @@
 //!   cached rules:   [address ^ rule │ rule] × 2 × 512   two words: a torn pair fits no address
 //! ```
 //!
-//! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
-//! address. A frame whose CFA depends on another register or on a longer expression has no rule.
+//! An FDE (frame description entry) describes the frame of one function; a CIE (common information
+//! entry) contains what several FDEs share. Only the registers that lead out of the frame matter:
+//! stack pointer, frame pointer, return address. A frame whose CFA depends on another register or
+//! on a longer expression has no rule.
 //! Sources: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4.
 //!
 //! The tables belong to the program and are trusted like its code; even so, no read leaves the

@@ -93,6 +93,7 @@ impl UnwindTableReader {
     /// the base.
     pub(super) fn read_pointer(&mut self, encoding: u8) -> Option<usize> {
         let at = self.at;
+        // absptr, udata8 and sdata8; uleb128; udata2; udata4; sleb128; sdata2; sdata4.
         let value = match encoding & 0x0F {
             0x00 | 0x04 | 0x0C => self.read_u64()?.cast_signed(),
             0x01 => self.read_uleb()?.cast_signed(),
@@ -103,6 +104,7 @@ impl UnwindTableReader {
             0x0B => i64::from(self.read_u32()?.cast_signed()),
             _ => return None,
         };
+        // Absolute, or relative to the position of the pointer (pcrel).
         let base = match encoding & 0x70 {
             0x00 => 0,
             0x10 => at,

@@ -138,6 +138,7 @@ pub(super) fn compute_rule(
         return Some(UnwindRule::SIGNAL);
     }
     rows.clear();
+    // The instructions of the CIE apply to all addresses, those of the FDE only up to `pc`.
     run_instructions(cie.instructions, &cie, rows, start, usize::MAX)?;
     rows.initial = rows.current;
     run_instructions(entry, &cie, rows, start, pc)?;
