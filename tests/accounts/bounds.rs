@@ -160,7 +160,7 @@ fn providers_leave_descriptors_for_controllers() {
 }
 
 /// The child role of `providers_leave_descriptors_for_controllers`: tries to open eight connections
-/// as a provider, and waits to be killed.
+/// as a provider, as many as one process may have, and waits to be killed.
 pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connect = |instance| {
