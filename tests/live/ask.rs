@@ -26,6 +26,8 @@ fn answers_without_a_daemon_describe_no_sessions() {
     }
     let objects = ask(&["--json"]).expect(0).json();
     let (classes, answers): (Vec<_>, Vec<_>) = classes_and_answers(&objects).into_iter().unzip();
+    // The classes that need no session. The answers compared below are those of the classes 5
+    // (profile sources), 12 (groups) and 19 (maximum number of sessions).
     assert_eq!(classes, [5, 7, 11, 12, 17, 19, 22, 25, 27]);
     assert_eq!(answers[0][0]["name"], "Timer");
     assert_eq!((answers[3], answers[5]), (&Value::Array(Vec::new()), &64.into()));

@@ -15,6 +15,7 @@ fn has_kernel_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;
     }
+    // ERROR_PRIVILEGE_NOT_HELD and ERROR_NOT_SUPPORTED.
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
     let has_subject =
         ["kernel events", "the sampling interval"].iter().any(|subject| run.stderr.contains(subject));
