@@ -1,5 +1,6 @@
 //! Tests of `weir cc`, which runs a compiler on sources that were written for Windows: the size of
-//! `long`, the compiler options that builds use, and queries that are passed on unchanged.
+//! `long`, the compiler options that builds use, queries that are passed on unchanged, and programs
+//! with wide characters of 16 bits.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -187,7 +187,7 @@ fn check_forks_and_traffic(recording: &Recording) {
     let mut expected: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
     expected.sort_unstable();
     assert_eq!(codes, expected);
-    // The leader sends 40 × 1,000 bytes by TCP and 20 × 500 bytes by UDP, and receives them itself.
+    // The leader sends 40 × 1,000 bytes by TCP and 20 × 500 bytes by UDP. It also receives them.
     let transferred_bytes = |name| sum_field(&trace, name, ("PID", leader), "size");
     assert_eq!((transferred_bytes("TcpIp/Send"), transferred_bytes("TcpIp/Recv")), (40_000, 40_000));
     assert_eq!((transferred_bytes("UdpIp/Send"), transferred_bytes("UdpIp/Recv")), (10_000, 10_000));
