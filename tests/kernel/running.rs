@@ -1,4 +1,5 @@
-//! A session that starts while programs run must record the existing threads, processes and images.
+//! Tests that a session which starts while programs run records the existing threads, processes and
+//! images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -149,7 +150,7 @@ impl Inventory {
         for event in &trace.events {
             let thread = match event.name.as_str() {
                 "PerfInfo/SampleProf" => event.number("ThreadId"),
-                // The stack with which the thread was switched out before.
+                // The stack of a switch is that with which the new thread was switched out before.
                 "Thread/CSwitch" => event.number("NewThreadId"),
                 _ => continue,
             };
