@@ -142,8 +142,8 @@ impl Inventory {
 
     /// Fails if more than one in a thousand addresses lies outside every known image. Checks the
     /// innermost user frame and the kernel frames of all processes, and all frames of the process
-    /// `workload_pid`, which has frame pointers. The outer frames of programs without frame pointers
-    /// are arbitrary stack contents; perf shows such frames, too.
+    /// `workload_pid`, which has frame pointers. In programs without frame pointers, the outer
+    /// frames are arbitrary stack contents; perf shows such frames, too.
     #[track_caller]
     fn check_addresses(&self, trace: &Trace, workload_pid: u64) {
         let (mut address_count, mut unknown_addresses) = (0_usize, Vec::new());
