@@ -65,6 +65,7 @@ fn write_five_events(maker: &mut TraceMaker) {
         (event.header.descriptor.level, event.header.descriptor.keyword) = (level, keyword);
         let mut payload = Vec::new();
         payload.put_ansi_z(value);
+        // Input type 2 (8-bit string) with output type 35 (UTF-8).
         event.write(maker, cpu, MetadataBuilder::new(name, 0).add_field("says", 2, 35, 0), &payload, &[]);
     }
 }

@@ -1,5 +1,5 @@
-//! End-to-end tests, which run the real `weir` on real files, and checks that the code has the
-//! structure that ARCHITECTURE.md describes.
+//! End-to-end tests, which run the real `weir` with real files, daemons and programs, and checks
+//! that the code has the structure that ARCHITECTURE.md describes.
 
 mod architecture;
 mod baseline;

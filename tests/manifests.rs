@@ -310,8 +310,9 @@ const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.m
   <events><event symbol="Listed" value="1" version="0" level="win:Informational" template="T"/></events>
  </provider></events></instrumentation></instrumentationManifest>"#;
 
-/// A program that writes one event of this manifest with the files `twot` and `hree`. It fails
-/// unless its callback sees exactly one enable.
+/// A program that writes one event of this manifest. Its argument for `Files` is the text
+/// `twothree`, which is two texts of four characters. The program fails unless its callback sees
+/// exactly one enable.
 const ARRAY_PROGRAM: &str = r#"#include <windows.h>
 #include <evntprov.h>
 static unsigned calls;

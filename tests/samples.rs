@@ -466,6 +466,7 @@ fn packed_xml_is_unpacked() {
             (packed_bytes, (xml.encode_utf16().count() + 1) * 2, tag)
         })
         .collect();
+    // Packed bytes, unpacked bytes, outermost element.
     let expected = [(412, 1052, "WinSPR"), (633, 2348, "Metrics"), (4146, 17_888, "SystemConfig")];
     assert_eq!(sizes_and_tags, expected.map(|(packed, unpacked, tag)| (packed, unpacked, tag.to_owned())));
 }
@@ -501,6 +502,7 @@ fn kernel_events_have_their_names_and_counts() {
     ];
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
     let names: Vec<_> = events.iter().filter_map(|event| event["fields"]["ThreadName"].as_str()).collect();
+    // All thread events have the field, and 94 of them have a name.
     assert_eq!((names.len(), names.iter().filter(|name| !name.is_empty()).count()), (3058, 94));
     assert!(names.contains(&"Win32k Raw Input Thread"));
     let masks = events

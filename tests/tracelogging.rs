@@ -82,6 +82,7 @@ fn published_packages_compile_unchanged_and_record() {
     let output =
         Command::new(root().join("compat/run.sh")).arg(folder.path()).envs(nested_build()).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
+    // The script exits with 77 if the packages cannot be fetched.
     if output.status.code() == Some(77) {
         return skip("registry", stderr.lines().last().unwrap_or("no registry"));
     }

@@ -71,8 +71,9 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     );
     let steps = Steps(work);
 
-    // In the script, Anna has the user id 64308 and is in the group dev. Bert has 64309 and is the
-    // member of the group traceweir.
+    // In the script, Anna has the user id 64308 and is in the group dev. Bert has 64309 and is in
+    // the group traceweir. Bert runs the steps whose names begin with `member-`, root runs those
+    // with `root-` and most grants, and Anna runs the others. Exit code 77 means "not permitted".
     steps.expect("list-without-rights", 77, &["may not control"]);
     steps.expect("list-without-rights", 77, &["uid 64308", "group traceweir", "weir access grant"]);
     steps.expect("list-user-and-system", 0, &["refuses you", "group traceweir", "no daemon is running"]);
@@ -114,6 +115,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     steps.expect("stop-allowed", 0, &[]);
     steps.expect("member-stops", 0, &[]);
     if work.join("out/root-has-space").exists() {
+        // ERROR_DISK_FULL.
         steps.expect("member-has-no-space", 1, &["112"]);
         steps.expect("root-has-space", 0, &[]);
         steps.expect("root-stops", 0, &[]);
@@ -132,7 +134,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
         "other files are stored than the default list and the provider's list: {files}"
     );
     // The right to control all sessions does not include the right to record kernel events of the
-    // whole machine.
+    // whole machine. 1314 is ERROR_PRIVILEGE_NOT_HELD.
     steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
     assert_eq!(
         std::fs::read(work.join("bert/old.etl")).expect("the old log does not exist"),
@@ -147,6 +149,8 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
         b"old\n",
         "a refused session changed the file"
     );
+    // 0x80 is TRACELOG_GUID_ENABLE. The entry that Bert added in `member-grants` comes before the
+    // entry of `grant-enable`, because entries that deny come first.
     let stored = steps.entries("show-kept");
     assert_eq!(stored.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{stored:?}");
     assert!(stored.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{stored:?}");

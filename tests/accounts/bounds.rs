@@ -84,6 +84,7 @@ fn start_limited_daemon(limits: &str, runtime: &Path) -> KillOnDrop {
 fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
+    // The unit of the limit is KiB.
     let mut daemon = start_limited_daemon("ulimit -v 500000", &runtime);
     let mut control = DaemonConnection::open(&runtime, Role::Controller);
     let file = folder.path().join("first.etl");
@@ -92,7 +93,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     (role.burst_events, role.pause_ms) = (250, 1);
     let first_writer =
         writer_command(&runtime, &role).stdout(Stdio::piped()).spawn().expect("a writer did not start");
-    // Each session takes 64 MiB, so that a few exhaust the address space.
+    // Each session takes 64 MiB (64 buffers of 1,024 KiB), so a few exhaust the address space.
     let mut started = Vec::new();
     let status = (0..64).find_map(|n| {
         let name = folder.path().join(format!("{n}.etl"));
@@ -138,7 +139,8 @@ fn providers_leave_descriptors_for_controllers() {
     let runtime = folder.path().join("run");
     let daemon = start_limited_daemon("ulimit -n 96", &runtime);
     drop(DaemonConnection::open(&runtime, Role::Controller));
-    // Together, these processes try to open more connections than the daemon has descriptors.
+    // Together, these processes try to open 14 × 8 connections, which is more than the 96
+    // descriptors that the daemon may have.
     let providers = (0..14).map(|_| {
         let (name, value) = role_variable(&format!("providers {}", runtime.display()));
         let mut command = role_command(&runtime);
@@ -157,8 +159,8 @@ fn providers_leave_descriptors_for_controllers() {
     drop(providers);
 }
 
-/// The child role of `providers_leave_descriptors_for_controllers`: opens as many connections as
-/// one process may have, and waits to be killed.
+/// The child role of `providers_leave_descriptors_for_controllers`: tries to open eight connections
+/// as a provider, as many as one process may have, and waits to be killed.
 pub(crate) fn run_role(words: &[&str]) {
     let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connect = |instance| {
@@ -178,8 +180,9 @@ pub(crate) fn run_role(words: &[&str]) {
 fn file_size_limit_ends_the_session_cleanly() {
     let folder = tempfile::tempdir().expect("no temporary folder");
     let runtime = folder.path().join("run");
-    // 24 MiB in blocks of 512 bytes (dash), 48 MiB in blocks of 1,024 (bash). Beyond that, writes
-    // fail: the signal XFSZ, which would kill the daemon, is ignored.
+    // The limit is 24 MiB if the shell counts blocks of 512 bytes (dash), and 48 MiB if it counts
+    // blocks of 1,024 (bash). Because the signal XFSZ is ignored, a write beyond the limit fails
+    // instead of killing the daemon.
     let _daemon = start_limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill_until_session_ends(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, Status::ERROR_DISK_FULL.0);

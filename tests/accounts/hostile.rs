@@ -13,7 +13,8 @@ use crate::fixture::{Daemon, TEST_TIMEOUT, WritePath, collect_reports, file_sess
 use crate::roles::{PROVIDER, Writer, role_variable};
 use crate::tally::{EventTally, assert_sound};
 
-/// The child role, with the arguments `RUNTIME REGIONS SEED`.
+/// The child role, with the arguments `RUNTIME REGIONS SEED`: gets REGIONS regions, one after the
+/// other, and corrupts each.
 pub(crate) fn run_role(words: &[&str]) {
     let mut random_state: u64 = words[2].parse().expect("the seed is not a number");
     let mut random = move || {
@@ -96,7 +97,7 @@ fn write_random_word(
     let layout = params.layout;
     let ring = random() as usize % layout.rings();
     let ring_bytes = layout.ring_bytes().max(8) as usize;
-    // The numbers are the offsets of head, lock, lost, woken and tail in a control block.
+    // The array has the offsets of head, lock, lost, woken and tail in a control block.
     let offset = match random() % 4 {
         0 => layout.control_offset(ring) + [0x00, 0x08, 0x40, 0x48, 0x80][random() as usize % 5],
         1 => layout.data_offset(ring),

@@ -106,6 +106,8 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, pace: Pace, point: O
         }
     }
     let killed = rounds * at_once;
+    // Each killed thread may have counted one more event as lost, that of the call which did not
+    // return.
     let in_flight = u64::from(killed * THREADS);
     assert!(
         (missing..=missing + in_flight).contains(&last.events_lost),
@@ -174,7 +176,8 @@ fn process_that_ends_while_registering_is_counted_apart_from_lost_events() {
     let mut child = daemon.role_command(role).stdin(Stdio::piped()).spawn().expect("a child did not start");
     let output = BufReader::new(child.stdout.take().expect("the stream is not a pipe"));
     assert!(output.lines().any(|line| line.expect("the output is not UTF-8") == CONNECTED));
-    // The daemon learns of the registration only after its process has ended.
+    // The daemon is stopped, so that it learns of the registration only after the registering
+    // process has ended.
     daemon.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", daemon.pid());
     until("the daemon is stopped", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));

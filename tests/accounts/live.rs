@@ -70,6 +70,7 @@ fn live_consumer_gets_every_event_once_or_counts_it_as_lost() {
         let last = control.stop(session);
         let (tally, (_, events_lost)) = reading.join().expect("the consumer panicked");
         let missing: u64 = (0..4).map(|writer| tally.count_missing(writer, 2, 10_000)).sum();
+        // Four writers with two threads, each with 10,000 events.
         assert_eq!(report.offered, 80_000);
         assert_eq!(
             missing,

@@ -8,6 +8,8 @@
 //!   afterwards: tally.rs reads the events of the file; the test compares them with those offered
 //! ```
 //!
+//! `access` and `users` test the rights of several users instead of event counts.
+//!
 //! Nothing is mocked. Tests that need root are skipped for other users.
 
 #[path = "../util.rs"]

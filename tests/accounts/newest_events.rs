@@ -1,5 +1,6 @@
 //! Tests that circular files and flight recorders keep the newest events of each processor, without
-//! gaps.
+//! gaps except for lost events. Also tests that a sequential file with a size limit keeps the
+//! oldest events.
 
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -59,6 +60,7 @@ fn flight_recorder_writes_its_newest_events_on_flush_and_on_stop() {
         let file = daemon.path("recorder.etl");
         let mut control = daemon.connect();
         let mut config = file_session_config("recorder", &file);
+        // 16 buffers of 64 KiB hold only a part of the 80,000 events.
         (config.log_file_mode, config.minimum_buffers, config.buffer_size) =
             (EVENT_TRACE_BUFFERING_MODE, 16, 64);
         let session = control.start(config);

@@ -233,6 +233,7 @@ fn write_thread_events(
         if let Some(progress) = progress {
             progress.counter(thread as usize).store(number + 1, Ordering::Release);
         }
+        // Moves to the next processor once in 97 events.
         if role.placement == Placement::Migrating && number % 97 == 0 {
             pin_to_processor(number / 97);
         }

@@ -115,8 +115,8 @@ impl EventTally {
 pub(crate) fn assert_sound(path: &Path) {
     let trace = open_trace(path);
     let mut findings = Vec::new();
-    // Events that a process wrote before the daemon adopted its memory are in late buffers, which
-    // break this rule.
+    // The rule `TimeAcrossBuffers` is left out, because buffers of late streams may break it: their
+    // events were written before the daemon adopted the region of the process.
     let mut keep_faults = |finding: etl::Finding| {
         if finding.rule != etl::Rule::TimeAcrossBuffers {
             findings.push(finding);

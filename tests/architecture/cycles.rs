@@ -203,6 +203,7 @@ fn glob_import_leads_to_the_files_of_the_names_that_are_used() {
         ("a.rs", "pub struct A;"),
         ("b.rs", "use crate::prelude::*; pub struct B(A);"),
     ];
+    // `b.rs` imports `prelude.rs`, which re-exports `B` of `b.rs`.
     assert_eq!(cycles_of_files(&files), [["b.rs", "prelude.rs"]]);
     assert!(imports_of_files(&files).contains(&"b.rs -> a.rs: crate::prelude".to_owned()));
 }

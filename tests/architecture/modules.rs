@@ -36,8 +36,9 @@ struct Module {
     /// Paths of the imports by the name that each binds. A name has several paths if `cfg` selects
     /// one of them, or if they are in different namespaces.
     imports: BTreeMap<String, Vec<Path>>,
-    /// Imports that bind no name.
+    /// Imports that bind no name (`use PATH as _`).
     unnamed_imports: Vec<Path>,
+    /// Paths before the `*` of glob imports.
     globs: Vec<Path>,
     /// Paths of at least two segments outside of imports.
     paths: BTreeSet<Path>,
@@ -483,6 +484,7 @@ struct Attributes {
     /// Whether the item exists in tests only.
     is_test: bool,
     is_exported_macro: bool,
+    /// The file that `#[path = "…"]` names.
     path: Option<String>,
 }
 

@@ -19,7 +19,9 @@ enum Origin {
 }
 use Origin::{Absent, Computed, Named, Renamed};
 
-/// Event (`*` stands for any text), field, origin. The first matching row applies.
+/// Event (`*` stands for any text), field, origin. The first matching row applies. In the closures,
+/// `o` is our event and `t` our trace. Shifts and masks select the bits of a flags field that
+/// TraceEvent prints as a field of its own.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &str, Origin)] = &[
     // Kernel: other names.

@@ -1,5 +1,5 @@
 //! Parses the text that Microsoft's TraceEvent printed for a trace. Each event is one line, which
-//! is wrapped here:
+//! is wrapped here. `ProceNum` is the processor number in TraceEvent's spelling.
 //!
 //! ```text
 //! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..;

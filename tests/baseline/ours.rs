@@ -158,7 +158,8 @@ fn hidden_reason(event: &Value) -> Option<&'static str> {
     if let Some(row) = KERNEL.iter().find(|row| row.0 == guid && row.1.contains(&opcode)) {
         return Some(row.2);
     }
-    // The two GUIDs are the classes StackWalk and PerfInfo.
+    // The two GUIDs are the classes StackWalk and PerfInfo. Opcode 0x2E of PerfInfo is a sample,
+    // whose flags 1 and 2 mean that a DPC or an interrupt handler was executing.
     match event["provider"].as_str() {
         _ if guid == "def2fe46-7bd6-4b80-bd94-f57fe20d0ce3" => Some("kernel stacks"),
         _ if guid == "ce1dbfb4-137e-4da6-87b0-3f59aa102cbc" && opcode == 0x2E => {
@@ -201,6 +202,7 @@ fn for_each_line(path: &Path, is_numeric: bool, mut each: impl FnMut(usize, &str
 
 /// Returns the raw time of the first event, from which the trace counts its times.
 fn start_ticks(path: &Path) -> i64 {
+    // The buffer header has 0x48 bytes, and a system header has its stamp at 0x10.
     const FIRST_STAMP_OFFSET: usize = 0x58;
     let mut bytes = [0; FIRST_STAMP_OFFSET + 8];
     let mut file = std::fs::File::open(path).expect("the sample cannot be opened");

@@ -64,7 +64,8 @@ pub(super) const RULES: &[Rule] = &[
         field: "system_time_type",
         explains: |field, value, ours| {
             let expected = ours.event["fields"][field].as_str().and_then(date).unwrap_or_default();
-            // In `21/09/09 14:59:35.7990000`: all before the milliseconds, and the seconds.
+            // In `21/09/09 14:59:35.7990000`, `prefix` is `21/09/09 14:59:35.`, and `seconds` is
+            // `35`. TraceEvent prints `21/09/09 14:59:35.0350000`.
             let (Some(prefix), Some(seconds)) = (expected.get(..18), expected.get(15..17)) else {
                 return false;
             };

@@ -1,5 +1,5 @@
-//! Compares values printed by TraceEvent with values printed by `weir`: numbers, dates and
-//! enumerations in the spelling of either.
+//! Compares values that TraceEvent printed with values that `weir` printed. The two spell numbers,
+//! dates and enumerations differently.
 
 use serde_json::Value;
 

@@ -1,5 +1,6 @@
-//! `weir cc`: a compiler for sources that were written for Windows. Checks the size of `long`, the
-//! invocations that builds use, and what is passed on unchanged.
+//! Tests of `weir cc`, which runs a compiler on sources that were written for Windows: the size of
+//! `long`, the compiler options that builds use, queries that are passed on unchanged, and programs
+//! with wide characters of 16 bits.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 use super::{arg, make_folder, write_file};
 use crate::util::{Run, c_library, root, weir_command};
 
-/// A source that is right only where `long` has 32 bits; `time_t` keeps the system's size.
+/// A source that compiles only if `long` has 32 bits and `time_t` has the system's size.
 const SOURCE: &str = r##"
 #include <limits.h>
 #include <stdint.h>
@@ -72,6 +73,7 @@ fn run_program(folder: &TempDir, name: &str, arguments: &[&str]) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
+/// The output of [`SOURCE`]: file and line of the `printf`, then `length`, `offset` and `total`.
 const EXPECTED_LINE: &str = "source.c:29 4294967295 -1 1099511627776\n";
 
 #[test]
@@ -104,7 +106,8 @@ fn compiling_linking_and_dependency_files_work_as_builds_use_them() {
     assert!(dependencies.contains("windows.h"), "{dependencies}");
     cc(&["gcc", "source.o", "out/other.o", "-o", "program"]);
     assert_eq!(run_program(&folder, "program", &[]), EXPECTED_LINE);
-    // An error stands at its place, and the status is the compiler's.
+    // An error message names the line and column of the original source, and `weir cc` returns the
+    // exit status of the compiler.
     write_file(&folder, "wrong.c", b"long a;\nlong *b = 5 +;\n");
     let run = run_cc(&folder, &["--32-bit-long"], &["gcc", "-c", "wrong.c"]).expect(1);
     assert!(run.stderr.contains("wrong.c:2:14: error"), "{}", run.stderr);

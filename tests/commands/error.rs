@@ -18,6 +18,7 @@ fn code_is_printed_with_number_name_text_and_advice() {
 
 #[test]
 fn every_spelling_of_a_code_gives_the_same_text() {
+    // A hexadecimal number, an HRESULT (also as a signed number), an NTSTATUS, and two names.
     let spellings = [
         "0x1069",
         "0x80071069",
@@ -60,6 +61,7 @@ fn several_codes_are_printed_as_objects_in_order() {
 
 #[test]
 fn unknown_codes_fail_and_known_codes_are_printed() {
+    // 57005 is 0xDEAD.
     let run = weir(["error", "57005", "112", "0x8007DEAD"]).expect(1);
     assert!(run.text().starts_with("112 (0x70) ERROR_DISK_FULL"), "{}", run.text());
     for unknown in ["57005: unknown status 0x0000DEAD", "0x8007DEAD: unknown status 0x8007DEAD"] {
@@ -77,6 +79,7 @@ fn options_may_precede_or_follow_codes() {
     let after = weir(["error", "ERROR_WMI_INSTANCE_NOT_FOUND", "--json"]).expect(0).json();
     assert_eq!(before, after);
     assert_eq!(after[0]["status"], 4201);
+    // The negative numbers are the HRESULTs 0x80070057 and 0x80071069.
     let codes = weir(["error", "5", "--json", "-2147024809", "-2147020695"]).expect(0).json();
     assert_eq!(codes.iter().map(|code| code["status"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 87, 4201]);
     let text = weir(["error", "5", "--", "-2147024809"]).expect(0).text();

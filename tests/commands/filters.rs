@@ -25,6 +25,7 @@ fn provider_filter_takes_names_patterns_and_guids_in_any_case() {
     assert_dumped(&["--provider", "*.b", "--provider", "Shop.C"], &["Alpha", "Gamma", "Delta"]);
     assert_dumped(&["--provider", "Shop.?"], &["Alpha", "Beta", "Alpha", "Gamma", "Delta"]);
     assert_dumped(&["--provider", "Shop"], &[]);
+    // The GUID of the class EventTrace, to which the log-file header belongs.
     assert_dumped(&["--provider", "68fdd900-4a3e-11d1-84f4-0000f80464e3"], &[HEADER]);
     assert_dumped(&["--provider", "{68FDD900-4A3E-11D1-84F4-0000F80464E3}"], &[HEADER]);
 }

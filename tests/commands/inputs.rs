@@ -52,6 +52,7 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
 fn archives_are_recognised_by_content_not_by_name() {
     let folder = make_folder();
     let plain = dumped_event_names(&write_file(&folder, "five.etl", &five_events()), &[]);
+    // The header event and five events.
     assert_eq!(plain.len(), 6);
     let gz = gzip_compress(&five_events());
     for name in ["five.etl.gz", "five.etlgz", "five.bin"] {
@@ -76,6 +77,7 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
 #[test]
 fn archives_that_expand_too_much_are_refused() {
     let folder = make_folder();
+    // Small archives may expand to 64 MiB.
     let zeros = vec![0; 80 << 20];
     let gz = write_file(&folder, "bomb.etl.gz", &gzip_compress(&zeros));
     let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));

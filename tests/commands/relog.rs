@@ -228,6 +228,7 @@ fn header_of_a_cut_trace_has_the_end_time_and_buffer_count_of_the_kept_events() 
     weir(["relog", arg(&input), "-o", arg(&out), "--to", "300us"]).expect(0);
     let header = &dump_jsonl(&out, &["--head", "1"]).expect(0).json()[0];
     assert_eq!(header["fields"]["EndTime"], "2024-05-01T10:00:00.0003000Z");
+    // The buffer of the header, and one buffer for each of the two processors.
     assert_eq!(header["fields"]["BuffersWritten"], 3);
 }
 
@@ -262,8 +263,8 @@ fn full_disk_is_reported_and_leaves_no_files() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    // A file size limit simulates a full disk. SIGXFSZ would end `weir` at the limit; it stays
-    // ignored across the `exec`.
+    // A file size limit of 8 blocks simulates a full disk. SIGXFSZ would end `weir` at the limit,
+    // so the shell ignores the signal, which stays ignored after the `exec`.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
@@ -338,7 +339,8 @@ fn cut_moves_the_start_no_later_than_the_first_kept_event() {
     let folder = make_folder();
     let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
     let (start, input_times) = start_and_event_times(&input);
-    // The manifests of the trace are kept, whenever they were written.
+    // All events are earlier than `--from`. The manifests in the trace are kept nevertheless, so
+    // the start stays. With `--bare` nothing is kept, and the start moves past the last event.
     weir(["relog", arg(&input), "-o", arg(&out), "--from", "1h"]).expect(0);
     assert_eq!(start_and_event_times(&out).0, start);
     weir(["relog", arg(&input), "-o", arg(&out), "--force", "--from", "1h", "--bare"]).expect(0);

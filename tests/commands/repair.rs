@@ -133,7 +133,8 @@ fn log_emptied_and_continued_as_a_sparse_file_is_read() {
     const HOLE_BYTES: u64 = 1 << 40;
     let folder = make_folder();
     let (bytes, _) = long_trace();
-    // The first buffer, a hole, and the buffers after the first four.
+    // The file has the first buffer, a hole, and the fifth and later buffers of the trace. So three
+    // buffers are missing.
     let path = write_file(&folder, "sparse.etl", &bytes[..BUFFER_BYTES as usize]);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     if file.write_all_at(&bytes[4 * BUFFER_BYTES as usize..], BUFFER_BYTES + HOLE_BYTES).is_err() {

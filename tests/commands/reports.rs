@@ -36,6 +36,7 @@ fn lost_events_are_reported_and_exit_with_4() {
 #[test]
 fn damage_exits_with_3_and_costs_only_the_damaged_buffer() {
     let folder = make_folder();
+    // The second buffer has the events of processor 0: Alpha, Alpha and Delta.
     let path = write_file(&folder, "damaged.etl", &damage_second_buffer(five_events()));
     let run = dump_jsonl(&path, &[]).expect(3);
     assert!(run.stderr.contains("warning:") && run.stderr.contains("0x1048"), "{}", run.stderr);
@@ -122,7 +123,8 @@ fn check_is_quiet_about_sound_files_and_prints_offsets_of_defects() {
 fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     let folder = make_folder();
     let mut bytes = five_events();
-    // The second record of the second buffer gets a stamp like one supplied by a provider.
+    // The second record of the second buffer gets a lower stamp than the first, as if a provider
+    // had supplied the stamp. The stamp is at offset 0x10 of a record.
     let second = 0x1048 + usize::from(u16::from_le_bytes([bytes[0x1048], bytes[0x1049]])).next_multiple_of(8);
     bytes[second + 0x10..second + 0x18].copy_from_slice(&1_000_i64.to_le_bytes());
     let path = write_file(&folder, "supplied.etl", &bytes);

@@ -123,6 +123,8 @@ fn library_is_found_where_an_installation_puts_it() {
     assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), neighbour);
 }
 
+/// Registers and unregisters a provider with each library that the arguments name. The second
+/// unregistration must return 6 (`ERROR_INVALID_HANDLE`).
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -201,7 +203,9 @@ fn python_program_loads_the_library_by_windows_names() {
     );
 }
 
-/// Asks for the functions that Microsoft's TraceEvent library imports, and calls some of them.
+/// Looks up the functions that Microsoft's TraceEvent library imports, and calls some of them. In
+/// these calls, 8 is `TOKEN_QUERY`, 20 is `TokenElevation`, and `version[1]` is the major version
+/// of Windows.
 const IMPORTS_SCRIPT: &str = r#"
 import ctypes
 imports = {

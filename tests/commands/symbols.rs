@@ -133,7 +133,8 @@ fn parse_output(out: &str, image: &Path) -> ProgramOutput {
     ProgramOutput { addresses: first.split(' ').map(parse_hex).collect(), base, size }
 }
 
-/// Writes the rundown event of an image, after its image id if `id` is given.
+/// Writes the rundown event of an image. If `id` is given, writes the `ImageID` event with the
+/// build id before it.
 fn write_image_rundown(
     maker: &mut TraceMaker,
     pid: u32,
@@ -143,21 +144,25 @@ fn write_image_rundown(
 ) {
     if let Some(id) = id {
         let mut payload = Vec::new();
+        // Base, process, build id (in place of the GUID and age of a PDB file), path.
         payload.put_u64(base).put_u32(pid).put(&id[..20]).put(path.as_bytes()).put_u8(0);
         maker.write_classic(0, class::IMAGE_ID, 36, 2, &payload);
     }
     let mut payload = Vec::new();
+    // Base, size, process, …, default base, …, name.
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
     maker.write_system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
-/// Builds a trace of one event whose stack has the addresses that a program printed.
+/// Builds a trace of one event whose stack has the addresses that a program printed, and then
+/// 0x1000, which is in no image.
 fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("symbols"));
     write_image_rundown(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
     let mut stack = Vec::new();
+    // The match id: 0 means that the stack is complete.
     stack.put_u64(0);
     for address in &output.addresses {
         stack.put_u64(*address);
@@ -203,6 +208,7 @@ fn inlined_functions_sources_and_lines_are_resolved() {
         let frames = frames(&run);
         assert_eq!(frames.len(), 5, "{frames:#?}");
         let source = folder.path().join(format!("{name}.c"));
+        // The lines are those of `SHOP`.
         for (frame, symbol, line, is_inlined) in [
             (&frames[0], "add", 5, true),
             (&frames[1], "sell", 9, false),
@@ -393,7 +399,7 @@ fn samples_and_separate_stack_events_are_resolved() {
     let output = run_program(&program, &program);
     let mut maker = TraceMaker::new(session_options("walk"));
     write_image_rundown(&mut maker, PROCESS, (output.base, output.size), arg(&program), Some(&build_id()));
-    // A thread of the process, so that the sample is attributed to the process.
+    // Thread 77 of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
     maker.write_system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
@@ -404,6 +410,7 @@ fn samples_and_separate_stack_events_are_resolved() {
     let mut walk = Vec::new();
     walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
     maker.write_perf_at(0, hook::STACK_WALK, 2, time, &walk);
+    // A stack with the key 9: first the event that refers to the key, then its definition.
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
     maker.write_perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
@@ -438,7 +445,8 @@ fn functions_of_a_stripped_program_are_named_by_start_address() {
     let lines = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
     let innermost = lines.trim_end().rsplit_once(';').unwrap().1;
     assert_eq!(innermost, format!("shop+{sell:#x} 1"), "{lines}");
-    // Without the program, function starts are unknown.
+    // Without the program, function starts are unknown, and the offset is rounded down to 256
+    // bytes.
     std::fs::remove_file(&program).unwrap();
     let gone = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0);
     assert!(

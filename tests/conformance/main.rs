@@ -1,4 +1,4 @@
-//! The published contract of ETW, rule by rule: each rule is a row of a table, with one test.
+//! Tests the published contract of ETW rule by rule. Each rule is a row of a table and has a test.
 //!
 //! ```text
 //!   this program ──▶ weir daemon in a temporary folder

@@ -1,4 +1,4 @@
-//! Random control calls, compared with a model of the daemon's state.
+//! Makes random control calls, and compares the answers with a model of the daemon's state.
 //!
 //! ```text
 //!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of

@@ -15,7 +15,8 @@
 //!   softirq_exit                processor (2)  PerfInfo/DPC, TimerDPC     processor (2)
 //!   irq_handler_exit            processor (2)  PerfInfo/ISR               processor (2)
 //!
-//!   (1) only AF_INET and AF_INET6, and only results above 0
+//!   (1) only AF_INET and AF_INET6, and only results above 0; the leader makes all these calls, so
+//!       its process id is its thread id
 //!   (2) between the first and the last switch to the workload on the processor
 //!   (3) an exec ends a thread and starts it again
 //!   (4) according to the context switches
@@ -115,6 +116,7 @@ fn compare_threads(
         "wrong numbers of thread starts and ends, including those of 10 exec calls"
     );
     assert!(totals["switch to"] >= 2000 && totals["ready"] >= 1000, "too few switches: {totals:?}");
+    // 40 by TCP and 20 by UDP.
     assert_eq!((totals["send"], totals["receive"]), (60, 60));
     assert!(totals["enter"] >= 8000, "too few system calls: {totals:?}");
     differences

@@ -1,8 +1,8 @@
 //! Tests that kernel events that do not fit into a ring are counted and reported for each
 //! processor, and that the file stays sound.
 //!
-//! A stopped daemon reads nothing: the rings of its session overflow while the workload switches
-//! back and forth.
+//! A stopped daemon reads nothing. So the rings of its session overflow while two processes of the
+//! workload wake each other again and again.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::retry::retry_also_with_busy_processors;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
-/// Options that give a session little memory. The size of its rings is derived from it.
+/// Options that give a session little memory. The size of its rings depends on this memory.
 const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
 /// Rounds of the workload, each with two switches: many more than a ring of a small session holds.
 const ROUNDS: u64 = 40_000;
@@ -30,6 +30,8 @@ fn weir_in(folder: &Path, args: &[&str]) -> Run {
 #[test]
 fn ring_overflows_are_counted_and_reported_for_each_processor() {
     retry_also_with_busy_processors(5, || {
+        // Only the workload of the measurement is used. The start also keeps other tests from
+        // measuring, and skips this test if kernel events are not available.
         let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");

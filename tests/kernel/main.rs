@@ -1,5 +1,5 @@
-//! Kernel events recorded with the command line, compared with perf in the same run and with
-//! programs of known behaviour.
+//! Tests of kernel events that the command line records. The events are compared with those of perf
+//! in the same run, and with the known behaviour of programs.
 //!
 //! ```text
 //!   weir record --kernel … -- perf record -a … -- workload

@@ -42,8 +42,9 @@ fn event_lies_between_the_switches_to_and_from_its_thread() {
 /// from it. Fails if an event comes before the switch to its thread.
 #[track_caller]
 fn events_between_switches(trace: &Trace) -> usize {
-    // By thread: the processor that the thread runs on, or `None`; and the time of its last event
-    // without a preceding switch to the thread, until the next switch to or from the thread.
+    // For each thread, `processors` has the processor that the thread runs on, or `None`.
+    // `without_switch` has the time of its last event that follows no switch to the thread; the
+    // next switch to or from the thread removes this entry.
     let (mut processors, mut without_switch) = (BTreeMap::new(), BTreeMap::new());
     let (mut count, mut between) = (0, 0);
     for event in &trace.events {

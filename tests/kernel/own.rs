@@ -153,7 +153,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let cpus = allowed_processors();
         let busy_cpus = &cpus[..cpus.len().min(2)];
         let script = User::counting_script(busy_cpus, 200_000);
-        // Each buffer of 64 KiB has space for one sample. The script causes a quarter as many
+        // Each buffer of 64 KiB has space for one sample. The script causes about a quarter as many
         // samples as there are buffers; other processes of the user are sampled, too.
         let sample_capacity = 1024 * cpus.len().min(16) as u64;
         let buffers = sample_capacity.to_string();

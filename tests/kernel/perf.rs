@@ -45,9 +45,9 @@ impl Sample {
     }
 }
 
-/// Builds a `perf record` command that records the whole machine while `command` runs. It collects
-/// no build ids, because some versions of perf crash when they do. If perf cannot be used, skips
-/// the test and returns `None`.
+/// Builds a `perf record` command that records the whole machine while `command` runs, with large
+/// rings (`-m` counts pages). perf collects no build ids (`-B -N`), because some versions crash
+/// when they do. If perf cannot be used, skips the test and returns `None`.
 pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");

@@ -1,4 +1,4 @@
-//! The kernel's manifest providers, recorded with the command line by name.
+//! Tests of the kernel's manifest providers, which the command line records by name.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,7 +15,8 @@ use crate::retry::retry_also_with_busy_processors;
 use crate::util::{Daemon, skip};
 
 const PROCESS_PROVIDER: &str = "Microsoft-Windows-Kernel-Process";
-/// Prints the ids of the shell and of a child.
+/// Prints the ids of the shell and of a child. The last command (`:`) keeps the shell from becoming
+/// the child.
 const SCRIPT: &str = "echo $$; sh -c 'echo $$'; :";
 
 /// Returns the ids of the events of the process provider, and the processes that stopped.
@@ -26,6 +27,7 @@ fn read_trace(path: &Path) -> (BTreeSet<u16>, BTreeSet<u32>) {
     while let Some(record) = records.next().expect("a damaged trace") {
         if record.provider() == KERNEL_PROCESS {
             ids.insert(record.descriptor().id);
+            // ProcessStop, whose payload begins with the process id.
             if record.descriptor().id == 2 {
                 stopped.insert(u32_at(record.payload(), 0));
             }
@@ -55,9 +57,10 @@ fn record_by_name_has_the_events_of_the_command() {
         assert_eq!(run.code, 0, "{}", run.stderr);
         let (ids, stopped) = read_trace(&file);
         let pids = parse_pids(&run.text());
+        // ProcessStart, ProcessStop, ImageLoad, ImageUnload.
         assert_eq!(ids, BTreeSet::from([1, 2, 5, 6]));
         assert!(pids.len() == 2 && pids.iter().all(|pid| stopped.contains(pid)), "{pids:?}: {stopped:?}");
-        // The provider needs no process, so nothing is missing.
+        // No process registers this provider, so `weir` does not warn that none has been seen.
         assert!(!run.stderr.contains("has been seen"), "{}", run.stderr);
         let listed = daemon.weir(["start", "s", "--real-time", "-p", PROCESS_PROVIDER]);
         assert_eq!(listed.code, 0, "{}", listed.stderr);

@@ -29,8 +29,8 @@ pub(crate) fn lock_measurements() -> MutexGuard<'static, ()> {
 }
 
 impl Measurement {
-    /// Starts a daemon. If kernel events or a C compiler are missing, skips the test and returns
-    /// `None`.
+    /// Waits until no other test measures, and starts a daemon. If kernel events or a C compiler
+    /// are missing, skips the test and returns `None`.
     pub(crate) fn start() -> Option<Self> {
         let lock = lock_measurements();
         let daemon = Daemon::start();

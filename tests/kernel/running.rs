@@ -1,4 +1,5 @@
-//! A session that starts while programs run must record the existing threads, processes and images.
+//! Tests that a session which starts while programs run records the existing threads, processes and
+//! images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -141,15 +142,15 @@ impl Inventory {
 
     /// Fails if more than one in a thousand addresses lies outside every known image. Checks the
     /// innermost user frame and the kernel frames of all processes, and all frames of the process
-    /// `workload_pid`, which has frame pointers. The outer frames of programs without frame pointers
-    /// are arbitrary stack contents; perf shows such frames, too.
+    /// `workload_pid`, which has frame pointers. In programs without frame pointers, the outer
+    /// frames are arbitrary stack contents; perf shows such frames, too.
     #[track_caller]
     fn check_addresses(&self, trace: &Trace, workload_pid: u64) {
         let (mut address_count, mut unknown_addresses) = (0_usize, Vec::new());
         for event in &trace.events {
             let thread = match event.name.as_str() {
                 "PerfInfo/SampleProf" => event.number("ThreadId"),
-                // The stack with which the thread was switched out before.
+                // The stack of a switch is that with which the new thread was switched out before.
                 "Thread/CSwitch" => event.number("NewThreadId"),
                 _ => continue,
             };

@@ -171,8 +171,9 @@ fn sum_field(trace: &Trace, name: &str, (key, value): (&str, u64), field: &str) 
 #[track_caller]
 fn check_forks_and_traffic(recording: &Recording) {
     let (trace, leader) = (recording.trace(), recording.output.number("leader"));
-    // 10 children that only end, 10 children that execute another program (which is recorded as an
-    // end and a start), and the partner of the ping-pong.
+    // There are 10 children that only end, 10 children that execute another program (each has two
+    // starts and two ends, because an exec is recorded as an end and a start), and the partner of
+    // the ping-pong: 10 + 20 + 1.
     let children = |name| {
         let is_child = move |event: &&Event| event.number("ParentId") == leader;
         trace.events_named(name).filter(is_child).collect::<Vec<_>>()
@@ -186,6 +187,7 @@ fn check_forks_and_traffic(recording: &Recording) {
     let mut expected: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
     expected.sort_unstable();
     assert_eq!(codes, expected);
+    // The leader sends 40 × 1,000 bytes by TCP and 20 × 500 bytes by UDP. It also receives them.
     let transferred_bytes = |name| sum_field(&trace, name, ("PID", leader), "size");
     assert_eq!((transferred_bytes("TcpIp/Send"), transferred_bytes("TcpIp/Recv")), (40_000, 40_000));
     assert_eq!((transferred_bytes("UdpIp/Send"), transferred_bytes("UdpIp/Recv")), (10_000, 10_000));

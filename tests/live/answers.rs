@@ -1,5 +1,5 @@
-//! Results of the session commands: statuses as text and as JSON, provider names that the daemon
-//! remembers, and messages.
+//! Tests of the results of the session commands: statuses as text and as JSON, provider names that
+//! the daemon remembers, and messages.
 
 use serde_json::Value;
 

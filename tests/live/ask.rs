@@ -26,6 +26,8 @@ fn answers_without_a_daemon_describe_no_sessions() {
     }
     let objects = ask(&["--json"]).expect(0).json();
     let (classes, answers): (Vec<_>, Vec<_>) = classes_and_answers(&objects).into_iter().unzip();
+    // The classes that need no session. The answers compared below are those of the classes 5
+    // (sampling intervals), 12 (groups) and 19 (maximum number of sessions).
     assert_eq!(classes, [5, 7, 11, 12, 17, 19, 22, 25, 27]);
     assert_eq!(answers[0][0]["name"], "Timer");
     assert_eq!((answers[3], answers[5]), (&Value::Array(Vec::new()), &64.into()));
@@ -44,7 +46,8 @@ fn running_session_is_described() {
     daemon.weir(["start", "App", "--no-per-processor", "-p", &format!("{{{group}}}@group")]).expect(0);
     assert_eq!(running_sessions(&daemon).len(), 1);
     let objects = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
-    // The classes about kernel events are missing: they are for system loggers.
+    // Class 14 is the disallow list, and 23 the number of streams. The classes about kernel events
+    // are missing: they are for system loggers.
     assert_eq!(classes_and_answers(&objects), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
     assert!(daemon.weir(["ask", "-s", "App"]).expect(0).text().contains("1 stream\n"));
     let groups = daemon.weir(["ask", "12", "--json"]).expect(0).json();

@@ -32,7 +32,7 @@ fn machine_is_described_as_text_and_as_json() {
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
     assert_eq!(find_object(&objects, "need", "events")["asked"], true);
     assert_eq!(find_object(&objects, "check", "named_daemon")["state"], "ok");
-    // The exit status tells whether the requested need is met.
+    // The exit status says whether the requested need is met.
     for need in ["samples", "kernel", "stacks", "symbols"] {
         let is_met = find_object(&objects, "need", need)["met"] == true;
         absent.weir(["doctor", "--need", need]).expect(if is_met { 0 } else { 77 });

@@ -15,6 +15,7 @@ fn has_kernel_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;
     }
+    // ERROR_PRIVILEGE_NOT_HELD and ERROR_NOT_SUPPORTED.
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
     let has_subject =
         ["kernel events", "the sampling interval"].iter().any(|subject| run.stderr.contains(subject));
@@ -149,8 +150,8 @@ fn stacks_and_interval_apply_from_the_first_sample() {
 /// Set for the child process of `daemon_that_may_mount_needs_no_mounted_tracefs`, which runs in its
 /// own mount namespace.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
-/// Unmounts tracefs everywhere, and then runs a command. Before the command, mounts and unmounts
-/// tracefs at the folder in `$0`, and exits with 99 if that fails.
+/// Unmounts tracefs everywhere and checks that it can be mounted, at the folder in `$0`; if not,
+/// exits with 99. Then runs a command without a mounted tracefs.
 const UNMOUNT_TRACEFS: &str = r#"
     for at in /sys/kernel/tracing /sys/kernel/debug; do
         while umount -l $at 2>/dev/null; do :; done

@@ -148,6 +148,7 @@ fn session_filters_limit_the_participating_processes() {
         assert_eq!(started.processes, processes, "{}", config.name);
         controller.stop(&session).unwrap();
     }
+    // A filter of event ids (FilterIn, reserved, Count 1, id 1), and a part of a process id.
     assert_eq!(
         status_of(controller.start(&filtered_config(
             "Ids",

@@ -146,6 +146,7 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
         .map(|filter| filter.as_str().unwrap())
         .collect();
     filters.sort_unstable();
+    // The types SCHEMATIZED and PAYLOAD.
     assert_eq!(filters, ["0x80000000", "0x80000100"]);
 }
 
@@ -155,6 +156,7 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
 #[ignore = "another test runs this one as a separate program"]
 fn writes_events_of_a_manifest() {
     let provider = traceweir::Provider::register(EVERYTHING_GUID.parse().unwrap(), None).unwrap();
+    // MapsEvent, whose fields are State, Access and Version.
     let event = traceweir::EventDescriptor { id: 3, opcode: 41, ..Default::default() };
     eventually("a session enables the provider", || {
         provider.enabled(event.level, event.keyword).then_some(())
@@ -174,6 +176,7 @@ fn only_events_with_matching_fields_are_recorded() {
         ("3: State > 1 and Version contains VER2", &["Ver2.0", "ver2.1"]),
         ("3: State == 1 or Version == 'ver2.1'", &["Ver1.0", "ver2.1"]),
         ("3: State not in 2..3", &["Ver1.0"]),
+        // A condition on event 1 does not affect event 3.
         ("1: U8 == 1", &["Ver1.0", "Ver1.1", "Ver2.0", "ver2.1"]),
     ] {
         let provider = format!("Traceweir-Example-Everything@payload=\"{condition}\"");

@@ -136,7 +136,8 @@ fn duration_ends_the_recording() {
     let file = daemon.path("a.etl");
     run_record(&daemon, &file, &["--duration", "50ms"]).expect(0);
     assert!(shop_events_in(&file).is_empty());
-    // The command runs on, and weir exits with its status.
+    // The command continues after the recording has ended, and `weir` exits with the status of the
+    // command.
     let shop = [WEIR, "demo-shop", "--orders", "1", "--linger", "300", "--exit", "9"];
     run_record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
     shop_events_in(&file);

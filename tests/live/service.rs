@@ -141,7 +141,7 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // `finish` returns only if the daemon does not hold the pipes of the command's output.
     Process::start(&mut command).finish().expect(0);
-    // The command still holds the locked file.
+    // Until this drop, `command` keeps the locked file open.
     drop(command);
     assert!(daemon.is_answering());
 

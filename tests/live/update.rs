@@ -25,6 +25,7 @@ fn update_changes_timer_and_buffers_only() {
 fn update_of_a_flight_recorder_reports_its_buffers() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Flight", "--buffering", "--min-buffers", "32"]).expect(0);
+    // A flight recorder has its minimum number of buffers: 32 of 64 KiB.
     let run = daemon.weir(["update", "Flight", "--max-buffers", "8"]).expect(0);
     assert!(run.stderr.contains("keeps the newest 2,048 KiB"), "{}", run.stderr);
     assert!(run.stderr.contains("32 buffers, not 8"), "{}", run.stderr);

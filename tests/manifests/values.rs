@@ -84,7 +84,8 @@ fn c_utf16_literal(text: &str) -> String {
     let escaped: String = text.encode_utf16().fold(String::new(), |mut literal, unit| {
         match u8::try_from(unit) {
             Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => literal.push(byte.into()),
-            // The literal ends after the escape, which would include hexadecimal digits after it.
+            // The literal ends after the escape, and another one begins. Otherwise letters after
+            // the escape could count as its hexadecimal digits.
             _ => _ = write!(literal, "\\x{unit:04x}\" u\""),
         }
         literal
@@ -279,6 +280,7 @@ impl ValueBuilder<'_> {
             }
             InType::SID => {
                 let authorities = variant.choose(2, 0, 15);
+                // Revision 1, the number of subauthorities, authority 5, and the subauthorities.
                 let mut bytes = vec![1, authorities, 0, 0, 0, 0, 0, 5];
                 bytes.resize(8 + 4 * usize::from(authorities), 9);
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)

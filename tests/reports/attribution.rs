@@ -63,6 +63,7 @@ fn event_without_ids_belongs_to_the_thread_running_on_its_processor() {
     let expected = [
         (100, 101),
         (200, 201),
+        // The first switch on processor 1, which comes later, is from the idle thread.
         (0, 0),
         (100, 101),
         (100, 101),

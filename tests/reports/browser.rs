@@ -191,6 +191,8 @@ fn browser_draws_zooms_and_searches() {
     let mut browser = Browser::start(&program, trace.folder());
     let url = format!("file://{}", page.display());
     browser.open(&url);
+    // As in `flame::build_trace`, there are 60 samples of `app` and 25 with hostile names. Of the
+    // samples of `app`, 20 are in `lib.so`, and 10 are in the kernel, called by `lib.so`.
     assert_eq!(shown_samples(&mut browser), (85, 0));
     assert_eq!(browser.evaluate("document.getElementById('title').textContent"), "Processor time by samples");
     check_hostile_names_are_text(&mut browser);

@@ -61,7 +61,8 @@ fn build_trace() -> TraceBuilder {
     trace
 }
 
-/// Returns the numbers of own samples and of all samples of a row.
+/// Returns the numbers of own samples and of all samples of a row: those in the function or module
+/// itself, and those with it anywhere in the stack.
 #[track_caller]
 fn own_and_all_samples(report: &[serde_json::Value], by: &str, name: &str) -> (u64, u64) {
     let row = find_row(report, by, name);

@@ -5,6 +5,8 @@ use super::{find_row, number, rows_by, run_report};
 use crate::util::weir;
 use traceweir_format::kernel::hook;
 
+/// Builds a trace in which `app` reads 100 times from the file 0xA on disk 0. On disk 1, `other`
+/// writes to the file 0xB and flushes, and `app` writes to the file 0xC, which has no name.
 fn build_trace() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {

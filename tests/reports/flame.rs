@@ -11,7 +11,8 @@ use crate::util::{Run, weir};
 pub(super) const APP_BASE: u64 = 0x40_0000;
 pub(super) const LIB_BASE: u64 = 0x7F00_0000_0000;
 
-/// Names that try to break out of their context: element, attribute, string, line.
+/// Names that try to break out of their context: an element, an attribute, and a JSON string or a
+/// line of `--collapsed`.
 pub(super) const HOSTILE: [&str; 3] = [
     "</script><script>document.title='owned'</script>",
     "\"><img src=x onerror=document.title='owned'>;",

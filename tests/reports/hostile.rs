@@ -69,6 +69,7 @@ fn largest_field_values_are_accepted() {
         trace.add_stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
         trace.add_switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
         trace.add_switch(time, 63, (u32::MAX - 1, tid), WAITING, 0xFF);
+        // A microsecond has 10 ticks.
         trace.add_transfer(time, hook::DISK_READ, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
         trace.add_sampling_interval(time, u32::MAX);
     }

@@ -337,8 +337,9 @@ fn missing_data_is_reported() {
     assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
 }
 
-/// Builds a trace as an ordinary user records it, with switches of their own thread only. The
-/// thread runs for 2 ms, waits, and runs for 1 ms.
+/// Builds a trace as an ordinary user records it, with switches of one thread of this user only.
+/// The thread runs for 2 ms, waits, and runs for 1 ms. The switches do not name the other thread:
+/// its id is `u32::MAX`.
 fn one_user_trace() -> TraceBuilder {
     let mut trace = build_trace();
     trace.add_switch(1000, 0, (u32::MAX, 1), INITIALIZED, EXECUTIVE);
@@ -373,6 +374,7 @@ fn processor_times_are_unknown_if_only_some_threads_are_recorded() {
 
 #[test]
 fn waits_without_a_reason_on_linux_have_no_reason_rows() {
+    // Linux does not report why a thread sleeps: the reason of all waits is UserRequest.
     let page = weir(["report", "sched", one_user_trace().write().to_str().unwrap()]).expect(0).text();
     assert!(!page.contains("UserRequest") && !page.contains("by cause"), "{page}");
     assert!(page.contains("blocked stacks"), "{page}");

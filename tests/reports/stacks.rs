@@ -14,7 +14,8 @@ fn build_trace() -> TraceBuilder {
     trace.add_sample(1000, 1, 0, KERNEL + 0x90);
     trace.add_stack_at(1500, 1000, 1, (100, 101), &[APP_BASE + 0x20, APP_BASE + 0x30]);
     trace.add_stack(1000, 0, (100, 101), &[KERNEL + 0x10]);
-    // The stack of a switch is that of the outgoing thread or of the incoming thread.
+    // The stack of a switch may be that of the outgoing thread, as at 2 ms, or of the incoming
+    // thread, as at 3 ms.
     trace.add_switch(2000, 0, (101, 0), WAITING, USER_REQUEST);
     trace.add_stack(2000, 0, (100, 101), &[KERNEL + 0x40, APP_BASE + 0x50]);
     trace.add_switch(3000, 0, (0, 101), RUNNING, EXECUTIVE);

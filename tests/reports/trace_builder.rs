@@ -118,12 +118,14 @@ impl TraceBuilder {
     /// Adds the event that sets the sampling interval, in units of 100 ns.
     pub(super) fn add_sampling_interval(&mut self, time: i64, units: u32) {
         let mut payload = Vec::new();
+        // Source, new and old interval, name of the source.
         payload.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
         self.add_perfinfo_event(time, 0, hook::PROFILE_START, 3, &payload);
     }
 
     pub(super) fn add_sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
         let mut payload = Vec::new();
+        // Address, thread, count, flags (priority 8), reserved.
         payload.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
         self.add_perfinfo_event(time, cpu, hook::SAMPLED_PROFILE, 2, &payload);
     }
@@ -183,12 +185,15 @@ impl TraceBuilder {
     /// thread.
     pub(super) fn add_switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
         let mut payload = Vec::new();
+        // New and old thread; the bytes: new and old priority, C-state, spare, wait reason, wait
+        // mode, state, ideal processor; wait time of the new thread; reserved.
         payload.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
         self.add_perfinfo_event(time, cpu, hook::CONTEXT_SWITCH, 3, &payload);
     }
 
     pub(super) fn add_ready_thread(&mut self, time: i64, cpu: u16, tid: u32) {
         let mut payload = Vec::new();
+        // Thread, AdjustReason (1: its wait is over), AdjustIncrement, flags, reserved.
         payload.put_u32(tid).put(&[1, 0, 0, 0]);
         self.add_perfinfo_event(time, cpu, hook::READY_THREAD, 2, &payload);
     }
@@ -203,6 +208,7 @@ impl TraceBuilder {
         (bytes, latency_us): (u32, u64),
     ) {
         let mut payload = Vec::new();
+        // Disk, flags, size, reserved, offset on the disk, file, request, response time, thread.
         payload.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
         payload.put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs()).put_u32(tid);
         self.add_perfinfo_event(time, 0, hook, 3, &payload);
@@ -210,6 +216,7 @@ impl TraceBuilder {
 
     pub(super) fn add_flush(&mut self, time: i64, disk: u32, tid: u32, latency_us: u64) {
         let mut payload = Vec::new();
+        // Disk, flags, response time, request, thread.
         payload
             .put_u32(disk)
             .put_u32(0)
@@ -222,6 +229,8 @@ impl TraceBuilder {
     /// Adds the name of a disk, at the start of the trace.
     pub(super) fn add_disk_name(&mut self, number: u32, name: &str) {
         let mut payload = Vec::new();
+        // Number, bytes per sector, sectors per track, tracks per cylinder, cylinders, SCSI
+        // address; then the name (512 bytes), the number of partitions, and the other fields.
         payload.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
         let mut wide_name = Vec::new();
         wide_name.put_wide_z(name);
@@ -237,7 +246,7 @@ impl TraceBuilder {
         self.add_perfinfo_event(time, 0, hook::FILE_NAME_RUNDOWN, 2, &payload);
     }
 
-    /// Writes the file, which exists as long as this builder.
+    /// Writes the file of a trace that lasts a minute. The file exists as long as this builder.
     pub(super) fn write(&mut self) -> PathBuf {
         self.write_with_summary(Summary {
             end_time: FileTime(start_time().0 + 600_000_000),

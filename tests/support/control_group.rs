@@ -39,7 +39,8 @@ impl ControlGroup {
             memberships.lines().find_map(|entry| entry.strip_prefix(prefix)).map(str::to_owned)
         };
         let unified = membership("0::").unwrap_or_default();
-        // If a machine also uses version 1 of control groups, version 2 is mounted at `unified`.
+        // If a machine also uses version 1 of control groups, version 2 is mounted at
+        // `/sys/fs/cgroup/unified`.
         for (mount, own_group) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
             let base = Path::new(mount).join(own_group.trim_start_matches('/'));
             let top = base.join(&name);

@@ -50,6 +50,8 @@ pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     assert!(directory.len() <= PAGE, "the directory takes more than one page");
     let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
     let page_count = u32::try_from(5 + pages.len() / PAGE).unwrap();
+    // The header: page size, page of the free page map, number of pages, size of the directory,
+    // unknown, page of the list.
     file.put_u32(4096)
         .put_u32(1)
         .put_u32(page_count)
@@ -57,6 +59,7 @@ pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
         .put_u32(0)
         .put_u32(3);
     file.resize(3 * PAGE, 0);
+    // The list: the directory is in page 4.
     file.put_u32(4);
     file.resize(4 * PAGE, 0);
     file.put(&directory);
@@ -67,6 +70,7 @@ pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
 
 fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) -> Vec<u8> {
     let mut body = Vec::new();
+    // Parent, end, next, length, start and end for debuggers, type, offset.
     for field in [0, 0, 0, length, 0, 0, 0x1001, offset] {
         body.put_u32(field);
     }
@@ -74,6 +78,7 @@ fn procedure(kind: u16, name: &str, (section, offset, length): (u16, u32, u32)) 
     symbol(kind, &body)
 }
 
+/// Builds a public symbol (`S_PUB32`). The flag 2 marks a function.
 fn public_symbol(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(flags).put_u32(offset).put_u16(section).put_ansi_z(name);
@@ -87,6 +92,7 @@ fn public_symbol(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u
 /// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 section headers.
 pub(crate) fn functions(moved: u16) -> Vec<u8> {
     let mut identity = Vec::new();
+    // Version, time stamp, age, signature, and an empty table of named streams.
     identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());
     identity.put_u32(0).put_u32(0).put_u32(0).put_u32(0).put_u32(0);
     let mut symbols = Vec::new();
@@ -102,6 +108,8 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     .concat();
     let modules = module(5, u32::try_from(symbols.len()).unwrap());
     let mut debug = Vec::new();
+    // Signature, version, age; then stream numbers and versions, of which only 6 (the global
+    // symbols) is used; then the size of the module list.
     debug.put_u32(u32::MAX).put_u32(19_990_903).put_u32(AGE);
     for stream in [u16::MAX, 0, u16::MAX, 0, 6, 0] {
         debug.put_u16(stream);
@@ -116,6 +124,7 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
         debug.put_u16(optional_stream);
     }
     debug.resize(debug.len() + 10, 0xFF);
+    // Two section headers of 40 bytes, each with the section's address at offset 12.
     let mut sections = vec![0; 80];
     sections[12..16].copy_from_slice(&0x1000_u32.to_le_bytes());
     let second_address = 40 + 12;

@@ -207,6 +207,7 @@ fn status_of_the_last_start_is_stored(fixture: &Fixture) {
     let missing = fixture.folder().join("missing").join("x.etl");
     let autologger =
         AutologgerDaemon::start_with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
+    // ERROR_PATH_NOT_FOUND.
     assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(3)));
 }
 
@@ -266,6 +267,7 @@ fn enable_property_adds_items(fixture: &Fixture) {
 }
 
 fn autologger_corrects_invalid_values(fixture: &Fixture) {
+    // A circular file (mode 2) needs a size, clock 9 does not exist, and `FileMax` is at least 2.
     let autologger = AutologgerDaemon::start_with(
         fixture,
         "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n",
@@ -275,6 +277,7 @@ fn autologger_corrects_invalid_values(fixture: &Fixture) {
 }
 
 fn non_stoppable_autologger_cannot_be_stopped(fixture: &Fixture) {
+    // Sequential and non-stoppable.
     let autologger = AutologgerDaemon::start_with(fixture, "LogFileMode = 0x41\n");
     let stopped = autologger.controller().stop(&SessionRef::Name("Boot".to_owned()));
     assert_eq!(status(stopped), ACCESS_DENIED);

@@ -71,6 +71,7 @@ fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<
 
 fn sid_item_has_the_user_id(fixture: &Fixture) {
     let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
+    // Revision 1, two subauthorities, authority 22 in six bytes, and the subauthorities: 1 and uid.
     let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
     assert_eq!(item_of_one_event(fixture, SID, ExtType::SID), Some(sid));
 }

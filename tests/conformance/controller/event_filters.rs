@@ -81,6 +81,7 @@ fn filter(kind: u32, parts: &[&[u8]]) -> Filter {
 fn id_filter(kind: u32, filter_in: bool, id_list: &[u16]) -> Filter {
     let listed: Vec<u8> = id_list.iter().flat_map(|id| id.to_le_bytes()).collect();
     let count = u16::try_from(id_list.len()).unwrap().to_le_bytes();
+    // FilterIn, reserved, Count, ids.
     filter(kind, &[&[u8::from(filter_in), 0], &count, &listed])
 }
 
@@ -92,6 +93,7 @@ fn name_filter(kind: u32, (any, all, level): LevelKeywords, filter_in: bool, nam
     let listed: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let count = u16::try_from(names.len()).unwrap().to_le_bytes();
     let level = [level, u8::from(filter_in)];
+    // MatchAnyKeyword, MatchAllKeyword, Level, FilterIn, NameCount, names.
     filter(kind, &[&any.to_le_bytes(), &all.to_le_bytes(), &level, &count, &listed])
 }
 
@@ -100,6 +102,8 @@ fn level_keyword((any, all, level): LevelKeywords, filter_in: bool) -> Filter {
     filter(STACKWALK_LEVEL_KW, &[&any.to_le_bytes(), &all.to_le_bytes(), &level])
 }
 
+/// Returns a filter with a header of 24 bytes. The header begins with the id and has the size of
+/// header and data at offset 16.
 fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     let size = u32::try_from(24 + data.len()).unwrap().to_le_bytes();
     filter(SCHEMATIZED, &[&id.to_le_bytes(), &[0; 14], &size, &[0; 4], data])
@@ -191,7 +195,7 @@ fn chain_holds_the_filters_of_all_sessions(fixture: &Fixture) {
 }
 
 fn schematized_filter_of_wrong_size_is_refused(fixture: &Fixture) {
-    // The size field is at offset 16.
+    // A wrong size field, a part of a header, and 24 + 1,001 bytes.
     let mut wrong_size = schematized_filter(1, b"data");
     wrong_size.data[16] += 1;
     assert_all_refused(
@@ -210,6 +214,8 @@ fn id_filter_selects_or_excludes_ids(fixture: &Fixture) {
 }
 
 fn id_filter_ignores_tracelogging(fixture: &Fixture) {
+    // The TraceLogging events have the id 0: the first filter does not list it, the second
+    // excludes it.
     for (filter_in, listed) in [(true, 7), (false, 0)] {
         assert_eq!(
             recorded_by_kind(fixture, vec![id_filter(EVENT_ID, filter_in, &[listed])]).1,
@@ -260,6 +266,8 @@ fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
 }
 
 fn match_all_is_unused_without_match_any(fixture: &Fixture) {
+    // No event has the keyword 1 << 40. If it were applied, all events would be outside the filter
+    // and arrive.
     assert_eq!(
         recorded_by_kind(fixture, name_filters((0, 1 << 40, 0), true, &["absent"])).1,
         [0_u32; 0],

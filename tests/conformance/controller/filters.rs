@@ -68,6 +68,7 @@ fn pid_bytes(ids: &[u32]) -> Vec<u8> {
 }
 
 fn repeated_filter_type_is_refused(fixture: &Fixture) {
+    // Types without the top bit, such as 7 and 8, are defined by providers.
     assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), INVALID_PARAMETER);
     assert_eq!(
         enable_status(fixture, vec![(PID, pid_bytes(&[1])), (PID, pid_bytes(&[2]))]),

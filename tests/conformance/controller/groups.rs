@@ -31,6 +31,7 @@ fn a_group_is_enabled(fixture: &Fixture) {
     let (first, second, other_groups_member) =
         (register_member(group), register_member(group), register_member(new_guid()));
     fixture.enable(&session, group, &group_params(3));
+    // The group is enabled with level 3. Event 9 has level 4 and is not recorded.
     for (id, provider) in [&first, &second, &other_groups_member].into_iter().enumerate() {
         provider.write(&event_with(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9), &[]).unwrap();

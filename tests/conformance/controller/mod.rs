@@ -1,5 +1,5 @@
-//! Rules for controllers: sessions, enabling, filters, permissions, private sessions, autologgers,
-//! status codes.
+//! Rules for controllers: sessions and their files, system loggers, enabling, provider groups,
+//! filters, permissions, private sessions, autologgers, finding a daemon, status codes.
 
 mod access;
 mod autologger;

@@ -433,6 +433,7 @@ fn first_consumer_gets_stored_events(fixture: &Fixture) {
     fixture.stop(session);
     let mut ids = Vec::new();
     consumer::process(vec![trace], |item| {
+        // Events with a hook id are those of the session itself, such as the header.
         if let Item::Event(event) = item
             && event.record.hook().is_none()
         {

@@ -172,6 +172,7 @@ fn program_filter_limits_a_private_session(fixture: &Fixture) {
 }
 
 fn other_session_filters_are_refused(fixture: &Fixture) {
+    // A list of the event id 7, a package id, and a filter that the provider would define.
     for (kind, data) in [
         (EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
         (EVENT_FILTER_TYPE_PACKAGE_ID, vec![b'a', 0]),

@@ -146,6 +146,7 @@ fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
         fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system_logger_config(fixture) });
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
     assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    // The highest bit is EXTENSION.
     let extension = SessionConfig { enable_flags: 0x8000_0000, ..system_logger_config(fixture) };
     assert_eq!(fixture.start_status(&extension), INVALID_PARAMETER);
     assert_eq!(update_flags(fixture, &session, 0x8000_0001), INVALID_PARAMETER);
@@ -217,7 +218,8 @@ fn system_providers_enable_groups(fixture: &Fixture) {
         SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("there is no such system provider").1
     };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
-    // Keywords: CONTEXT_SWITCH; GENERAL (processes) and THREAD.
+    // 0x200 is the keyword CONTEXT_SWITCH of Scheduler. 0x801 are the keywords GENERAL (processes)
+    // and THREAD of Process.
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
     fixture.enable(&session, provider("Process"), &keywords(0x801));
     assert_eq!(group_mask(fixture, &session), [PROCESS | THREAD | CSWITCH, CSWITCH_TWIN, 0, 0, 0, 0, 0, 0]);

@@ -114,9 +114,11 @@ impl ClassicProvider {
         Event { class: self.class, kind, ..Event::default() }
     }
 
-    /// Builds the block that a caller passes: a header of `header_bytes` bytes, followed by `data`.
-    /// The event has type 5, level 3 and version 0x122.
+    /// Builds the block that a caller passes: a header of `header_bytes` bytes (48 for
+    /// `TraceEvent`, 56 for `TraceEventInstance`), followed by `data`. The event has type 5, level
+    /// 3 and version 0x122. Bytes of the header that the library fills in are 0xEE.
     fn block(&self, header_bytes: usize, flags: u32, data: &[u8]) -> Vec<u8> {
+        // Offsets: 0 size, 4 type, level and version, 0x18 class, 0x2C flags.
         let mut block = vec![0xEE; header_bytes];
         block[..2].copy_from_slice(&u16::try_from(header_bytes + data.len()).unwrap().to_le_bytes());
         block[4..8].copy_from_slice(&[5, 3, 0x22, 0x01]);
@@ -306,6 +308,7 @@ fn mof_fields_are_joined(fixture: &Fixture) {
 fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
     let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let mut block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
+    // The header has the time stamp at offset 0x10.
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
     trace_event(logger, &block, &PointerTargets::default()).unwrap();
     trace(logger, &Event { time: Some(67), ..provider.event(1) }, &[]).unwrap();

@@ -122,6 +122,7 @@ fn types_are_ignored_by_default(fixture: &Fixture) {
 fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
+    // Size 6, no tags, the event name `ab`, no fields.
     let metadata = b"\x06\0\0ab\0";
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..event(0) };
     let blocks =
@@ -239,6 +240,7 @@ fn descriptors_accept_all_parameters(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
     let blocks = [block(PAYLOAD, b"x")];
+    // Flag 1 is NO_FAULTING, and flag 4 does not exist. `exclude` has a bit for each session.
     let write = |id, exclude, flags| {
         let descriptor = event(id);
         // SAFETY: the block describes bytes of a constant.

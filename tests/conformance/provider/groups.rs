@@ -61,6 +61,8 @@ fn group_enable_reaches_members(fixture: &Fixture) {
         .collect();
     fixture.enable(&session, group, &group_params(enable_params(3, 6, 2)));
     assert!(calls.iter().all(|calls| calls.last().code_level_masks() == (1, 3, 6, 2)));
+    // The events 100 are not recorded: level 4 is too high, and keyword 4 lacks the bit of
+    // MatchAll.
     for (id, member) in (1..).zip(&members) {
         member.write(&event_with(id, 3, 2), &[]).unwrap();
         member.write(&event_with(100, 4, 2), &[]).unwrap();
@@ -138,6 +140,7 @@ fn groups_refuse_event_filters(fixture: &Fixture) {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..group_params(enable_params(5, 0, 0))
     };
+    // As a filter of ids, the data is: FilterIn, reserved, Count 1, id 7.
     for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
         let params = with_filter(kind, &[1, 0, 1, 0, 7, 0]);
         assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "type {kind:#x}");

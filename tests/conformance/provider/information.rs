@@ -73,6 +73,7 @@ fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     for info in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
         assert_eq!(set_status(&provider, USE_TYPES, info), INVALID_PARAMETER, "{info:?}");
     }
+    // Traits begin with their size in two bytes, which is wrong in the last three blocks.
     for info in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
         assert_eq!(set_status(&provider, SET_TRAITS, info), INVALID_PARAMETER, "{info:?}");
     }

@@ -1,4 +1,5 @@
-//! Rules for providers: registration, callbacks, writing, classic providers.
+//! Rules for providers: registration, callbacks, writing, activity ids, traits and other
+//! information, provider groups, classic providers, WPP messages.
 
 mod activity;
 mod binaries;

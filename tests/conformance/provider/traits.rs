@@ -101,6 +101,7 @@ fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
 
 fn wrong_traits_are_not_set(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    // No bytes, a name without a terminator, and a wrong size.
     for traits in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
         assert_eq!(status(provider.set_traits(traits)), INVALID_PARAMETER, "traits {traits:?}");
     }
@@ -128,6 +129,7 @@ fn trait_is_found_by_type(_fixture: &Fixture) {
     );
     let traits = Traits::parse(&valid_block).unwrap();
     assert_eq!((traits.get(200), traits.get(7), traits.get(8)), (Some(&b"first"[..]), Some(&[][..]), None));
+    // The second trait has the size 2, which is less than its header of 3 bytes.
     let malformed_block =
         traits_block(b"n\0", &[raw_trait(200, b"first"), vec![2, 0, 9], raw_trait(7, b"")].concat());
     let traits = Traits::parse(&malformed_block).unwrap();

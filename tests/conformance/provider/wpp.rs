@@ -83,6 +83,8 @@ fn message_has_its_header(fixture: &Fixture) {
 }
 
 fn message_parts_follow_in_order(fixture: &Fixture) {
+    // After the header of 8 bytes: sequence (4 bytes), GUID (16), time stamp (8), thread (4),
+    // process (4), arguments.
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
     let record = write_one_message(fixture, LOCAL_SEQUENCE, SEQUENCE | GUID | TIME_STAMP | SYSTEM_INFO, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
@@ -141,13 +143,14 @@ fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
 }
 
 fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
+    // 0x40 means 32-bit pointers, 0x80 means 64-bit pointers. The flags are at offset 6.
     for requested in [0, 0x40, 0x80, 0xC0] {
         assert_eq!(write_one_message(fixture, 0, requested, &Guid::NULL)[6], 0x80, "flags {requested:#x}");
     }
 }
 
 fn only_low_message_flags_are_stored(fixture: &Fixture) {
-    // 0x80 means 64-bit pointers.
+    // 0x82 is GUID with 64-bit pointers.
     let record = write_one_message(fixture, 0, 0xABCD_0000 | GUID, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
@@ -211,6 +214,7 @@ fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.config() };
     let (session, provider, logger) = ClassicProvider::start(fixture, &config);
     let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
+    // The header of a message has 8 bytes.
     assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (SUCCESS, MORE_DATA, MORE_DATA));
     assert_eq!(stop_and_map(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }

@@ -1,4 +1,4 @@
-//! Contents of the log files: exactly the events of this controller that its model predicts.
+//! Checks that the log files contain exactly the events of this controller that its model predicts.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};

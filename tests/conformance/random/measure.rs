@@ -1,4 +1,4 @@
-//! Resources of a process: descriptors, memory files, memory.
+//! Measures the resources of a process: descriptors, mapped memory files, memory.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

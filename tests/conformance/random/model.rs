@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The rules are those of the published pages, implemented in the simplest way; the model never
-//! queries the daemon.
+//! queries the daemon. Quoted sentences in comments are from the written contract (`rule.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) struct Request {
     pub(super) params: EnableParams,
     /// The listed event ids, and whether events with these ids pass (true) or all others (false).
     pub(super) ids: Option<(Vec<u16>, bool)>,
-    /// Whether the scope filters exclude this process.
+    /// Whether a filter of process ids or program names excludes this process.
     pub(super) excludes_this_process: bool,
 }
 
@@ -101,7 +101,7 @@ impl Request {
     }
 
     /// Returns the values that a list of providers shows: level, masks, properties, filter types.
-    /// The list marks a group separately.
+    /// The properties lack PROVIDER_GROUP, because the list marks groups separately.
     pub(super) fn listed_values(&self) -> (u8, u64, u64, u32, Vec<u32>) {
         let params = &self.params;
         let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();

@@ -8,6 +8,7 @@
 //!
 //! | Module | Operations |
 //! |---|---|
+//! | this module | query a session, list sessions and providers |
 //! | `sessions` | start, stop, update, flush, next file, conversion to real time |
 //! | `providers` | enable, disable, capture, register, write |
 //! | `logs` | contents of the files |

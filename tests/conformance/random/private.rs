@@ -36,6 +36,7 @@ impl ModelledController<'_> {
         let (request, guid) = (self.request(true, false), self.provider(provider));
         let (seconds, new_path) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
         let Some(own) = &mut self.private_session else { return self.start_private() };
+        // The changes of the choices 5 and 6 are not allowed for private sessions.
         let (actual_status, expected_status) = match choice {
             0 => return self.stop_private(),
             1..=2 => {

@@ -174,6 +174,8 @@ impl ModelledController<'_> {
     pub(super) fn enable_with_wrong_filter(&mut self) {
         let (name, mut target) = (self.random_index(NAMES), Target::Provider(self.random_index(PROVIDERS)));
         let filter = |kind, bytes| vec![Filter { kind, data: vec![1; bytes] }];
+        // A part of a process id, too many bytes, two filters of one type, event ids for a group,
+        // an unknown type.
         let filters = match self.random_below(5) {
             0 => filter(EVENT_FILTER_TYPE_PID, 3),
             1 => filter(PROVIDER_DEFINED_FILTER, 1025),

@@ -21,7 +21,8 @@ const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
-/// Kinds of sessions: mode and file size limit.
+/// Kinds of sessions: mode and file size limit, in KiB with `EVENT_TRACE_USE_KBYTES_FOR_SIZE` and
+/// otherwise in MiB.
 const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
@@ -257,6 +258,8 @@ impl ModelledController<'_> {
         };
         let has_file = model.config.log_file.is_some();
         let changes_mode = real_time.is_some_and(|is_on| is_on != model.has(REAL_TIME));
+        // A session without a file cannot leave real-time mode. A flight recorder or an appending
+        // session cannot enter it.
         let is_allowed = !changes_mode || has_file && !model.has(BUFFERING | APPEND);
         let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
         let log_file = switches_file.then(|| self.path(model.config.log_file_mode));

@@ -39,14 +39,16 @@ fn written_bytes_match_the_specification() {
 
     write(b"hello");
     // Ring `r` has its control block at 0x100 + r * 0x100 and its data at 0x1000 + r * 0x1000.
-    // Rings 2 and 3 are those with locks.
+    // With two CPUs, rings 2 and 3 are those with locks.
     // The thread is pinned to the first CPU that this process may use. If that is not CPU 0, the
-    // record is in the last ring.
+    // head of ring 2 (at 0x300) is still 0, and the record is in ring 3.
     let cpu = u8::from(read_bytes::<1>(&map, 0x300) == [0]);
     let (control, data) = (0x300 + usize::from(cpu) * 0x100, 0x3000 + usize::from(cpu) * 0x1000);
+    // Prefix: u32 length, u16 CPU, u16 flags, u64 stamp.
     assert_eq!(read_bytes(&map, data), [5, 0, 0, 0, cpu, 0, 0, 0]);
     assert_ne!(u64::from_le_bytes(read_bytes(&map, data + 8)), 0);
     assert_eq!(&read_bytes::<5>(&map, data + 16), b"hello");
+    // The head is the size of the record (16 + 5 bytes, padded to 0x18), and the lock is free.
     assert_eq!(read_bytes(&map, control), [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 
     let mut take_records = || {
@@ -54,6 +56,7 @@ fn written_bytes_match_the_specification() {
         assert!(support::discard_records(ring) > 0);
     };
     take_records();
+    // The words `tail` and `read`.
     assert_eq!(read_bytes(&map, control + 0x80), [0x18, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0, 0]);
     write(&[7; 1992]);
     write(&[8; 1992]);
@@ -61,6 +64,8 @@ fn written_bytes_match_the_specification() {
     write(b"hello");
     assert_eq!(read_bytes(&map, control), [0xE0, 0x0F]);
     take_records();
+    // The record takes 0x78 bytes. Only 0x20 are left before the end of the ring, so the writer
+    // stores a skip marker there and continues at the start: 0xFE0 + 0x20 + 0x78 = 0x1078.
     write(&[9; 100]);
     assert_eq!(read_bytes(&map, data + 0xFE0), [0xFF; 4]);
     assert_eq!(read_bytes(&map, data), [100, 0, 0, 0, cpu, 0, 0, 0]);

@@ -1,4 +1,5 @@
-//! Tests of opening and closing while other threads write.
+//! Tests of opening and closing outlets, also while other threads write, and of invalid tickets and
+//! regions.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,7 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
             let threads: Vec<_> = (0..3)
                 .map(|writer| {
                     scope.spawn(move || {
+                        // Written records, and records refused because the ring was full.
                         let mut results = [0u64; 2];
                         for number in 0.. {
                             match RecordMark::new(writer, number, 250).write(outlet, ticket) {
@@ -157,9 +159,11 @@ fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
     let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
     let ticket =
         outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
+    // Any value except 0 means that the lock is taken.
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
-    // With one CPU, the lock taken above is the only one.
+    // With several CPUs, the write takes another lock. With one, the lock taken above is the only
+    // one, and the write fails.
     assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
     let before = reader.lost();
     assert!(!outlet.close());

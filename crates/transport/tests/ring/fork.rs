@@ -39,6 +39,7 @@ fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
             // Forgetting again does nothing, and the loss after it is not counted.
             outlet.forget();
             outlet.count_lost(ticket);
+            // Each step that can fail has its own exit status.
             let Some((memory, wake)) = child_region.take() else { return 2 };
             let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
             let written = (0..20)

@@ -1,5 +1,5 @@
-//! Tests of regions whose process breaks every rule: the drain reports the damage or reads valid
-//! records, and never does more work than a ring allows.
+//! Tests of regions whose process breaks every rule. The drain reports the damage or reads valid
+//! records, and reads at most as many bytes as a ring holds.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,11 +49,13 @@ fn random_word(random: &mut Random, ring_bytes: u32) -> u64 {
         4 => random.below(64) * 8,
         5 => abi::size_in_ring(random.below(2000) as usize) as u64,
         6 => u64::MAX - random.below(64),
+        // A prefix: length, CPU and flags.
         _ => random.below(2000) | random.below(4) << 32 | random.below(4) << 48,
     }
 }
 
-/// Fills a ring with whole records or with random words, and then changes a few words of the ring.
+/// Fills a ring with whole records or with random words. Then changes up to two words of its data,
+/// sometimes a word of its control block, and sometimes replaces a page by zeros.
 fn damage(random: &mut Random, map: &Mapping, layout: &Layout, ring: usize) {
     let ring_bytes = u64::from(layout.ring_bytes());
     let put = |offset: usize, value: u64| map.word(offset).unwrap().store(value, Ordering::Relaxed);

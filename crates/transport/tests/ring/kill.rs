@@ -1,6 +1,6 @@
-//! Tests of writers that are killed at any instant. Every write that returned is in the ring or
-//! counted as lost. Of the write that was interrupted, the record may be in the ring or counted
-//! too. No record is torn.
+//! Tests of writers that are killed at any instant. The record of every write that returned is in
+//! the ring or counted as lost. The record of the interrupted write is in the ring, counted as
+//! lost, or neither. No record is torn.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,7 +84,8 @@ impl ReceivedRecords {
         for (seen, returned) in self.seen.iter().zip(returned) {
             let found_count = seen.iter().filter(|number| *number < returned).count() as u64;
             missing += returned - found_count;
-            // The write that had not returned was read, counted, or neither.
+            // The record of the write that had not returned was read, counted as lost, or neither.
+            // If it was not read, `lost` may be higher by one.
             extra += 1 - u64::from(seen.contains(returned));
             assert!(seen.iter().all(|number| number <= returned), "a record of a write that has not begun");
         }
@@ -148,8 +149,8 @@ mod points {
         params
     }
 
-    /// Runs this program again as a writer that is killed at a test point, and checks the records
-    /// that it left.
+    /// Runs this program again as a writer that is killed when it passes a test point for the
+    /// `pass`th time, and checks the records that it left.
     fn kill_at(point: &str, pass: u64, clock: Counter) {
         let (mut reader, memory) = RegionReader::create(&params(clock)).unwrap();
         let (progress, file) = create_progress_page();

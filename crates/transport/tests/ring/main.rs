@@ -1,5 +1,5 @@
-//! Tests of rings as two processes use them: the same records come out, and nothing is lost without
-//! being counted.
+//! Tests of rings from both sides: records that the writing side publishes arrive unchanged at the
+//! reading side, and every lost record is counted.
 
 mod bytes;
 mod close;

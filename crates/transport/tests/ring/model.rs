@@ -1,5 +1,5 @@
-//! Compares the ring with a simple model: cells that are used or free, and a list of the records
-//! inside.
+//! Compares the ring with a simple model, which has cells that are used or free and a list of the
+//! records. Also tests records that no ring can hold.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,8 @@ use crate::support::{self, MIN_RECORD_BYTES, RecordMark};
 struct ModelRing {
     used: Vec<bool>,
     cursor: usize,
-    /// The cells of each record, including a marker before it, and the record.
+    /// The cells of each record, and the record. If the record did not fit before the end of the
+    /// ring, the unused cells there belong to it.
     records: VecDeque<(Vec<usize>, RecordMark)>,
     /// Cells of records that were read but not given back.
     read_cells: Vec<usize>,
@@ -179,6 +180,8 @@ fn too_large_records_are_refused_and_counted() {
             &mut Gather { staged: &mut staged, staged_bytes, further_parts: &[], flags: 0 },
         )
     };
+    // 64 bytes are the limit. Records without bytes, and records with fewer words than their bytes
+    // need, get the same failure as records that are too large.
     assert_eq!(write(10, 64), Ok(()));
     assert_eq!(write(11, 65), Err(WriteFailure::TooLarge));
     assert_eq!(write(2, 0), Err(WriteFailure::TooLarge));

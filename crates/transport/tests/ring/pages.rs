@@ -40,7 +40,8 @@ fn idle_ring_holds_few_pages_however_long_it_is_used() {
             reader.measure_rates();
             max_allocated = max_allocated.max(allocated_bytes(&memory));
         }
-        // A record takes more than 100 bytes on average.
+        // A record takes more than 100 bytes on average, so the writer passed the end of the ring
+        // at least twice.
         assert!(number * 100 > 2 * u64::from(RING_BYTES), "the writer did not come around");
         assert!(max_allocated < 128 * 1024, "{max_allocated} bytes are held");
         assert_eq!(reader.lost(), 0);

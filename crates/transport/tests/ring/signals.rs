@@ -1,4 +1,4 @@
-//! Tests of a signal handler that interrupts a write and writes itself.
+//! Tests a signal handler that interrupts a write and writes a record itself.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

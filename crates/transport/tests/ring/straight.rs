@@ -1,5 +1,5 @@
-//! Tests that records written directly from their pieces have the same bytes as records that were
-//! assembled first.
+//! Tests of straight writes, which copy the pieces of a record directly into the ring: the record
+//! has the same bytes as if it had been assembled first.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -63,7 +63,8 @@ impl Pieces {
         }
     }
 
-    /// Returns the bytes that a reader must find.
+    /// Returns the bytes that a reader must find: the event header of 80 bytes, the extended data
+    /// items, the schema, and the blocks of the payload.
     fn expected_bytes(&self) -> Vec<u8> {
         // The first word is set at the end, when the size is known.
         let mut record = vec![0; 8];
@@ -226,6 +227,7 @@ fn no_record_of_migrating_threads_is_torn() {
     let mut arrived: Vec<Vec<u8>> = collector.join().unwrap().into_iter().map(|(_, bytes)| bytes).collect();
     written.sort();
     arrived.sort();
+    // Six writers with 3,000 records each.
     assert_eq!(written.len(), 18_000);
     assert!(written == arrived, "{} written, {} arrived", written.len(), arrived.len());
     assert!(outlet.close());

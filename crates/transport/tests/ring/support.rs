@@ -124,8 +124,9 @@ pub(crate) fn drain_ring(
     Ok(())
 }
 
-/// Counter ticks by which a stamp may decrease within a ring, because a CPU may execute the read of
-/// its counter before the instruction that takes the lock. Invalid stamps differ by more.
+/// The number of ticks by which a stamp may be lower than an earlier stamp of the same ring. This
+/// happens because a CPU may read its counter before it executes the instruction that takes the
+/// lock. Invalid stamps differ by more.
 const MAX_BACKWARD_TICKS: u64 = 100_000_000;
 
 /// Takes all records that are in a ring now without checking them. Returns their number.

@@ -96,7 +96,8 @@ fn writer_finds_free_space_again_after_a_drain() {
     assert!(outlet.close());
 }
 
-/// Needed because all other tests also pass if every write takes the lock.
+/// This test is needed because the others also pass if every write takes the lock. The C library
+/// registers the areas for restartable sequences since glibc 2.35.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn sequences_are_used_if_the_c_library_registers_them() {
@@ -122,10 +123,12 @@ fn sequences_are_used_if_the_c_library_registers_them() {
     assert!(outlet.close());
 }
 
-/// Simulates a thread that the C library did not create, or whose registration was refused.
+/// Simulates a thread without an rseq area: one that the C library did not create, or whose
+/// registration the kernel refused.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn thread_without_registered_area_uses_the_lock() {
+    // `RSEQ_FLAG_UNREGISTER`, and the signature with which glibc registers the areas.
     const UNREGISTER: i32 = 1;
     const SIGNATURE: u32 = 0x5305_3053;
 

@@ -1,4 +1,5 @@
-//! Tests that the owner is woken at the right fill, and once per drain.
+//! Tests that the owner is woken when a ring holds `wake_at` bytes, and only once before it drains
+//! the ring.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,7 +26,7 @@ fn take_wake_count(wake: BorrowedFd<'_>) -> u64 {
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// Writes records that take 64 bytes each in the ring.
+/// Writes records that take 64 bytes each in the ring: a prefix of 16 bytes, and 48 bytes.
 fn write_records(outlet: &Outlet, ticket: Ticket, numbers: std::ops::Range<u64>) {
     numbers.for_each(|number| RecordMark { writer: 0, number, length: 48 }.write(outlet, ticket).unwrap());
 }
