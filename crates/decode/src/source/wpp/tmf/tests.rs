@@ -49,6 +49,7 @@ fn the_sample_gives_its_messages_in_order() {
     assert_eq!(
         parsed.warnings,
         [
+            // Lines of the file.
             (18, "the directive is skipped"),
             (38, "the item type is not known: from here on the payload is raw")
         ]
