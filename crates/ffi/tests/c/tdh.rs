@@ -231,6 +231,7 @@ fn messages_are_formatted_as_text() {
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut command = Command::new(&program);
     let output = expect_success(command.arg(programs.path("wpp.records")).arg(manifest).arg(tmf));
+    // Decoding source 2 is WPP.
     assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
 }
 

@@ -57,7 +57,8 @@ pub(crate) fn has_sanitizers(compiler: &str) -> bool {
     can_link
 }
 
-/// Returns how many rows a program checked.
+/// Returns the number of rows (checked calls or values) that a C program printed at its end. Tests
+/// compare it with a lower limit, so that a program which checks too little does not pass.
 #[track_caller]
 pub(crate) fn checked_rows(output: &str) -> u32 {
     let line = output.lines().find_map(|line| line.strip_prefix("rows: "));

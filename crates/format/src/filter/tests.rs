@@ -43,6 +43,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
     let sized_name_filter =
         |bytes: usize| name_filter(Gate::default(), 1, 1, &[vec![b'n'; bytes - 21], vec![0]].concat());
     let payload = payload::tests::sample_filter();
+    // Types below 0x8000_0000 are those of providers.
     for (kind, good, bad) in [
         (EVENT_FILTER_TYPE_SCHEMATIZED, schematized_filter(1, &[7; 1000]), schematized_filter(1, &[7; 1001])),
         (EVENT_FILTER_TYPE_SCHEMATIZED, schematized_filter(1, &[]), vec![0; 23]),

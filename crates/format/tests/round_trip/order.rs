@@ -34,6 +34,7 @@ fn overlapping_and_misplaced_buffers_are_read_in_time_order() {
 
 #[test]
 fn buffer_with_decreasing_stamps_is_sorted_stably() {
+    // Stamp and event id.
     let records = [(5, 0), (9, 1), (7, 2), (9, 3), (7, 4), (6, 5)]
         .map(|(t, n)| encode_event(ANCHOR + t, n, 8))
         .to_vec();

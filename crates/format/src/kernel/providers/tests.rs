@@ -199,6 +199,7 @@ fn connection_ids_have_four_bytes() {
 #[test]
 fn level_and_keywords_select() {
     let write = events_of_hook(hook::FILE_WRITE).next().expect("no event");
+    // The event has level 4 and the keywords 0x20, 0x200 and 1 << 63.
     for (level, any, all, is_selected) in [
         (0, 0, 0, true),
         (4, 0x200, 0, true),

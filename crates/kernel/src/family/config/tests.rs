@@ -105,7 +105,8 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
     assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
     assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
     assert_eq!((cpu[822], cpu[823]), (1, 1));
-    // The lists begin with their count.
+    // The lists begin with their count. The masks of nodes have processors below 64 only. Processor
+    // 65 is number 1 of group 1.
     let nodes = find_payload(&events, hook::CONFIG_NUMA_NODE);
     assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
     let groups = find_payload(&events, hook::CONFIG_PROCESSOR_GROUP);
