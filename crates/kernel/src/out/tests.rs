@@ -93,6 +93,8 @@ fn first_queue_leaves_the_others_their_shares() {
 
 #[test]
 fn queues_use_at_most_a_part_of_the_machines_memory() {
+    // Bytes of all rings, bytes of memory. Four times the rings are added, up to an eighth of
+    // memory.
     assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED_BYTES);
     assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED_BYTES + (512 << 20));
     assert_eq!(max_queued_for_memory(16 * (64 << 20), 8 << 30), 1 << 30);

@@ -282,9 +282,11 @@ fn start_and_os_info_payloads_have_the_documented_layout() {
         write,
         &[
             "0b11 02 00000000 ffffffff 47ee0000 3c000000",
-            // TraceEvent refuses a system directory of one character.
+            // Both folders are "/usr": the .NET library TraceEvent refuses a system directory of
+            // one character.
             "0021 00 2f0075007300720000002f007500730072000000",
             "0023 00 2f0000002f000000",
+            // The time is the Unix epoch as FILETIME.
             "0020 00 00803ed5deb19d01 36002e00310000004c000000",
         ],
     );

@@ -122,8 +122,8 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
             let client = TcpStream::connect(server).expect("the connection does not open");
             let address = client.local_addr().expect("the socket has no address");
             let (accepted, _) = listener.accept().expect("the connection does not open");
-            // The first use of a new connection shows its owner, which the accept event names if
-            // the same poll sees both.
+            // The owner of a new connection is known only after its first use. If that is in the
+            // same poll as the accept event, the event names the owner; otherwise it names none.
             let accepter = if is_polled { u32::MAX } else { std::process::id() };
             if is_polled {
                 running.poll();
