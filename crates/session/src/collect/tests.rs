@@ -72,6 +72,7 @@ impl Region {
     fn publish(&mut self, cpu: u16, stamp: u64, flags: u16, payload: &[u8]) {
         let mut record = Vec::new();
         EventHeader { time: RECORD_TIME, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
+        // The prefix: length, CPU and flags in one word, then the raw stamp.
         let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
         let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
         assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
@@ -97,6 +98,7 @@ fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
     let mut events = Vec::new();
     let mut at = HEADER_SIZE;
     while at < buffer.filled {
+        // In an event header, the size is at 0, the process id at 0x0C and the time at 0x10.
         events.push((u32_at(&buffer.bytes, at + 0x0C), i64_at(&buffer.bytes, at + 0x10)));
         at += usize::from(u16::from_le_bytes([buffer.bytes[at], buffer.bytes[at + 1]]));
         at = at.next_multiple_of(8);
@@ -104,7 +106,8 @@ fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
     events
 }
 
-/// Returns the clock whose stamps are the raw counter.
+/// Returns the clock whose stamps are the raw counter: 3 (processor cycles) or 1 (performance
+/// counter). Clock 2 is the system time.
 fn raw_clock() -> u32 {
     match Counter::best() {
         Counter::Cycles => 3,
@@ -223,8 +226,8 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
 #[test]
 fn flush_completes_the_last_stamp_of_the_previous_flush() {
     let mut fixture = CollectorFixture::new(2);
-    // A request also collects what is published while it drains, which can be more than the
-    // completeness stamp covers.
+    // A request also collects what is published while it drains, which can be later than the
+    // completeness stamp. A stamp far in the future stands for such a record.
     fixture.publish(0, u64::MAX >> 1, 0);
     fixture.collector.drain(DrainReach::All);
     fixture.collector.flush();

@@ -453,6 +453,7 @@ fn replacement_by_another_trace_is_noticed() {
 
 #[test]
 fn circular_log_counts_only_buffers_overwritten_by_another_process() {
+    // 20 KiB hold the header buffer and four buffers of 4 KiB.
     let (facts, storage, mut file) = write_six_buffers(CIRCULAR, 20);
     for at in 6..20 {
         assert_eq!(
