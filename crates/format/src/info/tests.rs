@@ -55,6 +55,7 @@ fn lengths_are_checked_before_content() {
             assert_eq!(with_length(shortest + 1), OK, "{name}: more bytes are not ignored");
         }
     }
+    // Classes that cannot be set, or do not exist.
     for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
         assert_eq!(set_status(class, None, 5), NOT_SUPPORTED, "the buffer is checked before class {class}");
     }

@@ -35,8 +35,8 @@ fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
 
 fn encode_debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
-    // Signature, version and age; then streams and build numbers. Only the stream of the global
-    // symbols and the size of the modules matter here.
+    // Signature, version, age; then streams and build numbers, in which only the global symbols
+    // have a stream; then the size of the modules.
     stream.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1);
     stream.put_u16(NO_STREAM).put_u16(0).put_u16(NO_STREAM).put_u16(0).put_u16(globals).put_u16(0);
     stream.put_u32(u32::try_from(modules.len()).unwrap());
