@@ -171,8 +171,8 @@ fn events_before_a_change_follow_the_old_settings() {
         }
         count
     };
-    // Other processes may make this thread wait too, so far more switches occur outside the
-    // counted time.
+    // Other processes may make this thread wait too. Therefore it makes far more switches outside
+    // the counted time than within.
     const FEW_SWITCHES: u32 = 20;
     const MANY_SWITCHES: u32 = 400;
     count_switches();

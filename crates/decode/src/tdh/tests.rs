@@ -139,7 +139,7 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     }
     assert_eq!(property_bytes, payload);
     assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
-    // The same event with separate metadata has none in its payload.
+    // If the metadata come separately, the payload contains none.
     let separate =
         LookupEvent { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
     assert_eq!(library.property(&separate, 8, &[step("n")]), Ok(&b"\x07"[..]));

@@ -88,7 +88,7 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
     }
     let sysroot = expect_success(Command::new("rustc").args(["--print", "sysroot"]));
     let targets = Path::new(sysroot.trim()).join("lib/rustlib");
-    // The folder is named after the profile; its parent after the target.
+    // The folder of the library is named after the profile, and its parent folder after the target.
     let triple = library
         .parent()
         .and_then(Path::file_name)
@@ -101,8 +101,8 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
 
 /// Builds a program and links it with a library for ThreadSanitizer.
 ///
-/// The runtime is Rust's, because the runtimes of C compilers of other versions lack some of its
-/// functions.
+/// The runtime is Rust's, because that of a C compiler may be of another version and lack functions
+/// that the library calls.
 fn build_for_thread_sanitizer(source: &Path, tools: &SanitizerTools, folder: &Path) -> PathBuf {
     let SanitizerTools { library, runtime } = tools;
     let name = source.file_stem().unwrap();

@@ -103,7 +103,7 @@ prop_compose! {
     ) -> GuardedBlock {
         let mut guarded = GuardedBlock::new(size.max(4), if is_blank { Vec::new() } else { content });
         guarded.write_u32(FLAGS_OFFSET, flags);
-        // No private session is started: its file could be anywhere.
+        // No private session is started, because its file could be anywhere.
         guarded.write_u32(LOG_FILE_MODE_OFFSET, mode & !EVENT_TRACE_PRIVATE_IN_PROC);
         guarded.write_u32(LOG_FILE_NAME_OFFSET, file_offset);
         guarded.write_u32(LOGGER_NAME_OFFSET, name_offset);

@@ -176,7 +176,8 @@ fn library_folder() -> PathBuf {
     test_program.parent().expect("the test program is in no folder").to_owned()
 }
 
-/// Returns the folder of `libtraceweir-wide.a`, which is compiled where it is out of date.
+/// Returns the folder of `libtraceweir-wide.a`. The first call builds the library if it is out of
+/// date.
 pub(crate) fn wide_library_folder() -> &'static Path {
     static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -108,8 +108,8 @@ proptest! {
         let mut out = Vec::new();
         prop_assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()));
         prop_assert_eq!(&out, &data);
-        // The whole stream is used, except for a flag word without tokens, which a reader that does
-        // not know the length needs.
+        // The whole stream is used, except for a last flag word without tokens. A reader that does
+        // not know the length needs that word.
         let (expected, used) = reference_decode(&stream, data.len());
         prop_assert_eq!(expected, data);
         prop_assert!([&[][..], &[0xFF; 4]].contains(&&stream[used.unwrap()..]));

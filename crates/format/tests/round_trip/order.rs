@@ -139,8 +139,8 @@ fn sort_all_events(buffers: &[Buffer]) -> Vec<ReadEvent> {
     events
 }
 
-/// Sorts the buffers by their first stamp, ties in file order. In this order, the reader returns
-/// records of one processor with equal stamps.
+/// Sorts the buffers by their first stamp, ties in file order. If records of one processor have
+/// equal stamps, the reader returns them in the order of these buffers.
 fn sort_by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers

@@ -1,6 +1,6 @@
 //! Processes and threads with known behaviour. These tests need access to tracepoints.
 //!
-//! Other processes start and end meanwhile: each test selects its own by their ids.
+//! Other processes start and end meanwhile, so each test selects its processes by their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;

@@ -195,7 +195,7 @@ fn late_record_is_stamped_after_completeness_on_every_clock() {
         let on_time = fixture.now();
         fixture.publish(0, on_time, 0);
         let (_, complete) = fixture.deliver();
-        // From a CPU without earlier records, and from one with.
+        // On a CPU without earlier records, and on one that has some.
         fixture.publish(1, delayed, 0);
         fixture.publish(0, delayed, 0);
         let (stamps, second_complete) = fixture.deliver();
@@ -424,7 +424,7 @@ fn events_during_a_slow_poll_keep_their_stamps() {
     fixture.collector.start_capture(Box::new(slow));
     let ticks = |millis: u64| millis * fixture.collector.clock.frequency() / 1000;
     let (write_delay_ticks, tolerance) = (ticks(45), ticks(1).cast_signed());
-    // A process writes during the first poll, mostly after the event in its middle.
+    // A process writes during the first poll, usually after the event in the middle of the poll.
     let written = fixture.now() + write_delay_ticks;
     fixture.publish(0, written, 0);
     let mut stamps = Vec::new();

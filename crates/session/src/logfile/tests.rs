@@ -408,7 +408,8 @@ fn buffers_cut_off_by_another_process_are_counted_once() {
             buffers: 7 - buffers_that_fit,
             events: u64::from(6 - buffers_that_fit.saturating_sub(1)) * 10,
         };
-        // Noticed at once, or by the next write, which makes the file as long as before.
+        // The session notices the cut at once, or at the next write, which makes the file as long
+        // as before.
         for continues in [false, true] {
             let (facts, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
             storage.change_as_other_process(|bytes| bytes.truncate(size));

@@ -252,8 +252,8 @@ fn cyclic_structures_and_shared_members_are_refused() {
 #[test]
 fn maps_do_not_multiply_a_long_message() {
     let entries = 40_000_u32;
-    // The map is directly after the item, where its name would be; the name follows the map. The
-    // sizes are those of CRIM, WEVT, EVNT, the event, TEMP and the item.
+    // The map is directly after the item, at the usual place of the item's name, which here follows
+    // the map. The sizes are those of CRIM, WEVT, EVNT, the event, TEMP and the item.
     let map = 36 + 24 + 16 + 48 + 40 + 20;
     let mut b = build_blob_with_template(1, 1, [0, 8, map, 0], &[]);
     assert_eq!(b.position(), map);

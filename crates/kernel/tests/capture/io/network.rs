@@ -177,7 +177,8 @@ fn refused_connection_is_recorded_as_failed() {
     });
 }
 
-/// This test owns all UDP sockets of this program: a socket is identified as the only unknown one.
+/// No other test of this program has UDP sockets: a capture identifies a UDP socket only if it is
+/// the only unknown one of its process.
 #[test]
 fn datagrams_are_recorded_with_sizes_and_ports() {
     retry_also_with_busy_processors(5, || {
@@ -187,7 +188,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             let Ok(sender) = UdpSocket::bind((loopback_address(is_v6), 0)) else { continue };
             let from = sender.local_addr().expect("the socket has no address");
             let mut buffer = vec![0; 10_000];
-            // The sender is found as the only socket.
+            // The capture finds the sender, because it is still the only socket.
             sender.send_to(&[1; 77], from).expect("the datagram is not transferred");
             assert_eq!(sender.recv(&mut buffer).expect("the datagram is not transferred"), 77);
             running.poll();
