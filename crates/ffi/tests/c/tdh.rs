@@ -273,8 +273,8 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let programs = ProgramFolder::new();
-    // Linked statically, because the loader does not search the folder of a privileged program for
-    // libraries.
+    // The program is linked statically, because the loader does not search the folder of a
+    // privileged program for libraries.
     let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
     let folder = programs.path("manifests");
     let set_mode =

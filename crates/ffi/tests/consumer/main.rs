@@ -327,7 +327,7 @@ fn kept_buffers_can_be_added_to_a_stream() {
     for file in list_fixtures() {
         let mut expected = expected_lines(&file, expected_line, false);
         let mut printed = run_program(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
-        // A stream reports a record that cannot be read as a loss.
+        // A stream reports an unreadable record as a loss.
         let losses = printed.iter().filter(|line| line.contains(LOST_EVENTS)).count();
         assert_eq!(losses, usize::from(file.ends_with("crashed.etl")), "{}", file.display());
         printed.retain(|line| !line.contains(LOST_EVENT_CLASS));

@@ -80,8 +80,8 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
         skip("thread-sanitizer", "TRACEWEIR_THREAD_SANITIZER does not name what thread-sanitizer.sh builds");
         return None;
     };
-    // The script has reported that the machine has no sources of the standard library. Such a
-    // machine is not required to run this test.
+    // "none" means that the script found no sources of the standard library and has reported it. A
+    // machine without them is not required to run this test.
     if library.as_os_str() == "none" {
         skip::record("thread-sanitizer", "the sources of the standard library are not available");
         return None;

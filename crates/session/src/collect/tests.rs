@@ -121,7 +121,7 @@ impl CollectorFixture {
             name: "s".into(),
             log_file_mode: REAL_TIME,
             clock,
-            // Raised to the smallest rings.
+            // The session raises this to the size of the smallest rings.
             ring_bytes: 1,
             ..SessionConfig::default()
         };
@@ -211,7 +211,7 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
     let now = fixture.now();
     fixture.publish(0, now, 0);
     let (_, complete) = fixture.deliver();
-    // By 9 ms.
+    // 90,000 units of 100 ns are 9 ms.
     fixture.collector.clock.set_back(90_000);
     let now = fixture.now();
     fixture.publish(1, now, 0);

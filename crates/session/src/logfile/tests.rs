@@ -228,7 +228,7 @@ fn full_disk_leaves_a_valid_file() {
     {
         let (facts, storage) = (test_facts(SEQUENTIAL, 0), MemoryStorage::new(capacity));
         let mut file = create_log(&facts, &storage);
-        // One is the header buffer.
+        // The header buffer takes the room of one.
         let buffers_that_fit = u32::try_from(capacity / BUFFER_BYTES).unwrap() - 1;
         for at in 0..buffers_that_fit {
             assert_eq!(

@@ -94,7 +94,7 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
 fn records_older_than_a_rundown_are_ignored() {
     let mut fixture = ImageFixture::new();
     let own_pid = std::process::id();
-    // The rundown.
+    // A rundown reads the images of the process.
     fixture.images.read_process(own_pid);
     assert_eq!(fixture.handle(build_mapping(own_pid, 0x1000, b"//anon")), []);
     fixture.time = now_ns();
