@@ -137,7 +137,8 @@ fn stacks_and_registers_have_the_documented_layout() {
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     (out.sample, out.max_frames) = (Some(sample), 8);
     out.write_perfinfo(HOOK, 2, Vec::new());
-    // Hook id, version, payload. The value of each register is its index in the sample.
+    // Hook id, version, payload. The last event has the kinds of registers (3: control and
+    // integer), their number (20) and the registers. The value of each is its index in the sample.
     assert_queued(
         &mut queues[0],
         &[

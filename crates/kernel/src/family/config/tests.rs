@@ -118,6 +118,7 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
     assert_eq!(u32_at(&processors[1].payload, 0), 65);
     assert_eq!(read_utf16(&processors[1].payload, 12), "A Processor");
     assert_eq!(read_utf16(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
+    // The third byte is set because the flags contain "hypervisor".
     assert_eq!(find_payload(&events, hook::CONFIG_VIRTUALIZATION), [0, 0, 1, 0]);
 }
 
