@@ -94,6 +94,7 @@ fn encode_tracelogging_event() -> Vec<u8> {
     let mut traits = TraitsBuilder::new("Provider");
     let mut metadata = MetadataBuilder::new("Hello", 0);
     metadata
+        // In types: 1 UNICODESTRING, 8 UINT32, 21 HEXINT64.
         .add_field("who", 1, 0, 0)
         .add_struct_array("at", 2, 0)
         .add_field("x", 8, 0, 0)
@@ -123,6 +124,8 @@ fn encode_manifest_chunk() -> Vec<u8> {
 <provider name="P" guid="{00c0ffee-0000-4000-8000-000000000001}"><templates><template tid="t">
 <data name="n" inType="win:UInt16"/><data name="v" inType="win:UInt8" count="n"/></template></templates>
 <events><event value="1" symbol="Later" template="t"/></events></provider></events></instrumentation></instrumentationManifest>"#;
+    // Format, major and minor version, magic byte; then the number of chunks and this chunk's
+    // number.
     let mut payload = vec![1, 1, 0, 0x5B];
     payload.put_u16(1).put_u16(0).put(xml.as_bytes());
     let descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
@@ -199,6 +202,7 @@ fn every_described_event_of_a_trace_becomes_json() {
                 Err(reason) => failed.push(reason),
             }
         }
+        // No TMF file describes the WPP message.
         assert_eq!(failed, [Undecoded::NoMessageFormat]);
         assert!(lines[0].starts_with("EventTrace/Header {"), "{}", lines[0]);
         assert_eq!(lines[1], r#"Hello {"at":[{"x":1,"x_2":"0xab"},{"x":2,"x_2":"0xcd"}],"who":"wörld"}"#);

@@ -84,7 +84,9 @@ fn unprivileged_user_captures_own_processes() {
             assert!(start.elapsed() > Duration::from_millis(50));
         };
         let Some(events) = capture_hooks(&settings, work) else { return };
-        // Counts events with this process or thread id at an offset of the payload.
+        // Counts events with this process or thread id at an offset of the payload: 0 and 4 are the
+        // new and the old thread of a switch, 8 the process or the sampled thread, 12 the thread of
+        // a stack, 16 the process of an image.
         let count = |hook: u16, offset: usize, id: u32| {
             let has_id = |payload: &[u8]| u32_at(payload, offset) == id;
             events.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
@@ -103,7 +105,8 @@ fn unprivileged_user_captures_own_processes() {
             events.iter().any(|(hook, payload)| *hook == DEMAND_ZERO_FAULT && payload.len() == 16),
             "no page faults"
         );
-        // An unprivileged user gets no kernel addresses.
+        // An unprivileged user gets no kernel addresses. Byte 7 is the highest byte of the sampled
+        // address.
         let top_bytes: BTreeSet<u8> = events
             .iter()
             .filter(|(hook, _)| *hook == SAMPLED_PROFILE)
@@ -168,8 +171,8 @@ fn events_before_a_change_follow_the_old_settings() {
         }
         count
     };
-    // Other processes may make this thread wait too, so far more switches occur outside the
-    // counted time.
+    // Other processes may make this thread wait too. Therefore it makes far more switches outside
+    // the counted time than within.
     const FEW_SWITCHES: u32 = 20;
     const MANY_SWITCHES: u32 = 400;
     count_switches();

@@ -40,6 +40,7 @@ fn encode_stack(time: i64, event: (i64, u32, u32), frames: &[u64]) -> Vec<u8> {
 
 fn encode_sample(time: i64, thread: u32) -> Vec<u8> {
     let mut payload = Vec::new();
+    // Instruction pointer, thread id, count.
     payload.put_u64(1).put_u32(thread).put_u32(1);
     encode_perfinfo(hook::SAMPLED_PROFILE, time, &payload)
 }
@@ -218,6 +219,7 @@ fn waiting_events_are_bounded() {
         }
     }
     assert!(joiner.waiting.len() <= MAX_WAITING_EVENTS && joiner.by_stamp.len() == 1);
+    // Events of 1 MiB each, so that 64 of them reach MAX_WAITING_BYTES.
     for number in 0..10_000 {
         joiner.expect(claim, number, 1 << 20, std::iter::repeat_n(1, 1 << 20));
         while joiner.next_ready().is_some() {}

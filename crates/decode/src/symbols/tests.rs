@@ -59,7 +59,9 @@ fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut copies: Vec<Vec<u8>> =
         [0, 15, 16, 63, 64, 100, 4096].iter().map(|n| bytes[..*n].to_vec()).collect();
     copies.push(bytes[..bytes.len() / 2].to_vec());
-    // The section headers are at the end: counts, offsets and sizes of all kinds become nonsense.
+    // The section headers, of 64 bytes each, are at the end; `e_shoff` at offset 40 locates them.
+    // Each copy overwrites one field in all of them: sh_offset (24), sh_size (32), sh_link (40) or
+    // sh_type (4).
     let sections = u64::from_le_bytes(*bytes[40..].first_chunk().unwrap()) as usize;
     for (step, value) in [(24, 0xFF), (32, 0x7F), (24, 0), (40, 1), (4, 0xFF)] {
         let mut bad = bytes.to_vec();
@@ -151,6 +153,7 @@ fn build_shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
 #[test]
 fn shared_range_list_ends_reading_early() {
     let mut sound = Dwarf::new(build_shared_ranges(1, 4), gimli::RunTimeEndian::Little);
+    // Address 18 is in the second range, 17..25.
     let sites = sound.find(18);
     assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
     assert_eq!(sites.first().map(|site| site.start), Some(17));
@@ -179,6 +182,7 @@ fn kernel_build_id_is_found_among_other_notes() {
         note
     };
     let notes =
+        // Only a note of name "GNU" and type 3 is a build id.
         [note(b"Xen\0", 3, &[1, 2, 3]), note(b"GNU\0", 1, &[9]), note(b"GNU\0", 3, &[7; 20])].concat();
     assert_eq!(elf::find_build_id(&notes), Some(&[7; 20][..]));
     for end in 0..notes.len() {

@@ -92,6 +92,7 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
 fn count_and_length_prefixes_become_properties() {
     let mut builder = MetadataBuilder::new("e", 0);
     builder
+        // In types: 6 UINT16, 14 BINARY (with a length prefix), 25 COUNTEDBINARY.
         .add_array("list", 6, 0, 0)
         .add_struct_array("s", 2, 0)
         .add_field("blob", 14, 0, 0)
@@ -138,7 +139,7 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     }
     assert_eq!(property_bytes, payload);
     assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
-    // The same event with separate metadata has none in its payload.
+    // If the metadata come separately, the payload contains none.
     let separate =
         LookupEvent { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
     assert_eq!(library.property(&separate, 8, &[step("n")]), Ok(&b"\x07"[..]));
@@ -177,6 +178,8 @@ fn filter_info_lists_the_fields_of_filters() {
         "<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>",
     );
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
+    // PROVIDER_FILTER_INFO: id at 0, version at 1, number of properties at 12. Its 16 bytes precede
+    // the properties, of 24 bytes each, and the texts.
     assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by id");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
     assert_eq!(first.len(), 16 + 24 + 4 + 4, "there must be one property and two texts of one character");
@@ -196,6 +199,7 @@ fn encoded_schema_reads_back_equal() {
         for event in &provider.events {
             let info = EventInfo::encode(&event.schema);
             let mut bytes = info.bytes().unwrap().to_vec();
+            // A schema has no descriptor, so the test adds it at its place in TRACE_EVENT_INFO.
             bytes[32..48].copy_from_slice(&event.descriptor.to_bytes());
             let read = parse_event_info(&bytes).unwrap();
             assert_eq!((read.provider, read.descriptor), (provider.id, event.descriptor));
@@ -234,6 +238,7 @@ fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
     assert!(bytes.ends_with(&text));
     assert_eq!(bytes[4], 2, "the map must have the flag of a bitmap");
     let classic = encode_map_info(&map, crate::schema::SchemaOrigin::Kernel);
+    // EVENTMAP_INFO_FLAG_WBEM_BITMAP.
     assert_eq!(classic[4], 16);
     assert!(!classic.ends_with(&text));
 }
@@ -271,6 +276,7 @@ fn unloaded_manifest_no_longer_describes_events() {
     library.load_memory(EVERYTHING).unwrap();
     library.load_memory(EVERYTHING).unwrap();
     assert_eq!(status(&mut library), Status::ERROR_SUCCESS);
+    // A header of 8 bytes, and five descriptors, although the manifest was loaded twice.
     assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
     assert!(library.load_memory(b"<no manifest").is_err());
     assert_eq!(status(&mut library), Status::ERROR_SUCCESS, "an unusable manifest must change nothing");
@@ -348,6 +354,7 @@ fn property_bytes_of_header_event_stay_pointers() {
     let schema = crate::source::kernel::build_schema(&class::EVENT_TRACE, 0, 2).unwrap();
     let header = LogFileHeader { session_name: "session".into(), ..LogFileHeader::default() };
     let mut payload = header.to_payload();
+    // The two pointers are 5 and 6.
     payload[0x38..0x48].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
     for (name, bytes) in [("LoggerName", &payload[0x38..0x40]), ("LogFileName", &payload[0x40..0x48])] {
         assert_eq!(find_property(&schema, &payload, 8, &[step(name)]).unwrap(), bytes);

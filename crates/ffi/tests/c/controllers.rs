@@ -159,7 +159,7 @@ fn calls_that_need_no_daemon_do_not_start_one() {
     let program = build_program(&programs, "gcc", "information_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new(&program);
-    // The program of the daemon does not exist, so a call that starts it fails.
+    // The program of the daemon does not exist, so a call that starts a daemon fails.
     command.arg(logs.path()).env("TRACEWEIR_RUNTIME_DIR", runtime.path()).env("TRACEWEIR_DAEMON", "/nowhere");
     assert!(checked_rows(&expect_success(&mut command)) > 150);
     assert!(!runtime.path().join("control.sock").exists(), "a call started a daemon");

@@ -50,7 +50,8 @@ fn every_row_of_the_information_table_holds_in_c() {
     }
     let output = expect_success(command.arg(GUEST_UID.to_string()));
     let rows: u32 = output.lines().filter_map(|line| line.strip_prefix("rows: ")?.parse::<u32>().ok()).sum();
-    // One line each for the first run (any) and its two unprivileged runs (plain, guest).
+    // The program prints one line for its own run (any), and one for each of the two unprivileged
+    // runs of itself that it starts (plain, guest).
     assert_eq!(output.matches("rows: ").count(), 3, "{output}");
     assert!(rows > 2000, "{output}");
 }
@@ -88,7 +89,7 @@ fn provider_refused_by_a_group_can_join_another() {
             (0, 0),
             "a member is left in a group"
         );
-        // Event 1, written after joining the open group.
+        // The program writes event 1 after it has joined the open group.
         assert_eq!(recording.stop(0, |record| record.descriptor().id), [1]);
     }
 }

@@ -42,6 +42,7 @@ fn kernel_logger_has_stacks_from_its_first_event_and_group_masks() {
         output.lines().filter_map(|line| line.strip_prefix("child ")?.parse().ok()).collect();
     let (mut starts, mut stacks) = (Vec::new(), HashSet::new());
     visit_records(&file, |record| {
+        // Type 1 is the start of a process.
         if record.provider() == class::PROCESS && record.descriptor().opcode == 1 {
             // The process id follows the unique key.
             starts.push((record.time(), u32_at(record.payload(), record.pointer_size())));
@@ -55,8 +56,9 @@ fn kernel_logger_has_stacks_from_its_first_event_and_group_masks() {
     }
 }
 
-/// Merges fixtures with `merge.c`. The flags are a hexadecimal number. Returns the path of the
-/// merged file.
+/// Merges fixtures with `merge.c`. The flags are those of EVENT_TRACE_MERGE_EXTENDED_DATA, as a
+/// hexadecimal number: 10 adds the schemas of events (EVENT_METADATA), FFFFFFFF is ALL and also
+/// compresses. Returns the path of the merged file.
 fn merge_fixtures(programs: &ProgramFolder, name: &str, flags: &str, traces: &[&str]) -> PathBuf {
     let program = build_program(programs, "gcc", "merge.c", &[]);
     let (output, fixtures) = (programs.path(name), crate_path("../../fixtures"));

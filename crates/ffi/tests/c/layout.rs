@@ -73,7 +73,7 @@ fn add_shared_structures(mut out: String) -> String {
     out
 }
 
-/// Adds checks of the types that only C has, with their published sizes.
+/// Adds checks of types by their published sizes. Most of these types exist only in C.
 fn add_published_types(mut out: String) -> String {
     // Type, size, alignment.
     let sizes: [(&str, usize, usize); 41] = [

@@ -1,5 +1,5 @@
-//! Constructs that sources for Windows contain, above all the output of mc.exe: each compiles as it
-//! is with every compiler and standard, in C and C++ unless its test names one language.
+//! Constructs that sources for Windows contain, above all the output of mc.exe: each compiles
+//! unchanged with every compiler and standard, in C and C++ unless its test names one language.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -231,7 +231,8 @@ fn traits_time_stamps_and_sizes_are_honored() {
     let mut events = session.stop(1, |record| (copy_event(record), record.time()));
     events.sort_by_key(|(event, _)| event.id);
     let ids: Vec<u16> = events.iter().map(|(event, _)| event.id).collect();
-    // Event 2 excludes all sessions, and event 3 is too large.
+    // Event 2 excludes all sessions, and event 3 is too large. The traits are set before event 4.
+    // Event 5 has a stamp of its own.
     assert_eq!(ids, [1, 4, 5]);
     let traits = vec![(ExtType::PROV_TRAITS, b"\x05\0C!\0".to_vec())];
     for ((event, _), items) in events.iter().zip([&vec![], &traits, &traits]) {

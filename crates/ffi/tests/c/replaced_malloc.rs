@@ -92,5 +92,6 @@ fn shell_runs_and_forks_with_the_preloaded_allocator() {
         let output = expect_success(&mut command);
         assert_eq!(output, "one\ntwo\n");
     }
+    // The allocator registers, but writes events only after a program calls `trace_allocations`.
     assert_eq!(session.stop(0, |record| record.descriptor().id), []);
 }

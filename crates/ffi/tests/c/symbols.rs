@@ -28,6 +28,8 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, library) = (folder.path().join("usr"), folder.path().join("usr/lib/libtraceweir.so.0"));
     let test_program = std::env::current_exe().unwrap();
+    // The wide library is up to date from here on, so that `install.sh` does not build it while
+    // another test does.
     let _ = wide_library_folder();
     let mut install = Command::new(crate_path("install.sh"));
     expect_success(install.arg("--prefix").arg(&prefix).arg("--built").arg(test_program.parent().unwrap()));
@@ -36,6 +38,7 @@ fn installed_files_are_found_by_pkg_config_and_work() {
     for name in ["traceweir", "traceweir-wide"] {
         let description =
             std::fs::read_to_string(prefix.join("lib/pkgconfig").join(name).with_extension("pc")).unwrap();
+        // No placeholder of the template is left.
         assert!(!description.contains('@'), "{description}");
     }
     if !has_program("pkg-config") {

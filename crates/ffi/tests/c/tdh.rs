@@ -231,6 +231,7 @@ fn messages_are_formatted_as_text() {
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut command = Command::new(&program);
     let output = expect_success(command.arg(programs.path("wpp.records")).arg(manifest).arg(tmf));
+    // Decoding source 2 is WPP.
     assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
 }
 
@@ -272,8 +273,8 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let programs = ProgramFolder::new();
-    // Linked statically, because the loader does not search the folder of a privileged program for
-    // libraries.
+    // The program is linked statically, because the loader does not search the folder of a
+    // privileged program for libraries.
     let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
     let folder = programs.path("manifests");
     let set_mode =

@@ -83,7 +83,8 @@ fn strings_and_streams_of_cpp_work_on_16_bits() {
     let folder = tempfile::tempdir().unwrap();
     let programs = ProgramFolder::new();
     for compiler in CPP.compilers() {
-        // Other compilers than that of the library may have other names for its functions.
+        // The library is compiled with the system's compiler. Code of another compiler may call
+        // its C++ functions by other symbol names.
         if compiler != "g++" {
             continue;
         }
@@ -109,7 +110,8 @@ fn strings_and_streams_of_cpp_work_on_16_bits() {
     }
 }
 
-/// The functions of the library are for one program: none may replace those of shared libraries.
+/// A program links this static library into itself. Its functions must be hidden, so that they do
+/// not replace functions in the shared libraries that the program uses.
 #[test]
 fn library_exports_nothing() {
     let symbols = expect_success(

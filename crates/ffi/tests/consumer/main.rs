@@ -178,8 +178,8 @@ fn event_records_match_the_file() {
     }
 }
 
-/// Writes the file of a session that started when its counter, of 10⁹ Hz, had the value `anchor`.
-/// The events have these stamps.
+/// Writes a file with events of these stamps. The session started at `start_time`, when its counter
+/// (10⁹ Hz) had the value `anchor`.
 fn write_stamps(file: &Path, anchor: i64, start_time: FileTime, stamps: &[i64]) {
     let options = Options { anchor, start_time, perf_freq: 1_000_000_000, ..Options::default() };
     let mut writer = Writer::create(Vec::new(), options).unwrap();
@@ -271,7 +271,8 @@ fn older_callback_receives_the_same_events() {
 
 /// The class of events that report losses, as `print_record` prints it.
 const LOST_EVENT_CLASS: &str = " 6a399ae0 ";
-/// The part of a line that identifies a report of lost events.
+/// The part of a line that identifies a report of lost events: class, id, version, level, opcode
+/// (32: lost event), task and keyword.
 const LOST_EVENTS: &str = " 6a399ae0 0 0 0 32 0 0 ";
 
 fn buffer_count(file: &Path) -> usize {
@@ -326,7 +327,7 @@ fn kept_buffers_can_be_added_to_a_stream() {
     for file in list_fixtures() {
         let mut expected = expected_lines(&file, expected_line, false);
         let mut printed = run_program(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
-        // A stream reports a record that cannot be read as a loss.
+        // A stream reports an unreadable record as a loss.
         let losses = printed.iter().filter(|line| line.contains(LOST_EVENTS)).count();
         assert_eq!(losses, usize::from(file.ends_with("crashed.etl")), "{}", file.display());
         printed.retain(|line| !line.contains(LOST_EVENT_CLASS));

@@ -27,7 +27,8 @@ fn build_writer(programs: &ProgramFolder) -> PathBuf {
     programs.build("gcc", &source_path("kitchen_writer.c"), &flags, Link::Shared)
 }
 
-/// Returns the lines that `decode.c` prints if it knows the writer's manifest.
+/// Returns the lines that `decode.c` prints if it knows the writer's manifest. "left" is the number
+/// of bytes after the last field.
 fn expected_lines() -> Vec<String> {
     let format_pot = |at: u32| {
         let (dish, heat) =
@@ -156,7 +157,8 @@ fn run_filtered(filter: &str) -> Vec<String> {
 
 #[test]
 fn only_events_that_pass_a_payload_filter_arrive() {
-    // The event "bell" has no filter, and passes.
+    // "hot" selects 50 to 70 degrees, "soup" dishes with soup. The event "bell" (2) has no filter,
+    // and passes.
     assert_eq!(run_filtered("hot"), ["1 50", "1 60", "1 70", "2 0"]);
     assert_eq!(run_filtered("soup"), ["1 0", "1 30", "1 60", "1 90", "2 0"]);
 }

@@ -80,15 +80,15 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
         skip("thread-sanitizer", "TRACEWEIR_THREAD_SANITIZER does not name what thread-sanitizer.sh builds");
         return None;
     };
-    // The script has reported that the machine has no sources of the standard library. Such a
-    // machine is not required to run this test.
+    // "none" means that the script found no sources of the standard library and has reported it. A
+    // machine without them is not required to run this test.
     if library.as_os_str() == "none" {
         skip::record("thread-sanitizer", "the sources of the standard library are not available");
         return None;
     }
     let sysroot = expect_success(Command::new("rustc").args(["--print", "sysroot"]));
     let targets = Path::new(sysroot.trim()).join("lib/rustlib");
-    // The folder is named after the profile; its parent after the target.
+    // The folder of the library is named after the profile, and its parent folder after the target.
     let triple = library
         .parent()
         .and_then(Path::file_name)
@@ -101,8 +101,8 @@ fn find_thread_sanitizer() -> Option<SanitizerTools> {
 
 /// Builds a program and links it with a library for ThreadSanitizer.
 ///
-/// The runtime is Rust's, because the runtimes of C compilers of other versions lack some of its
-/// functions.
+/// The runtime is Rust's, because that of a C compiler may be of another version and lack functions
+/// that the library calls.
 fn build_for_thread_sanitizer(source: &Path, tools: &SanitizerTools, folder: &Path) -> PathBuf {
     let SanitizerTools { library, runtime } = tools;
     let name = source.file_stem().unwrap();
@@ -128,8 +128,8 @@ fn thread_sanitizer_reports_no_race() {
     let output = Command::new(&race).output().unwrap();
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(report.contains("data race") && report.contains("EventActivityIdControl"), "{report}");
-    // ThreadSanitizer assumes one descriptor table for a process, and takes the same number in
-    // another table for the same file.
+    // ThreadSanitizer takes equal descriptor numbers for the same file, even if the library's
+    // threads have another descriptor table. So the library has to share the program's table here.
     for name in ["table.c", "threads.c"] {
         run_program(
             &build_for_thread_sanitizer(&crate_path("tests/handles").join(name), &tools, folder.path()),

@@ -29,7 +29,7 @@ const DEFINED_IN_HEADERS: &[&str] = &[
     "TraceMessageVa",
 ];
 
-/// Constants that are not in the headers, by prefix, with the reason.
+/// Reasons why constants are not in the headers, each with the prefixes of their names.
 const MISSING_CONSTANTS: &[(&str, &[&str])] = &[
     (
         "in `wmistr.h`, for WMI data blocks, which are not part of tracing",

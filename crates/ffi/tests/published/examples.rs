@@ -91,7 +91,8 @@ impl ReadyProgram {
 const HELLO: &str = "{3d1c9f52-6c1e-4a3b-9a52-0a8f0b1d7c11}";
 const COPIER: &str = "{5497b10c-c2dd-596b-c247-71d0da04daa1}";
 
-/// The sizes of the payloads that the hello example writes, in bytes.
+/// The sizes of the payloads that the hello example writes, in bytes: three numbers, each with a
+/// name, and a UTF-16 text.
 const GREETING_SIZES: [u16; 4] = [10, 10, 12, 26];
 
 #[test]

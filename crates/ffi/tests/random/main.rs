@@ -103,7 +103,7 @@ prop_compose! {
     ) -> GuardedBlock {
         let mut guarded = GuardedBlock::new(size.max(4), if is_blank { Vec::new() } else { content });
         guarded.write_u32(FLAGS_OFFSET, flags);
-        // No private session is started: its file could be anywhere.
+        // No private session is started, because its file could be anywhere.
         guarded.write_u32(LOG_FILE_MODE_OFFSET, mode & !EVENT_TRACE_PRIVATE_IN_PROC);
         guarded.write_u32(LOG_FILE_NAME_OFFSET, file_offset);
         guarded.write_u32(LOGGER_NAME_OFFSET, name_offset);
@@ -180,6 +180,7 @@ proptest! {
             Status::ERROR_INVALID_PARAMETER,
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
         ].contains(&Status(status)), "unexpected status {}", status);
+        // There are no control codes from 6 on, so such calls do not look for a session.
         prop_assert!(code < 6 || status != Status::ERROR_WMI_INSTANCE_NOT_FOUND.0);
     }
 

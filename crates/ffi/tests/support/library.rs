@@ -12,6 +12,7 @@ pub(crate) fn declared_functions() -> BTreeSet<String> {
     for header in list_headers() {
         for line in std::fs::read_to_string(header).unwrap().lines() {
             let words = line.split_once('(').map(|(front, _)| front.split_whitespace().collect::<Vec<_>>());
+            // A declaration begins with the result type, the calling convention and the name.
             if let Some([_, "WINAPI" | "EVNTAPI" | "WMIAPI", name]) = words.as_deref() {
                 names.insert((*name).to_owned());
             }

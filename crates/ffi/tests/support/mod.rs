@@ -57,7 +57,8 @@ pub(crate) fn has_sanitizers(compiler: &str) -> bool {
     can_link
 }
 
-/// Returns how many rows a program checked.
+/// Returns the number of rows (checked calls or values) that a C program printed at its end. Tests
+/// compare it with a lower limit, so that a program which checks too little does not pass.
 #[track_caller]
 pub(crate) fn checked_rows(output: &str) -> u32 {
     let line = output.lines().find_map(|line| line.strip_prefix("rows: "));
@@ -175,7 +176,8 @@ fn library_folder() -> PathBuf {
     test_program.parent().expect("the test program is in no folder").to_owned()
 }
 
-/// Returns the folder of `libtraceweir-wide.a`, which is compiled where it is out of date.
+/// Returns the folder of `libtraceweir-wide.a`. The first call builds the library if it is out of
+/// date.
 pub(crate) fn wide_library_folder() -> &'static Path {
     static FOLDER: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     FOLDER.get_or_init(|| {

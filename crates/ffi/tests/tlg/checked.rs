@@ -82,6 +82,7 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
             let object = compile_object(&folder, compiler, &source, &[pic]);
             let bytes = std::fs::read(&object).expect("cannot read the object");
             assert_eq!(
+                // In C++ the metadata are in ordinary read-only sections (see `_TLG_BLOB`).
                 list_sections(&object).iter().any(|(name, _)| name == ".etw0"),
                 !compiler.is_cpp,
                 "{compiler:?}"

@@ -66,6 +66,7 @@ impl SourceFolder {
     fn command(compiler: Compiler, source: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(compiler.program);
         command.arg("-I").arg(crate_path("include")).arg("-I").arg(test_folder());
+        // `-xnone` ends the effect of the language flag on later files.
         command.args(flags).arg(compiler.language_flag()).arg(source).arg("-xnone");
         command
     }

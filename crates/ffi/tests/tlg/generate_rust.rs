@@ -88,7 +88,7 @@ const MACRO_FORMS: &[(&str, &str, &str)] = &[
     ("Port", "port", ""),
     ("IPv4Address", "ipv4", ""),
     ("WinError", "win_error", ""),
-    // `win_ntstatus` is hexadecimal; in C it is not.
+    // Fields of `win_ntstatus` are hexadecimal, those of `TraceLoggingNTStatus` in C are not.
     ("NTStatus", "u32", "NtStatus"),
     ("HResult", "hresult", ""),
     ("FileTime", "win_filetime", ""),

@@ -24,6 +24,7 @@ pub(crate) enum FieldSample {
 pub(crate) struct FieldKind {
     /// The suffix of the macro's name.
     pub(crate) name: &'static str,
+    /// The number of the in type. `numbers` has the names of in types and out types.
     pub(crate) in_type: u8,
     pub(crate) out_type: u8,
     /// The type in C; empty for a kind without arrays.

@@ -392,6 +392,8 @@ fn wchar_t_of_two_bytes_is_a_wchar() {
         };
         let (x, y) = (b"x\0\0\0", b"y\0\0\0");
         expect_line(
+            // In types: 1 is UTF-16 text, 0x16 counted UTF-16 text, 0x86 2 a UINT16 with the out
+            // type STRING.
             b"\x18\0\0E\0a\0\x01b\0\x01c\0\x16d\0\x86\x02e\0\x01f\0\x01",
             &[&x[..], y, b"\x02\0y\0", b"x\0", x, y].concat(),
         );

@@ -113,7 +113,7 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
         &generate_program(&events, TracingCrates::Traceweir),
         &format!("traceweir = {{ path = {api:?} }}"),
     );
-    // The versions that the project uses, so that nothing is downloaded.
+    // The lock file selects the versions that the project uses, so that nothing is downloaded.
     std::fs::copy(crate_path("../../Cargo.lock"), folder.join("Cargo.lock"))
         .expect("cannot copy the lock file");
     assert_built(&run_cargo(&folder, &["build", "--offline"], "nested", &[]));

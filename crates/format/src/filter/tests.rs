@@ -28,6 +28,7 @@ fn utf16_bytes(text: &str) -> Vec<u8> {
 
 fn schematized_filter(id: u16, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
+    // EVENT_FILTER_HEADER: id, version, reserved, instance, size, next offset; then the data.
     out.put_u16(id).put_u8(1).put(&[0; 5]).put_u64(0).put_u32(24 + data.len() as u32).put_u32(0).put(data);
     out
 }
@@ -86,6 +87,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
         (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, vec![0; 24], vec![0; 18]),
         (EVENT_FILTER_TYPE_PAYLOAD, payload.clone(), [payload, vec![0]].concat()),
         (EVENT_FILTER_TYPE_PAYLOAD, payload::tests::sample_filter(), vec![]),
+        // Types below 0x8000_0000 are those of providers.
         (1, vec![0; 1024], vec![0; 1025]),
         (0x7FFF_FFFF, vec![], vec![0; 1025]),
     ] {
@@ -154,6 +156,7 @@ fn gate_ignores_all_mask_if_any_mask_is_zero() {
     let gate = |any, all, level| Gate { any, all, level };
     assert!(gate(0, 8, 0).admits(255, 1), "the all mask is not ignored");
     assert!(gate(1, 8, 0).admits(3, 9) && !gate(1, 8, 0).admits(3, 1) && !gate(1, 8, 0).admits(3, 8));
+    // An event without keywords passes every mask.
     assert!(gate(1, 8, 3).admits(3, 0) && !gate(1, 8, 3).admits(4, 0) && gate(1, 8, 3).admits(0, 0));
 }
 

@@ -159,9 +159,11 @@ fn items_outside_the_record_are_reported_and_count_as_payload() {
 
 #[test]
 fn unknown_markers_and_wrong_sizes_are_rejected() {
+    // Records end at filler, or where too few bytes are left.
     assert_eq!(measure(&[0xFF; 16], 0, false), Ok(None));
     assert_eq!(measure(&[0; 4], 0, false), Ok(None));
     assert!(measure(&[0; 16], 0, false).is_err());
+    // The size in two bytes, the header type, and the marker 0xC0.
     assert!(measure(&[0, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "accepted size 0");
     assert!(measure(&[0x50, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "accepted a size past the end");
     let error_record = measure(&[8, 0, 13, 0xC0, 0, 0, 0, 0], 0, false).unwrap().unwrap();

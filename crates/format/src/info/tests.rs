@@ -55,6 +55,7 @@ fn lengths_are_checked_before_content() {
             assert_eq!(with_length(shortest + 1), OK, "{name}: more bytes are not ignored");
         }
     }
+    // Classes that cannot be set, or do not exist.
     for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
         assert_eq!(set_status(class, None, 5), NOT_SUPPORTED, "the buffer is checked before class {class}");
     }
@@ -217,6 +218,8 @@ fn answers_read_back() {
         }
     }
     let list = Answer::ProfileSourceList(vec![source(0, "Timer"), source(2, "I")]).to_bytes();
+    // Each element has 24 bytes before its name and begins with the offset of the next one, which
+    // is a multiple of eight; 0 in the last element.
     assert_eq!((u32_at(&list, 0), u32_at(&list, 40), list.len()), (40, 0, 72));
 }
 
@@ -227,6 +230,9 @@ fn registrations_of_a_provider_are_chained_by_offsets() {
         InstanceInfo { pid: 42, is_classic: true, is_pre_enabled: false, enables: vec![enable; 2] };
     let pre_enabled = InstanceInfo { pid: 0, is_classic: false, is_pre_enabled: true, enables: vec![enable] };
     let bytes = GuidInfo { instances: vec![instance, pre_enabled] }.to_bytes();
+    // The head (8 bytes), then each instance (16 bytes) with its enables (32 bytes each). The words
+    // of an instance are the offset of the next one, the number of enables, the process and flags
+    // (1 classic, 2 pre-enabled).
     assert_eq!(bytes.len(), 8 + 16 + 64 + 16 + 32);
     let word = |at| u32_at(&bytes, at);
     assert_eq!([word(0), word(8), word(12), word(16), word(20)], [2, 80, 2, 42, 1]);
@@ -234,6 +240,7 @@ fn registrations_of_a_provider_are_chained_by_offsets() {
     assert_eq!([word(24), word(28), word(32)], [1, 0x0003_0005, 1]);
     assert_eq!(crate::wire::u64_at(&bytes, 40), 2);
     let group = GroupInfo { enables: vec![enable], members: vec![Guid::from_u128(9)] }.to_bytes();
+    // The bytes of the enables, the enables, the number of members, the members.
     assert_eq!((u32_at(&group, 0), u32_at(&group, 36), group.len()), (32, 1, 56));
     assert_eq!(guids_from_bytes(&group[40..]), [Guid::from_u128(9)]);
 }

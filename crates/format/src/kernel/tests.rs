@@ -72,6 +72,7 @@ fn field_to_the_end_is_the_last_field() {
 fn unlisted_version_takes_the_next_lower_shape() {
     let version_of = |v| shape_of(&class::PROCESS, 1, v).unwrap().0.version;
     assert_eq!([0, 1, 2, 3, 4, 5, 255].map(version_of), [0, 1, 2, 3, 4, 4, 4]);
+    // Type 0x27 (Defunct) has no version below 2.
     assert_eq!(shape_of(&class::PROCESS, 0x27, 5).unwrap().0.version, 5);
     assert_eq!(
         shape_of(&class::PROCESS, 0x27, 0).unwrap().0.version,

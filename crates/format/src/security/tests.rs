@@ -123,6 +123,7 @@ fn padding_is_accepted_and_not_kept() {
 #[test]
 fn oversized_descriptor_is_neither_written_nor_read() {
     let entry = Ace::new(AceKind::Allow, Sid::user(1), Rights(1));
+    // With 24 bytes an entry, the list is larger than 64 KiB.
     let dacl = Some(Acl { entries: core::iter::repeat_n(entry, 2731).collect() });
     let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
     assert!(matches!(descriptor.to_bytes(), Err(Error::TooLarge { .. })));

@@ -30,6 +30,7 @@ fn built_traits_have_the_bytes_of_a_real_trace() {
     let group: Guid = "4f50731a-89cf-4782-b3e0-dce8c90476ba".parse().unwrap();
     let mut builder = TraitsBuilder::new("Microsoft.Windows.Subsystem.LxCore");
     let blob = builder.group(&group).finish().unwrap();
+    // The size of the traits; after the name, the size and type of the group trait.
     assert_eq!((blob.len(), &blob[..2], &blob[37..40]), (56, &[56, 0][..], &[19, 0, 1][..]));
     let traits = Traits::parse(blob).unwrap();
     assert_eq!((traits.group(), traits.decode_guid(), traits.size()), (Some(group), None, 56));
@@ -98,6 +99,8 @@ fn builder_rejects_fields_that_readers_cannot_decode() {
         f(&mut builder);
         builder.add_field("later", 8, 0, 0).finish().is_err()
     };
+    // Structures need 1 to 127 members. BINARY (14) and NULL (0) have no arrays, and the types 16
+    // and 32 do not exist. A schema cannot be longer than metadata.
     assert!(is_rejected(&|b| {
         b.add_struct("s", 0, 0);
     }));
@@ -128,6 +131,7 @@ fn builder_rejects_fields_that_readers_cannot_decode() {
 fn blobs_above_their_limits_are_rejected() {
     let name = |n: usize| String::from_utf8(std::vec![b'n'; n]).unwrap();
     let too_large = |size, limit, what| Err(Error::TooLarge { what, size, limit });
+    // Metadata have four bytes besides the name (size, tags, NUL), traits three (size, NUL).
     assert_eq!(MetadataBuilder::new(&name(32_763), 0).finish().map(<[u8]>::len), Ok(32_767));
     assert_eq!(
         MetadataBuilder::new(&name(32_764), 0).finish().map(<[u8]>::len),
@@ -176,6 +180,8 @@ fn strict_parse_rejects_what_parse_tolerates() {
     let guid = [7; 16];
     let group = [&[19, 0, 1][..], &guid].concat();
     let blob = |traits: &[u8]| [&[traits.len() as u8 + 4, 0, b'p', 0], traits].concat();
+    // The number of traits that `parse` returns. The faults are: one type twice, a size past the
+    // end, a size below 3, half a size, a size of 0, and a decode GUID (2) of one byte.
     for (traits, trait_count) in [
         (group.repeat(2), 2),
         ([19, 0, 1].to_vec(), 0),

@@ -108,8 +108,8 @@ proptest! {
         let mut out = Vec::new();
         prop_assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()));
         prop_assert_eq!(&out, &data);
-        // The whole stream is used, except for a flag word without tokens, which a reader that does
-        // not know the length needs.
+        // The whole stream is used, except for a last flag word without tokens. A reader that does
+        // not know the length needs that word.
         let (expected, used) = reference_decode(&stream, data.len());
         prop_assert_eq!(expected, data);
         prop_assert!([&[][..], &[0xFF; 4]].contains(&&stream[used.unwrap()..]));
@@ -147,6 +147,8 @@ fn documented_examples_compress_and_decompress() {
     assert_eq!(compress(&alphabet[4..]), alphabet);
 
     let abc = b"abc".repeat(100);
+    // Flags of three literals and a copy; "abc"; the token (distance 3, longer form of the length),
+    // the half byte 15 and the byte 255, then 297 bytes minus 3 in 16 bits.
     let stream = [0xFF, 0xFF, 0xFF, 0x1F, 0x61, 0x62, 0x63, 0x17, 0x00, 0x0F, 0xFF, 0x26, 0x01];
     assert_eq!(compress(&abc), stream);
     let mut out = Vec::new();
@@ -216,6 +218,7 @@ fn truncated_stream_decodes_up_to_the_truncation() {
 #[test]
 fn defects_are_reported_with_their_offset() {
     let mut out = Vec::new();
+    // Returns the offset of the defect, and the number of bytes that were decoded before it.
     let mut decode_error = |stream: &[u8], output_length| match decompress(stream, output_length, &mut out) {
         Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),
         other => panic!("{other:?}"),

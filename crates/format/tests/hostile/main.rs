@@ -185,7 +185,7 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
     for (buffer, (at, _)) in
         buffer_headers(&original).into_iter().enumerate().filter(|(n, _)| [1, 6, 12].contains(n))
     {
-        // The headers of the buffer's two records.
+        // The headers of the buffer's two records. The first record has 0x50 + 40 bytes.
         let records = [HEADER_SIZE, HEADER_SIZE + 120].map(|r| r..r + 0x50);
         for byte in (0..HEADER_SIZE).chain(records.into_iter().flatten()) {
             for bit in 0..8 {
@@ -194,6 +194,7 @@ fn flipped_bit_damages_no_other_buffer_of_a_plain_file() {
                 let position = || format!("bit {bit} of byte {byte:#x} of buffer {buffer}");
                 let outcome =
                     read_check_and_repair(&damaged).unwrap_or_else(|e| panic!("{}: {e}", position()));
+                // 24 events and the header event.
                 assert!(outcome.events <= 25, "{}", position());
                 let is_in_other_buffer = |id: usize| id / 2 + 1 != buffer;
                 // Header type 19 is a 64-bit EVENT_HEADER.

@@ -39,6 +39,7 @@ fn invalid_streams_are_reported_at_an_offset_in_the_file() {
         ("cut in the token", stream_with_literal(0, LITERAL_THEN_COPY, &[7])),
     ];
     for (what, stream) in streams {
+        // 0x48 is the size of a buffer header.
         for offset in [0x48 + 8, 0x1000, 1 << 20, 16 << 20] {
             let bytes = file_with_stream(offset, &stream);
             let (outcome, peak) = measure_peak(|| read_check_and_repair(&bytes).unwrap());

@@ -23,6 +23,7 @@ fn unfinalised_file_is_read_to_its_last_event() {
             let report = assert_repairs(&file);
             // The header buffer and twelve data buffers.
             assert_eq!((report.buffers, report.salvaged, report.dropped), (13, 0, 0));
+            // The last event is the second one of buffer 11: 10 * 11 + 15 ticks after the start.
             assert_eq!(report.end_time, FileTime(START.0 + 125), "not the time of the last event");
         }
     }

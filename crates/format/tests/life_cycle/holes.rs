@@ -88,6 +88,7 @@ fn adjacent_damaged_buffers_do_not_end_the_reading() {
     for compressed in [false, true] {
         let intact = numbered_file(48, compressed);
         for first in [1, 2, 20, 46] {
+            // The header buffer and 48 data buffers.
             let damaged: Vec<_> = (0..49).map(|n| n == first || n == first + 1).collect();
             assert_damage(&intact, &damaged, |buffer| buffer.fill(0));
             assert_damage(&intact, &damaged, |buffer| buffer.fill(0x77));

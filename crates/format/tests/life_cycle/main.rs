@@ -98,6 +98,7 @@ fn repaired_file_ends_at_its_last_event_or_its_stated_end() {
     let unset = Options { start_time: FileTime(0), boot_time: FileTime(0), ..options() };
     let mut empty = Vec::new();
     drop(Writer::create(&mut empty, unset).unwrap());
+    // An end time of 0 would mark the file as unfinalised.
     assert_eq!(assert_repairs(&empty).end_time, FileTime(1), "the end time marks an unfinalised file");
     assert!(Writer::create(Vec::new(), options()).unwrap().finish(Summary::default()).is_ok());
 }

@@ -82,6 +82,7 @@ fn wrapped_file_of_many_processors_is_read_in_time_order() {
     let events = read_data_events(&wrapped);
     let expected: Vec<_> = all
         .into_iter()
+        // Seven of twelve buffers remain, so the first five, with two events each, are overwritten.
         .filter(|event| Record::parse(&event.bytes, 0).unwrap().descriptor().id >= 10)
         .collect();
     assert_eq!(events, expected);

@@ -65,6 +65,8 @@ impl RandomGenerator {
             6 => drop(file.drain(self.byte_range(file.len(), 2000))),
             7 => {
                 let at = self.field_offset(file) & !3;
+                // Among them the sizes of a buffer header (0x48), an event header (0x50) and a
+                // buffer.
                 let value = [0, 1, 0x47, 0x48, 0x50, 1024, 4096, 0x7FFF_FFFF, u32::MAX][self.number_below(9)];
                 if at + 4 <= file.len() {
                     overwrite(file, at, &u32::to_le_bytes(value));

@@ -51,6 +51,8 @@ fn build_old_file(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
         // Flag 0x20: the processor is an index. Flag 1: flush marker. Type 4: header buffer.
         let (flags, kind) =
             (if n == 0 || n == buffers.len() { 0x21 } else { 0x20 }, if n == 0 { 4 } else { 0 });
+        // Buffer size, SavedOffset, CurrentOffset, reference count, time, sequence number, clock;
+        // processor, logger id, state 3 (flush), Offset, flags, type.
         out.put_u32(1024).put_u32(offset).put_u32(offset).put_u32(0).put_i64(0).put_i64(n as i64).put_u64(0);
         out.put_u16(n.saturating_sub(1) as u16)
             .put_u16(1)
@@ -74,6 +76,7 @@ fn log_file_header_of_32_bits_is_read() {
     assert_eq!(check_file(&file), []);
 
     let mut wrong = file.clone();
+    // BootTime and the clock type; with 32 bits they are eight bytes nearer to the start.
     overwrite(&mut wrong, HEADER_PAYLOAD_OFFSET + 0xF0, &i64::MAX.to_le_bytes());
     overwrite(&mut wrong, HEADER_PAYLOAD_OFFSET + 0x108, &9_u32.to_le_bytes());
     assert_eq!(check_file(&wrong), [(Rule::HeaderTimes, 0x158), (Rule::ClockType, 0x170)]);

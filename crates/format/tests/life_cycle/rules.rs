@@ -75,6 +75,7 @@ fn broken_buffer_sequence_is_reported() {
 
 #[test]
 fn impossible_offset_is_reported() {
+    // Offsets that are not a multiple of eight, inside the header, and past the end of the buffer.
     let offset = buffer_headers(&small_file(false))[3].1.offset;
     assert_breaks(
         Rule::BufferOffset,
@@ -99,6 +100,7 @@ fn impossible_offset_is_reported() {
 
 #[test]
 fn unknown_flags_and_types_are_reported() {
+    // Flag 0x80 and type 8 are unknown; a header buffer cannot be compressed (0x40).
     assert_breaks(Rule::BufferKind, FOURTH_BUFFER + FLAGS, FOURTH_BUFFER + FLAGS, &0x00A0_u16.to_le_bytes());
     assert_breaks(Rule::BufferKind, FLAGS, FLAGS, &0x0061_u16.to_le_bytes());
     assert_breaks(Rule::BufferKind, FOURTH_BUFFER + TYPE, FOURTH_BUFFER + TYPE, &[8]);
@@ -271,13 +273,15 @@ fn extended_items_outside_the_record_are_reported() {
 
 #[test]
 fn decreasing_stamps_are_reported() {
-    // The second record of a buffer, then the first one of a processor's later buffer, is too old.
-    // In between: the first record of a processor's first buffer may have any older stamp.
     let (first, second) = (FOURTH_BUFFER + HEADER_SIZE, FOURTH_BUFFER + HEADER_SIZE + 120);
+    // The second record of a buffer is older than the first.
     assert_breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
+    // The first record of a processor's first buffer may have any older stamp.
     let mut early = small_file(false);
     overwrite(&mut early, first + 0x10, &ANCHOR.to_le_bytes());
     assert_eq!(check_file(&early), []);
+    // The first record of processor 2's second buffer is older than the last one of its first
+    // buffer.
     let seventh = 6 * 1024 + HEADER_SIZE;
     assert_breaks(Rule::TimeAcrossBuffers, seventh, seventh + 0x10, &(ANCHOR + 34).to_le_bytes());
 }

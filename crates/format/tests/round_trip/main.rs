@@ -197,6 +197,8 @@ fn log_file_header_matches_the_options() {
             (START, FileTime(START.0 + 5), 1)
         );
         assert_eq!((header.session_name.as_str(), header.file_name.as_str()), ("fake", "fake.etl"));
+        // Windows version, then the layout: 2.0 for compressed files, buffers over 1 MiB and more
+        // than 256 processors, otherwise 1.5.
         assert_eq!(header.versions, if compressed { [10, 0, 2, 0] } else { [10, 0, 1, 5] });
         assert_eq!(
             (trace.starter(), trace.is_finalised(), trace.is_compressed()),
@@ -246,6 +248,7 @@ fn every_buffer_size_holds_the_largest_record_it_can() {
     for compressed in [false, true] {
         for buffer_size in [1 << 10, 3 << 10, 64 << 10, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
             let record_space = buffer_size as usize - HEADER_SIZE;
+            // 0x50 is the size of the event header.
             let payload = record_space.min(MAX_RECORD_BYTES) - 0x50;
             let records: Vec<_> = (0..5).map(|n| encode_event(ANCHOR + n, n as usize, payload)).collect();
             let mut writer =

@@ -34,6 +34,7 @@ fn overlapping_and_misplaced_buffers_are_read_in_time_order() {
 
 #[test]
 fn buffer_with_decreasing_stamps_is_sorted_stably() {
+    // Stamp and event id.
     let records = [(5, 0), (9, 1), (7, 2), (9, 3), (7, 4), (6, 5)]
         .map(|(t, n)| encode_event(ANCHOR + t, n, 8))
         .to_vec();
@@ -138,8 +139,8 @@ fn sort_all_events(buffers: &[Buffer]) -> Vec<ReadEvent> {
     events
 }
 
-/// Sorts the buffers by their first stamp, ties in file order. In this order, the reader returns
-/// records of one processor with equal stamps.
+/// Sorts the buffers by their first stamp, ties in file order. If records of one processor have
+/// equal stamps, the reader returns them in the order of these buffers.
 fn sort_by_first_stamp(mut buffers: Vec<Buffer>) -> Vec<Buffer> {
     buffers.sort_by_key(|(_, records)| Record::parse(&records[0], 0).unwrap().time());
     buffers

@@ -58,6 +58,8 @@ fn read_rings(bytes: [&[u8]; 2]) -> (Vec<u64>, bool) {
     let mut rings = [PerfRing::from_bytes(first, 0), PerfRing::from_bytes(second, 1)].map(RingSource::Mapped);
     let (open_events, mut families, mut lost) =
         (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
+    // Processor 0 runs thread 7 with priority 9. The families forget this when they drop their
+    // state.
     families.context.activity.set_running(0, 7, 9);
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);

@@ -93,6 +93,8 @@ fn first_queue_leaves_the_others_their_shares() {
 
 #[test]
 fn queues_use_at_most_a_part_of_the_machines_memory() {
+    // Bytes of all rings, bytes of memory. Four times the rings are added, up to an eighth of
+    // memory.
     assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED_BYTES);
     assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED_BYTES + (512 << 20));
     assert_eq!(max_queued_for_memory(16 * (64 << 20), 8 << 30), 1 << 30);
@@ -135,7 +137,8 @@ fn stacks_and_registers_have_the_documented_layout() {
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     (out.sample, out.max_frames) = (Some(sample), 8);
     out.write_perfinfo(HOOK, 2, Vec::new());
-    // Hook id, version, payload. The value of each register is its index in the sample.
+    // Hook id, version, payload. The last event has the kinds of registers (3: control and
+    // integer), their number (20) and the registers. The value of each is its index in the sample.
     assert_queued(
         &mut queues[0],
         &[

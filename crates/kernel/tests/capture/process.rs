@@ -1,6 +1,6 @@
 //! Processes and threads with known behaviour. These tests need access to tracepoints.
 //!
-//! Other processes start and end meanwhile: each test selects its own by their ids.
+//! Other processes start and end meanwhile, so each test selects its processes by their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -183,6 +183,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
             assert_eq!(start.text("UserSID"), user);
             assert_eq!(start.number("UniqueProcessKey"), first.number("UniqueProcessKey"));
         }
+        // An exec ends a program with status 0, a signal with its negative number.
         assert_eq!((task_events[3].status(), task_events[7].status()), (0, -9));
         assert_eq!(task_events[7].text("CommandLine"), script);
         assert_eq!((task_events[6].tid(), task_events[5].text("ThreadName")), (pid, "sh"));

@@ -264,7 +264,7 @@ fn counters_are_read_with_the_selected_events() {
                 .collect();
             for (pair, values) in switches.windows(2).zip(counters.windows(2)) {
                 let [before, after] = [values[0], values[1]];
-                // A switch that is missing between the two is counted nevertheless.
+                // The counter also counts switches between the two that the trace lacks.
                 let is_next =
                     pair[0].fields().number("NewThreadId") == pair[1].fields().number("OldThreadId");
                 let is_right = if is_next { after[0] == before[0] + 1 } else { after[0] > before[0] + 1 };

@@ -149,7 +149,8 @@ fn program_with_frame_pointers_needs_no_tables() {
         let folder = tempfile::tempdir().expect("no folder is created");
         let (mut child, functions) = start_sleeping_program(folder.path(), &["-fno-omit-frame-pointer"]);
         let Some(stacks) = capture_stacks(&settings(0), &mut child) else { return };
-        // The C library's function has no frame of its own, so its caller is skipped.
+        // The C library's `nanosleep` has no frame of its own, so the stack lacks its caller, the
+        // first of these functions.
         assert_stacks_contain(&stacks, &functions[1..]);
     });
 }

@@ -72,6 +72,7 @@ impl Region {
     fn publish(&mut self, cpu: u16, stamp: u64, flags: u16, payload: &[u8]) {
         let mut record = Vec::new();
         EventHeader { time: RECORD_TIME, ..EventHeader::default() }.encode(payload, &mut record).unwrap();
+        // The prefix: length, CPU and flags in one word, then the raw stamp.
         let word = record.len() as u64 | u64::from(cpu) << 32 | u64::from(flags) << 48;
         let bytes = [&word.to_le_bytes(), &stamp.to_le_bytes(), record.as_slice()].concat();
         assert_eq!(bytes.len(), PREFIX_BYTES + record.len());
@@ -97,6 +98,7 @@ fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
     let mut events = Vec::new();
     let mut at = HEADER_SIZE;
     while at < buffer.filled {
+        // In an event header, the size is at 0, the process id at 0x0C and the time at 0x10.
         events.push((u32_at(&buffer.bytes, at + 0x0C), i64_at(&buffer.bytes, at + 0x10)));
         at += usize::from(u16::from_le_bytes([buffer.bytes[at], buffer.bytes[at + 1]]));
         at = at.next_multiple_of(8);
@@ -104,7 +106,8 @@ fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
     events
 }
 
-/// Returns the clock whose stamps are the raw counter.
+/// Returns the clock whose stamps are the raw counter: 3 (processor cycles) or 1 (performance
+/// counter). Clock 2 is the system time.
 fn raw_clock() -> u32 {
     match Counter::best() {
         Counter::Cycles => 3,
@@ -118,7 +121,7 @@ impl CollectorFixture {
             name: "s".into(),
             log_file_mode: REAL_TIME,
             clock,
-            // Raised to the smallest rings.
+            // The session raises this to the size of the smallest rings.
             ring_bytes: 1,
             ..SessionConfig::default()
         };
@@ -192,7 +195,7 @@ fn late_record_is_stamped_after_completeness_on_every_clock() {
         let on_time = fixture.now();
         fixture.publish(0, on_time, 0);
         let (_, complete) = fixture.deliver();
-        // From a CPU without earlier records, and from one with.
+        // On a CPU without earlier records, and on one that has some.
         fixture.publish(1, delayed, 0);
         fixture.publish(0, delayed, 0);
         let (stamps, second_complete) = fixture.deliver();
@@ -208,7 +211,7 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
     let now = fixture.now();
     fixture.publish(0, now, 0);
     let (_, complete) = fixture.deliver();
-    // By 9 ms.
+    // 90,000 units of 100 ns are 9 ms.
     fixture.collector.clock.set_back(90_000);
     let now = fixture.now();
     fixture.publish(1, now, 0);
@@ -223,8 +226,8 @@ fn completeness_stamp_does_not_decrease_after_the_clock_is_set_back() {
 #[test]
 fn flush_completes_the_last_stamp_of_the_previous_flush() {
     let mut fixture = CollectorFixture::new(2);
-    // A request also collects what is published while it drains, which can be more than the
-    // completeness stamp covers.
+    // A request also collects what is published while it drains, which can be later than the
+    // completeness stamp. A stamp far in the future stands for such a record.
     fixture.publish(0, u64::MAX >> 1, 0);
     fixture.collector.drain(DrainReach::All);
     fixture.collector.flush();
@@ -421,7 +424,7 @@ fn events_during_a_slow_poll_keep_their_stamps() {
     fixture.collector.start_capture(Box::new(slow));
     let ticks = |millis: u64| millis * fixture.collector.clock.frequency() / 1000;
     let (write_delay_ticks, tolerance) = (ticks(45), ticks(1).cast_signed());
-    // A process writes during the first poll, mostly after the event in its middle.
+    // A process writes during the first poll, usually after the event in the middle of the poll.
     let written = fixture.now() + write_delay_ticks;
     fixture.publish(0, written, 0);
     let mut stamps = Vec::new();

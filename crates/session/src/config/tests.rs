@@ -132,6 +132,7 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
     for system in [config(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
         assert!(is_system_logger(&system));
         assert_eq!(status(system.clone()), None, "{system:?}");
+        // PROCESS, THREAD, CSWITCH and REGISTRY.
         assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
         assert_eq!(
             status(SessionConfig { enable_flags: ENABLE_EXTENSION, ..system.clone() }),

@@ -102,6 +102,7 @@ impl SessionFixture {
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(config, cpus).expect("the configuration is invalid");
         let options = StartOptions {
+            // The low 16 bits are the logger id.
             id: 0x10007,
             file,
             next_file,

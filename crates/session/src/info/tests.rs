@@ -89,6 +89,7 @@ fn setting_for_missing_hardware_is_not_supported_whatever_it_contains() {
     let interval = |source, interval| Set::SampledProfileInterval(ProfileInterval { source, interval });
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 2]), &machine)), NOT_SUPPORTED);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![]), &machine)), OK);
+    // Source 19 is TotalCycles, which this machine lacks; source 1 is not defined.
     assert_eq!(status(system.set(&interval(19, 1), &machine)), NOT_SUPPORTED);
     assert_eq!(status(system.set(&interval(1, 1), &machine)), INVALID);
     let names: Vec<&str> = machine.sources().iter().map(|source| &source.description[..]).collect();

@@ -228,7 +228,7 @@ fn full_disk_leaves_a_valid_file() {
     {
         let (facts, storage) = (test_facts(SEQUENTIAL, 0), MemoryStorage::new(capacity));
         let mut file = create_log(&facts, &storage);
-        // One is the header buffer.
+        // The header buffer takes the room of one.
         let buffers_that_fit = u32::try_from(capacity / BUFFER_BYTES).unwrap() - 1;
         for at in 0..buffers_that_fit {
             assert_eq!(
@@ -408,7 +408,8 @@ fn buffers_cut_off_by_another_process_are_counted_once() {
             buffers: 7 - buffers_that_fit,
             events: u64::from(6 - buffers_that_fit.saturating_sub(1)) * 10,
         };
-        // Noticed at once, or by the next write, which makes the file as long as before.
+        // The session notices the cut at once, or at the next write, which makes the file as long
+        // as before.
         for continues in [false, true] {
             let (facts, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
             storage.change_as_other_process(|bytes| bytes.truncate(size));
@@ -453,6 +454,7 @@ fn replacement_by_another_trace_is_noticed() {
 
 #[test]
 fn circular_log_counts_only_buffers_overwritten_by_another_process() {
+    // 20 KiB hold the header buffer and four buffers of 4 KiB.
     let (facts, storage, mut file) = write_six_buffers(CIRCULAR, 20);
     for at in 6..20 {
         assert_eq!(

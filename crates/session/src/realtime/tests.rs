@@ -96,6 +96,7 @@ fn loss_counts(stats: &SessionStats) -> (u32, u64) {
 
 #[test]
 fn first_consumer_gets_the_backlog_and_later_ones_new_buffers() {
+    // Arguments: bytes of a buffer, most buffers in the backlog, logger id.
     let (mut live, stats) = (Realtime::new(BUFFER_BYTES, 10, 1), SessionStats::default());
     live.deliver(&mut event_buffer(0, 0..5), &stats);
     live.deliver(&mut event_buffer(1, 5..7), &stats);

@@ -137,7 +137,8 @@ fn too_many_items_are_rejected() {
 
 #[test]
 fn forged_identity_items_are_rejected() {
-    // The items of the identity (identity.rs), and stack keys (17 and 18).
+    // The items of the identity (identity.rs): SID, terminal session, PSM key, process start key,
+    // container; and the stack keys (17 and 18).
     for kind in [2, 3, 9, 13, 16, 17, 18] {
         let mut forged = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
@@ -145,6 +146,7 @@ fn forged_identity_items_are_rejected() {
             "accepted a forged item of type {kind}"
         );
     }
+    // Related activity, stack, event key, event schema, provider traits, control GUID.
     for kind in [1, 6, 10, 11, 12, 14] {
         let mut sound = encode_event(&[PROCESS_ITEM, Item { kind: ExtType(kind), data: &[0; 16] }]);
         assert!(
@@ -167,6 +169,7 @@ fn thread_ids_are_translated_once() {
     for _ in 0..3 {
         let mut record = encode_event(&[]);
         assert!(writer.sign(&mut record, StampPolicy::Kept { latest: i64::MAX }));
+        // Thread 7, translated by the first call.
         assert_eq!(read_ids_and_time(&record).0, 701);
     }
 }

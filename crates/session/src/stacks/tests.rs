@@ -104,7 +104,8 @@ fn each_stream_defines_the_keys_that_it_uses() {
     let mut stacks = new_cache(1 << 20, false);
     let mut later_stream = StackBuffer { stream: 1, ..StackBuffer::new(4096) };
     assert_eq!(later_stream.put(&mut stacks, &encode_event(&[1, 2, 3, 4])), 1);
-    // The collector empties this stream after the other one, but its event may be older.
+    // The collector empties this stream after the other one, but the event in this stream may be
+    // older.
     let mut earlier_stream = StackBuffer::new(4096);
     assert_eq!(earlier_stream.put(&mut stacks, &encode_event(&[1, 2, 3, 4])), 1);
     assert_eq!(earlier_stream.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]));

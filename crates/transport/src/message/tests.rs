@@ -254,7 +254,8 @@ fn too_large_entry_is_shortened_to_a_message() {
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
     let filter_sizes =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
-    // Of the 8 KiB for details, the first name takes 2046 bytes and its first filter 4000.
+    // Of the 8 KiB for details, the name of the first session takes 2046 bytes and the data of its
+    // first filter 4000.
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
     assert_eq!(filter_sizes(first)[..2], [4000, 0], "the entry does not keep the data that fits");
     assert_eq!(

@@ -202,6 +202,7 @@ fn paths_longer_than_an_address_work() {
     let folder: PathBuf = root.path().join("f".repeat(90)).join("g".repeat(90));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("control.sock");
+    // The address of a Unix socket has room for 108 bytes.
     assert!(path.as_os_str().as_bytes().len() > 108);
     let listener = Listener::bind(&path, 0o600).unwrap();
     connect_and_accept(&listener, &path);

@@ -56,6 +56,7 @@ fn kernel_versions_past_the_tables_use_the_newest_layout() {
         schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 1, false)).unwrap(),
         newest
     );
+    // No table has a layout for hook id 0x1020.
     let error = Err(Undecoded::NoKernelLayout { hook: 0x1020, version: 2 });
     assert_eq!(schema_field_names(&mut decoder, &encode_system(0x1020, 2, false)), error);
     assert_eq!(
@@ -83,6 +84,7 @@ fn embedded_schemas_describe_classic_events_by_class_and_type() {
 #[test]
 fn a_manifest_event_may_name_the_guid_of_its_task() {
     let mut decoder = Decoder::new();
+    // Decoding source 0 is a manifest. The GUID of its task must not describe classic events.
     observe_record(&mut decoder, &encode_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
     assert_fields(&mut decoder, &encode_plain_event(5, 1, &[]), &["f"]);
     assert_no_schema(&mut decoder, &encode_classic(CLASS, 0, 1, &[]));

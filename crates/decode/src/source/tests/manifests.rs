@@ -37,6 +37,7 @@ fn chunks_out_of_order_are_dropped() {
     let mut decoder = Decoder::new();
     let record = encode_plain_event(1, 0, &[]);
     let set = encode_chunks(&build_manifest_xml(&[(1, 0, "a")]), 3);
+    // Chunk 1 comes before chunk 0, and chunk 2 does not follow chunk 0: only chunk 0 is kept.
     for n in [1, 0, 2] {
         observe_record(&mut decoder, &set[n]);
     }
@@ -88,7 +89,8 @@ fn invalid_chunks_are_ignored() {
     let mut decoder = Decoder::new();
     let xml = build_manifest_xml(&[(1, 0, "a")]);
     let sound = encode_chunk(PROVIDER, 1, 0, &xml);
-    // Offsets of the format, the magic byte, the number of chunks and the chunk's number.
+    // Record offset and bad value of the format, the magic byte, the number of chunks and the
+    // chunk's number.
     for (at, value) in [(0x50, 2), (0x53, 0), (0x54, 0), (0x56, 9)] {
         let mut bad = sound.clone();
         bad[at] = value;
@@ -109,6 +111,7 @@ fn invalid_chunks_are_ignored() {
 fn incomplete_manifests_are_bounded() {
     let mut decoder = Decoder::new();
     let body = "x".repeat(60_000);
+    // The first of two chunks, from more providers than fit into the limit of 64 MiB.
     for sender in 0..1200_u32 {
         let provider = Guid { data1: sender, ..PROVIDER };
         observe_record(&mut decoder, &encode_chunk(provider, 2, 0, &body));

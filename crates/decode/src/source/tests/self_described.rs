@@ -65,6 +65,7 @@ fn schemas_differ_by_provider_and_traits() {
 
 #[test]
 fn bad_metadata_is_reported() {
+    // The metadata declares 200 bytes and has 3.
     let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &[200, 0, 0] }];
     let record = encode_event_with_items(&items, EventDescriptor::default(), &[]);
     assert!(matches!(schema_field_names(&mut Decoder::new(), &record), Err(Undecoded::BadMetadata(_))));

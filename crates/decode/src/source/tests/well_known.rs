@@ -26,6 +26,7 @@ fn well_known_event_needs_no_manifest() {
     assert_eq!(found.prepared.event_name.as_deref(), Some("GC/Stop"));
     assert_eq!(found.prepared.title.as_deref(), Some(&b"Microsoft-Windows-DotNETRuntime/GC/Stop"[..]));
     assert_fields(&mut decoder, &record, GC_END);
+    // An unknown version uses the newest layout below it. Event 60,000 does not exist.
     assert_fields(&mut decoder, &runtime_event(2, 200), GC_END);
     assert_no_schema(&mut decoder, &runtime_event(60_000, 0));
     assert_no_schema(&mut Decoder::without_well_known(), &record);

@@ -162,6 +162,7 @@ fn build_blob_header(size: usize, providers: u32) -> PatchedBytes {
 
 #[test]
 fn shared_provider_block_does_not_multiply_events() {
+    // Sizes of CRIM and its 4000 providers, WEVT with one element, EVNT and its 4000 events.
     let mut b = build_blob_header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
     let events = b.reserve_u32();
@@ -172,6 +173,8 @@ fn shared_provider_block_does_not_multiply_events() {
 
 #[test]
 fn shared_name_table_does_not_multiply_entries() {
+    // Sizes: 36 for CRIM and one provider, 16 for WEVT and 8 for each of its elements, 12 for LEVL
+    // and 12 for each of its entries. All elements refer to the same LEVL.
     let (elements, entries) = (8000_u32, 8000_u32);
     let mut b = build_blob_header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
@@ -230,6 +233,8 @@ fn events_may_share_a_template_but_not_without_bound() {
 
 #[test]
 fn cyclic_structures_and_shared_members_are_refused() {
+    // An item with the flag 1 is a structure. Its second word holds the index of its first member
+    // (low half) and the number of its members (high half).
     for (first, members, reason) in [
         (0_u32, 1_u32, "share members"),
         (1, 1, "share members"),
@@ -247,8 +252,8 @@ fn cyclic_structures_and_shared_members_are_refused() {
 #[test]
 fn maps_do_not_multiply_a_long_message() {
     let entries = 40_000_u32;
-    // The map is directly after the item, where its name would be; the name follows the map. The
-    // sizes are those of CRIM, WEVT, EVNT, the event, TEMP and the item.
+    // The map is directly after the item, at the usual place of the item's name, which here follows
+    // the map. The sizes are those of CRIM, WEVT, EVNT, the event, TEMP and the item.
     let map = 36 + 24 + 16 + 48 + 40 + 20;
     let mut b = build_blob_with_template(1, 1, [0, 8, map, 0], &[]);
     assert_eq!(b.position(), map);

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::*;
 
 /// Abbreviations: 1 is a unit with an address and a line program, 2 a function with an address and
-/// a name at an offset of the texts.
+/// a name at an offset of the texts. Each has its number, its tag, whether it has children, and
+/// pairs of attribute and form that a pair of zeros ends.
 const ABBREVIATIONS: [u8; 27] = [
     1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0x10, 0x17, 0, 0, // low_pc, high_pc, stmt_list
     2, 0x2E, 0, 0x11, 0x01, 0x12, 0x07, 0x03, 0x0E, 0, 0, // low_pc, high_pc, name
@@ -84,7 +85,8 @@ fn range_past_the_last_address_is_skipped() {
     assert_eq!(find(build(sound, [damaged, sound], &ABBREVIATIONS)).as_deref(), Some("work"));
     assert_eq!(find(build(sound, [damaged, damaged], &ABBREVIATIONS)), None);
     assert_eq!(find(build(damaged, [sound, sound], &ABBREVIATIONS)), None);
-    // Functions of 16 bytes with two starts, of which `gimli` uses the last.
+    // Here `high_pc` is the constant 16, so both numbers of a function are starts, of which `gimli`
+    // uses the last.
     let two_starts = [
         1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0x10, 0x17, 0, 0, // low_pc, high_pc, stmt_list
         2, 0x2E, 0, 0x11, 0x01, 0x11, 0x01, 0x12, 0x21, 16, 0x03, 0x0E, 0,

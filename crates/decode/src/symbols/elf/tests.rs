@@ -17,7 +17,8 @@ const HEADER_BYTES: usize = 64;
 fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
-    // Each field of the header from `e_type` to `e_flags`, with its size in bytes.
+    // Each field of the header from `e_type` (ET_DYN) and `e_machine` (x86-64) to `e_flags`, with
+    // its size in bytes; then the fields from `e_ehsize` to `e_shstrndx`, of 2 bytes each.
     for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (HEADER_BYTES + body.len(), 8), (0, 4)] {
         file.extend(&value.to_le_bytes()[..size]);
     }
@@ -36,6 +37,7 @@ fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)])
         }
         file.extend(link.to_le_bytes());
         file.extend([0; 12]);
+        // The size of an entry: that of a symbol.
         file.extend(24_u64.to_le_bytes());
     }
     file
@@ -72,6 +74,7 @@ fn sound_symbols_are_complete() {
         &encode_functions([1, 5, 900].into_iter()),
         b"\0one\0two\0",
     ));
+    // The third function, at 0x1020, has a name past the end of the names, so it is left out.
     let name = |address| table.lookup(address).map(|symbol| symbol.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
     assert_eq!((name(0x1020), table.is_cut()), (None, false));

@@ -77,6 +77,8 @@ fn simple_field() -> impl Strategy<Value = Field> {
 }
 
 fn any_field() -> impl Strategy<Value = Field> {
+    // Types of manifests have low numbers, and those of MOF classes begin at 300. The ranges
+    // include numbers without a type.
     let input = prop_oneof![0_u16..27, 299_u16..312];
     let output = prop_oneof![0_u16..40, 299_u16..303];
     let value = (input, output).prop_map(|(i, o)| FieldKind::Value {

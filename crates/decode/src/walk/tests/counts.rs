@@ -93,7 +93,8 @@ fn arrays_of_characters_are_one_text() {
 
 #[test]
 fn structures_nest_and_repeat() {
-    // S[2] { a, T { b, c[2] } }, d
+    // S[2] { a, T { b, c[2] } }, d: the first two fields are the top level. A structure has the
+    // index of its first member and the number of its members.
     let pair = field_of(InType::UINT8).with_count(Count::Fixed(2));
     let fields = vec![
         struct_field(2, 2).with_count(Count::Fixed(2)),

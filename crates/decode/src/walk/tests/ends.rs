@@ -12,6 +12,7 @@ fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
     ]);
     let mut payload = vec![1, 2, 0];
     payload.put_ansi_z("x").put_guid(&GUID).put_u8(99);
+    // Bytes of the payload, values read, bytes left.
     for (length, count, remaining) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
         assert_eq!(values_of(&schema, &payload[..length], remaining).len(), count, "{length} bytes");
     }
@@ -42,6 +43,8 @@ fn many_small_structures_stay_within_the_allowance() {
         field_of(InType::UINT8).with_count(Count::Field(1)),
         field_of(InType::NULL),
     ];
+    // Each element takes two bytes, the zero count, and gives three values: the count, the empty
+    // bytes and the null. Its array is empty.
     assert_eq!(values_of(&seal_schema(mostly_empty, 1), &[0; 600], 0).len(), 300 * 3);
 }
 

@@ -102,7 +102,7 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
             assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), session);
             assert_eq!(format_pointer(second, end, 0), file);
             // The pointer is shown as a number in another event, and if the bytes end before the
-            // clock type, which precedes the names. With pointers of 8 bytes, it is at 0x110.
+            // clock type, which precedes the names and, with 8-byte pointers, is at 0x110.
             assert_eq!(format_pointer(POINTERS_OFFSET, end, 5), "0x5");
             for end in second..second + 0x110 - POINTERS_OFFSET - 8 {
                 assert_eq!(format_pointer(POINTERS_OFFSET, end, 0), "0x5");

@@ -172,6 +172,7 @@ fn sids_hold_their_own_size() {
     assert_eq!(values_of(&schema, &payload, 0), [Value::Sid(&SID), Value::U8(7)]);
     assert_too_short(&schema, &SID[..15], 0);
     assert_too_short(&schema, &SID[..1], 0);
+    // Byte 1 is the number of parts of 4 bytes, at most 15, after the first 8 bytes.
     let mut many = [0; 80];
     many[1] = 16;
     assert_bad_field(&schema, &many, 0);

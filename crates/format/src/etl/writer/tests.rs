@@ -113,6 +113,7 @@ fn circular_log_stays_within_its_limit_and_can_be_finalised_again() {
     for buffers in 0..12_i64 {
         let circular = Options { log_file_mode: mode, ..options(false) };
         let mut writer = Writer::create(Vec::new(), circular).unwrap();
+        // The header buffer and four data buffers; the last 100 bytes are too few for another.
         writer.wrap_at(5 * BUFFER_BYTES as u64 + 100);
         for index in 0..buffers {
             writer.append(0, index * 10, &encode_records(index * 10)).unwrap();

@@ -23,6 +23,7 @@ pub(in crate::filter) fn sample_filter() -> Vec<u8> {
 #[test]
 fn built_filter_reads_back() {
     let blob = sample_filter();
+    // Magic, version 1, one filter.
     assert_eq!(&blob[..8], b"EPF1\x01\0\x01\0");
     let filters: Vec<_> = Filters::parse(&blob).unwrap().iter().collect();
     let [filter] = filters[..] else { panic!("{filters:?}") };
@@ -59,6 +60,7 @@ fn every_field_and_type_round_trips() {
     }
     let type_bytes: Vec<u8> =
         (0..=255).filter(|b| Type::from_byte(*b).is_some_and(|kind| kind.to_byte() == *b)).collect();
+    // Unsigned integers, signed integers (16 plus their size), GUID, UTF-16 text, ANSI text.
     assert_eq!(type_bytes, [1, 2, 4, 8, 17, 18, 20, 24, 32, 33, 34]);
     assert_eq!((0..=255).filter(|b| Type::from_byte(*b).is_some()).count(), type_bytes.len());
 }

@@ -1,4 +1,5 @@
-//! Compares the encoder with payloads that are written field by field.
+//! Compares the encoder with payloads that are written field by field (`by_hand`). These contain
+//! all fields in order; fields that `put_kernel_event!` does not name are 0.
 
 use super::*;
 use alloc::vec::Vec;

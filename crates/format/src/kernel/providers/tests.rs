@@ -74,7 +74,7 @@ fn process_payload(user: Option<Sid>, has_details: bool) -> Vec<u8> {
 fn expected_start(is_elevated: u32, image: &str) -> Vec<u8> {
     let mut expected = Vec::new();
     expected.put_u32(0x0A11).put_u64(0x0111).put_i64(0x0555).put_u32(0x0A10).put_u64(0x0666);
-    // Session, flags (it has a package), elevation type, elevated, the null SID.
+    // Session, flags (the process has a package), elevation type, elevated, the null SID.
     expected.put_u32(3).put_u32(1).put_u32(1).put_u32(is_elevated);
     expected.put(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     expected.put_wide_z(image).put_u32(0).put_u32(0).put_wide_z("p").put_wide_z("q");
@@ -199,6 +199,7 @@ fn connection_ids_have_four_bytes() {
 #[test]
 fn level_and_keywords_select() {
     let write = events_of_hook(hook::FILE_WRITE).next().expect("no event");
+    // The event has level 4 and the keywords 0x20, 0x200 and 1 << 63.
     for (level, any, all, is_selected) in [
         (0, 0, 0, true),
         (4, 0x200, 0, true),

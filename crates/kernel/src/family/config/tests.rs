@@ -105,7 +105,8 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
     assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
     assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
     assert_eq!((cpu[822], cpu[823]), (1, 1));
-    // The lists begin with their count.
+    // The lists begin with their count. The masks of nodes have processors below 64 only. Processor
+    // 65 is number 1 of group 1.
     let nodes = find_payload(&events, hook::CONFIG_NUMA_NODE);
     assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
     let groups = find_payload(&events, hook::CONFIG_PROCESSOR_GROUP);
@@ -117,6 +118,7 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
     assert_eq!(u32_at(&processors[1].payload, 0), 65);
     assert_eq!(read_utf16(&processors[1].payload, 12), "A Processor");
     assert_eq!(read_utf16(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
+    // The third byte is set because the flags contain "hypervisor".
     assert_eq!(find_payload(&events, hook::CONFIG_VIRTUALIZATION), [0, 0, 1, 0]);
 }
 
@@ -281,9 +283,11 @@ fn start_and_os_info_payloads_have_the_documented_layout() {
         write,
         &[
             "0b11 02 00000000 ffffffff 47ee0000 3c000000",
-            // TraceEvent refuses a system directory of one character.
+            // Both folders are "/usr": the .NET library TraceEvent refuses a system directory of
+            // one character.
             "0021 00 2f0075007300720000002f007500730072000000",
             "0023 00 2f0000002f000000",
+            // The time is the Unix epoch as FILETIME.
             "0020 00 00803ed5deb19d01 36002e00310000004c000000",
         ],
     );

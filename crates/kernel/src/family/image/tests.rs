@@ -94,7 +94,7 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
 fn records_older_than_a_rundown_are_ignored() {
     let mut fixture = ImageFixture::new();
     let own_pid = std::process::id();
-    // The rundown.
+    // A rundown reads the images of the process.
     fixture.images.read_process(own_pid);
     assert_eq!(fixture.handle(build_mapping(own_pid, 0x1000, b"//anon")), []);
     fixture.time = now_ns();
@@ -171,7 +171,8 @@ fn payloads_have_the_documented_layout() {
     assert_written(
         write,
         // For each image: `ImageID/Info` and its debug id, by event type, then the image event, by
-        // hook id. Version and payload follow.
+        // hook id. Version and payload follow. The first image has no build id (event type 0x20).
+        // That of the second has 19 bytes and fills signature and age, with a zero at the end.
         &[
             "0000 02 00100000007f0000 0020000000000000 110a0000 00000000 e4000000",
             "0020 02 00100000007f0000 110a0000",

@@ -62,8 +62,8 @@ impl ProcessFixture {
             self.queue.pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("invalid record");
             let hook = record.hook().expect("the record has no hook");
-            // The high byte of the hooks of processes is 3. The id of a process follows its key of
-            // eight bytes, that of a thread the id of its process.
+            // The high byte of the hooks of processes is 3. In payloads, the id of a process is
+            // after its key (8 bytes), and the id of a thread after that of its process (4 bytes).
             let id = if hook >> 8 == 3 { u32_at(record.payload(), 8) } else { u32_at(record.payload(), 4) };
             written.push((hook, id));
         }

@@ -47,6 +47,7 @@ fn zombie_has_its_exit_code() {
         std::thread::sleep(std::time::Duration::from_millis(5));
         read_stat(&child.id().to_string()).filter(ProcStat::is_zombie)
     });
+    // The status 7 is in bits 8 to 15.
     assert_eq!(zombie.unwrap().exit_code, 0x700);
     assert_eq!(read_status(child.id()).unwrap().sizes, None);
     child.wait().unwrap();

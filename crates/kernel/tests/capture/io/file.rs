@@ -250,6 +250,7 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         let trace = FileTrace(running.end());
         let keys = trace.find_file_keys(FILE_NAME, &early);
         assert_eq!(keys.len(), 1);
+        // The offset is known only after the seek, which returns it.
         assert_eq!(trace.list_transfers(FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
         assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &early), keys);
         let log = trace.find_only_file_key(&late);

@@ -122,8 +122,8 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
             let client = TcpStream::connect(server).expect("the connection does not open");
             let address = client.local_addr().expect("the socket has no address");
             let (accepted, _) = listener.accept().expect("the connection does not open");
-            // The first use of a new connection shows its owner, which the accept event names if
-            // the same poll sees both.
+            // The owner of a new connection is known only after its first use. If that is in the
+            // same poll as the accept event, the event names the owner; otherwise it names none.
             let accepter = if is_polled { u32::MAX } else { std::process::id() };
             if is_polled {
                 running.poll();
@@ -177,7 +177,8 @@ fn refused_connection_is_recorded_as_failed() {
     });
 }
 
-/// This test owns all UDP sockets of this program: a socket is identified as the only unknown one.
+/// No other test of this program has UDP sockets: a capture identifies a UDP socket only if it is
+/// the only unknown one of its process.
 #[test]
 fn datagrams_are_recorded_with_sizes_and_ports() {
     retry_also_with_busy_processors(5, || {
@@ -187,7 +188,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
             let Ok(sender) = UdpSocket::bind((loopback_address(is_v6), 0)) else { continue };
             let from = sender.local_addr().expect("the socket has no address");
             let mut buffer = vec![0; 10_000];
-            // The sender is found as the only socket.
+            // The capture finds the sender, because it is still the only socket.
             sender.send_to(&[1; 77], from).expect("the datagram is not transferred");
             assert_eq!(sender.recv(&mut buffer).expect("the datagram is not transferred"), 77);
             running.poll();

@@ -56,8 +56,8 @@ proptest! {
                 last = *ns;
             }
             // The rate of the clock changes by at most 1000 parts in a million from one step to the
-            // next, and so does the rate of the mapping; each correction may be a pair's error off.
-            // In 1500 ms, 1000 parts in a million are 1500 × 1,000 ns.
+            // next, and so does the rate of the mapping. Each correction may be wrong by the error
+            // of a pair. In 1500 ms, 1000 parts in a million are 1500 × 1,000 ns.
             let max_error = 1500 * 1_000 * 3 + 20_000;
             let error = last - machine.now.ns;
             prop_assert!(error.abs() < max_error, "{error} ns after {ms} ms");

@@ -87,7 +87,8 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         last_hook: Some(hook::END_GROUP_MASKS),
     };
     fixture.session.capture(Box::new(source));
-    // A session ignores a second capture of kernel events, so its losses do not count.
+    // A session ignores a second capture of kernel events, so the losses of that capture do not
+    // count.
     let second = FakeCapture {
         pending: Arc::default(),
         queue: VecDeque::new(),
@@ -247,7 +248,8 @@ impl Capture for SlowClosingCapture {
 
 impl Drop for SlowClosingCapture {
     fn drop(&mut self) {
-        // Fails if the test has ended, whatever its result.
+        // `recv` fails when the sender is dropped, which allows the close; `send` fails if the test
+        // has ended.
         let _ = self.may_close.take().map(|may_close| may_close.recv());
         let _ = self.closed.send(());
     }

@@ -102,7 +102,8 @@ fn complete_events_come_between_events_and_their_stacks_without_harm() {
         let time = start + number * 1000;
         let events = [(time, hook::CONTEXT_SWITCH, vec![1; 8]), (time, hook::STACK_WALK, stack.clone())];
         classic.lock().unwrap().extend(events);
-        // With the time of the classic event; every tenth is too large for a buffer.
+        // A complete event with the time of the classic event. Every tenth is too large for a
+        // buffer.
         let size = if number % 10 == 9 { 60 << 10 } else { 5 };
         complete.lock().unwrap().push_back((time, 77, vec![number.to_le_bytes()[0]; size]));
     }

@@ -182,7 +182,7 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     assert_eq!((read("part-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
 }
 
-/// Returns the configuration of an appending session.
+/// Returns the configuration of an appending session, whose clock must be the system time (2).
 fn append_config() -> SessionConfig {
     SessionConfig { clock: 2, ..session_config(APPEND) }
 }
@@ -298,6 +298,7 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
         try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..append_config() }, &good),
         invalid
     );
+    // The performance counter of all sessions with this clock has 10⁹ Hz.
     assert_eq!(try_with(append_config(), &with_counter_rate(&good, 1_000_000_000)), Status::ERROR_SUCCESS);
     assert_eq!(try_with(append_config(), &with_counter_rate(&good, 3_000_000_000)), invalid);
     assert_eq!(try_with(append_config(), b"a letter to a friend"), invalid);

@@ -216,7 +216,7 @@ fn live_delivery_can_be_switched_on_and_off() {
         wait_for_reply(|done| fixture.session.update(update, None, done))
     };
     let on = switch(true).unwrap();
-    // A session without a flush timer gets one of a second with live delivery.
+    // Live delivery gives a session without a flush timer a timer of one second.
     assert_eq!((on.config.log_file_mode, on.config.flush_timer), (SEQUENTIAL | REAL_TIME, 1));
     let mut reader = fixture.open_reader().unwrap();
     let writer = fixture.attach_writer(1);

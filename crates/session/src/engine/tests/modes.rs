@@ -294,7 +294,7 @@ fn needless_wakes_do_not_disturb_the_session() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
-                // Fills the counter of its own eventfd and empties it again.
+                // Fills the counter of the eventfd of its region and empties it again.
                 let _ = rustix::io::write(&waking_process.wake, &(u64::MAX - 1).to_ne_bytes());
                 let _ = rustix::io::read(&waking_process.wake, &mut [0_u8; 8]);
             }

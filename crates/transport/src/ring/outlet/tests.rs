@@ -37,7 +37,8 @@ fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
     let (_first, _) = open_region(outlet, &params);
     let late_view = outlet.hot.view();
     assert!(outlet.close());
-    // The regions of this file have two CPUs: ring 2 is the first ring with a lock.
+    // The close covers the addresses of the region with private zeros, which a late writer may
+    // still use. The regions of this file have two CPUs: ring 2 is the first ring with a lock.
     // SAFETY: the view was read while the outlet was open.
     let words = unsafe { late_view.words(2) };
     assert!(words.try_lock(5), "a lock word of the covering zeros is taken");

@@ -122,6 +122,7 @@ fn only_listening_sockets_in_user_folders_count() {
         (format!("{LISTENING_LINE} @/traceweir/providers/.01"), None),
         (format!("{LISTENING_LINE} /traceweir/others/.01"), None),
         (LISTENING_LINE.to_owned(), None),
+        // A stream socket instead of SEQPACKET (5), and a socket that does not listen.
         (LISTENING_LINE.replace("0005", "0001") + " /traceweir/providers/.01", None),
         (LISTENING_LINE.replace("00010000", "00000000") + " /traceweir/providers/.01", None),
         (String::new(), None),
@@ -146,6 +147,7 @@ fn folders_on_remote_file_systems_are_ignored() {
         ("/run/user/7/traceweir/providers", true),
         ("/run/user/7/doc/traceweir/providers", false),
         ("/net/host/traceweir-7/providers", false),
+        // The mount itself is local, but one above it is not.
         ("/net/below/traceweir-7/providers", false),
         ("/with blank/traceweir-7/providers", false),
         ("/network/traceweir-7/providers", true),
@@ -172,6 +174,7 @@ fn user_with_many_folders_hides_no_other_user() {
     let find_owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
     let folders = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), find_owner, u64::from);
     assert_eq!(folders.len(), 1 + MAX_FOLDERS_OF_USER + 1);
+    // One folder of user 7, sixteen of user 8, one of user 9.
     assert!(folders[0].starts_with("/tmp/0/traceweir-7") && folders[17].starts_with("/tmp/0/traceweir-9"));
 }
 

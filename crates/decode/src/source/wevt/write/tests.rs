@@ -18,8 +18,8 @@ fn read_compiled(compiled: &CompiledManifest) -> Vec<ProviderSchemas> {
     read_providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
 }
 
-/// Checks that the reader returns the written event. The reader may fill in names by number that
-/// the manifest does not have.
+/// Checks that the reader returns the written event. If the manifest has no name for a value, such
+/// as a level, the reader may still return one.
 fn assert_same_event(written: &EventSchema, read: &EventSchema) {
     assert_eq!(written.descriptor, read.descriptor);
     let trimmed =
@@ -127,7 +127,8 @@ fn a_message_that_no_table_can_hold_is_refused() {
     assert!(compile(&read_definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
 }
 
-/// One field: the indexes of its in type and out type, and the forms of its count and length.
+/// One field: the indexes of its in type and out type, and numbers that select a count or map, and
+/// a length (see `write_field`).
 type FieldChoice = (usize, usize, u8, u8);
 
 const IN_TYPES: [&str; 20] = [
@@ -166,6 +167,7 @@ fn write_field(xml: &mut String, index: usize, (input, output, count, length): F
         2 if matches!(input, 2..=9 | 14 | 18) => write!(xml, r#" map="M""#),
         _ => Ok(()),
     };
+    // The first two types are strings.
     let _ = match length {
         0 if input < 2 => write!(xml, r#" length="12""#),
         1 if input < 2 => write!(xml, r#" length="N""#),

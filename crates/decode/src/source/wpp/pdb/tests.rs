@@ -12,6 +12,7 @@ const NO_STREAM: u16 = 0xFFFF;
 
 fn encode_annotation(strings: &[&str]) -> Vec<u8> {
     let mut body = Vec::new();
+    // The offset and section of the code, and the number of strings.
     body.put_u32(0x1000).put_u16(1).put_u16(u16::try_from(strings.len()).unwrap());
     for string in strings {
         body.put_ansi_z(string);
@@ -23,6 +24,7 @@ fn encode_annotation(strings: &[&str]) -> Vec<u8> {
 fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0).put_u32(end);
+    // Next scope, code length, start and end of debugging, type index, code offset.
     for field in [0, 0x40, 0, 0x3F, 0x1001, 0x1000_u32] {
         body.put_u32(field);
     }
@@ -33,6 +35,8 @@ fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
 
 fn encode_debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
+    // Signature, version, age; then streams and build numbers, in which only the global symbols
+    // have a stream; then the size of the modules.
     stream.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1);
     stream.put_u16(NO_STREAM).put_u16(0).put_u16(NO_STREAM).put_u16(0).put_u16(globals).put_u16(0);
     stream.put_u32(u32::try_from(modules.len()).unwrap());
@@ -89,6 +93,7 @@ fn annotations_of_a_module_give_its_messages() {
 #[test]
 fn annotation_after_the_end_of_a_procedure_has_no_function() {
     let message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
+    // The procedure ends at offset 8, before the annotation.
     let mut symbols = encode_procedure("Other", 8);
     symbols.put(&message);
     let parsed = load(Cursor::new(build_pdb(&symbols, &[]))).unwrap();
@@ -112,7 +117,7 @@ fn damaged_module_loses_only_its_own_messages() {
     good.put_u32(4).put(&message);
     let good_size = u32::try_from(good.len()).unwrap();
     // An unsupported signature, a size past the stream, two modules without a stream, and the good
-    // one.
+    // module. Missing streams are normal in a stripped PDB, so only the first two give a warning.
     let modules =
         [module(4, 8), module(5, u32::MAX), module(77, 8), module(NO_STREAM, 8), module(5, good_size)]
             .concat();
@@ -125,7 +130,7 @@ fn damaged_module_loses_only_its_own_messages() {
 #[test]
 fn annotation_with_missing_strings_gives_a_warning() {
     let mut message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
-    // The number of strings.
+    // Byte 10 is the low byte of the number of strings.
     message[10] = 200;
     let parsed = load(Cursor::new(build_pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
@@ -149,8 +154,8 @@ fn other_files_and_pdbs_without_messages_are_errors() {
 #[test]
 fn stream_longer_than_the_file_is_refused() {
     let mut file = build_pdb(&encode_two_messages(), &[]);
-    // The directory gives the length of stream 3: make it longer than the file, then as long as
-    // possible.
+    // The directory is in page 4: the number of streams, then their lengths. Make stream 3 longer
+    // than the file, then as long as possible.
     for size in [0x0100_0000_u32, 0xFFFF_FFFE] {
         file[4 * PAGE + 16..4 * PAGE + 20].copy_from_slice(&size.to_le_bytes());
         assert!(matches!(load(Cursor::new(&file)), Err(Error::Binary(_))));

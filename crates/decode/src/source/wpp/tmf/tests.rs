@@ -49,6 +49,7 @@ fn the_sample_gives_its_messages_in_order() {
     assert_eq!(
         parsed.warnings,
         [
+            // The number of the line in the file, and the warning.
             (18, "the directive is skipped"),
             (38, "the item type is not known: from here on the payload is raw")
         ]

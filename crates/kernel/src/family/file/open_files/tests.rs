@@ -146,7 +146,7 @@ fn processes_share_one_table() {
     let mut files = OpenFiles::default();
     let key = open_in_parent(&mut files, 3, 0, None);
     let cloexec_key = open_in_parent(&mut files, 4, libc::O_CLOEXEC, None);
-    // The FORK record of a child that shares the table is like that of any other.
+    // A FORK record does not show that the child shares the table, so `share_table` follows.
     files.fork(PARENT, CHILD);
     files.share_table(PARENT, CHILD);
     let younger = open_in_parent(&mut files, 5, 0, None);
