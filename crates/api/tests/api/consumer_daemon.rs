@@ -149,7 +149,8 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
-        // The consumer holds at most 1 MiB, and no flush helps it.
+        // The consumer can hold back at most 1 MiB (16 buffers of 64 KiB), and no timed flush sends
+        // the event of the idle processor.
         let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..live_config("live", false) };
         start_session(&mut controller, &small);
         let (consumer, received) = consume(open_live("live"));

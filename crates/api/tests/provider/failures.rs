@@ -84,7 +84,7 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     let enable = |process: &ProcessConnection, order| {
         process.enable(order, registration, SESSION, EnableCode::Enable, EnableParams::default());
     };
-    // An empty memory file.
+    // An empty memory file cannot be mapped as a region.
     let empty = rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     process.send_region(SESSION, &empty);
     enable(&process, 0);
@@ -101,7 +101,7 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     process.expect_ack(7);
     process.send(&Message::CloseSession { order: 8, session: SESSION });
     process.expect_ack(8);
-    // The process no longer knows the session.
+    // The process no longer knows the session, and acknowledges the enable without a failure.
     enable(&process, 9);
     process.expect_ack(9);
 

@@ -1,5 +1,5 @@
-//! Traits that name a provider while the daemon is suspended (SIGSTOP): sessions that enable the
-//! name collect the events, or count the process as one that missed events.
+//! Providers that get their name, by traits, while the daemon is suspended (by SIGSTOP): sessions
+//! that enable the name collect the events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;

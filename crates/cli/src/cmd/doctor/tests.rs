@@ -54,6 +54,7 @@ impl FakeMachine {
             "Max open files            1024                 524288               files     \n\
              Max locked memory         8388608              8388608              bytes     \n",
         );
+        // The numbers of the initial namespaces.
         fake.create_link("proc/self/ns/pid", "pid:[4026531836]")
             .create_link("proc/self/ns/user", "user:[4026531837]");
         fake.write("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
