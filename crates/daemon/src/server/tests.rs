@@ -222,7 +222,8 @@ fn ended_guests_are_counted_however_much_they_sent() {
         let name = "ended_guests_are_counted_however_much_they_sent";
         test_server.run_client(name, uid, connections);
     };
-    // As many connections as a process may have, of five processes.
+    // Five processes of Ann with 8 connections each, the most that a process may have, and one of
+    // Bob with a single connection: 41.
     for _ in 0..5 {
         run_client(ANN, 8);
     }
