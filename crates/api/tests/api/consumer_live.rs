@@ -40,6 +40,7 @@ struct FakeSession {
 }
 
 impl FakeSession {
+    /// `flush_timer` is in seconds; one of 1,000 does not expire during a test.
     fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
         let (sender, queues) = channel();
         let sender = Mutex::new(sender);

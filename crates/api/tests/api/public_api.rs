@@ -294,7 +294,7 @@ enum PathTarget {
     Module(usize),
 }
 
-/// Maximum number of steps in which a path is resolved.
+/// Maximum number of steps in which a path is resolved: imports may form a cycle.
 const MAX_RESOLVE_DEPTH: usize = 12;
 
 struct CrateSource {
@@ -421,7 +421,8 @@ impl CrateSource {
                 }
             }
         }
-        // The root comes last: it repeats names that belong to modules.
+        // The modules are visited in reverse, so that the root comes last: it repeats names that
+        // belong to modules.
         for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
             for import in module.imports.iter().filter(|import| import.is_public) {
                 let path = format!("{}::{}", module.path, import.name);

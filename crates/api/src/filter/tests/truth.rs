@@ -1,7 +1,7 @@
 //! Exhaustive tables of which session gets which event, against the documented rules ([`rules`]).
 //!
 //! ```text
-//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
+//!   plain     levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
 //!             640 sessions without filters
 //!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging: 80
 //!   filters   ids × names × payload: absent, passing, failing: 27
@@ -17,9 +17,9 @@
 //!
 //! | Sessions | Combinations that are tested exhaustively | Tested result |
 //! |---|---|---|
-//! | none, one | all × (filters, and others of their kinds) × events | the session's records |
-//! | two | all × all × levels and keywords | decisions, enables of a later registration |
-//! | two | (all × filters) × others, in both orders, × events | decisions |
+//! | none, one | plain × (filters, and more of their kinds) × events | the session's records |
+//! | two | plain × plain × levels and keywords | decisions, enables of a later registration |
+//! | two | (plain × filters) × others, in both orders, × events | decisions |
 //! | two | (filters × schematized or not × classes)² × events of the classes | records |
 //! | one | filters × stacks × schematized or not × events of the classes | records |
 //! | two | stacks² × events of the classes | records |

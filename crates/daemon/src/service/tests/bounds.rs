@@ -199,6 +199,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
         |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
     for link in [2, 3] {
         connect(&mut service, link, OWN_UID);
+        // The reserved descriptors are for controllers and sessions, so a provider is refused.
         service.mark_reserved_descriptor(link);
         send(&mut service, link, hello(Role::Provider, 1));
         assert_eq!(
