@@ -411,7 +411,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             });
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-            // The stream of each processor that the thread ran on defines the stack.
+            // The stack is defined once in the stream of each processor on which the thread ran.
             let keyed_processors = processors.iter().filter(|(id, _)| *id == 2).count();
             assert_eq!((keyed.len(), definitions), (50, keyed_processors), "a stack is stored too often");
             assert!(

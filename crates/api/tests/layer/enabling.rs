@@ -68,7 +68,7 @@ fn callsites_follow_a_session_of_this_process() {
 #[test]
 fn enable_on_another_thread_reaches_a_thread_local_subscriber() {
     run_in_own_process("enabling::enable_on_another_thread_reaches_a_thread_local_subscriber", |folder| {
-        // The only subscriber; the thread that enables does not know it.
+        // The only subscriber is that of this thread; the thread that enables has none.
         let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
         write_events(0);

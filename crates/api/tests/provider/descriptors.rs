@@ -591,7 +591,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     if !crate::skip::holds_or_skip(is_root, "root", "a connection of another user takes root") {
         return;
     }
-    // The sockets that fill the queue, and some that every process needs.
+    // The sockets that fill the queue, and 100 descriptors for everything else.
     let can_fill = getrlimit(Resource::Nofile).maximum.is_none_or(|limit| limit > queue_length() + 100);
     if !crate::skip::holds_or_skip(
         can_fill,
@@ -615,7 +615,8 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     let knocker = runner.spawn("knock");
     runner.wait_for_mark("knocked");
 
-    // A daemon that starts now cannot connect through the queue; the process connects to it.
+    // A daemon that starts now cannot connect to the process, whose queue is full. So the process
+    // connects to the daemon.
     let mut daemon = RealDaemon::start(&runner.runtime());
     let session = SessionRef::Name("log".into());
     daemon.controller.start(&file_config("log", runner.path("log.etl"))).unwrap();

@@ -61,7 +61,7 @@ fn register_twice(folder: &Path) {
     assert!(!first.enabled(0, 0));
     drop(second);
     drop(first);
-    // The control thread sends `Unregister` before the process ends.
+    // Waits, so that the control thread can send `Unregister` before the process ends.
     wait_for_mark(folder, "unregister received");
 }
 
@@ -165,7 +165,8 @@ fn write_stopped_during_session_close_is_reported() {
     let memory = process.send_new_region(SESSION);
     process.enable(7, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(7);
-    // Sets the lock of the first ring that has one, as a thread stopped inside it would.
+    // Sets the lock of the first ring that has one, like a thread that is stopped while it holds
+    // the lock.
     let layout = region_params().layout;
     let lock = layout.control_offset(usize::from(layout.cpus())) + control::LOCK;
     rustix::io::pwrite(&memory, &1u32.to_ne_bytes(), lock as u64).unwrap();

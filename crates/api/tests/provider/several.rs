@@ -202,8 +202,8 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         .unwrap()
         .parse()
         .expect("the scenario did not write the number of events that reached all sessions");
-    // Withheld were the event that is too large for the small region, and the one that found its
-    // ring full.
+    // Two events were withheld: the one that is too large for the small region, and the first one
+    // for which a ring of that region had no room.
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     runner.set_mark("done");
     scenario.assert_success();

@@ -26,7 +26,7 @@ fn name_traits() -> Vec<u8> {
     TraitsBuilder::new(NAME).finish().unwrap().to_vec()
 }
 
-/// Starts a daemon with a session that enables the name, and no other provider.
+/// Starts a daemon with a session that enables only the name, not the GUID of [`PROVIDER`].
 fn start_daemon_for_name() -> DaemonProcess {
     let daemon_process = DaemonProcess::start();
     let session = daemon_process.controller.session("log");

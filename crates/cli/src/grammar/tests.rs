@@ -90,7 +90,7 @@ fn keywords_and_level_are_optional() {
         ("A::4@any=0x8", 8, 4),
         ("A @level=4", 0, 4),
         ("{b3864c38-4273-58c5-545b-8b3608343471}:0x8000000000000000:Warning", 1 << 63, 3),
-        // The columns of logman.
+        // The columns of logman: provider, keywords, level.
         ("A 0x10", 0x10, 0),
         ("A 0x10 5", 0x10, 5),
         ("A\t0x10\t0xff", 0x10, 255),

@@ -129,7 +129,7 @@ fn information_needs_the_rights_of_its_session_and_providers() {
         &set_binary_tracking,
     );
     let set_periodic_capture = || {
-        // Every 60 seconds, for one provider.
+        // The period in seconds (60), the number of providers (1), and their GUIDs.
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
         Message::SetInformation {
             session: session(),

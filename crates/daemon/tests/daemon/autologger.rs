@@ -130,7 +130,7 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
         stored_state(dir.path(), "App"),
         AutologgerState { status: Some(PATH_NOT_FOUND.0), file_counter: 1, ..AutologgerState::default() }
     );
-    // Invalid values are corrected: at most sixteen generations.
+    // `FileMax = 99` is corrected to 16, the most generations.
     write_definition(dir.path(), "App", &definition_text(1, &file_name.replace("= 2", "= 99")));
     for _ in 0..16 {
         dir = Daemon::start_in(dir, |_| {}).stop();

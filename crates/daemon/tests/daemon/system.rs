@@ -245,7 +245,7 @@ fn stacks_follow_the_listed_events_once_requested() {
             let mut event = KernelEvent::default();
             for next_event in events {
                 if next_event.hook == STACK {
-                    // The kernel's part and the program's part may be two stacks.
+                    // The kernel's part and the program's part may be two stacks of one event.
                     assert_eq!(
                         (event.hook, event.time),
                         (READY, next_event.payload),

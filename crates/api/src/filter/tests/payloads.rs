@@ -1,4 +1,4 @@
-//! Payload filters against a direct reading of the payload, in one and in several blocks.
+//! Tests payload filters, with the payload in one block and in several.
 
 use proptest::prelude::*;
 use traceweir_format::Guid;

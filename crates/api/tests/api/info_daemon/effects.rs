@@ -259,7 +259,7 @@ fn profile_sources_and_counters_match_the_machine() {
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
         let has_faults = sources.iter().any(|entry| entry.description == "PageFaults");
-        // The kernel counts page faults itself.
+        // Page faults need perf events, but no hardware counter: the kernel counts them itself.
         assert_eq!(has_faults, has_perf);
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
             panic!("the answer has another type")

@@ -34,7 +34,7 @@ fn parse_first_event(xml: &str) -> EventSchema {
     parse(xml.as_bytes()).unwrap().remove(0).events.remove(0)
 }
 
-/// Returns the reason why a manifest is refused, and the text at the offset.
+/// Returns the reason why a manifest is refused, and the text at the offset of the error.
 fn parse_refusal(xml: &str) -> (String, String) {
     match parse(xml.as_bytes()) {
         Err(Error::Xml { offset, reason }) => (reason, xml[offset as usize..].chars().take(12).collect()),
