@@ -1,4 +1,5 @@
-//! Events with call stacks, written on a coroutine stack while the stack above it is unmapped.
+//! Tests that a program survives if it writes events with call stacks on a coroutine stack, before
+//! and after it unmaps the stack above.
 //!
 //! ```text
 //!   │ lower stack: in use │ upper stack: unmapped later │ control block of the thread │

@@ -1,4 +1,5 @@
-//! Filters against a direct implementation of their rules.
+//! Tests filters: single rules here, payload filters in `payloads`, and in `truth` all combinations
+//! against a direct implementation of the rules.
 
 mod payloads;
 mod truth;
@@ -45,7 +46,7 @@ fn enable(property: u32, filters: Vec<Filter>) -> (RegistrationSlot, SessionEnab
     (slot, enable)
 }
 
-/// Returns whether the session gets the event, and its stack.
+/// Returns whether the session gets the event, and whether it gets a stack with it.
 fn check_event(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) -> (bool, bool) {
     let (slot, enable) = enable(STACK_TRACE, filters);
     let metadata = name.map(metadata);
@@ -88,7 +89,8 @@ fn every_name_is_found_and_no_other() {
             let (passed, _) = check_event(filter(), &event(0, 4, 1), Some(name));
             assert_eq!(passed, listed.contains(name) == filter_in, "{name:?}");
         }
-        // Metadata without a readable name has none of the names.
+        // Metadata without a readable name has none of the names. The three are empty, end within
+        // their size, and have tags that never end (each byte announces another one).
         let (slot, enable) = enable(0, filter());
         for broken in [&b""[..], b"\x01", b"\x04\x00\x80\x80"] {
             let d = event(0, 4, 1);
@@ -155,6 +157,7 @@ fn stack_is_captured_if_each_stack_filter_passes() {
 
 #[test]
 fn filters_for_the_provider_are_kept_and_reject_no_events() {
+    // An EVENT_FILTER_HEADER, with the size 31 at offset 16, and 7 bytes of data.
     let header: Vec<u8> = (0..16).chain([31, 0, 0, 0, 0, 0, 0, 0]).chain([9; 7]).collect();
     let provider_filter = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };

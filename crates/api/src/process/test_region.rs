@@ -16,6 +16,7 @@ pub(crate) struct TestRegion {
 
 impl TestRegion {
     pub(crate) fn open(outlet: u8) -> Self {
+        // Rings of 64 KiB. The test polls them, so the owner need not be woken before one is full.
         let params = RegionParams {
             layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
             clock: Counter::best(),

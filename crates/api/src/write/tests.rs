@@ -56,6 +56,7 @@ fn compose_with(
 fn record_bytes(stage: &mut Stage<'_>) -> Vec<u8> {
     let gather = stage.gather();
     let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    // The words begin with a prefix of 16 bytes that is not part of the record.
     bytes.truncate(16 + gather.staged_bytes);
     bytes.drain(..16);
     gather.further_parts.iter().for_each(|p| bytes.extend_from_slice(p.bytes()));
@@ -118,6 +119,7 @@ fn every_event_has_the_bytes_of_the_format() {
                 for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100]] {
                     let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
                     let event = CallerEvent {
+                        // EVENT_HEADER_FLAG_STRING_ONLY: any flag will do.
                         flags: 4,
                         metadata,
                         activity,
@@ -304,6 +306,7 @@ fn straight_and_composed_events_have_the_same_bytes() {
                     let blocks: Vec<Block<'_>> = data.iter().map(|bytes| Block::new(bytes)).collect();
                     let event = CallerEvent { metadata, activity, ..CallerEvent::new(&descriptor, &data) };
                     let mut expected = compose_record(slot, &event);
+                    // The record has the real thread id instead of `THREAD_ID`.
                     expected[8..12].copy_from_slice(&thread.to_le_bytes());
                     write(slot, &event).unwrap();
                     write_as_macro(slot, &event, &blocks).unwrap();
@@ -431,7 +434,7 @@ fn metadata_blocks_may_be_at_any_position() {
 
 #[test]
 fn events_without_pool_memory_are_counted_as_lost() {
-    // In a separate process: other tests need the pool.
+    // The other test runs in a separate process, because the tests of this process need the pool.
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "write::tests::events_are_lost_while_the_pool_is_empty", "--ignored"]);
     let output = command.output().unwrap();
@@ -455,6 +458,7 @@ fn events_are_lost_while_the_pool_is_empty() {
     assert!(claims.len() > 100);
     assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Err(WriteError::NoRoom)));
     assert_eq!(session.memory.lost_events(), 1);
+    // A record with a key is always composed in the pool.
     enable(KEY);
     assert_eq!(write(slot, &small), Err(WriteError::NoRoom));
     assert_eq!(write_string(slot, 4, 0, &"x".repeat(300)), Err(WriteError::NoRoom));

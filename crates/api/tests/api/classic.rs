@@ -104,6 +104,7 @@ fn encode_event(data: &[u8]) -> Vec<u8> {
     encode_block(EVENT_HEADER_BYTES, TRACED_GUID, 0, data)
 }
 
+/// Returns a MOF_FIELD: address (not used), length, data type (not used).
 fn encode_mof_field(length: u32) -> [u8; 16] {
     let mut field = [0xAA; 16];
     field[8..12].copy_from_slice(&length.to_le_bytes());
@@ -115,7 +116,7 @@ fn encode_mof_field(length: u32) -> [u8; 16] {
 fn read_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
-    // An event that keeps its own timestamp is out of order.
+    // One defect is accepted: an event that keeps its own timestamp is out of order.
     etl::check(&trace, &mut |defect| assert_eq!(defect.rule, etl::Rule::TimeInBuffer, "{defect:?}")).unwrap();
     let mut events = trace.events();
     let mut seen = Vec::new();
@@ -248,7 +249,8 @@ fn each_invalid_call_has_its_documented_status() {
             |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
         let trace_block = |block: &[u8]| to_status(trace_event(logger, block, &no_targets));
 
-        // The last two have another ticket, and another generation of the registration.
+        // The last two handles differ from the valid one in the ticket (bit 32) and in the
+        // generation of the registration (bit 12).
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
             assert_eq!(to_status(trace_event(wrong, &[], &no_targets)), INVALID_HANDLE, "{wrong:#x}");
             assert_eq!(to_status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
@@ -322,6 +324,7 @@ fn each_invalid_call_has_its_documented_status() {
         assert_eq!(trace_message_with(0x100, &[]), INVALID_PARAMETER);
         assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "bit 20 was taken for a flag");
         assert_eq!(trace_message_with(0, &[&b""[..]; 129]), INVALID_PARAMETER);
+        // Without flags, the header of a message has 8 bytes.
         assert_eq!(trace_message_with(0, &[&large[..16_312 - 8]]), SUCCESS);
         assert_eq!(trace_message_with(0, &[&large[..16_313 - 8]]), MORE_DATA);
         assert_eq!(trace_message_with(0, &[&large]), MORE_DATA);
@@ -376,6 +379,7 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 
         // A private session can enable the provider, too.
         let private = PrivateSession::start(&file_config("private", folder)).unwrap();
+        // The low 32 bits of the mask are the provider's flags: 0.
         private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
         until("the callback reports the enable", || notices.lock().unwrap().len() == 4);
         let RecordedNotice { notice, level, flags } = last_notice(&notices);

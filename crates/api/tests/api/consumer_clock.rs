@@ -40,8 +40,8 @@ fn read_stamps(trace: Trace) -> Vec<i64> {
     stamps
 }
 
-/// Records events for longer than a second, so that the session renews its conversion. Returns the
-/// readings of the clock before and after each write.
+/// Writes events for longer than a second, so that the session renews the conversion of the
+/// processor's counter meanwhile. Returns the readings of the clock before and after each write.
 fn write_events(provider: &Provider) -> Vec<[i64; 2]> {
     let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
     let write = |_| {
@@ -62,6 +62,7 @@ fn check_stamps(folder: &Path) {
         name: "clock".into(),
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some(log.clone()),
+        // The performance counter.
         clock: 1,
         ..SessionConfig::default()
     };

@@ -108,7 +108,8 @@ fn every_event_arrives_once_and_in_order() {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
-        // No event is released because of its age alone: on a busy machine, delays have no bound.
+        // With this flush timer, no event is delivered because of its age alone: on a busy machine,
+        // an older event may be delayed without bound.
         start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("live", false) });
         let (consumer, received) = consume(open_live("live"));
         std::thread::scope(|scope| {
@@ -149,7 +150,8 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
-        // The consumer holds at most 1 MiB, and no flush helps it.
+        // The consumer can hold back at most 1 MiB (16 buffers of 64 KiB), and no timed flush sends
+        // the event of the idle processor.
         let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..live_config("live", false) };
         start_session(&mut controller, &small);
         let (consumer, received) = consume(open_live("live"));
@@ -270,7 +272,8 @@ fn two_sessions_can_be_consumed_as_one_stream() {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
-        // No event is released because of its age alone: on a busy machine, delays have no bound.
+        // With this flush timer, no event is delivered because of its age alone: on a busy machine,
+        // an older event may be delayed without bound.
         start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("first", false) });
         start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("second", false) });
         let traces = vec![open_live("first"), open_live("second")];

@@ -93,8 +93,8 @@ impl Lent for CountedBuffer {
     }
 }
 
-/// Feeds buffers that all exist before processing begins. Returns the status of each, and the
-/// number of accepted buffers.
+/// Feeds all buffers before processing begins. Returns the status of each, and the number of
+/// accepted buffers.
 fn feed_all(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>, usize) {
     let (trace, feeder) = Trace::from_buffers().unwrap();
     let given_back = Arc::new(AtomicUsize::new(0));
@@ -229,8 +229,8 @@ fn invalid_and_foreign_buffers_are_refused() {
     let (statuses, _) =
         feed_all(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
     assert_eq!(statuses, [REFUSED, ACCEPTED, ACCEPTED]);
-    // Three bad buffers: shorter than its count of valid bytes, shorter than a header, and with a
-    // count of 0.
+    // After the header come three bad buffers: one is shorter than a buffer header (72 bytes), one
+    // is shorter than its count of valid bytes (at 0x30), and one has the count 0.
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut without_records = good[1].clone();
     without_records[0x30..0x34].fill(0);

@@ -31,7 +31,8 @@ fn write_file(folder: &Path, name: &str, delay_seconds: i64, times: &[i64]) -> P
     path
 }
 
-/// Returns trace and wall time of each event, without headers.
+/// Returns the trace and the time since [`START_TIME`] of each event except header events (hook
+/// id 0).
 fn read_wall_times(traces: Vec<Trace>) -> Vec<(usize, i64)> {
     let mut events = Vec::new();
     process(traces, |item| {

@@ -40,6 +40,7 @@ struct FakeSession {
 }
 
 impl FakeSession {
+    /// `flush_timer` is in seconds; one of 1,000 does not expire during a test.
     fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
         let (sender, queues) = channel();
         let sender = Mutex::new(sender);
@@ -206,7 +207,7 @@ fn losses_precede_events_of_the_buffer_that_reports_them() {
     let (trace, mut queue) = session.open();
     assert!(queue.push(&encode_buffer(0, 10, 0, &[5])));
     assert!(queue.push(&encode_buffer(0, 20, BUFFER_FLAG_EVENTS_LOST, &[15])));
-    // Two buffers with 30 events.
+    // Two buffers with 30 events were lost.
     queue.set_lost(2, 30);
     assert!(queue.push(&encode_buffer(0, 30, BUFFER_FLAG_BUFFER_LOST, &[25])));
     assert!(queue.push(&encode_buffer(0, 40, BUFFER_FLAG_BUFFER_LOST, &[35])));
@@ -240,7 +241,7 @@ fn invalid_buffers_and_records_count_as_lost() {
     let mut broken = encode_buffer(0, 20, 0, &[11, 12]);
     // A record has 80 bytes of header and 8 bytes of payload.
     let second_record = HEADER_SIZE + 88;
-    // A size beyond the buffer.
+    // The size 0x1234 lies beyond the buffer; 0x13 and 0xC0 mark the record of an event.
     broken[second_record..second_record + 4].copy_from_slice(&[0x34, 0x12, 0x13, 0xC0]);
     assert!(queue.push(&[1, 2, 3]));
     assert!(queue.push(&broken));
@@ -252,6 +253,7 @@ fn invalid_buffers_and_records_count_as_lost() {
     assert_eq!(event_times(&delivered), [11, 25]);
     let losses =
         delivered.lock().unwrap().iter().filter(|item| matches!(item, DeliveredItem::Lost(_))).count();
+    // One for the buffer of three bytes, one for the rest of `broken`.
     assert_eq!(losses, 2);
 }
 

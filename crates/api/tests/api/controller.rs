@@ -87,7 +87,7 @@ fn refused_connection_reports_the_status_of_the_daemon() {
 fn full_daemon_is_not_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(&RuntimeDir::from_path(folder.path()).control_socket(), 0o600).unwrap();
-    // The daemon closes the connection before it reads the greeting, and after it.
+    // The daemon refuses and closes the connection before or after it reads the client's greeting.
     for is_late in [false, true] {
         let error = std::thread::scope(|scope| {
             let client = scope.spawn(|| Controller::find_at(folder.path()));

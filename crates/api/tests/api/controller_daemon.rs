@@ -67,6 +67,7 @@ fn access_lists_can_be_set_extended_queried_and_removed() {
         "the allow flag has an effect in a SACL"
     );
     assert_eq!(controller.access_lists().unwrap(), [object]);
+    // The operations are 0 to 3.
     for operation in [4, u32::MAX].map(SecurityOperation) {
         let refused = controller.set_access(object, operation, &user, right, true);
         assert_eq!(status(refused), Status::ERROR_INVALID_PARAMETER);

@@ -38,7 +38,7 @@ fn params(level: u8, any: u64, property: u32) -> EnableParams {
     EnableParams { level, match_any: any, property, ..EnableParams::default() }
 }
 
-/// The code, level and match-any mask of each call of a callback.
+/// The code (1 enable, 0 disable), level and match-any mask of each call of a callback.
 type RecordedCalls = Arc<Mutex<Vec<(u32, u8, u64)>>>;
 
 /// Returns a callback, and the list to which it adds its calls.
@@ -134,6 +134,7 @@ fn traits_set_later_join_the_group_once() {
         session.enable_at(GROUP, 5, 0, OF_GROUP);
         let (calls, callback) = recording_callback();
         let provider = Provider::register(MEMBER, Some(callback)).unwrap();
+        // No bytes, a name without its terminator, and a size beyond the bytes.
         for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
             assert_eq!(provider.set_traits(wrong).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
         }
@@ -205,6 +206,7 @@ fn invalid_group_enable_is_refused_without_change() {
             filters: vec![Filter { kind, data: data.to_vec() }],
             ..params(4, 0, OF_GROUP)
         };
+        // A filter that includes the event id 7: groups cannot be filtered by events.
         let by_id = params_with_filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
         assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id), Status::ERROR_INVALID_PARAMETER);
         let unknown = Guid::from_u128(0x7777);

@@ -173,7 +173,7 @@ impl Recording<'_> {
     }
 }
 
-/// The code of each call of a callback, and its time.
+/// The code of each call of a callback (0 disable, 1 enable, 2 capture state), and its time.
 type RecordedCalls = Arc<Mutex<Vec<(u32, Instant)>>>;
 
 /// Returns a callback, and the list to which it adds its calls.
@@ -334,6 +334,7 @@ fn query_returns_current_settings_until_session_ends() {
     run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
+        // The context switch.
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
             let id = controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id;
@@ -410,7 +411,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
             });
             assert_eq!(seen.len(), 52);
             let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-            // The stream of each processor that the thread ran on defines the stack.
+            // The stack is defined once in the stream of each processor on which the thread ran.
             let keyed_processors = processors.iter().filter(|(id, _)| *id == 2).count();
             assert_eq!((keyed.len(), definitions), (50, keyed_processors), "a stack is stored too often");
             assert!(
@@ -509,6 +510,7 @@ fn information_calls_are_answered_without_a_daemon() {
         let status = outcome.result.err().map_or(Status::ERROR_SUCCESS, |error| error.status());
         (status, outcome.return_length)
     };
+    // Class, session and expected ReturnLength.
     for (class, session, length) in [
         (InfoClass::TraceVersionInfo, 0, 8),
         (InfoClass::TracePeriodicCaptureStateInfo, SESSION, 8),

@@ -41,11 +41,15 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
         "info_responder::silent_daemon_does_not_block_classes_that_need_no_daemon",
         |folder| {
             let silent = Listener::bind(&RuntimeDir::from_path(folder).control_socket(), 0o600).unwrap();
+            // Profile sources (7), version (11), limits of the periodic capture state (17), number
+            // of counters (22) and their owners (25).
             for (class, session, length) in
                 [(7, 0, 1 << 16), (11, 0, 8), (17, 9, 8), (22, 9, 4), (25, 0, 1 << 16)]
             {
                 assert_eq!(query_status(session, class, length), Status::ERROR_SUCCESS, "class {class}");
             }
+            // The library also refuses invalid arguments by itself. The functions take session,
+            // class, and length or bytes.
             assert_eq!(
                 [
                     query_status(0, 11, 7),
@@ -95,6 +99,7 @@ fn starting_role() {
     let Some(folder) = std::env::var_os(STARTING_ROLE) else { return };
     let folder = Path::new(&folder);
     let is_daemon_running = || Controller::find_at(folder).unwrap().is_some();
+    // A TRACE_PROFILE_INTERVAL: source 0 (the timer) and its interval.
     let interval = [0_u32.to_le_bytes(), 20_000_u32.to_le_bytes()].concat();
     // Invalid calls, queries, and calls about an unknown session start no daemon.
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Controllers, consumers, classic providers, provider groups, information classes and relogging,
 //! as programs use them; and the list of the public API.
 //!
-//! Providers find daemons by the environment of their process, so tests with both run in a separate
-//! process: this program again, with the name of one test.
+//! Providers find daemons by the environment of their process. So a test with both runs in a
+//! separate process: this program, started again with the name of the test.
 
 mod classic;
 mod consumer_clock;

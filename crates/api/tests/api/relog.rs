@@ -230,7 +230,8 @@ fn file_from_before_vista_is_relogged_in_the_current_layout() {
     writer.write(0, 6_000, &old).unwrap();
     writer.write_record(0, &encode_event(7_000, 1, b"after")).unwrap();
     let mut bytes = writer.finish(ended_after(9)).unwrap();
-    // Major and minor version in the log-file header, then those of the layout.
+    // Version 5.1 of the system, then version 1.0 of the layout, at offset 4 of the log-file
+    // header, which follows a buffer header (0x48 bytes) and a record header (0x20 bytes).
     bytes[0x48 + 0x20 + 4..][..4].copy_from_slice(&[5, 1, 1, 0]);
     let input = folder.path().join("in.etl");
     std::fs::write(&input, bytes).unwrap();

@@ -129,6 +129,7 @@ fn live_session_delivers_decoded_events() {
         assert_eq!(Session::list().unwrap().len(), 1);
         let opened = Session::open("LIVE").unwrap();
         assert_eq!(opened.id().unwrap(), session.id().unwrap());
+        // The 900 ms are rounded up to whole seconds.
         assert_eq!(opened.query().unwrap().flush_timer, Duration::from_secs(1));
         let updated = opened.update().flush_timer(Duration::from_secs(2)).apply().unwrap();
         assert_eq!(updated.flush_timer, Duration::from_secs(2));

@@ -60,7 +60,7 @@ fn callsites_follow_a_session_of_this_process() {
         assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60);
         write_events(99);
         assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 60, "a value of a disabled event was formatted");
-        // Off: a disabled callsite costs a load and a branch.
+        // While the level is off, a callsite costs a load and a branch.
         assert_eq!(LevelFilter::current(), LevelFilter::OFF);
     });
 }
@@ -68,7 +68,7 @@ fn callsites_follow_a_session_of_this_process() {
 #[test]
 fn enable_on_another_thread_reaches_a_thread_local_subscriber() {
     run_in_own_process("enabling::enable_on_another_thread_reaches_a_thread_local_subscriber", |folder| {
-        // The only subscriber; the thread that enables does not know it.
+        // The only subscriber is that of this thread; the thread that enables has none.
         let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
         write_events(0);
@@ -90,7 +90,7 @@ fn enable_on_another_thread_reaches_a_thread_local_subscriber() {
 fn level_turns_off_without_sessions_and_log_still_works() {
     run_in_own_process("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
         install_layer(LayerBuilder::new(PROVIDER));
-        // `log` starts with the current level.
+        // `tracing-subscriber` takes the level at the start as the permanent level of `log`.
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
         tracing_log::LogTracer::init().unwrap();
         until("the level is off", || LevelFilter::current() == LevelFilter::OFF);
@@ -185,6 +185,7 @@ fn callsite_registered_during_an_enable_is_enabled() {
         for n in 0..callsites.len() {
             let times =
                 seen.iter().filter(|event| event.field("n") == Some(format!("I64({n})").as_str())).count();
+            // The first call may come before the enable; the second must be recorded.
             assert!((1..=2).contains(&times), "callsite {n}: {times} events");
         }
     });
@@ -219,6 +220,7 @@ fn every_event_of_many_threads_arrives_once() {
             }
         });
         let seen = recording.stop_and_read();
+        // Each span adds a start event (opcode 1) and a stop event.
         assert_eq!(seen.len(), THREADS * (EVENTS_PER_THREAD + 2));
         for start in seen.iter().filter(|event| event.opcode == 1) {
             let mut span_events =

@@ -164,6 +164,7 @@ fn log_records_are_routed_by_their_own_target() {
         log::warn!("plain {}", 1);
         log::info!(target: "db::pool", "to the other");
         log::debug!(target: "net", "with a keyword");
+        // The line of the first of these records.
         let line = line!() - 3;
         let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 3);

@@ -211,6 +211,7 @@ fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
             find_event(&seen, "outer", OPCODE_START).activity
         );
         assert_eq!(find_event(&seen, "in early", 0).activity, Guid::NULL);
+        // Start and stop of `outer`, and three events: the other spans are disabled.
         assert_eq!(seen.len(), 5, "{seen:#?}");
     });
 }

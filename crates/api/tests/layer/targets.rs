@@ -81,8 +81,10 @@ fn rule_can_give_every_target_a_provider() {
         assert_eq!(RULE_CALLS.load(Ordering::Relaxed), 5, "the rule is not called once for each target");
         let seen = recording.stop_and_read();
         let event_count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
-        // The layer's provider gets the six events of the targets `nameless` and `own`, and the
-        // five events that the rule itself writes, because they are not routed by the rule.
+        // Provider `a` is enabled in the first two rounds, with three events each; provider `b` in
+        // the last two, with one event each. The layer's provider gets the six events of the
+        // targets `nameless` and `own`, and the five events that the rule itself writes, because
+        // they are not routed by the rule.
         assert_eq!(
             (event_count(&names[0]), event_count(&names[1]), event_count(PROVIDER)),
             (6, 2, 6 + 5),

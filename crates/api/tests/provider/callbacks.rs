@@ -22,6 +22,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 /// The arguments of one call of the callback.
 #[derive(Debug, PartialEq)]
 struct CallbackCall {
+    /// 1 for an enable, 0 for a disable.
     code: u32,
     level: u8,
     match_any: u64,
@@ -72,7 +73,8 @@ fn register_after_enable(folder: &Path) {
     session.enable(PROVIDER, &EnableParams { source, ..params(0, 6, 0) }).unwrap();
     let (calls, callback) = recording_callback();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    // The values of the single session, without a source, on this thread.
+    // The callback gets the values of the single session, but not its source, and runs on this
+    // thread.
     assert_eq!(
         *calls.lock().unwrap(),
         [CallbackCall { code: 1, match_any: 6, is_on_test_thread: true, ..DISABLED }]
@@ -168,8 +170,8 @@ fn register_while_callback_blocks(folder: &Path) {
         scope.spawn(|| session.enable(PROVIDER, &all_events()).unwrap());
         callback_began.recv().unwrap();
         let start = Instant::now();
-        // The callback ends after these calls return: this thread could hold a lock that the
-        // callback needs.
+        // These calls must return before the callback ends, because a caller may hold a lock that
+        // the callback needs.
         for number in 1..=CALLS / 2 {
             let provider = Provider::register(Guid::from_u128(number.into()), None).unwrap();
             provider.set_traits(&traits()).unwrap();

@@ -161,8 +161,8 @@ fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
     let uncounted = u64::from(daemon.controller.stop(&session).unwrap().uncounted_processes);
     let (events, lost) = read_events(&path);
     let written = events.iter().filter(|event| event.id == 2).count() as u64;
-    // The library may reopen a number while the program is still closing numbers, and lose it
-    // again.
+    // The library may reopen a descriptor while the program is still closing all, and lose it
+    // again. Then the session counts the process more often, and events may be missing.
     assert!(
         uncounted > rounds || written + lost >= rounds * EVENTS,
         "{scenario}: {written} events, {lost} lost, {uncounted} processes counted"
@@ -190,6 +190,7 @@ fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
     let list_opened = || {
         let mut new = list_descriptors();
         new.retain(|(number, target)| !before.contains(&(*number, target.clone())));
+        // Drops the standard streams, and the descriptor by which the listing read the folder.
         new.retain(|(number, _)| {
             *number > 2 && std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok()
         });
@@ -590,7 +591,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     if !crate::skip::holds_or_skip(is_root, "root", "a connection of another user takes root") {
         return;
     }
-    // The sockets that fill the queue, and some that every process needs.
+    // The sockets that fill the queue, and 100 descriptors for everything else.
     let can_fill = getrlimit(Resource::Nofile).maximum.is_none_or(|limit| limit > queue_length() + 100);
     if !crate::skip::holds_or_skip(
         can_fill,
@@ -614,7 +615,8 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     let knocker = runner.spawn("knock");
     runner.wait_for_mark("knocked");
 
-    // A daemon that starts now cannot connect through the queue; the process connects to it.
+    // A daemon that starts now cannot connect to the process, whose queue is full. So the process
+    // connects to the daemon.
     let mut daemon = RealDaemon::start(&runner.runtime());
     let session = SessionRef::Name("log".into());
     daemon.controller.start(&file_config("log", runner.path("log.etl"))).unwrap();

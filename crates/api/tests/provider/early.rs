@@ -81,6 +81,7 @@ impl DaemonProcess {
     pub(crate) fn suspend_daemon(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.daemon.id());
+        // The state follows the name in parentheses: T is stopped (below, Z is a zombie).
         until("the daemon is suspended", || {
             let text = std::fs::read_to_string(&stat).unwrap();
             text.rsplit(") ").next().unwrap().starts_with('T')
@@ -223,7 +224,7 @@ fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])
             "process {process}: timestamps are out of order"
         );
         let [first, last] = [of_process[0].time, of_process[of_process.len() - 1].time];
-        // 1 ms: the session converts the counter of the processor.
+        // The session converts the processor's counter to this clock, with an error below 1 ms.
         let (start, end) = (start - 1_000_000, end + 1_000_000);
         assert!(start <= first && first < last && last <= end, "{start} ≤ {first} < {last} ≤ {end}");
     }
@@ -322,7 +323,7 @@ fn process_keeps_its_region_when_suspended_daemon_continues() {
     assert_eq!(daemon_process.end(2 * EVENT_COUNT), (2 * EVENT_COUNT, 0));
 }
 
-/// Writes events before and after the stopped daemon continues.
+/// Writes events before and after the suspended daemon continues.
 fn write_before_and_after(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let write = || {
@@ -350,7 +351,7 @@ fn process_whose_registration_timed_out_reports_missed_events_at_enable() {
     let (registration, _) = process.registered[0];
     assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), 0x10001));
     runner.set_mark("enabled");
-    // A later enable has missed nothing.
+    // Further enables have missed nothing, so the process acknowledges them without a failure.
     let next = process.await_register();
     process.enable(7, next, 0x10001, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Registered { registration: next });
@@ -613,7 +614,8 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     daemon_process.suspend_daemon();
     let mut ended: Vec<RunningScenario> =
         (0..ENDED).map(|_| daemon_process.runner.spawn("write and end")).collect();
-    // Half of the processes stay zombies until the end of the test.
+    // Half of the processes stay zombies until the end of the test: the daemon must take them as
+    // ended, too.
     let unreaped = ended.split_off(ended.len() / 2);
     ended.into_iter().for_each(RunningScenario::assert_success);
     for process in &unreaped {

@@ -61,7 +61,7 @@ fn register_twice(folder: &Path) {
     assert!(!first.enabled(0, 0));
     drop(second);
     drop(first);
-    // The control thread sends `Unregister` before the process ends.
+    // Waits, so that the control thread can send `Unregister` before the process ends.
     wait_for_mark(folder, "unregister received");
 }
 
@@ -84,7 +84,7 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     let enable = |process: &ProcessConnection, order| {
         process.enable(order, registration, SESSION, EnableCode::Enable, EnableParams::default());
     };
-    // An empty memory file.
+    // An empty memory file cannot be mapped as a region.
     let empty = rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     process.send_region(SESSION, &empty);
     enable(&process, 0);
@@ -101,7 +101,7 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     process.expect_ack(7);
     process.send(&Message::CloseSession { order: 8, session: SESSION });
     process.expect_ack(8);
-    // The process no longer knows the session.
+    // The process no longer knows the session, and acknowledges the enable without a failure.
     enable(&process, 9);
     process.expect_ack(9);
 
@@ -165,7 +165,8 @@ fn write_stopped_during_session_close_is_reported() {
     let memory = process.send_new_region(SESSION);
     process.enable(7, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(7);
-    // Sets the lock of the first ring that has one, as a thread stopped inside it would.
+    // Sets the lock of the first ring that has one, like a thread that is stopped while it holds
+    // the lock.
     let layout = region_params().layout;
     let lock = layout.control_offset(usize::from(layout.cpus())) + control::LOCK;
     rustix::io::pwrite(&memory, &1u32.to_ne_bytes(), lock as u64).unwrap();

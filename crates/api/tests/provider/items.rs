@@ -96,6 +96,7 @@ fn write_with_all_items(folder: &Path) {
     let provider = Provider::register_with_traits(PROVIDER, b"\x06\0abc\0", None).unwrap();
     let related = Guid::from_u128(5);
     provider.write(&event(1), &[b"payload"]).unwrap();
+    // The metadata has its size (5), no tags, and the event name "a".
     provider.event(&event(2)).metadata(b"\x05\0\0a\0").related(&related).write(&[b"payload"]).unwrap();
     provider.write_string(INFORMATION, 0, "text").unwrap();
     assert_eq!(session.stop().unwrap().events, 3);
@@ -109,6 +110,7 @@ fn write_with_all_items(folder: &Path) {
         let leading = [ExtType::SID, ExtType::TS_ID, ExtType::PROCESS_START_KEY];
         assert_eq!(types, [&leading, event_items, &[ExtType::EVENT_KEY, ExtType::STACK_TRACE64]].concat());
         let uid = std::fs::metadata("/proc/self").unwrap().uid();
+        // S-1-22-1-UID.
         let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &uid.to_le_bytes()].concat();
         assert_eq!(item_data(record, ExtType::SID), sid);
         let audit_session: u32 =

@@ -208,7 +208,7 @@ fn file_config(name: &str, file: PathBuf) -> SessionConfig {
     }
 }
 
-/// One event of [`PROVIDER`] in a file.
+/// One event in a file.
 #[derive(Debug)]
 struct RecordedEvent {
     id: u16,

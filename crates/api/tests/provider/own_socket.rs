@@ -95,6 +95,7 @@ fn untrusted_folder_of_the_daemon_user_is_not_used() {
         ("a link", replace_by_link),
         ("of another user", give_to_other_user),
     ];
+    // The last change needs root.
     for (name, change) in &changes[..if is_root { 3 } else { 2 }] {
         let sockets = DaemonSockets::open();
         change(&sockets.folder());

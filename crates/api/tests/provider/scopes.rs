@@ -276,8 +276,8 @@ fn session_gets_events_that_pass_all_filters() {
 fn filter_one_session(folder: &Path) {
     let mut table = FilterTable::new(folder, 1);
     let mut rows: Vec<FilterRow> = Vec::new();
-    // The digits of `number` in base 3 select the effects of six filters. Its last part (0 or 1)
-    // leaves out or adds the filter for the callback.
+    // The lower six digits of `number` in base 3 select the effects of six filters. The digit above
+    // them (0 or 1) leaves out or adds the filter for the callback.
     for number in 0..3_usize.pow(6) * 2 {
         let mut row = NO_FILTERS;
         for (index, divisor) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {

@@ -46,8 +46,8 @@ fn exclude_sessions(folder: &Path) {
     let event_counts = |first: &PrivateSession, second: &PrivateSession| {
         (first.flush(None).unwrap().events, second.flush(None).unwrap().events)
     };
-    // Each session gets the lowest free bit: the first 0b01, the second 0b10.
-    // Excluded sessions, flags, events that each session has recorded so far.
+    // Each session gets the lowest free bit: the first 0b01, the second 0b10. The columns are the
+    // excluded sessions, the flags, and the events that each session has recorded so far.
     for (exclude, flags, expected) in [
         (0, 0, (1, 1)),
         (0b01, 0, (1, 2)),
@@ -87,8 +87,8 @@ fn write_largest_events(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let blocks = vec![&b"b"[..]; MAX_BLOCKS + 1];
     assert_eq!(provider.write(&event(1), &blocks), Ok(()), "a disabled event was checked");
-    // A record over 65,535 bytes is refused. A record that only the session's buffers cannot hold
-    // is also counted as lost.
+    // A record over 65,535 bytes is refused. A smaller record that does not fit a buffer of the
+    // session (its size minus a header of 72 bytes) is refused and counted as lost.
     for (buffer_kib, max_record_bytes, failure) in [
         (128, 65535, WriteError::TooLarge),
         (32, 32_696, WriteError::MoreData),
@@ -202,8 +202,8 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         .unwrap()
         .parse()
         .expect("the scenario did not write the number of events that reached all sessions");
-    // Withheld were the event that is too large for the small region, and the one that found its
-    // ring full.
+    // Two events were withheld: the one that is too large for the small region, and the first one
+    // for which a ring of that region had no room.
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     runner.set_mark("done");
     scenario.assert_success();

@@ -1,5 +1,5 @@
-//! Traits that name a provider while the daemon is suspended (SIGSTOP): sessions that enable the
-//! name collect the events, or count the process as one that missed events.
+//! Providers that get their name, by traits, while the daemon is suspended (by SIGSTOP): sessions
+//! that enable the name collect the events, or count the process as one that missed events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn name_traits() -> Vec<u8> {
     TraitsBuilder::new(NAME).finish().unwrap().to_vec()
 }
 
-/// Starts a daemon with a session that enables the name, and no other provider.
+/// Starts a daemon with a session that enables only the name, not the GUID of [`PROVIDER`].
 fn start_daemon_for_name() -> DaemonProcess {
     let daemon_process = DaemonProcess::start();
     let session = daemon_process.controller.session("log");

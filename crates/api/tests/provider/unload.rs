@@ -183,7 +183,8 @@ fn statically_linked_program_records_its_events() {
         .unwrap();
     assert_success(&output);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "offered 1000 written 1000 lost 0 refused 0\n");
-    // The events belong to another provider; the file is complete and finalised.
+    // `read_events` checks that the file is finalised and valid. It returns no events, because
+    // those of the example belong to another provider.
     assert!(read_events(&runner.path("static.etl")).0.is_empty());
 }
 
@@ -194,6 +195,7 @@ fn has_interpreter(image: &[u8]) -> bool {
     let read_number = |at: usize, size: usize| {
         image[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
     };
+    // e_phoff, e_phentsize and e_phnum of the ELF header.
     let (start, entry_size, count) = (read_number(0x20, 8), read_number(0x36, 2), read_number(0x38, 2));
     (0..count).any(|segment| read_number(start + segment * entry_size, 4) == PT_INTERP)
 }

@@ -36,7 +36,7 @@ impl FakeDaemon {
         Self::with_greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
     }
 
-    /// Like [`new`](Self::new), with an answer to `Hello` other than `Welcome`.
+    /// Like [`new`](Self::new), but answers `Hello` with `greeting`.
     pub(crate) fn with_greeting(
         greeting: Message,
         answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,

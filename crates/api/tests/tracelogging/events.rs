@@ -165,6 +165,7 @@ fn values_are_evaluated_once_and_only_if_enabled() {
     assert!(!provider_enabled!(LAZY, Level::LogAlways, 0));
     LAZY.unregister();
     assert_eq!(written.len(), 1);
+    // The number 1, then the texts "2" and "3", each after its length.
     assert_eq!(written[0].payload, b"\x01\0\0\0\x01\x002\x01\x003");
 }
 
@@ -201,6 +202,7 @@ define_provider!(SIDS, "Traceweir.Test.Sids");
 
 #[test]
 fn short_sid_panics_if_enabled() {
+    // The SID announces two sub-authorities and has one.
     let short = [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0];
     assert_eq!(write_event!(SIDS, "E", win_sid("s", &short)), 0, "the value was checked without a session");
     let written = record_events(&[*SIDS.id()], || {

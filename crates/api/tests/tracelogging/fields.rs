@@ -47,7 +47,9 @@ const D: OutType = OutType::Default;
 const GUID: Guid = Guid::from_u128(0xa3a2a1a0_b1b0_c1c0_d7d6_d5d4d3d2d1d0);
 const GUID_BYTES: &[u8; 16] =
     &[0xa0, 0xa1, 0xa2, 0xa3, 0xb0, 0xb1, 0xc0, 0xc1, 0xd7, 0xd6, 0xd5, 0xd4, 0xd3, 0xd2, 0xd1, 0xd0];
+/// S-1-5-18.
 const SID: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0];
+/// A SYSTEMTIME: year, month, day of the week, day, hour, minute, second, milliseconds.
 const DATE: [u16; 8] = [2022, 8, 1, 22, 5, 6, 7, 8];
 const DATE_BYTES: &[u8; 16] = &[0xE6, 7, 8, 0, 1, 0, 22, 0, 5, 0, 6, 0, 7, 0, 8, 0];
 /// The start of 1970 as FILETIME.
@@ -245,6 +247,7 @@ fn times_outside_the_calendar_are_clamped() {
     assert_eq!(filetime(&(epoch + Duration::from_nanos(199))), EPOCH + 1);
     assert_eq!(filetime(&(epoch - Duration::from_nanos(1))), EPOCH - 1, "the time is not rounded down");
     assert_eq!(filetime(&(epoch - Duration::from_secs(20_000_000_000))), 0);
+    // The last FILETIME that has a SYSTEMTIME, at the end of the year 30827.
     assert_eq!(filetime(&(epoch + Duration::from_secs(1_000_000_000_000))), 0x7FFF_35F4_F06C_7FFF);
 }
 
@@ -257,6 +260,7 @@ fn short_sid_panics_as_documented() {
 #[test]
 fn raw_parts_are_written_unchanged() {
     let mut builder = EventBuilder::new();
+    // The member count of a structure has seven bits, so 0x81 becomes 1.
     builder
         .reset("E", Level::Verbose, 1, 0)
         .raw_add_meta_scalar("a", InType::U32, OutType::Hex, 0)

@@ -13,6 +13,7 @@ fn invalid_programs() -> Vec<(String, &'static str)> {
     };
     let event = |fields: &str| format!("fn f() {{ traceweir::write_event!(P, \"E\", {fields}); }}");
     vec![
+        // 63 strings, of two blocks each, fill an event.
         (
             event(&format!("{} u8(\"last\", &1)", repeat_numbered("str8(\"#\", \"\"),", 63))),
             "too many blocks of data: an event has 128 at most",

@@ -35,6 +35,7 @@ fn provider_id_is_the_documented_hash_of_its_name_unless_set() {
         ("Traceweir.Test.Given", "80c257fb-c6bc-4538-a4c4-c7b863d46a8c")
     );
     assert_eq!(NAMED.raw_meta(), b"\x18\0MyCompany.MyComponent\0");
+    // Size, name with its terminator, group.
     assert_eq!(WITH_OPTIONS.raw_meta().len(), 2 + 21 + 19);
     assert_eq!(RAW.name(), "a \"name\"");
     let dynamic = DynamicProvider::new("MyCompany.MyComponent", &DynamicProvider::options());

@@ -90,7 +90,7 @@ fn keywords_and_level_are_optional() {
         ("A::4@any=0x8", 8, 4),
         ("A @level=4", 0, 4),
         ("{b3864c38-4273-58c5-545b-8b3608343471}:0x8000000000000000:Warning", 1 << 63, 3),
-        // The columns of logman.
+        // The columns of logman: provider, keywords, level.
         ("A 0x10", 0x10, 0),
         ("A 0x10 5", 0x10, 5),
         ("A\t0x10\t0xff", 0x10, 255),
@@ -318,8 +318,10 @@ fn filters_encode_to_documented_bytes() {
     let to_filters = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
     let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
     assert_eq!(to_filters("A"), []);
+    // Include (1) or exclude (0), reserved, count, ids.
     assert_eq!(to_filters("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
     assert_eq!(to_filters("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
+    // Two keyword masks, level, include (1) or exclude (0), count, names.
     let names = [&[0; 16][..], &[0, 1, 2, 0], b"ab\0c\0"].concat();
     assert_eq!(to_filters("A@names=\"ab,c\""), [filter(EVENT_FILTER_TYPE_EVENT_NAME, &names)]);
     let names = [&[0; 16][..], &[0, 0, 1, 0], b"ab\0"].concat();
@@ -334,6 +336,7 @@ fn filters_encode_to_documented_bytes() {
         assert_eq!(to_filters(&format!("A@{option}=\"a,b\"")), [filter(kind, name_list)]);
     }
     assert_eq!(to_filters("A@stack-ids=9"), [filter(EVENT_FILTER_TYPE_STACKWALK, &[1, 0, 1, 0, 9, 0])]);
+    // Any-mask 4, all-mask 0, level 2, include, padding.
     let level = [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[2, 1], &[0; 6]].concat();
     assert_eq!(
         to_filters("A@stack-level=2@stack-keywords=4"),

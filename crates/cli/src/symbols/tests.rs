@@ -50,6 +50,7 @@ fn observe_image(
     time: i64,
 ) {
     let mut payload = Vec::new();
+    // Base, size, process, checksum, timestamp and signature level, default base, reserved, path.
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
     observe_system_event(symbols, hook, 3, time, &payload);
 }
@@ -71,6 +72,8 @@ fn observe_process(
     time: i64,
 ) {
     let mut payload = Vec::new();
+    // Key, process, parent, session, exit status, page table, flags; then the SID (after 16 bytes
+    // of TOKEN_USER), program, command line, package, application.
     payload.put_u64(1).put_u32(pid).put_u32(parent).put_u32(0).put_u32(0).put_u64(0).put_u32(0);
     match user {
         Some(user) => payload.put_u64(1).put_u64(0).put(&Sid::user(user).to_bytes()),
@@ -97,6 +100,7 @@ const KALLSYMS: &str = "ffffffff81000000 T _text\nffffffff81000100 T do_work\nff
 
 fn build_id_note(id: &[u8; 20]) -> Vec<u8> {
     let mut note = Vec::new();
+    // Size of the name, size of the id, NT_GNU_BUILD_ID.
     note.put_u32(4).put_u32(20).put_u32(3).put(b"GNU\0").put(id);
     note
 }
@@ -135,6 +139,7 @@ fn running_kernel_does_not_resolve_other_boots_and_builds() {
     let (folder, options) = create_machine();
     write(&folder, "proc/kallsyms", KALLSYMS);
     write(&folder, "sys/kernel/notes", build_id_note(&[7; 20]));
+    // Another boot (the kernel has another base), another build, another boot without a build id.
     for (base, id) in [
         (KERNEL_BASE + 0x200_0000, Some([7; 20])),
         (KERNEL_BASE, Some([8; 20])),
@@ -168,6 +173,7 @@ fn kernel_of_this_machine_resolves_its_functions() {
 fn pdb_of_a_symbol_store_resolves_windows_image() {
     let (folder, mut options) = create_machine();
     let pdb = crate::pdb_file::functions(u16::MAX);
+    // A store names the folder by the signature and the age, which is 3.
     write(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
     write(&folder, "flat/shop.pdb", &pdb);
     write(&folder, "broken/shop.pdb", &pdb[..5000]);

@@ -191,7 +191,7 @@ fn number_and_size_of_lists_are_limited() {
     let add_entry = |uid: u32| {
         AccessChange::new(SecurityOperation::ADD_DACL.0, &Sid::user(uid).to_bytes(), 1, true).unwrap()
     };
-    // An entry takes 24 bytes, so there is room for a few more entries.
+    // An entry takes 24 bytes and a list at most 56 KiB, so there is room for a few more entries.
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
     access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
@@ -314,6 +314,7 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
     let file = dir.path().join("security.d").join(OBJECT.to_string());
     let good = encode_list_granting(1000, register);
     let mut no_dacl = good.clone();
+    // The low byte of the control flags, with SE_DACL_PRESENT.
     no_dacl[2] = 0;
     for (defect, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
         fs::write(&file, bytes).unwrap();

@@ -128,6 +128,7 @@ fn combine_direct_and_group(direct: &EnableParams, group_params: &EnableParams) 
     registry.combined_params(1, 0, 5).unwrap()
 }
 
+/// Returns parameters with these filters, each given as its type and its only byte.
 fn params_with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
     let filters = filters.iter().map(|(kind, byte)| Filter { kind: *kind, data: vec![*byte] }).collect();
     EnableParams { property, filters, source: Guid::from_u128(3), ..EnableParams::default() }
@@ -198,7 +199,8 @@ fn malformed_traits_do_not_join_a_group() {
     );
     registry.register(1, 501, PROVIDER, &good, false).unwrap();
     assert_eq!(registry.registrations_of_target(EnableTarget::Group(group)), [(1, 501)]);
-    // A registration that came with trait bytes, even malformed ones, cannot set traits again.
+    // A registration that came with trait bytes, even malformed ones (5), cannot set traits again;
+    // one that came without bytes (0) can.
     assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove_process(1).unwrap();

@@ -222,7 +222,8 @@ fn ended_guests_are_counted_however_much_they_sent() {
         let name = "ended_guests_are_counted_however_much_they_sent";
         test_server.run_client(name, uid, connections);
     };
-    // As many connections as a process may have, of five processes.
+    // Five processes of Ann with 8 connections each, the most that a process may have, and one of
+    // Bob with a single connection: 41.
     for _ in 0..5 {
         run_client(ANN, 8);
     }
@@ -245,7 +246,7 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
     while test_server.count_links_of(ANN) < MAX_LINKS_BEFORE_HELLO_PER_GUEST {
         test_server.server.accept_all();
     }
-    // On a slow machine too, the silent connections must not expire.
+    // The silent connections must not expire, even on a slow machine.
     let ids = test_server.server.links.keys().copied();
     let silent_ids: Vec<LinkId> = ids.filter(|id| test_server.server.service.is_before_hello(*id)).collect();
     for id in silent_ids {

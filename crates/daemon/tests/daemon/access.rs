@@ -129,7 +129,7 @@ fn information_needs_the_rights_of_its_session_and_providers() {
         &set_binary_tracking,
     );
     let set_periodic_capture = || {
-        // Every 60 seconds, for one provider.
+        // The period in seconds (60), the number of providers (1), and their GUIDs.
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
         Message::SetInformation {
             session: session(),
@@ -181,7 +181,7 @@ fn each_operation_of_a_controller_needs_its_right() {
         "a grant to Ann does not admit Bob"
     );
 
-    // A real-time session is allowed, a session with a file is not.
+    // Ann may flush and update the real-time session, but not give it a file.
     assert_eq!(ann.status(control_message(Control::Flush { log_file: None })), SUCCESS);
     let timer = Update { flush_timer: Some(3), ..Update::default() };
     assert_eq!(ann.status(control_message(Control::Update(timer.clone()))), SUCCESS);
@@ -196,7 +196,8 @@ fn each_operation_of_a_controller_needs_its_right() {
     assert_eq!(ann.status(control_message(Control::Stop)), SUCCESS);
     assert_eq!(ann.status(control_message(Control::Outcome)), SUCCESS);
 
-    // With a file from the start, only the right to a file is needed.
+    // A session that has a file from the start needs the right to a file; the right to a real-time
+    // session does not suffice.
     remove_access(&mut root, SESSION);
     assert_eq!(ann.status(control_message(Control::Outcome)), ACCESS_DENIED);
     let start = || Message::Start(Box::new(with_session_guid(file_config("s", &path))));
@@ -361,6 +362,7 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     }
     let daemon = Daemon::start_for_all_users(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
+    // The list keeps the bit 0x4000_0000, which is none of the named rights. WMIGUID_QUERY is 1.
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let grant_all_rights =

@@ -130,7 +130,7 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
         stored_state(dir.path(), "App"),
         AutologgerState { status: Some(PATH_NOT_FOUND.0), file_counter: 1, ..AutologgerState::default() }
     );
-    // Invalid values are corrected: at most sixteen generations.
+    // `FileMax = 99` is corrected to 16, the most generations.
     write_definition(dir.path(), "App", &definition_text(1, &file_name.replace("= 2", "= 99")));
     for _ in 0..16 {
         dir = Daemon::start_in(dir, |_| {}).stop();
@@ -143,6 +143,7 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
 fn invalid_definition_affects_only_its_own_session() {
     let dir = create_folder();
     let folder = dir.path().join("run/autologger.d");
+    // LogFileMode 0x100 is real-time mode; 0x8 asks for a file sequence.
     write_definition(dir.path(), "good", &definition_text(1, "LogFileMode = 0x108"));
     write_definition(dir.path(), "off", &definition_text(2, "").replace("Start = 1", "Start = 0"));
     write_definition(dir.path(), "typo", &definition_text(3, "Colour = 1"));
@@ -198,6 +199,7 @@ fn refused_provider_is_recorded_in_the_state_and_the_session_runs() {
 #[test]
 fn only_an_autologger_may_be_non_stoppable() {
     let dir = create_folder();
+    // Real-time and non-stoppable mode.
     write_definition(dir.path(), "stays", &definition_text(1, "LogFileMode = 0x140"));
     let daemon = Daemon::start_in(dir, |_| {});
     assert_eq!(

@@ -106,6 +106,7 @@ fn enable_waits_for_every_registration_in_every_process() {
     second.receive_region(session);
     let second_enable = second.receive_enable();
     second.acknowledge(second_enable.order);
+    // The acknowledgement of an earlier order does not end the wait.
     first.acknowledge(enables.order - 1);
     controller.assert_quiet();
     first.acknowledge(enables.order);

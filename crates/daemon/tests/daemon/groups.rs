@@ -149,11 +149,12 @@ fn traits_are_set_once_and_take_effect_at_once() {
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     let set_traits =
         |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
-    // A second copy of the group follows: the traits without size (2 bytes) and name (7 bytes).
+    // Appends the group a second time: it follows the size (2 bytes) and the name (7 bytes).
     let mut traits_with_two_groups = group_traits(GROUP);
     traits_with_two_groups.extend_from_slice(&group_traits(GROUP)[9..]);
     let size = u16::try_from(traits_with_two_groups.len()).unwrap();
     traits_with_two_groups[..2].copy_from_slice(&size.to_le_bytes());
+    // No bytes, a name without terminator, two groups, a classic registration, an unknown one.
     for invalid_request in [
         set_traits(1, &[]),
         set_traits(1, &[3, 0, 7]),

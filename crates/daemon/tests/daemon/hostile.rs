@@ -246,13 +246,13 @@ fn descriptor_whose_close_blocks_delays_no_client() {
         other_ends.push(other_end);
         socket
     };
-    // First from clients that are not admitted yet.
+    // First, clients that are not admitted yet send such descriptors.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let connection = daemon.connection();
         can_send_descriptor(&connection, &hello_message(role, new_instance()), linger());
         can_send_descriptor(&connection, &Message::Done, linger());
     }
-    // Then from an admitted client, with a request and in place of a log file.
+    // Then an admitted client sends them, with a request and in place of a log file.
     let admitted = daemon.controller();
     assert!(can_send_descriptor(&admitted.connection, &Message::QueryAll { from: 0 }, linger()));
     let config = SessionConfig {
@@ -261,7 +261,8 @@ fn descriptor_whose_close_blocks_delays_no_client() {
         ..real_time_config("s")
     };
     assert!(can_send_descriptor(&admitted.connection, &Message::Start(Box::new(config)), linger()));
-    // And with a message that is never read, because the connection is closed before.
+    // Finally, they come with messages that are never read, because an invalid message before them
+    // closes the connection.
     send(admitted.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
     for _ in 0..8 {
         can_send_descriptor(&admitted.connection, &Message::QueryAll { from: 0 }, linger());

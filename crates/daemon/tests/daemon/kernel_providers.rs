@@ -135,7 +135,11 @@ fn process_provider_reports_a_program_from_start_to_stop() {
         let events = read_events(&path);
         assert!(events.len() as u64 <= stopped.events);
         // Events 1 and 2: start and stop of a process; 3 and 4: of a thread; 5 and 6: load and
-        // unload of an image.
+        // unload of an image. Offsets in their payloads:
+        // - process: id 0, sequence number 4, create time 12; in a start: parent 20, path 60; in a
+        //   stop: exit time 20, exit code 28
+        // - thread: process 0, thread 4
+        // - image: base 0, process 16, path 36
         let of_child = |id: u16, pid_offset: usize| {
             let is_child = move |event: &&KernelEvent| {
                 event.is(KERNEL_PROCESS, id) && u32_at(&event.payload, pid_offset) == child
@@ -191,7 +195,7 @@ fn keywords_and_level_choose_events() {
         assert!(enable(&mut controller, &none, KERNEL_PROCESS, too_low));
         let child = run_true();
         assert_eq!(status(&controller.control(images.id, FLUSH)), SUCCESS);
-        // The other session goes on alone.
+        // The session of processes continues without this one.
         controller.stop(images.id);
         let second_child = run_true();
         for session in [&processes, &none] {
@@ -243,6 +247,7 @@ fn stacks_are_part_of_the_events() {
         let (with, with_path) = start_session(&daemon, &mut controller, "with");
         let (without, without_path) = start_session(&daemon, &mut controller, "without");
         let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
+        // Keyword 0x10 stands for processes, 0x20 for threads.
         if !enable(&mut controller, &with, KERNEL_PROCESS, params(0x30, property)) {
             return;
         }
@@ -300,7 +305,9 @@ fn file_provider_reports_operations_and_names() {
             .collect();
         events.retain(|event| event.thread_id == thread && event.process_id == std::process::id());
         // Events 10 and 11: a name begins and ends; 12: create; 14: close; 15: read; 16: write;
-        // 18: delete; 19: rename; 21: flush; 24: end of an operation.
+        // 18: delete; 19: rename; 21: flush; 24: end of an operation. In the payload of a write,
+        // the offset in the file is at 0, the id of the operation at 8, the key of the file at 24,
+        // the thread at 32 and the size at 36.
         let find = |id: u16| events.iter().filter(move |event| event.is(KERNEL_FILE, id));
         let write = find(16).find(|event| u32_at(&event.payload, 36) == 12).expect("no write of 12 bytes");
         assert_eq!((write.descriptor.version, write.payload.len()), (1, 48));
@@ -346,6 +353,8 @@ fn network_provider_reports_both_ends_of_a_connection() {
         controller.stop(session.id);
         let events = read_events(&path);
         assert!(events.iter().all(|event| event.descriptor.keyword & 0x10 != 0), "an event of IPv6");
+        // Events 10 and 11: send and receive; 12: connect; 13: disconnect; 15: accept; 42 and 43:
+        // send and receive of UDP. The process is at 0, the size at 4, the addresses are at 8.
         // Ports are big-endian, at 16 (remote) and 18 (local).
         let own = std::process::id();
         let port_at = |event: &KernelEvent, offset| u16_at(&event.payload, offset).swap_bytes();
@@ -387,6 +396,7 @@ fn disk_provider_is_accepted_and_reports_only_its_events() {
         let device = std::os::unix::fs::MetadataExt::dev(&file.metadata().unwrap());
         controller.stop(session.id);
         let events = read_events(&path);
+        // Events 10: read; 11: write (with its size at 8); 14: flush.
         // A folder in memory has no requests; its device has no major number.
         if rustix::fs::major(device) != 0 {
             let writes = events.iter().filter(|event| event.is(KERNEL_DISK, 11));
@@ -448,6 +458,7 @@ fn capture_state_lists_running_processes() {
         controller.stop(session.id);
         let events = read_events(&path);
         let own = std::process::id();
+        // Event 15: a process that runs. Its path is at 60.
         let is_own = |event: &&KernelEvent| event.is(KERNEL_PROCESS, 15) && u32_at(&event.payload, 0) == own;
         let listed: Vec<&KernelEvent> = events.iter().filter(is_own).collect();
         assert_eq!(listed.len(), 1, "this process is not listed once");

@@ -151,6 +151,7 @@ fn append_continues_a_log_and_leaves_other_files_unchanged() {
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     let config = || SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_APPEND,
+        // System time; `other_clock` below is the performance counter.
         clock: 2,
         ..file_config("append", &path)
     };

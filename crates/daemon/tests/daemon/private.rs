@@ -111,6 +111,7 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
     drop(first);
     send_state(&second, order, session, 0, 22);
     let end = expect_properties(controller.receive());
+    // 11 events in the last report of the first process, and 22 of the second.
     assert_eq!((end.events, end.processes), (33, 1));
     assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
 }

@@ -232,6 +232,7 @@ fn stacks_follow_the_listed_events_once_requested() {
             count_hook(&events_without_stacks, READY) >= 200
                 && count_hook(&events_without_stacks, STACK) == 0
         );
+        // Opcode 50 of the class is ReadyThread.
         assert_eq!(
             set_information(&mut controller, session.id, &stack_tracing(&[(class::THREAD, 50)])),
             SUCCESS
@@ -244,7 +245,7 @@ fn stacks_follow_the_listed_events_once_requested() {
             let mut event = KernelEvent::default();
             for next_event in events {
                 if next_event.hook == STACK {
-                    // The kernel's part and the program's part may be two stacks.
+                    // The kernel's part and the program's part may be two stacks of one event.
                     assert_eq!(
                         (event.hook, event.time),
                         (READY, next_event.payload),
@@ -275,6 +276,8 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
         assert_eq!(controller.query(id).config.enable_flags, 0x11);
         assert_eq!(update_flags(&mut controller, id, 0x8000_0000), INVALID_PARAMETER);
         let (process, scheduler) = (system_provider("Process"), system_provider("Scheduler"));
+        // The keywords 0x801 of Process stand for the groups 0x3; the keywords 0x202 of Scheduler
+        // stand for 0x810 in the first word and 0x204 in the second.
         assert_eq!(controller.status(enable_keywords(id, process, EnableCode::Enable, 0x801)), SUCCESS);
         if !is_accepted(&controller.request(enable_keywords(id, scheduler, EnableCode::Enable, 0x202))) {
             return;
@@ -315,6 +318,7 @@ fn events_are_captured_only_while_requested() {
         };
         let thread_before = switch_threads(200);
         flush(&mut controller);
+        // Keyword 0x200 of Scheduler stands for context switches.
         if !is_accepted(&controller.request(enable_keywords(
             session.id,
             system_provider("Scheduler"),

@@ -1,4 +1,4 @@
-//! Expected text and JSON for types and bytes, and proof that all JSON parses.
+//! Tests the text and the JSON of values of each type, and that the JSON of any value parses.
 
 use std::sync::Arc;
 
@@ -205,6 +205,7 @@ fn dates_cover_the_whole_range() {
     );
 }
 
+/// Encodes year, month, day of the week, day, hour, minute, second, milliseconds.
 fn system_time_bytes(words: [u16; 8]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
@@ -226,6 +227,7 @@ fn system_times_are_dates_unless_they_are_invalid() {
         "2024-02-29T23:59:58.9990000Z",
         "\"2024-02-29T23:59:58.9990000Z\"",
     );
+    // Each has one value out of range; the last is all zeros.
     for invalid_time in [
         [2023, 2, 0, 29, 0, 0, 0, 0],
         [2024, 0, 0, 1, 0, 0, 0, 0],
@@ -269,6 +271,8 @@ fn addresses_are_in_memory_order_and_ports_are_big_endian() {
     (v6[0], v6[1], v6[15]) = (0x20, 1, 1);
     assert_formats(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
     assert_formats(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
+    // Family (2 is IPv4, 23 is IPv6 on Windows), port, address; IPv6 has a flow label before its
+    // address and a scope after it.
     let v4_socket = [2, 0, 0x1F, 0x90, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
     let v6_socket = [&[23, 0, 0, 80, 0, 0, 0, 0], &v6[..], &[0; 4]].concat();

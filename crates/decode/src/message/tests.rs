@@ -5,6 +5,7 @@ use super::*;
 /// Expands a message with `values` as the inserts: as four-byte numbers if the format is numeric,
 /// otherwise as text.
 fn expand_with_integers(message: &str, values: &[i128]) -> String {
+    // The expanded message must be appended to this.
     let mut out = b">".to_vec();
     EventMessage::parse(message).expand(&mut out, &mut |number, format, out| {
         let Some(value) = values.get(number - 1) else {

@@ -106,6 +106,7 @@ fn build_manifest_xml(events: &[(u16, u8, &str)]) -> String {
     xml + "</events></provider></events></instrumentation></instrumentationManifest>"
 }
 
+/// The descriptor of the events by which an EventSource writes its manifest.
 const CHUNK_DESCRIPTOR: EventDescriptor = EventDescriptor {
     id: 0xFFFE,
     version: 1,
@@ -117,6 +118,7 @@ const CHUNK_DESCRIPTOR: EventDescriptor = EventDescriptor {
 };
 
 fn encode_chunk(provider: Guid, total: u16, number: u16, body: &str) -> Vec<u8> {
+    // Format, major and minor version, magic number; then the number of chunks and of this one.
     let mut payload = vec![1, 1, 0, 0x5B];
     payload.put_u16(total).put_u16(number).put(body.as_bytes());
     encode_event(&EventHeader { provider, descriptor: CHUNK_DESCRIPTOR, ..Default::default() }, &payload)
@@ -151,6 +153,7 @@ fn encode_info_from(
     // event, and those of the property.
     b.0.put(&[0; 11 * 4]).put_u32(1).put_u32(1).put_u32(0).put_u32(0);
     let name = b.reserve_u32();
+    // In and out type (UINT32); after the map: count, length, tags.
     b.0.put_u16(8).put_u16(8);
     let map_name = b.reserve_u32();
     b.0.put_u16(1).put_u16(4).put_u32(0);
@@ -204,6 +207,8 @@ fn strings_need_no_schema() {
     let header = EventHeader { flags: EVENT_HEADER_FLAG_STRING_ONLY, descriptor, ..Default::default() };
     assert_fields(&mut decoder, &encode_event(&header, b"h\0i\0"), &["Message"]);
     assert_fields(&mut decoder, &encode_event_with_items(&[], descriptor, b"h\0i\0\0\0"), &["Message"]);
+    // Without the flag, the payload must be one text with its terminator. These are an empty text,
+    // a text without terminator, two texts, and an odd number of bytes.
     for payload in [&b"\0\0"[..], b"h\0i\0", b"h\0\0\0i\0\0\0", b"h\0i\0\0"] {
         assert_no_schema(&mut decoder, &encode_event_with_items(&[], descriptor, payload));
     }
@@ -242,13 +247,14 @@ fn events_with_damaged_items_are_not_decoded() {
     let mut record =
         encode_event_with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], descriptor_of(1, 0), &[0; 4]);
     assert_fields(&mut decoder, &record, &["a"]);
-    // The item now exceeds the record.
+    // The size of the item now exceeds the record.
     record[0x56] = 0xFF;
     assert!(matches!(schema_field_names(&mut decoder, &record), Err(Undecoded::BadMetadata(_))));
 }
 
 #[test]
 fn unknown_record_types_are_reported() {
+    // Size 16, type 13.
     let record = [16, 0, 13, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(schema_field_names(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
 }

@@ -1,4 +1,4 @@
-//! Payload filters against a direct reading of the payload, in one and in several blocks.
+//! Tests payload filters, with the payload in one block and in several.
 
 use proptest::prelude::*;
 use traceweir_format::Guid;
@@ -165,7 +165,9 @@ fn field_is_found_after_fields_of_every_shape() {
     payload.extend(utf16("x\u{100}"));
     payload.extend(b"yz\0");
     payload.extend(b"\x05\0abcde");
+    // A SID with two sub-authorities.
     payload.extend([1, 2, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 1, 1, 1]);
+    // Three units of two bytes, then two elements of three bytes.
     payload.extend([9; 6]);
     payload.extend([8; 6]);
     payload.extend(b"one\0two\0");
@@ -179,7 +181,8 @@ fn field_is_found_after_fields_of_every_shape() {
 
 #[test]
 fn filters_of_one_event_combine_by_their_flags() {
-    // The predicates require that the field is at most each number of `wanted`.
+    // Each number in `wanted` makes a predicate: the field is at most this number. With `any`, one
+    // true predicate is enough.
     let make_event = |id, version, any, wanted: &[u32]| {
         let mut event = FilteredEvent::new(id, version, any);
         let field = event.add_field(Field::single(Shape::Fixed(4))).unwrap();
@@ -189,6 +192,8 @@ fn filters_of_one_event_combine_by_their_flags() {
         event
     };
     let five = 5_u32.to_le_bytes();
+    // The tested event has the id 7, version 1 and the field 5. The flag of each filter says
+    // whether it is required. All required filters must pass; of the others, one must.
     for (events, passed) in [
         (vec![(make_event(7, 1, false, &[5, 4]), false)], false),
         (vec![(make_event(7, 1, true, &[5, 4]), false)], true),

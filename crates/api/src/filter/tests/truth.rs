@@ -1,22 +1,25 @@
 //! Exhaustive tables of which session gets which event, against the documented rules ([`rules`]).
 //!
 //! ```text
-//!   all       levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
+//!   plain     levels {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0 on and off:
 //!             640 sessions without filters
 //!   events    levels {0, 1, 4, 5, 255} × keywords 0–7 × manifest and TraceLogging: 80
 //!   filters   ids × names × payload: absent, passing, failing: 27
 //!   stacks    wanted or not × by ids × by names × by level and keyword: absent, passing,
 //!             failing: 54
-//!   classes   a session that takes everything; a session of level 1, keyword 1, without keyword 0
-//!             events: taken by both; rejected by the second: by level, by mask, as keyword 0
-//!   others    nothing, everything, a strict one, one whose filters fail
+//!   classes   two sessions: the first takes everything; the second has level 1, any 1, all 1 and
+//!             IGNORE_KEYWORD_0
+//!             their events: taken by both; rejected by the second because of their level, their
+//!             keyword, or keyword 0
+//!   others    no other session; one that takes everything; the second session of the classes;
+//!             one whose filters fail
 //! ```
 //!
 //! | Sessions | Combinations that are tested exhaustively | Tested result |
 //! |---|---|---|
-//! | none, one | all × (filters, and others of their kinds) × events | the session's records |
-//! | two | all × all × levels and keywords | decisions, enables of a later registration |
-//! | two | (all × filters) × others, in both orders, × events | decisions |
+//! | none, one | plain × (filters, and more of their kinds) × events | the session's records |
+//! | two | plain × plain × levels and keywords | decisions, enables of a later registration |
+//! | two | (plain × filters) × others, in both orders, × events | decisions |
 //! | two | (filters × schematized or not × classes)² × events of the classes | records |
 //! | one | filters × stacks × schematized or not × events of the classes | records |
 //! | two | stacks² × events of the classes | records |
@@ -76,13 +79,14 @@ fn sessions() -> Vec<RuleParams> {
     sessions
 }
 
-/// Returns absent, passing and failing filters; then passing and failing ones of the other kind of
-/// list.
+/// Returns no filter; then a passing and a failing list of included ids; then a passing and a
+/// failing list of excluded ids. The id of the events is 7.
 fn id_filters() -> [Option<Ids>; 5] {
     [None, Some((vec![3, 7], true)), Some((vec![8], true)), Some((vec![8], false)), Some((vec![3, 7], false))]
 }
 
-/// Like [`id_filters`]; the last two apply to a part of all events.
+/// Like [`id_filters`], but excluded names come before included ones. The last two filters apply to
+/// a part of the events only.
 fn name_filters() -> [Option<Names>; 7] {
     let name_filter = |names: &[&'static str], filter_in, part| Some((names.to_vec(), filter_in, part));
     [
@@ -118,7 +122,8 @@ fn with_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
     combinations
 }
 
-/// Returns other filters of the same kinds, alone and together.
+/// Returns filters that [`with_event_filters`] does not use: each alone, and one combination of all
+/// three kinds.
 fn with_other_event_filters(rules: &RuleParams) -> Vec<RuleParams> {
     let mut combinations = Vec::new();
     combinations.extend(id_filters().into_iter().skip(3).map(|ids| RuleParams { ids, ..rules.clone() }));
@@ -167,8 +172,8 @@ fn session_classes() -> [RuleParams; 2] {
     ]
 }
 
-/// Returns events that both [`session_classes`] take, and that the second rejects by level, by
-/// masks, by keyword 0.
+/// Returns events that both [`session_classes`] take, then events that the second one rejects:
+/// because of their level, because of its masks, and because of keyword 0.
 fn class_events() -> Vec<TestEvent> {
     let mut events = Vec::new();
     for (level, keyword) in [(1, 1), (5, 1), (1, 2), (1, 0)] {
@@ -198,7 +203,7 @@ fn two_sessions_get_the_same_events_as_alone() {
     let (slot, late, sessions) = (RegistrationSlot::new(), RegistrationSlot::new(), sessions());
     let events: Vec<_> = events().into_iter().filter(|e| !e.is_tracelogging).collect();
     let descriptors: Vec<_> = events.iter().map(descriptor).collect();
-    // A bit for each event.
+    // Returns a mask with one bit for each event: set if the session gets the event.
     let bits =
         |gets: &dyn Fn(usize) -> bool| (0..events.len()).fold(0_u64, |b, i| b | u64::from(gets(i)) << i);
     let alone: Vec<u64> = sessions.iter().map(|s| bits(&|i| s.gets_event(&events[i]))).collect();
@@ -237,7 +242,7 @@ fn two_sessions_get_the_same_events_as_alone() {
     }
 }
 
-/// Returns no session, one that takes everything, a strict one, and one whose filters all fail.
+/// Returns no session, both [`session_classes`], and a session whose filters all fail.
 fn other_sessions() -> [Option<RuleParams>; 4] {
     let [open, strict] = session_classes();
     let (ids, names) = (id_filters()[2].clone(), name_filters()[2].clone());

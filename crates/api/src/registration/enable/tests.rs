@@ -100,6 +100,7 @@ fn registration_is_filtered_only_while_every_session_has_filters() {
     filtered_params.filters = vec![Filter { kind: EVENT_ID, data: event_id_filter(9) }];
     slot.enable_session(0, Ticket(1), &filtered_params);
     slot.enable_session(1, Ticket(1), &filtered_params);
+    // The cell is 0 because there are two sessions.
     assert!(slot.only_filter_cell() == Some(0));
     slot.enable_session(2, Ticket(1), &params(3, 1, 4));
     assert!(!slot.is_filtered());
@@ -120,7 +121,8 @@ fn invalid_filters_disable_the_session() {
     let slot = RegistrationSlot::new();
     let mut enable_params = params(3, 1, 4);
     assert_eq!(slot.enable_session(0, Ticket(1), &enable_params), EnableChange::Changed);
-    enable_params.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 2, 0, 9, 0] }]; // Two ids announced, one present.
+    // The filter announces two ids and contains one.
+    enable_params.filters = vec![Filter { kind: EVENT_ID, data: vec![1, 0, 2, 0, 9, 0] }];
     let change = slot.enable_session(0, Ticket(1), &enable_params);
     assert_eq!(change.refusal().map(|(status, _)| status), Some(Status::ERROR_INVALID_PARAMETER));
     assert!(!slot.is_active());

@@ -96,6 +96,7 @@ fn deep_recursion_gives_192_innermost_frames() {
     let frames = outer(500);
     assert_eq!(frames.addresses().len(), MAX_FRAMES);
     assert!(frames.addresses().iter().all(|f| is_in(*f, inner as fn(u32) -> Box<Frames> as usize)));
+    // The match id and 192 frames, eight bytes each.
     assert_eq!(frames.data().len(), 8 * 193);
     assert!(outer(100).addresses().len() > 102);
 }
@@ -155,8 +156,9 @@ fn smashed_frame_pointer_chain_ends_at_the_damage() {
         assert!(addresses.len() <= 1, "{smashed:#x}: {addresses:x?}");
         assert!(walk_frame_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
     }
+    // The word that the saved frame pointer refers to, and the return address: a frame pointer to
+    // its own frame, two return addresses outside of code, and an unaligned frame pointer.
     for (next, code) in [(0, 0x1_0001), (4, 0), (4, 1), (1, 0x1_0001)] {
-        // A frame pointer to itself, to no code, and to an unaligned address.
         let addresses = walk_frame_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (at + 8 * next + usize::from(next == 1), code);
             at
@@ -218,7 +220,7 @@ fn capture_in_signal_handler(flags: i32) -> Box<Frames> {
 #[test]
 fn signal_handler_captures_the_interrupted_stack() {
     let mut memory = vec![0_u8; 64 << 10];
-    // Separate threads: the handler is the first, and then the second, to capture a stack.
+    // Each case has a new thread, in which the handler captures the first or the second stack.
     for (flags, is_handler_first) in
         [(0, true), (0, false), (libc::SA_ONSTACK, true), (libc::SA_ONSTACK, false)]
     {

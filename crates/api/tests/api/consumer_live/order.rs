@@ -25,9 +25,9 @@ fn flush_marker_completes_the_previous_flush_although_processors_are_idle() {
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&encode_buffer(7, 90, 0, &[30, 90])));
     assert!(queue.push(&encode_buffer(9, 60, BUFFER_FLAG_FLUSH_MARKER, &[20, 60])));
-    // The session reads one processor after the other. In the first flush it read processor 9
-    // before 7: processor 9 wrote event 80 after it was read, and processor 7 wrote event 90 before
-    // it was read. So the second flush still contains an event that is older than one of the first.
+    // The session reads one processor after the other: in the first flush processor 9 (at 60), then
+    // processor 7 (at 90). In between, processor 9 wrote event 80. So the second flush contains an
+    // event that is older than one of the first.
     assert!(queue.push(&encode_buffer(7, 150, 0, &[95, 150])));
     assert!(queue.push(&encode_buffer(9, 140, BUFFER_FLAG_FLUSH_MARKER, &[80, 140])));
     until("all events of the first flush are delivered", || event_times(&delivered).len() >= 5);
@@ -58,6 +58,7 @@ fn event_without_flush_marker_waits_at_most_the_flush_timer() {
         let (thread, delivered) = consume(vec![trace]);
         assert!(queue.push(&encode_buffer(7, 100, 0, &[90])));
         until("the flush timer has released the event", || event_times(&delivered) == [90]);
+        // The queue is dropped without its end, as by a killed daemon.
         drop(queue);
         assert!(thread.join().unwrap().is_err());
     }

@@ -239,7 +239,8 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
     );
 }
 
-/// Covers classes 7, 22 and 25.
+/// Covers class 7, TraceProfileSourceListInfo, class 22, TraceMaxPmcCounterQuery, and class 25,
+/// TracePmcCounterOwners.
 #[test]
 fn profile_sources_and_counters_match_the_machine() {
     run_in_own_process("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
@@ -258,7 +259,7 @@ fn profile_sources_and_counters_match_the_machine() {
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
         let has_faults = sources.iter().any(|entry| entry.description == "PageFaults");
-        // The kernel counts page faults itself.
+        // Page faults need perf events, but no hardware counter: the kernel counts them itself.
         assert_eq!(has_faults, has_perf);
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
             panic!("the answer has another type")
@@ -268,6 +269,7 @@ fn profile_sources_and_counters_match_the_machine() {
             std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1");
         let mut expected = vec![CounterOwner::default(); counters as usize];
         if let (true, Some(first)) = (has_watchdog, expected.first_mut()) {
+            // The counter is in use; its owner is not known.
             first.kind = 1;
         }
         let processors = u32::from(traceweir_transport::cpu::possible());
@@ -330,6 +332,7 @@ fn global_logger_id_refers_to_the_session_of_that_name() {
         |folder| {
             let _daemon = DaemonInProcess::new(folder);
             let mut controller = connect(folder);
+            // Class 23 is TraceStreamCount; class 18 is TraceProviderBinaryTracking.
             let ask = |controller: &mut Controller| {
                 status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result)
             };
@@ -380,7 +383,7 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
             let updated = controller.update(&system, &update(0x11)).unwrap();
             assert_eq!(updated.config.enable_flags, 0x11);
             assert_eq!(flags_and_mask(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
-            // Without privilege only the first words can be set, and a refused request changes
+            // Bits of the fifth word can be set only with privilege. A refused request changes
             // nothing.
             let fifth = if can_profile() { 0x40 } else { 0 };
             let set = |fifth| Set::SystemTraceEnableFlags([1, 2, 0, 0, fifth, 0, 0, 0]);
@@ -408,7 +411,8 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
     });
 }
 
-/// Covers classes 0, 2 and 12.
+/// Covers classes 0 (registered or enabled providers), 2 (providers of the calling process) and 12
+/// (groups).
 #[test]
 fn provider_lists_follow_registrations_and_enables() {
     run_in_own_process("info_daemon::effects::provider_lists_follow_registrations_and_enables", |folder| {
@@ -472,7 +476,7 @@ fn version_is_that_of_the_library_with_and_without_daemon() {
     );
 }
 
-/// Covers classes 3, 24 and 28.
+/// Covers classes 3 (stack tracing), 24 (stack caching) and 28 (context registers).
 #[test]
 fn system_logger_gets_provider_events_with_uncached_stacks() {
     let name = "info_daemon::effects::system_logger_gets_provider_events_with_uncached_stacks";
@@ -515,7 +519,7 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
     });
 }
 
-/// Covers classes 5 (for a counter), 6, 8, 9, 20, 21 and 27.
+/// Covers classes 5 (interval, for a counter), 6, 8, 9 and 27 (counters), 20 and 21 (branches).
 #[test]
 fn missing_counters_and_branches_are_refused_with_a_reason() {
     let name = "info_daemon::effects::missing_counters_and_branches_are_refused_with_a_reason";
@@ -528,6 +532,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
         let mut controller = connect(folder);
         let session = SessionRef::Id(controller.start(&live_config("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::inspect();
+        // Profile source 19 counts cycles of the processor.
         let cycles = ProfileInterval { source: 19, interval: 70_000 };
         let cases = [
             (&NO_SESSION, Set::SampledProfileInterval(cycles), has_counters),

@@ -1,12 +1,13 @@
 //! The table of `fixtures/information`: its lines, how a line becomes a call, and the check that no
 //! case is missing.
 //!
-//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: `make_call` makes
-//!   the call, and `check` compares status and ReturnLength with the line.
-//! - `none set 18 uneven bytes` is a [`TableGap`]: the case cannot occur, with the reason in one
-//!   word.
+//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`TableRow`]: call, class, case,
+//!   session, buffer, length, status, ReturnLength and caller. `make_call` makes the call, and
+//!   `check` compares status and ReturnLength with the line.
+//! - `none set 18 uneven bytes` is a [`TableGap`]: call, class and case of a combination that
+//!   cannot occur, and the reason in one word.
 //!
-//! A comment in the table describes the format of its lines; a C program runs the same lines.
+//! A comment in the table describes the values of the fields; a C program runs the same lines.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub(crate) const NO_OUTPUT: OutputBuffer = OutputBuffer { length: 0, is_null: tr
 
 const TABLE: &str = include_str!("../../../../../fixtures/information/classes.txt");
 
-/// The cases of every class with every call.
+/// The cases that the table must have for every class with every call, or name as a gap.
 const CASES: [&str; 11] =
     ["null", "zero", "min-1", "min", "uneven", "many", "kind", "no-id", "stale", "bare", "ok"];
 /// The case of all further lines.
@@ -123,6 +124,7 @@ impl TableRow<'_> {
                 (status(&outcome.result), outcome.return_length)
             }
             "enum" => {
+                // The call has no session. `no-out` in its place means that the output is null.
                 let output = OutputBuffer { length, is_null: self.session == "no-out" };
                 let outcome = enumerate_bytes(controller, self.class, self.buffer.as_deref(), output);
                 self.check_answer(length, &outcome);

@@ -30,8 +30,9 @@ fn events_that_are_not_kept_are_dropped() {
     let keep_process_3 = |event: &Event<'_>, output: &mut Output| {
         if event.record.process_id() == 3 { output.keep(event) } else { Ok(()) }
     };
+    // The log-file header and the event of process 3.
     assert_eq!(relogger.process(keep_process_3).unwrap().events, 2);
-    // Without the padding after the record.
+    // The record has 0x50 bytes of header and 5 of payload; the padding after it is cut off.
     assert_eq!(read_events(&out), [(0, 8_000, encode_event(8_000, 3, b"three")[..0x55].to_vec())]);
 }
 
@@ -61,6 +62,7 @@ fn copied_event_can_be_changed_field_by_field() {
         .unwrap();
     assert_eq!((summary.events, summary.injected), (2, 1));
     let events = read_events(&out);
+    // The clock has the value 5,000 at the start, so the new time is 5,000 + 4,321.
     let [(3, 9_321, bytes)] = &events[..] else { panic!("{events:?}") };
     let record = Record::parse(bytes, 3).unwrap();
     assert_eq!(record.payload(), b"another payload");
@@ -95,7 +97,7 @@ fn field_that_the_header_lacks_is_refused_without_change() {
             output.inject(&copy)
         })
         .unwrap();
-    // Without the padding after the record.
+    // The record has 0x10 bytes of header and 3 of payload; the padding after it is cut off.
     assert_eq!(
         read_events(&out),
         [(1, 7_000, encode_kernel_event(7_000, hook::SAMPLED_PROFILE, b"two")[..0x13].to_vec())]

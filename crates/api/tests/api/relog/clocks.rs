@@ -103,7 +103,7 @@ fn all_clock_types_are_reconciled_by_wall_time() {
         let key = |event: &WallTimeEvent| (event.payload.clone(), event.process_id);
         expected.sort_by_key(key);
         relogged.sort_by_key(key);
-        // A tick of the coarsest clock here is three units long.
+        // A tick of the last clock, the coarsest one, is almost three units of 100 ns long.
         let tolerance = if first == 4 { 3 } else { 1 };
         for (expected_event, event) in expected.iter().zip(&relogged) {
             assert!(
@@ -140,6 +140,7 @@ fn timestamps_in_kernel_payloads_are_converted_too() {
     let plain =
         write_file(&folder.path().join("a"), options(), &[(0, encode_event(5_001, 1, b""))], ended_after(9));
     let other = Options { anchor: 700, perf_freq: 30_000_000, ..options() };
+    // Three ticks of this clock are one tick of the first.
     let time = 700 + 3 * 4_321_i64;
     let mut stack = time.to_le_bytes().to_vec();
     stack.extend_from_slice(&[7; 24]);

@@ -95,6 +95,7 @@ fn cancelling_leaves_a_valid_file_of_the_events_so_far() {
         }
         output.keep(event)
     });
+    // The log-file header counts as an event.
     assert_eq!(summary.unwrap().events, 701);
     assert_eq!(read_events(&out), read_events(&input)[..700]);
     assert_eq!(broken_rules(&out), Vec::<String>::new());
@@ -138,6 +139,7 @@ fn many_processors_get_smaller_buffers() {
     let input = write_file(&folder.path().join("in.etl"), before, &records, ended_after(9));
     let out = folder.path().join("out.etl");
     relog_all(std::slice::from_ref(&input), &out, Settings::default());
+    // 256 MiB for the buffers of all processors, divided by 2,048.
     assert_eq!(open_trace(&out).header().buffer_size, 128 << 10);
     assert_eq!(open_trace(&out).header().processors, 2_048);
     assert_eq!(read_events(&out), read_events(&input));

@@ -19,6 +19,7 @@ fn encode_event_with_item(time: i64, process_id: u32, kind: ExtType, data: &[u8]
     out
 }
 
+/// Encodes an event with a STACK_KEY64 item: match id (0) and key.
 fn encode_event_with_stack_key(time: i64, process_id: u32, key: u64) -> Vec<u8> {
     encode_event_with_item(time, process_id, ExtType::STACK_KEY64, &[0, key].map(u64::to_le_bytes).concat())
 }

@@ -1,4 +1,4 @@
-//! Hand-made sequences of switches, and a comparison with a naive search.
+//! Tests hand-made sequences of switches, and compares random ones with a naive search.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,6 +12,7 @@ const RUNNING: u8 = 2;
 /// `OldThreadWaitReason` of all switches.
 const USER_REQUEST: u8 = 6;
 
+/// Returns a switch from thread `old`, now in `state`, to thread `new`. Thread 0 is idle.
 fn switch(cpu: u16, old: u32, new: u32, state: u8) -> ContextSwitch {
     ContextSwitch { cpu, new, old, state, reason: USER_REQUEST }
 }

@@ -54,6 +54,7 @@ impl FakeMachine {
             "Max open files            1024                 524288               files     \n\
              Max locked memory         8388608              8388608              bytes     \n",
         );
+        // The numbers of the initial namespaces.
         fake.create_link("proc/self/ns/pid", "pid:[4026531836]")
             .create_link("proc/self/ns/user", "user:[4026531837]");
         fake.write("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
@@ -278,7 +279,7 @@ fn unmounted_tracefs_and_missing_tracepoints_are_reported() {
     fake.write("proc/self/mounts", "").write("proc/filesystems", "nodev\tproc\n");
     assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").advised_command("tracefs"), "");
 
-    // Old kernels have tracing in debugfs; this one is mounted at a path with a blank.
+    // Old kernels have tracing in debugfs, which is mounted here at a path with a blank.
     let fake = FakeMachine::for_root();
     fake.write("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
     fake.create_folder("sys/debug files/tracing/events/sched/sched_switch");

@@ -51,12 +51,14 @@ fn operators_and_types_become_predicates() {
         );
         let predicates: Vec<_> = event_filters[0].predicates().collect();
         assert_eq!(predicates, [Predicate { field, kind, operator, value }], "{comparison}");
+        // The filter describes the fields up to the compared one.
         assert_eq!(event_filters[0].fields().count(), usize::from(field) + 1, "{comparison}");
     }
 }
 
 #[test]
 fn events_are_found_by_id_version_and_name() {
+    // Event id, whether one true predicate is enough, number of predicates.
     let describe_filters = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
         let bytes = encode_conditions(conditions).unwrap_or_else(|e| panic!("{conditions:?}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();

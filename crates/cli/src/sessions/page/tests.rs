@@ -132,6 +132,7 @@ Processes:              0 registered, 0 traced
 #[test]
 fn page_has_expected_layout() {
     let guid = Guid::from_provider_name("MyCompany.App").to_string();
+    // The GUID in `PAGE` stands for the hash of the name.
     let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
     assert_eq!(format_page(&session_summary(), SessionState::Running, &sample_providers(), None), expected);
 }

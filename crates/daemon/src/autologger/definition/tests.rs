@@ -44,6 +44,7 @@ fn every_documented_value_is_read_and_written_back() {
 
 #[test]
 fn invalid_definition_is_refused_with_its_line() {
+    // Line 1 is the GUID that `parse` adds.
     for (text, line, word) in [
         ("Colour = 1", 2, "not a value"),
         ("Start = 2", 2, "at most 1"),

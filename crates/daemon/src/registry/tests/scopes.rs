@@ -74,6 +74,7 @@ impl Request {
     /// Returns the expected result: all filters must pass; a process in a container is included
     /// with ENABLE_SILOS, or by filters that name processes or containers.
     fn includes(&self, contained: bool) -> bool {
+        // The filters of process ids and of containers.
         let names_processes = self.effects[0] != Absent || self.effects[4] != Absent;
         !self.effects.contains(&Fails) && (!contained || self.has_silos || names_processes)
     }

@@ -80,7 +80,7 @@ fn ended_process_is_counted_and_does_not_fail_the_enable() {
     let session = start_session(&mut service, &notices);
     register_process(&mut service, 2);
     take_sent(&mut service);
-    // The id now belongs to another process.
+    // The process has ended, and its id now belongs to another process.
     service.providers.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
     send(&mut service, 1, enable_message(SessionRef::Id(session), 5000));
     assert_eq!(take_sent(&mut service), ["1 Done"]);
@@ -134,7 +134,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
         }
     };
     let min_buffers = start(&mut service, "a", 1).unwrap().1.maximum_buffers;
-    // A buffer of 1024 KB has 1 MiB.
+    // With a `buffer_size` of 1024, a buffer has 1 MiB.
     let mib = |buffers: u32| u64::from(buffers) << 20;
     service.core.sessions.pool_budget = mib(3 * min_buffers + 5);
     let (second, config) = start(&mut service, "b", 10_000).unwrap();
@@ -199,6 +199,7 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
         |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
     for link in [2, 3] {
         connect(&mut service, link, OWN_UID);
+        // The reserved descriptors are for controllers and sessions, so a provider is refused.
         service.mark_reserved_descriptor(link);
         send(&mut service, link, hello(Role::Provider, 1));
         assert_eq!(

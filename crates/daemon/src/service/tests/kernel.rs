@@ -72,7 +72,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = service_with_kernel_scope(Scope::User, CaptureScope::Own);
-    // Some groups have a second bit, in the second word.
+    // Context switches (4) and samples (2) have a second bit, in the second word.
     let own_groups = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own_groups)),
@@ -199,7 +199,7 @@ fn session_without_capture_gets_one_once_it_runs() {
     else {
         panic!("the session did not start");
     };
-    // As if no capture could be opened.
+    // The same outcome as if no capture could be opened.
     started.kernel = None;
     let groups = RequestedGroups::from_flags(CSWITCH);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };

@@ -115,6 +115,7 @@ impl Model {
         let has_same_target = |other: &Call| (other.guid, other.is_group) == (call.guid, call.is_group);
         let other_sessions =
             self.calls.iter().filter(|other| has_same_target(other) && other.session != call.session).count();
+        // At most eight sessions can enable a provider or a group.
         if other_sessions >= 8 {
             return false;
         }
@@ -172,6 +173,7 @@ impl Processes {
                         let enabled = self.enabled.entry((link, registration)).or_default();
                         match code {
                             EnableCode::Enable => {
+                                // A classic registration follows one session only.
                                 if registered
                                     .get(&(link, registration))
                                     .is_some_and(|registration| registration.is_classic)
@@ -330,6 +332,7 @@ impl Simulation {
             (self.random.guid(), self.random.below(3) == 0, self.random.below(4) == 0);
         let index = usize::try_from(self.random.below(self.sessions.len() as u64)).unwrap();
         let session = self.sessions[index];
+        // The last mask has bits above the lower 32, which classic registrations do not get.
         let values = (
             [0, 1, 4, 5, 255][usize::try_from(self.random.below(5)).unwrap()],
             [0, 1, 6, 0xF0_0000_0001][usize::try_from(self.random.below(4)).unwrap()],

@@ -149,7 +149,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
                 .map(|request| control_session("a", request))
                 .into();
-        // After the query and before the stop, which ends the session.
+        // These requests come after the query, and before the stop, which ends the session.
         requests.splice(1..1, requests_that_name_a_file("a"));
         let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
         requests.splice(1..1, codes.map(|code| enable_provider("a", code)));
@@ -304,7 +304,8 @@ fn logger_ids_of_private_sessions_are_unique() {
     let mut ids = service.private_sessions.session_ids();
     ids.extend((0..4).filter_map(|n| service.core.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
-    // Private sessions that run, that are being stopped, the last one, and real-time sessions.
+    // Private sessions that run, private sessions that are being stopped, the last one, and
+    // real-time sessions.
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
@@ -566,14 +567,15 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
     // The name is enabled twice above: when the process joins, and by the order of the call.
-    // Now processes that register later, with the name or before they set it.
+    // Processes that register later are reached, too, whether they have the name at once (21) or
+    // set it afterwards (22).
     register_app(&mut service, 21, 8, true);
     assert_eq!(take_orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
     register_app(&mut service, 22, 9, false);
     assert!(take_orders_about_app(&mut service).is_empty());
     send(&mut service, 22, Message::SetTraits { registration: 1, traits: app_traits() });
     assert_eq!(take_orders_about_app(&mut service), ["22 start", "22 Enable name", "22 Enable 9"]);
-    // A second provider of that name in a process that takes part.
+    // The process, which takes part already, registers a second provider of that name.
     let (registration, provider, traits) = (2, Guid::from_u128(0x10), app_traits());
     send(&mut service, 22, Message::Register { registration, provider, traits, classic: false });
     assert_eq!(take_orders_about_app(&mut service), ["22 Enable 10"]);

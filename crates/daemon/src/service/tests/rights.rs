@@ -14,7 +14,7 @@ use crate::registry::EnableTarget;
 /// A thread that raises and drops its capabilities on command; the kernel checks it like a separate
 /// process.
 struct ChangingThread {
-    /// The thread id.
+    /// The thread id, which the service takes for a process id.
     pid: u32,
     commands: Sender<bool>,
     done: Receiver<()>,

@@ -61,7 +61,7 @@ fn build_resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     b.0
 }
 
-/// Builds a PE file of one section, which holds the resources if `section` has them.
+/// Builds a PE file of one section: the resources in `section`, or 16 zeros and no resources.
 fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
     let body = section.unwrap_or(&[0; 16]);
     let optional_size = if is_64_bit { 240 } else { 224 };
@@ -69,6 +69,7 @@ fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
     let headers = 64 + 4 + 20 + optional_size + 40;
     let mut out = Vec::new();
     out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0");
+    // Machine, number of sections, time and symbols, size of the optional header, characteristics.
     out.put_u16(if is_64_bit { 0x8664 } else { 0x14C })
         .put_u16(1)
         .put(&[0; 12])
@@ -76,6 +77,7 @@ fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
         .put_u16(0x2022);
     let optional = out.len();
     out.put_u16(if is_64_bit { 0x20B } else { 0x10B });
+    // The optional header ends with 16 data directories; the third is that of the resources.
     out.resize(optional + optional_size - 16 * 8 - 4, 0);
     out.put_u32(16).put(&[0; 16]);
     match section {
@@ -83,6 +85,7 @@ fn build_pe_file(is_64_bit: bool, section: Option<&[u8]>) -> Vec<u8> {
         None => out.put_u64(0),
     };
     out.resize(optional + optional_size, 0);
+    // Name, size and address in memory, size and offset in the file.
     out.put(b".rsrc\0\0\0")
         .put_u32(body.len() as u32)
         .put_u32(SECTION_RVA)
@@ -124,6 +127,8 @@ pub(in crate::source) fn build_elf_with_sections(
         };
     };
     let mut out = Vec::new();
+    // Class, byte order, version; shared object, machine, version; entry, program headers, section
+    // headers; flags and sizes; number of sections, and the one with their names.
     out.put(b"\x7FELF").put(&[if is_64_bit { 2 } else { 1 }, 1, 1]).put(&[0; 9]);
     out.put_u16(3).put_u16(if is_64_bit { 62 } else { 3 }).put_u32(1);
     put_word(&mut out, 0);
@@ -140,6 +145,7 @@ pub(in crate::source) fn build_elf_with_sections(
     }
     out.resize(table_at + entry, 0);
     for (((kind, body), at), name) in contents.iter().zip(offsets).zip(names) {
+        // Name, type, flags, address, offset, size, link and info, alignment, entry size.
         out.put_u32(name as u32).put_u32(*kind);
         put_word(&mut out, 0);
         put_word(&mut out, 0);
@@ -235,7 +241,8 @@ fn first_bytes_decide_the_kind() {
 
 #[test]
 fn damaged_input_never_panics() {
-    // Containers around small contents; other tests damage the contents.
+    // Damages files with small contents: a manifest without providers (signature, size 16, version
+    // 5.1, count 0) and one message. Other tests damage the contents.
     let texts = encode_message_table(&[(1, "Oops")]);
     let section = build_resource_section(&[
         (Err("WEVT_TEMPLATE"), 0x409, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),

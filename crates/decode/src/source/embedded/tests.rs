@@ -108,6 +108,7 @@ fn an_event_gets_names_and_fields() {
     assert_eq!(event.schema.message.as_deref(), Some("Did %1"));
     assert_eq!((event.schema.origin, event.schema.tags), (SchemaOrigin::Embedded, 5));
 
+    // Tags have 28 bits: 0xF123_4567 becomes 0x0123_4567.
     let shape: Vec<_> = event.schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.tags)).collect();
     let (one, natural) = (Count::One, Length::Natural);
     assert_eq!(

@@ -34,7 +34,7 @@ fn parse_first_event(xml: &str) -> EventSchema {
     parse(xml.as_bytes()).unwrap().remove(0).events.remove(0)
 }
 
-/// Returns the reason why a manifest is refused, and the text at the offset.
+/// Returns the reason why a manifest is refused, and the text at the offset of the error.
 fn parse_refusal(xml: &str) -> (String, String) {
     match parse(xml.as_bytes()) {
         Err(Error::Xml { offset, reason }) => (reason, xml[offset as usize..].chars().take(12).collect()),
@@ -43,6 +43,8 @@ fn parse_refusal(xml: &str) -> (String, String) {
     }
 }
 
+/// Returns the in type and out type of each field; for a structure, its first member and their
+/// number.
 fn type_numbers(schema: &Schema) -> Vec<(u16, u16)> {
     let numbers = |field: &Field| match field.kind {
         FieldKind::Value { input, output, .. } => (input.0, output.0),
@@ -110,6 +112,7 @@ fn names_are_message_texts_if_these_exist() {
         [entry(0, "win:LogAlways"), entry(2, "win:Error"), entry(16, "Chatty")]
     );
     assert_eq!(list_names(&provider.value_names.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
+    // The opcode in the upper 16 bits; in the lower ones, the task that defines it, or 0.
     let opcodes = [
         entry(1 << 16, "win:Start"),
         entry(30 << 16 | 10, "Retry"),

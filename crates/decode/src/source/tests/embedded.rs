@@ -76,6 +76,7 @@ fn embedded_schemas_cannot_fill_the_memory() {
         observe_record(&mut decoder, &encode_map(&id.to_string(), 7, "Seven"));
     }
     assert!((10..1000).contains(&decoder.schemas.len()), "{}", decoder.schemas.len());
+    // The budget is used up, so the manifest is not read, and the event keeps its schema.
     observe_record(&mut decoder, &encode_chunks(&build_manifest_xml(&[(1, 0, "late")]), 1)[0]);
     assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["f"]);
 }

@@ -27,12 +27,12 @@ pub(super) struct RuleParams {
     pub(super) stack_part: Option<(Part, bool)>,
 }
 
-/// Listed ids, and whether these or all others pass.
+/// Listed ids, and whether these (`true`) or all others (`false`) pass.
 pub(super) type Ids = (Vec<u16>, bool);
-/// Listed names, whether these or all others pass, and the part of events that the filter applies
-/// to.
+/// Listed names, whether these (`true`) or all others (`false`) pass, and the part of the events
+/// that the filter applies to.
 pub(super) type Names = (Vec<&'static str>, bool, Part);
-/// A part of all events: any, all, level.
+/// A part of all events, given by any-mask, all-mask and level.
 pub(super) type Part = (u64, u64, u8);
 
 /// An event of the table.

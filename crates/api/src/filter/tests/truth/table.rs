@@ -87,7 +87,7 @@ pub(super) struct RuleTable {
 }
 
 impl RuleTable {
-    /// Uses the outlets of this number and the next one.
+    /// Opens the outlets `first_outlet` and `first_outlet + 1`, one for each session.
     pub(super) fn new(first_outlet: u8, events: Vec<TestEvent>) -> Self {
         Client::get();
         Self {

@@ -49,6 +49,7 @@ fn own_daemon() -> DaemonView {
         caller_runtime_dir: None,
         folder: "/run/user/1000/traceweir".into(),
         is_system: false,
+        // The process id in the name of each socket, and the owner of the socket.
         sockets: Some(vec![(1, ANNA_UID), (PID, ANNA_UID)]),
         provider_names: Some(vec!["MyCompany.App".to_owned()]),
         is_contained: Some(false),
