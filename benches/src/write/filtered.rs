@@ -1,7 +1,8 @@
 //! The cost of an event that a filter rejects, and of a site in an excluded process.
 //!
 //! ```text
-//!   filtered_id_vs_write             an event that 64 ids, or 16 names, reject (the larger cost)
+//!   filtered_id_vs_write             an event that a filter rejects: the larger of the costs with
+//!                                    64 ids and with 16 names
 //!                                    ⟷  the same event, written
 //!   filtered_pid_extra_instructions  a site in a process that a process-id filter excludes
 //!                                    ⟷  a site that is not enabled
@@ -13,7 +14,8 @@ use traceweir::session::Filter;
 use crate::error::Result;
 use crate::write::ours::{self, BenchDaemon};
 
-/// A session that has the bench's provider enabled only in a process that is not measured.
+/// A session that enables the bench's provider only in this process. The measured process is a
+/// child, which the filter excludes.
 pub(crate) struct ExcludingSession {
     session: Session,
 }

@@ -58,7 +58,7 @@ impl Modules {
         }
     }
 
-    /// Adds a record that [`sign`] has accepted, padded to eight bytes.
+    /// Adds a record that [`check_and_set_process`] has accepted, padded to eight bytes.
     pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
         if self.payloads.iter().any(|known| known == payload) {
@@ -73,7 +73,7 @@ impl Modules {
 
 /// Checks a record of `length` bytes, padded with zeros, and sets the true process id. Returns
 /// whether it is a valid module record.
-pub(crate) fn sign(record: &mut [u8], length: usize, process: u32) -> bool {
+pub(crate) fn check_and_set_process(record: &mut [u8], length: usize, process: u32) -> bool {
     let is_valid = record
         .get(..length)
         .and_then(|record| Record::parse(record, 0).ok())

@@ -80,7 +80,8 @@ impl<Q: ConsumerQueue> LiveConsumer<Q> {
         }
         stats.count_undelivered(events);
         self.report_lost(1, u64::from(events));
-        // The next buffer reports these loss flags. A later buffer marks the end of a flush again.
+        // The next buffer reports these loss flags. The flush marker is not kept: a later flush has
+        // its own.
         self.pending_flags |= header.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
     }
 
@@ -137,7 +138,8 @@ impl<Q: ConsumerQueue> Realtime<Q> {
         self.consumers.len()
     }
 
-    /// Returns the number of buffers in the backlog, all of which the first consumer's queue takes.
+    /// Returns the number of buffers in the backlog. The queue of the first consumer must have room
+    /// for all of them.
     pub(crate) fn backlog_len(&self) -> usize {
         self.backlog.len()
     }
@@ -183,7 +185,8 @@ impl<Q: ConsumerQueue> Realtime<Q> {
             buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
             saved_offset: offset,
             current_offset: offset,
-            // No stamp: a late buffer does not show up to which stamp its CPU is complete.
+            // The stamp of a buffer promises that its CPU is complete up to there. A late buffer
+            // cannot promise that, so it has none.
             time_stamp: if buffer.is_late { 0 } else { buffer.time },
             sequence_number: self.sequence_number,
             processor_index: buffer.cpu,
@@ -196,8 +199,8 @@ impl<Q: ConsumerQueue> Realtime<Q> {
     }
 
     /// Adds a piece to the backlog: to the last buffer of its CPU if it fits, otherwise as a new
-    /// buffer. Late pieces share separate buffers, which are sorted when a consumer opens, because
-    /// stamps of the next piece may be lower.
+    /// buffer. Late pieces have buffers of their own in the backlog. Their stamps may be lower than
+    /// those of earlier pieces, so these buffers are sorted when a consumer opens.
     fn add_to_backlog(&mut self, piece: Buffer, stats: &SessionStats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
         let last =
@@ -227,7 +230,7 @@ impl<Q: ConsumerQueue> Realtime<Q> {
         self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(events));
     }
 
-    /// Sends consumers their completeness stamp.
+    /// Informs all consumers that no event with a lower stamp will follow.
     pub(crate) fn set_complete(&mut self, stamp: i64) {
         for consumer in &mut self.consumers {
             consumer.queue.set_complete(stamp);

@@ -114,8 +114,8 @@ pub(crate) fn add_own_outlet(outlet: u8) {
     page().own_outlets.fetch_or(1 << outlet, Ordering::Relaxed);
 }
 
-/// Returns whether writers may write: always, except in a forked child that has not registered
-/// again.
+/// Returns whether writers may write: not before `set_ready`, and not in a forked child until it
+/// has registered again.
 pub(crate) fn may_write() -> bool {
     page().ready.load(Ordering::Relaxed) != 0
 }

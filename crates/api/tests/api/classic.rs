@@ -22,7 +22,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, run_in_own_process};
+use crate::support_daemon::{SeparateDaemon, run_in_own_process};
 
 const CONTROL: Guid = Guid::from_u128(0xC0);
 const CLASS: Guid = Guid::from_u128(0xC1A55);
@@ -143,7 +143,7 @@ const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 #[test]
 fn events_have_class_type_and_data_of_their_provider() {
     run_in_own_process("classic::events_have_class_type_and_data_of_their_provider", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let (registration, notices) = register_recording(&[CLASS, OTHER_CLASS]);
         let session = controller.start(&file_config("events", folder)).unwrap();
@@ -232,7 +232,7 @@ fn each_invalid_call_has_its_documented_status() {
     const MORE_DATA: Status = Status::ERROR_MORE_DATA;
     const INVALID_HANDLE: Status = Status::ERROR_INVALID_HANDLE;
     run_in_own_process("classic::each_invalid_call_has_its_documented_status", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let (registration, notices) = register_recording(&[CLASS]);
         let config = SessionConfig { buffer_size: 16, ..file_config("errors", folder) };
@@ -345,7 +345,7 @@ fn each_invalid_call_has_its_documented_status() {
 #[test]
 fn classic_provider_belongs_to_the_last_enabling_session() {
     run_in_own_process("classic::classic_provider_belongs_to_the_last_enabling_session", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let (_registration, notices) = register_recording(&[]);
         let a = controller.start(&file_config("a", folder)).unwrap();
@@ -403,7 +403,7 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 #[test]
 fn registration_returns_the_status_of_its_callback() {
     run_in_own_process("classic::registration_returns_the_status_of_its_callback", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let (a, b) = (file_config("a", folder), file_config("b", folder));
         let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
@@ -470,7 +470,7 @@ fn read_messages(path: &Path) -> Vec<MessageFields> {
 #[test]
 fn messages_follow_their_flags_and_are_numbered_by_the_session() {
     run_in_own_process("classic::messages_follow_their_flags_and_are_numbered_by_the_session", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let (_registration, notices) = register_recording(&[]);
         let current_ids =

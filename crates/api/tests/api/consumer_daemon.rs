@@ -18,7 +18,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TR
 use traceweir_format::time::FileTime;
 
 use crate::support::{TEST_TIMEOUT, until};
-use crate::support_daemon::{DaemonInProcess, DaemonInThread, run_in_own_process};
+use crate::support_daemon::{DaemonInThread, SeparateDaemon, run_in_own_process};
 
 fn provider_guid() -> Guid {
     Guid::from_provider_name("Traceweir.Test.Consumer")
@@ -333,7 +333,7 @@ fn close_ends_the_consumer_but_not_the_session() {
 #[test]
 fn killed_daemon_is_an_error_after_delivered_events() {
     run_in_own_process("consumer_daemon::killed_daemon_is_an_error_after_delivered_events", |folder| {
-        let daemon = DaemonInProcess::new(folder);
+        let daemon = SeparateDaemon::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
         start_session(&mut controller, &live_config("live", true));

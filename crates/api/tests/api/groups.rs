@@ -20,7 +20,7 @@ use traceweir_transport::message::Filter;
 
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, run_in_own_process};
+use crate::support_daemon::{SeparateDaemon, run_in_own_process};
 
 const GROUP: Guid = Guid::from_u128(0x6000);
 const MEMBER: Guid = Guid::from_u128(0x6001);
@@ -86,7 +86,7 @@ impl Recording<'_> {
 #[test]
 fn group_enables_current_and_later_members_besides_direct_enables() {
     run_in_own_process("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let (calls, callback) = recording_callback();
         let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), Some(callback)).unwrap();
@@ -129,7 +129,7 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
 #[test]
 fn traits_set_later_join_the_group_once() {
     run_in_own_process("groups::traits_set_later_join_the_group_once", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         session.enable_at(GROUP, 5, 0, OF_GROUP);
         let (calls, callback) = recording_callback();
@@ -199,7 +199,7 @@ fn session_without_a_daemon_cannot_enable_groups() {
 #[test]
 fn invalid_group_enable_is_refused_without_change() {
     run_in_own_process("groups::invalid_group_enable_is_refused_without_change", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), None).unwrap();
         let params_with_filter = |kind, data: &[u8]| EnableParams {
@@ -240,7 +240,7 @@ fn invalid_group_enable_is_refused_without_change() {
 #[test]
 fn events_carry_the_decode_guid_of_the_traits() {
     run_in_own_process("groups::events_carry_the_decode_guid_of_the_traits", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER_PROVIDER).finish().unwrap().to_vec();
         let provider = Provider::register(MEMBER, None).unwrap();
@@ -267,7 +267,7 @@ fn events_carry_the_decode_guid_of_the_traits() {
 #[test]
 fn every_session_up_to_the_maximum_gets_the_event() {
     run_in_own_process("groups::every_session_up_to_the_maximum_gets_the_event", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {

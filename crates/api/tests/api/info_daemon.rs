@@ -41,7 +41,7 @@ use crate::machine::{Machine, PERFMON, SYS_ADMIN, capabilities};
 use crate::recording::Recording;
 use crate::skip;
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, run_in_own_process, test_command};
+use crate::support_daemon::{SeparateDaemon, run_in_own_process, test_command};
 use table::{TableRow, guid};
 
 /// Environment variable of the process that makes the table's calls of unprivileged callers. Its
@@ -72,7 +72,7 @@ fn every_call_of_the_table_has_the_expected_result() {
         {
             return;
         }
-        let _daemon = DaemonInProcess::for_all_users(folder);
+        let _daemon = SeparateDaemon::for_all_users(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = start_table_sessions(&mut controller, folder);
@@ -194,7 +194,7 @@ fn event(id: u16) -> EventDescriptor {
 #[test]
 fn group_does_not_enable_disallowed_providers() {
     run_in_own_process("info_daemon::group_does_not_enable_disallowed_providers", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let group = guid(0x6000);
         let traits = |name: &str| TraitsBuilder::new(name).group(&group).finish().unwrap().to_vec();
@@ -240,7 +240,7 @@ fn group_does_not_enable_disallowed_providers() {
 #[test]
 fn periodic_capture_state_runs_until_it_is_turned_off() {
     run_in_own_process("info_daemon::periodic_capture_state_runs_until_it_is_turned_off", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let ((calls, callback), (other_calls, other_callback)) = (recording_callback(), recording_callback());
         let _periodic = Provider::register(guid(1), Some(callback)).unwrap();
@@ -269,7 +269,7 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
 fn binary_tracking_records_modules_at_the_start_of_the_file() {
     let name = "info_daemon::binary_tracking_records_modules_at_the_start_of_the_file";
     run_in_own_process(name, |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let before = Provider::register(guid(1), None).unwrap();
         session.enable(guid(1), 0);
@@ -299,7 +299,7 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
 #[test]
 fn private_session_tracks_binaries_in_its_processes() {
     run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
@@ -332,7 +332,7 @@ fn private_session_tracks_binaries_in_its_processes() {
 #[test]
 fn query_returns_current_settings_until_session_ends() {
     run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         // The context switch.
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
@@ -383,7 +383,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
     run_in_own_process(
         "info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack",
         |folder| {
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let mut session = Recording::new(folder);
             let provider = Provider::register(guid(1), None).unwrap();
             session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
@@ -431,7 +431,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
 #[test]
 fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
     run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let session = SessionRef::Id(controller.start(&live_config("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
@@ -472,7 +472,7 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
 #[test]
 fn registrations_of_a_provider_are_listed_one_by_one() {
     run_in_own_process("info_daemon::registrations_of_a_provider_are_listed_one_by_one", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         session.enable(guid(1), 0);
         let pre_enabled = session.controller.registrations(guid(1)).unwrap();

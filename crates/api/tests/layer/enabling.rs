@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use tracing_subscriber::prelude::*;
 
 use crate::support::until;
-use crate::support_daemon::DaemonInProcess;
+use crate::support_daemon::SeparateDaemon;
 use crate::{
     LayerRecording, PROVIDER, install_layer, params, provider_guid, read_events, run_in_own_process,
     session_config,
@@ -134,7 +134,7 @@ fn many_layers_share_one_thread_that_ends_when_idle() {
 #[test]
 fn daemon_session_enables_and_disables_a_running_program() {
     run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         install_layer(LayerBuilder::new(PROVIDER));
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon does not answer");
         let file = folder.join("daemon.etl");

@@ -18,8 +18,8 @@
 //! |---|---|
 //! | one | event filters × stack filters × callback, with all scopes absent and with all passing |
 //! | one | scopes × ids |
-//! | two | (off, nothing, every filter alone passing and failing, all passing)² |
-//! | two | (off, process ids × programs × event ids)² |
+//! | two | (not enabled; no filter; one filter, passing or failing; all filters, passing)² |
+//! | two | (not enabled; process ids × programs × event ids)² |
 //! | one | levels, events of all levels and keywords 0–7, enabled before the registration |
 //! | two | levels × four other levels and masks, in both orders, enabled before the registration |
 //!
@@ -34,8 +34,8 @@
 //!    existing and on new registrations.
 //!
 //! Packages, applications and containers need a control group that the test creates. Where none can
-//! be created, their filters are absent or failing here; the tables of the daemon test passing
-//! filters.
+//! be created, their filters are absent or failing here. The tests of the daemon (1.) cover these
+//! filters when they pass.
 
 use std::path::{Path, PathBuf};
 

@@ -135,9 +135,9 @@ pub(crate) fn start_daemon_in_temp_folder() -> (TempDir, DaemonInThread) {
 }
 
 /// A daemon in a separate process, which is killed on drop.
-pub(crate) struct DaemonInProcess(Child);
+pub(crate) struct SeparateDaemon(Child);
 
-impl DaemonInProcess {
+impl SeparateDaemon {
     pub(crate) fn new(folder: &Path) -> Self {
         Self::spawn(folder, &mut test_command("daemon_role"))
     }
@@ -175,7 +175,7 @@ impl DaemonInProcess {
     }
 }
 
-impl Drop for DaemonInProcess {
+impl Drop for SeparateDaemon {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

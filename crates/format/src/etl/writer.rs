@@ -10,7 +10,8 @@
 //!
 //! Plain buffers have the session's size and 0xFF after their records. Compressed buffers end with
 //! the compressed data. A buffer that does not shrink is stored plain but truncated after its last
-//! record, so that `BufferSize` never exceeds `Offset`. When the next buffer would exceed the size
+//! record, because some readers of compressed files read only as many bytes as the smaller of
+//! `BufferSize` and `Offset` says. When the next buffer would exceed the size
 //! limit of a circular log, the log wraps: it continues directly after the header buffer. Records
 //! of one processor must come in time order. Source: Observed in files of current Windows.
 

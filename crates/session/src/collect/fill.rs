@@ -191,7 +191,7 @@ impl BufferFiller<'_, '_> {
         let Some(buffer) = stream.buffer.as_mut() else { return };
         let start = buffer.filled.saturating_sub(length.next_multiple_of(8));
         let Some(record) = buffer.bytes.get_mut(start..buffer.filled) else { return };
-        if !modules::sign(record, length, writer.process_id()) {
+        if !modules::check_and_set_process(record, length, writer.process_id()) {
             return;
         }
         let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,7 +35,7 @@ use super::{can_profile, event, live_config, recorded_codes, recording_callback,
 use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, ON_DEMAND_IDLE_EXIT, run_in_own_process};
+use crate::support_daemon::{ON_DEMAND_IDLE_EXIT, SeparateDaemon, run_in_own_process};
 
 /// One stream for all processors.
 const ONE_STREAM: u32 = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING;
@@ -68,7 +68,7 @@ fn move_thread_to(cpu: usize) -> bool {
 #[test]
 fn stream_count_matches_the_streams_of_the_trace() {
     run_in_own_process("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let provider = Provider::register(WRITER, None).unwrap();
         let cpus = usize::from(traceweir_transport::cpu::possible());
@@ -116,7 +116,7 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
     run_in_own_process(
         "info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run",
         |folder| {
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let mut controller = connect(folder);
             let Answer::MaxLoggers(max_sessions) =
                 controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
@@ -150,7 +150,7 @@ fn periodic_capture_state_enforces_its_reported_limits() {
     run_in_own_process(
         "info_daemon::effects::periodic_capture_state_enforces_its_reported_limits",
         |folder| {
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let mut session = Recording::new(folder);
             let answer = session.query(Query::PeriodicCaptureState);
             let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
@@ -197,7 +197,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
     run_in_own_process(
         "info_daemon::effects::captured_state_goes_to_all_sessions_that_enable_the_provider",
         |folder| {
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let mut controller = connect(folder);
             let files =
                 ["asking", "enabled", "not enabled"].map(|name| folder.join(name).with_extension("etl"));
@@ -244,7 +244,7 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
 #[test]
 fn profile_sources_and_counters_match_the_machine() {
     run_in_own_process("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let mut ask = |query| controller.query_information(&NO_SESSION, query);
         let has_counters = Machine::inspect().has_counters;
@@ -292,7 +292,7 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
             if !skip::holds_or_skip(can_profile(), "root", "intervals are set with CAP_PERFMON") {
                 return;
             }
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let query_interval = |controller: &mut Controller| {
                 let answer =
                     controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
@@ -330,7 +330,7 @@ fn global_logger_id_refers_to_the_session_of_that_name() {
     run_in_own_process(
         "info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name",
         |folder| {
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             let mut controller = connect(folder);
             // Class 23 is TraceStreamCount; class 18 is TraceProviderBinaryTracking.
             let ask = |controller: &mut Controller| {
@@ -364,7 +364,7 @@ pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &Sessi
 #[test]
 fn kernel_groups_and_enable_flags_share_one_mask() {
     run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let system = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
         let plain = SessionRef::Id(controller.start(&live_config("plain", 0)).unwrap().id);
@@ -416,7 +416,7 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
 #[test]
 fn provider_lists_follow_registrations_and_enables() {
     run_in_own_process("info_daemon::effects::provider_lists_follow_registrations_and_enables", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list_guids = |controller: &mut Controller, class| -> BTreeSet<Guid> {
@@ -469,7 +469,7 @@ fn version_is_that_of_the_library_with_and_without_daemon() {
                 outcome.answer
             };
             let alone = ask(None);
-            let _daemon = DaemonInProcess::new(folder);
+            let _daemon = SeparateDaemon::new(folder);
             assert_eq!(ask(Some(&mut connect(folder))), alone);
             assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
         },
@@ -481,7 +481,7 @@ fn version_is_that_of_the_library_with_and_without_daemon() {
 fn system_logger_gets_provider_events_with_uncached_stacks() {
     let name = "info_daemon::effects::system_logger_gets_provider_events_with_uncached_stacks";
     run_in_own_process(name, |folder| {
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = SeparateDaemon::new(folder);
         let mut controller = connect(folder);
         let file = folder.join("system.etl");
         let config = SessionConfig {
@@ -528,7 +528,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
             return;
         }
         let log = folder.join("log");
-        let _daemon = DaemonInProcess::with_log(folder, &log);
+        let _daemon = SeparateDaemon::with_log(folder, &log);
         let mut controller = connect(folder);
         let session = SessionRef::Id(controller.start(&live_config("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::inspect();
@@ -582,7 +582,7 @@ fn daemon_stays_while_it_keeps_a_system_setting() {
         if !skip::holds_or_skip(can_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
-        let _daemon = DaemonInProcess::on_demand(folder);
+        let _daemon = SeparateDaemon::on_demand(folder);
         let set = |interval| {
             let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
             connect(folder).set_information(&NO_SESSION, &set).unwrap();
