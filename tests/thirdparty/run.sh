@@ -54,7 +54,7 @@ export CHECKOUT PREFIX SAMPLES
 export PATH="$PREFIX/bin:$PATH" LD_LIBRARY_PATH="$PREFIX/lib" PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
 export TRACEWEIR_RUNTIME_DIR="$top/run"
 
-failed='' skipped=''
+failed='' skipped='' passed=0
 for name in $names; do
     export SOURCE="$sources/$name" WORK="$top/$name"
     mkdir "$WORK"
@@ -67,7 +67,7 @@ for name in $names; do
     fi
     last=$(tail -n 1 "$WORK.log")
     case $status in
-        0) echo "$name: passed: $last" ;;
+        0) passed=$((passed + 1)); echo "$name: passed: $last" ;;
         77) skipped="$skipped $name"; echo "$name: skipped: $last" ;;
         *) failed="$failed $name"; echo "$name: failed with status $status:"; tail -n 40 "$WORK.log" ;;
     esac
@@ -75,5 +75,9 @@ done
 [ -z "$skipped" ] || echo "skipped:$skipped"
 if [ -n "$failed" ]; then
     echo "failed:$failed; the logs are in $top" >&2
+    exit 1
+fi
+if [ "$passed" = 0 ]; then
+    echo "no program ran: $sources has no sources of a program that README.md lists" >&2
     exit 1
 fi

@@ -69,6 +69,7 @@ pub mod decoded;
 pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
+#[cfg(not(any(windows, traceweir_win32)))]
 #[doc(hidden)]
 pub mod load;
 #[doc(hidden)]
