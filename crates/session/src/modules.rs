@@ -115,7 +115,7 @@ mod tests {
     fn signing_sets_the_true_process_id_only() {
         let before = module_record("/lib/x.so");
         let mut after = before.clone();
-        assert!(sign(&mut after, record_length(&before), 4711));
+        assert!(check_and_set_process(&mut after, record_length(&before), 4711));
         let view = Record::parse(&after, 0).unwrap();
         let read = BinaryPath::parse(view.payload()).unwrap();
         assert_eq!((read.process_id, &read.path[..]), (4711, "/lib/x.so"));
@@ -132,11 +132,14 @@ mod tests {
             let mut invalid = valid.clone();
             invalid[at] = byte;
             let before = invalid.clone();
-            assert!(!sign(&mut invalid, record_length(&valid), 4711), "accepted a wrong byte at {at}");
+            assert!(
+                !check_and_set_process(&mut invalid, record_length(&valid), 4711),
+                "accepted a wrong byte at {at}"
+            );
             assert_eq!(invalid, before);
         }
-        assert!(!sign(&mut [], 0, 1));
-        assert!(!sign(&mut valid.clone(), 20, 1));
+        assert!(!check_and_set_process(&mut [], 0, 1));
+        assert!(!check_and_set_process(&mut valid.clone(), 20, 1));
     }
 
     #[test]
