@@ -176,6 +176,12 @@ size_t mbrtowc(wchar_t *to, const char *from, size_t size, mbstate_t *state) {
     return code_point == 0 ? 0 : at;
 }
 
+/* MB_CUR_MAX calls this function. The functions below write UTF-8 in every locale, also in "C",
+ * where the function of the C library returns 1. */
+size_t __ctype_get_mb_cur_max(void) {
+    return 4;
+}
+
 size_t wcrtomb(char *to, wchar_t unit, mbstate_t *state) {
     (void)state;
     if (!to)

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use traceweir_format::Guid;
 use traceweir_format::filter::{is_of_single_events, is_of_stacks};
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0,
     EVENT_ENABLE_PROPERTY_STACK_TRACE,
@@ -142,7 +143,11 @@ impl Registry {
         let provider = &registration.provider;
         let enables_of_target = move |target: EnableTarget| {
             let is_group = matches!(target, EnableTarget::Group(_));
-            let enables = self.enables.get(&target).into_iter().flatten();
+            // The kernel alone writes the events of its providers: a process that registers one of
+            // their GUIDs must not be able to forge them.
+            let is_of_kernel =
+                matches!(&target, EnableTarget::Provider(guid) if kernel_provider_name(guid).is_some());
+            let enables = self.enables.get(&target).filter(|_| !is_of_kernel).into_iter().flatten();
             let enables = enables.map(move |(session, enable)| (target, *session, enable));
             enables.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };

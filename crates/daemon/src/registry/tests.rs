@@ -1,5 +1,6 @@
 mod scopes;
 
+use traceweir_format::kernel::providers::KERNEL_PROCESS;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
     EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID,
@@ -334,6 +335,20 @@ fn only_trusted_controllers_have_names_published() {
         registry.published_enables(|_| may_name).into_iter().map(|enable| enable.name).collect()
     };
     assert_eq!((names(&registry, true), names(&registry, false)), (vec![NAME.into()], vec![String::new()]));
+}
+
+#[test]
+fn process_is_not_enabled_for_a_provider_of_the_kernel() {
+    let mut registry = registry();
+    registry
+        .register(1, 0, KERNEL_PROCESS, &traits_named("Microsoft-Windows-Kernel-Process"), false)
+        .unwrap();
+    let target = EnableTarget::Provider(KERNEL_PROCESS);
+    registry.enable(target, 5, EnableParams::default(), None, "Microsoft-Windows-Kernel-Process").unwrap();
+    registry.register(1, 1, KERNEL_PROCESS, &[], false).unwrap();
+    assert_eq!([0, 1].map(|number| registry.sessions_wanting(1, number)), [[0_u64; 0]; 2]);
+    assert_eq!(registry.combined_params(1, 1, 5), None);
+    assert_eq!(registry.published_enables(|_| true).len(), 1, "the enable itself is not listed");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //!   anything else ─────────────────────────▶ dlopen
 //! ```
 //!
+//! `LoadLibraryEx` refuses flags that ask for data or resources only: `dlopen` would run the code of
+//! the file, which the caller excludes.
+//!
 //! The names of the Windows libraries are those of `weir shims`. A file of such a name is not
 //! loaded: it would be a program for Windows.
 
@@ -20,6 +23,10 @@ use crate::{boundary, last_error, ptr};
 /// The libraries of Windows that this library stands for.
 const STANDS_FOR: [&str; 6] = ["advapi32", "kernel32", "kerneltracecontrol", "ntdll", "sechost", "tdh"];
 
+/// The flags of `LoadLibraryEx` with which no code of the file may run: DONT_RESOLVE_DLL_REFERENCES,
+/// LOAD_LIBRARY_AS_DATAFILE, LOAD_LIBRARY_AS_IMAGE_RESOURCE, LOAD_LIBRARY_AS_DATAFILE_EXCLUSIVE.
+const WITHOUT_CODE: u32 = 0x1 | 0x2 | 0x20 | 0x40;
+
 /// Returns whether a path names a library that this one stands for, whatever its folder.
 fn is_stood_for(path: &OsStr) -> bool {
     let bytes = path.as_bytes();
@@ -34,7 +41,7 @@ fn is_stood_for(path: &OsStr) -> bool {
 /// # Safety
 ///
 /// `path` is NULL or has a terminator.
-unsafe fn load<U: TextUnit>(path: *const U) -> *mut c_void {
+unsafe fn load<U: TextUnit>(path: *const U, flags: u32) -> *mut c_void {
     let loaded = boundary::catch_panic(Err(Status::ERROR_NOACCESS), || {
         if path.is_null() {
             return Err(Status::ERROR_INVALID_PARAMETER);
@@ -44,6 +51,9 @@ unsafe fn load<U: TextUnit>(path: *const U) -> *mut c_void {
         let path: OsString = U::decode(units).ok_or(Status::ERROR_INVALID_PARAMETER)?;
         if is_stood_for(&path) {
             return open_self().ok_or(Status::ERROR_MOD_NOT_FOUND);
+        }
+        if flags & WITHOUT_CODE != 0 {
+            return Err(Status::ERROR_NOT_SUPPORTED);
         }
         let path = CString::new(path.into_vec()).map_err(|_| Status::ERROR_INVALID_PARAMETER)?;
         open(&path).ok_or(Status::ERROR_MOD_NOT_FOUND)
@@ -84,7 +94,7 @@ fn open_self() -> Option<*mut c_void> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LoadLibraryW(path: *const u16) -> *mut c_void {
     // SAFETY: the caller fulfils the `# Safety` section; `load` requires no more.
-    unsafe { load(path) }
+    unsafe { load(path, 0) }
 }
 
 /// Like [`LoadLibraryW`], in UTF-8.
@@ -95,18 +105,19 @@ pub unsafe extern "C" fn LoadLibraryW(path: *const u16) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LoadLibraryA(path: *const u8) -> *mut c_void {
     // SAFETY: the caller fulfils the `# Safety` section; `load` requires no more.
-    unsafe { load(path) }
+    unsafe { load(path, 0) }
 }
 
-/// Like [`LoadLibraryW`]. The flags select folders that the loader of Linux does not have.
+/// Like [`LoadLibraryW`]. Flags that exclude the library's code are refused ([`WITHOUT_CODE`]); the
+/// others select folders that the loader of Linux does not have.
 ///
 /// # Safety
 ///
 /// As [`LoadLibraryW`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn LoadLibraryExW(path: *const u16, _file: *mut c_void, _flags: u32) -> *mut c_void {
+pub unsafe extern "C" fn LoadLibraryExW(path: *const u16, _file: *mut c_void, flags: u32) -> *mut c_void {
     // SAFETY: the caller fulfils the `# Safety` section; `load` requires no more.
-    unsafe { load(path) }
+    unsafe { load(path, flags) }
 }
 
 /// Like [`LoadLibraryExW`], in UTF-8.
@@ -115,9 +126,9 @@ pub unsafe extern "C" fn LoadLibraryExW(path: *const u16, _file: *mut c_void, _f
 ///
 /// As [`LoadLibraryW`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn LoadLibraryExA(path: *const u8, _file: *mut c_void, _flags: u32) -> *mut c_void {
+pub unsafe extern "C" fn LoadLibraryExA(path: *const u8, _file: *mut c_void, flags: u32) -> *mut c_void {
     // SAFETY: the caller fulfils the `# Safety` section; `load` requires no more.
-    unsafe { load(path) }
+    unsafe { load(path, flags) }
 }
 
 /// Returns the address of a function of a library.

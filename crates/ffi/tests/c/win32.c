@@ -153,6 +153,9 @@ static void check_libraries(void) {
     EXPECT(TRUE, FreeLibrary(library));
     EXPECT(1, LoadLibraryExW(u"/nowhere/none.dll", NULL, 0) == NULL);
     EXPECT(ERROR_MOD_NOT_FOUND, GetLastError());
+    EXPECT(1, LoadLibraryExA("libm.so.6", NULL, LOAD_LIBRARY_AS_DATAFILE) == NULL);
+    EXPECT(ERROR_NOT_SUPPORTED, GetLastError());
+    EXPECT(1, LoadLibraryExA("libm.so.6", NULL, LOAD_LIBRARY_AS_IMAGE_RESOURCE) == NULL);
     EXPECT(1, LoadLibraryA(NULL) == NULL);
     EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
     EXPECT(FALSE, FreeLibrary(NULL));
