@@ -112,6 +112,12 @@ impl AccessControl {
         self.clients.values()
     }
 
+    /// Returns the connections that read a session.
+    pub(super) fn consumers_of(&self, id: u64) -> impl Iterator<Item = LinkId> {
+        let reads = move |client: &ConnectedClient| matches!(client.consumer_state, ConsumerState::Session { session, .. } if session == id);
+        self.clients.iter().filter(move |(_, client)| reads(client)).map(|(link, _)| *link)
+    }
+
     pub(super) fn peer(&self, link: LinkId) -> Option<Peer> {
         self.client(link).map(|client| client.peer)
     }

@@ -363,6 +363,34 @@ impl SessionTable {
         }
     }
 
+    /// Checks that all who receive the events of a session may have kernel events: its consumers,
+    /// and the user who started it, unless that user is the peer of `link`, whose right is checked
+    /// elsewhere.
+    pub(super) fn check_kernel_receivers(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        id: u64,
+    ) -> Result<(), Refusal> {
+        let refuse = |who: String| {
+            let reason = format!("kernel events: {who} would receive them and has no right to them");
+            Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason))
+        };
+        let caller = access.peer(link).map(|peer| peer.uid);
+        match self.by_id.get(&id).map(|entry| entry.claimant) {
+            Some(claimant) if claimant.is_guest && Some(claimant.uid) != caller => {
+                return refuse(format!("uid {}, who started the session,", claimant.uid));
+            }
+            _ => {}
+        }
+        for consumer in access.consumers_of(id) {
+            if access.check_kernel_right(consumer).is_err() {
+                return refuse(access.peer_name(consumer).to_string());
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
         match &self.by_id.get(&id)?.phase {
             SessionPhase::Running(session) => Some(session),

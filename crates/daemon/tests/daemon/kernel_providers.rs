@@ -520,9 +520,9 @@ fn guest_needs_the_right_to_kernel_events() {
     let ann = Sid::user(ANN);
     grant(&mut root, DEFAULT_TRACE_SECURITY, ann, Rights::WMIGUID_ALL_ACCESS);
     let mut guest = client_as_user(&daemon, ANN, Role::Controller);
-    let session = guest.start(real_time_config("guest"));
+    let guest_session = guest.start(real_time_config("guest"));
     let request = |id| enable_message_with(id, KERNEL_PROCESS, EnableCode::Enable, params(0, 0), 0);
-    assert_eq!(guest.status(request(session.id)), PRIVILEGE_NOT_HELD);
+    assert_eq!(guest.status(request(guest_session.id)), PRIVILEGE_NOT_HELD);
     // Nor may the guest read kernel events of a session of root.
     let session = root.start(real_time_config("root"));
     let open_consumer = || Message::OpenConsumer { session: SessionRef::Id(session.id) };
@@ -531,6 +531,17 @@ fn guest_needs_the_right_to_kernel_events() {
         return;
     }
     assert_eq!(reader.status(open_consumer()), PRIVILEGE_NOT_HELD);
+    // Nor may root enable kernel events where the guest already receives the events.
+    let read_session = root.start(real_time_config("read"));
+    let mut early_reader = client_as_user(&daemon, ANN, Role::Consumer);
+    assert_eq!(
+        early_reader.status(Message::OpenConsumer { session: SessionRef::Id(read_session.id) }),
+        SUCCESS
+    );
+    for id in [read_session.id, guest_session.id] {
+        assert_eq!(root.status(request(id)), Status::ERROR_ACCESS_DENIED);
+    }
     grant(&mut root, SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
     assert_eq!(reader.status(open_consumer()), SUCCESS);
+    assert_eq!(root.status(request(read_session.id)), SUCCESS);
 }

@@ -63,6 +63,7 @@ impl KernelProviders {
         match code {
             EnableCode::Enable => {
                 check_filters(&params, &scope)?;
+                core.sessions.check_kernel_receivers(&core.access, reply_to.link, id)?;
                 enables.insert(provider, params.clone());
                 loggers.check_events(&core.access, reply_to.link, &groups_of_enables(&enables))?;
                 let shown_name = kernel_provider_name(&provider).unwrap_or(&name);

@@ -70,7 +70,16 @@ impl SessionTable {
             client.consumer_state = ConsumerState::Nothing;
             return turn.refuse(reply_to, Refusal::not_running());
         };
-        client.consumer_state = consumer_state;
+        let config = session.properties().config;
+        client.consumer_state = ConsumerState::Nothing;
+        // The session may have enabled kernel events since the request.
+        if let Err(refusal) = self.check_kernel_access(access, reply_to.link, id, &config) {
+            self.close_consumer(&consumer_state);
+            return turn.refuse(reply_to, refusal);
+        }
+        if let Some(client) = access.client_mut(reply_to.link) {
+            client.consumer_state = consumer_state;
+        }
         let message = Message::Consumer {
             properties: Box::new(session.properties()),
             slots: live.slots,

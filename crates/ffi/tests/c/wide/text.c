@@ -110,6 +110,7 @@ static void check_conversions(void) {
     EXPECT(wcstombs(narrow, L"aä\U0001F600", 16) == 7 && strcmp(narrow, "a\xC3\xA4\xF0\x9F\x98\x80") == 0);
     EXPECT(wcstombs(narrow, L"ääää", 3) == 2);
     EXPECT(mbtowc(wide, "\xC3\xA4", 2) == 2 && wide[0] == L'ä' && wctomb(narrow, L'ä') == 2);
+    EXPECT(MB_CUR_MAX == 4);
 }
 
 static void check_files(const wchar_t *folder) {
