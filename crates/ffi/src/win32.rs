@@ -1,10 +1,12 @@
 //! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
-//! group masks.
+//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, IP addresses, the
+//! performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
 //! no volumes; each function reports the state that comes closest to that of this system.
 
+pub mod addresses;
+pub mod clock;
 pub mod compression;
 pub mod libraries;
 pub mod system_information;
