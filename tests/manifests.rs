@@ -312,7 +312,7 @@ const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.m
 
 /// A program that writes one event of this manifest. Its argument for `Files` is the text
 /// `twothree`, which is two texts of four characters. The program fails unless its callback sees
-/// exactly one enable.
+/// exactly one enable, with the context that the header declares.
 const ARRAY_PROGRAM: &str = r#"#include <windows.h>
 #include <evntprov.h>
 static unsigned calls;
@@ -320,11 +320,13 @@ static void on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, UL
 #define MCGEN_PRIVATE_ENABLE_CALLBACK_V2 on_enable
 #include "renamed.h"
 static void on_enable(LPCGUID source, ULONG code, UCHAR level, ULONGLONG any, ULONGLONG all, PEVENT_FILTER_DESCRIPTOR filter, PVOID context) {
-    (void)source, (void)level, (void)any, (void)all, (void)filter, (void)context;
-    calls += code == 1;
+    (void)source, (void)level, (void)any, (void)all, (void)filter;
+    calls += code == 1 && context == &ARRAYS_Context;
 }
 int main(void) {
     EventRegisterExample_Arrays();
+    if (Example_ArraysHandle == 0)
+        return 4;
     EventWriteListed(2, u"onetwothree" + 3, "aabbcc");
     EventUnregisterExample_Arrays();
     return calls == 1 ? 0 : 3;

@@ -155,8 +155,11 @@ fn write_provider(
     options: &COptions,
     symbols: &mut HeaderSymbols,
 ) {
-    let symbol = provider.symbol.as_deref().map(to_c_symbol);
-    let symbol = symbol.unwrap_or_else(|| symbols.used_names.make_unique(format!("{name}_ProviderId")));
+    let declared_symbol = provider.symbol.as_deref().map(to_c_symbol);
+    // As in the output of mc.exe, the name of the context begins with the provider's symbol.
+    let context = format!("{}_Context", declared_symbol.as_deref().unwrap_or(name));
+    let symbol =
+        declared_symbol.unwrap_or_else(|| symbols.used_names.make_unique(format!("{name}_ProviderId")));
     code.push("");
     code.push(format!(
         "/* Provider {} {{{}}} */",
@@ -172,10 +175,12 @@ fn write_provider(
         write_constants(code, kind, names, &prefix, symbols);
     }
     write_maps(code, &provider.maps, &prefix, symbols);
-    let context = symbols.used_names.make_unique(format!("{name}_Context"));
+    let context = symbols.used_names.make_unique(context);
+    let handle = symbols.used_names.make_unique(format!("{name}Handle"));
     code.push("");
     code.push(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
     code.push(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
+    code.push(format!("#define {handle} ({context}.RegistrationHandle)"));
     code.push(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
     code.push(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
     for event in plan::plan_events(provider, &mut symbols.used_names) {

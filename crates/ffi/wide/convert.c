@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The count _TRUNCATE, and the status of a text that was cut. */
+#define TRUNCATE ((size_t)-1)
+#define STRUNCATE 80
+
 static uint32_t next_of_utf16(const wchar_t *units, size_t length, size_t *at) {
     uint32_t unit = units[(*at)++];
     if (unit < 0xD800 || unit > 0xDFFF)
@@ -128,6 +132,42 @@ size_t mbstowcs(wchar_t *to, const char *from, size_t room) {
 size_t wcstombs(char *to, const wchar_t *from, size_t room) {
     const void *rest;
     return convert((struct text){1, from, wcslen(from)}, to, room, &rest);
+}
+
+/* Converts at most "count" units of text into a buffer of "size" units, and writes a terminator.
+ * Stores the number of units with the terminator. Text that does not fit is an error, and then the
+ * buffer is empty; with the count TRUNCATE, the text is cut instead. */
+static int convert_bounded(struct text text, void *to, size_t size, size_t count, size_t *converted) {
+    const void *rest;
+    size_t ignored;
+    converted = converted ? converted : &ignored;
+    *converted = 0;
+    if (!to != (size == 0))
+        return EINVAL;
+    if (!to) {
+        *converted = text.units ? convert(text, NULL, 0, &rest) + 1 : 0;
+        return text.units ? 0 : EINVAL;
+    }
+    size_t room = count < size ? count : size - 1;
+    size_t length = text.units ? convert(text, to, room, &rest) : 0;
+    int is_cut = text.units && rest && (text.is_wide ? *(const wchar_t *)rest != 0 : *(const char *)rest != 0);
+    int status = !text.units ? EINVAL : !is_cut || count < size ? 0 : count == TRUNCATE ? STRUNCATE : ERANGE;
+    if (status == ERANGE)
+        length = 0;
+    if (text.is_wide)
+        ((char *)to)[length] = '\0';
+    else
+        ((wchar_t *)to)[length] = L'\0';
+    *converted = status == 0 || status == STRUNCATE ? length + 1 : 0;
+    return status;
+}
+
+int mbstowcs_s(size_t *converted, wchar_t *to, size_t size, const char *from, size_t count) {
+    return convert_bounded((struct text){0, from, from ? strlen(from) : 0}, to, size, count, converted);
+}
+
+int wcstombs_s(size_t *converted, char *to, size_t size, const wchar_t *from, size_t count) {
+    return convert_bounded((struct text){1, from, from ? wcslen(from) : 0}, to, size, count, converted);
 }
 
 size_t mbsnrtowcs(wchar_t *to, const char **from, size_t size, size_t room, mbstate_t *state) {

@@ -2,6 +2,7 @@
 #include "wide.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -198,4 +199,35 @@ DWORD GetCurrentProcessId(void) {
 
 DWORD GetCurrentThreadId(void) {
     return (DWORD)gettid();
+}
+
+DWORD GetEnvironmentVariableA(LPCSTR name, LPSTR to, DWORD room) {
+    const char *value = name ? getenv(name) : NULL;
+    if (!value) {
+        SetLastError(name ? ERROR_ENVVAR_NOT_FOUND : ERROR_INVALID_PARAMETER);
+        return 0;
+    }
+    size_t length = strlen(value);
+    if (!to || length >= room)
+        return (DWORD)length + 1;
+    memcpy(to, value, length + 1);
+    SetLastError(ERROR_SUCCESS);
+    return (DWORD)length;
+}
+
+DWORD GetEnvironmentVariableW(LPCWSTR name, LPWSTR to, DWORD room) {
+    char *narrow = name ? traceweir_wide_narrow((const wchar_t *)name) : NULL;
+    const char *value = narrow ? getenv(narrow) : NULL;
+    wchar_t *wide = value ? traceweir_wide_widen(value) : NULL;
+    size_t length = wide ? wcslen(wide) : 0;
+    BOOL is_found = wide != NULL, has_room = is_found && to && length < room;
+    if (!wide)
+        SetLastError(!name ? ERROR_INVALID_PARAMETER : narrow && !value ? ERROR_ENVVAR_NOT_FOUND : ERROR_NOT_ENOUGH_MEMORY);
+    if (has_room) {
+        wmemcpy((wchar_t *)to, wide, length + 1);
+        SetLastError(ERROR_SUCCESS);
+    }
+    free(wide);
+    free(narrow);
+    return is_found && !has_room ? (DWORD)length + 1 : (DWORD)length;
 }

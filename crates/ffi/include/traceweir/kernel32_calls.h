@@ -1,6 +1,6 @@
-/* The few functions of kernel32 and ntdll about libraries, volumes and compressed blocks that
- * tracing programs call. A program that brings its own defines TRACEWEIR_NO_WIN32_CALLS before it
- * includes the first header.
+/* The few functions of kernel32 and ntdll about libraries, volumes, the performance counter and
+ * compressed blocks that tracing programs call. A program that brings its own defines
+ * TRACEWEIR_NO_WIN32_CALLS before it includes the first header.
  */
 #ifndef TRACEWEIR_KERNEL32_CALLS_H
 #define TRACEWEIR_KERNEL32_CALLS_H
@@ -65,6 +65,10 @@ HANDLE WINAPI FindFirstVolumeW(LPWSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindNextVolumeA(HANDLE hFindVolume, LPSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindNextVolumeW(HANDLE hFindVolume, LPWSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindVolumeClose(HANDLE hFindVolume);
+
+/* The performance counter is CLOCK_MONOTONIC in nanoseconds, the clock of raw time stamps. */
+BOOL WINAPI QueryPerformanceCounter(_Out_ LARGE_INTEGER *lpPerformanceCount);
+BOOL WINAPI QueryPerformanceFrequency(_Out_ LARGE_INTEGER *lpFrequency);
 
 /* Decompresses LZNT1, and XPRESS if the buffer has exactly the size of the uncompressed data. */
 NTSTATUS WINAPI RtlDecompressBuffer(USHORT CompressionFormat, PUCHAR UncompressedBuffer, ULONG UncompressedBufferSize,

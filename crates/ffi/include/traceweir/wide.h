@@ -211,6 +211,11 @@ int _stricmp(const char *a, const char *b);
 int _strnicmp(const char *a, const char *b, size_t count);
 char *_strdup(const char *text);
 
+/* Conversions between narrow and wide text. *converted becomes the number of units written or, if
+ * "to" is NULL, needed, with the NUL. */
+errno_t mbstowcs_s(size_t *converted, wchar_t *to, size_t size, const char *from, size_t count);
+errno_t wcstombs_s(size_t *converted, char *to, size_t size, const wchar_t *from, size_t count);
+
 /* Numbers. */
 int _wtoi(const wchar_t *text);
 int _wtol(const wchar_t *text);

@@ -25,6 +25,7 @@
 #define MB_PRECOMPOSED 0x01
 #define MB_ERR_INVALID_CHARS 0x08
 #define WC_ERR_INVALID_CHARS 0x80
+#define ERROR_ENVVAR_NOT_FOUND 203
 #define ERROR_NO_UNICODE_TRANSLATION 1113
 
 #ifdef __cplusplus
@@ -55,6 +56,16 @@ int CompareFileTime(const FILETIME *lpFileTime1, const FILETIME *lpFileTime2);
 void Sleep(DWORD dwMilliseconds);
 DWORD GetCurrentProcessId(void);
 DWORD GetCurrentThreadId(void);
+
+/* Both return the length of the value. If it does not fit, they return the size that it needs; if
+ * there is no such variable, 0, and the last error is ERROR_ENVVAR_NOT_FOUND. */
+DWORD GetEnvironmentVariableA(LPCSTR lpName, LPSTR lpBuffer, DWORD nSize);
+DWORD GetEnvironmentVariableW(LPCWSTR lpName, LPWSTR lpBuffer, DWORD nSize);
+#ifdef UNICODE
+#define GetEnvironmentVariable GetEnvironmentVariableW
+#else
+#define GetEnvironmentVariable GetEnvironmentVariableA
+#endif
 
 #ifdef __cplusplus
 }

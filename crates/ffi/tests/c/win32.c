@@ -1,9 +1,12 @@
 /* Win32 functions other than those for tracing: GUIDs, SIDs, COM errors, versions, privileges,
- * libraries, volumes, compressed blocks, group masks without a session. */
+ * libraries, volumes, the performance counter, IP addresses, compressed blocks, group masks without a
+ * session. */
 #include <objbase.h>
+#include <ip2string.h>
 #include <ntstatus.h>
 #include <sddl.h>
 #include <string.h>
+#include <time.h>
 #include <traceweir/nt_system_information.h>
 #include <unistd.h>
 
@@ -185,6 +188,52 @@ static void check_volumes(void) {
     EXPECT(ERROR_INVALID_HANDLE, GetLastError());
 }
 
+static void check_performance_counter(void) {
+    LARGE_INTEGER first, second, frequency;
+    struct timespec now;
+    EXPECT(TRUE, QueryPerformanceFrequency(&frequency));
+    EXPECT(1000000000, frequency.QuadPart);
+    EXPECT(TRUE, QueryPerformanceCounter(&first));
+    EXPECT(0, clock_gettime(CLOCK_MONOTONIC, &now));
+    EXPECT(TRUE, QueryPerformanceCounter(&second));
+    LONGLONG between = (LONGLONG)now.tv_sec * 1000000000 + now.tv_nsec;
+    EXPECT(1, first.QuadPart <= between && between <= second.QuadPart);
+    EXPECT(FALSE, QueryPerformanceCounter(NULL));
+    EXPECT(ERROR_NOACCESS, GetLastError());
+}
+
+static void check_addresses(void) {
+    const struct in_addr ipv4 = {htonl(0xC0A864C8)};
+    struct in6_addr ipv6;
+    CHAR text[64];
+    WCHAR wide[64];
+    ULONG length = sizeof text;
+    EXPECT(1, inet_pton(AF_INET6, "fe80::12:34", &ipv6));
+    EXPECT(1, RtlIpv4AddressToStringA(&ipv4, text) == text + 15 && strcmp(text, "192.168.100.200") == 0);
+    EXPECT(1, RtlIpv6AddressToStringW(&ipv6, wide) == wide + 11 && wide[0] == 'f' && wide[10] == '4' && wide[11] == 0);
+    EXPECT(STATUS_SUCCESS, RtlIpv4AddressToStringExA(&ipv4, htons(443), text, &length));
+    EXPECT(0, strcmp(text, "192.168.100.200:443"));
+    EXPECT(20, length);
+    EXPECT(STATUS_SUCCESS, RtlIpv4AddressToStringExA(&ipv4, 0, text, &length));
+    EXPECT(0, strcmp(text, "192.168.100.200"));
+    length = 64;
+    EXPECT(STATUS_SUCCESS, RtlIpv6AddressToStringExA(&ipv6, 3, htons(443), text, &length));
+    EXPECT(0, strcmp(text, "[fe80::12:34%3]:443"));
+    length = 64;
+    EXPECT(STATUS_SUCCESS, RtlIpv6AddressToStringExA(&ipv6, 3, 0, text, &length));
+    EXPECT(0, strcmp(text, "fe80::12:34%3"));
+    length = 64;
+    EXPECT(STATUS_SUCCESS, RtlIpv6AddressToStringExW(&ipv6, 0, htons(443), wide, &length));
+    EXPECT(18, length);
+    EXPECT(1, wide[0] == '[' && wide[12] == ']' && wide[16] == '3' && wide[17] == 0);
+    length = 19;
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv4AddressToStringExA(&ipv4, htons(443), text, &length));
+    EXPECT(20, length);
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv4AddressToStringExA(NULL, 0, text, &length));
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv4AddressToStringExA(&ipv4, 0, NULL, &length));
+    EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv6AddressToStringExW(&ipv6, 0, 0, wide, NULL));
+}
+
 static void check_compression(void) {
     /* LZNT1: chunk header, flags, 'a', a match of five bytes, 'b'. */
     UCHAR stream[] = {0x04, 0xB0, 0x02, 'a', 0x02, 0x00, 'b'}, text[64];
@@ -221,6 +270,8 @@ static void check_system_information(void) {
 int main(void) {
     check_libraries();
     check_volumes();
+    check_performance_counter();
+    check_addresses();
     check_compression();
     check_system_information();
     check_guids_and_sids();

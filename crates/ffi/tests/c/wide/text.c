@@ -102,6 +102,40 @@ static void check_scanning(void) {
     EXPECT(swscanf(L"", L"%d", &a) == EOF && swscanf(L"x", L"%d", &a) == 0 && swscanf(L"5%6", L"%d%%%d", &a, &b) == 2 && b == 6);
 }
 
+static void check_bounded_conversions(void) {
+    wchar_t wide[4];
+    char narrow[4];
+    size_t units = 9;
+    EXPECT(mbstowcs_s(&units, wide, 4, "a\xC3\xA4", _TRUNCATE) == 0 && units == 3 && wcscmp(wide, L"aä") == 0);
+    EXPECT(mbstowcs_s(&units, wide, 4, "abcd", _TRUNCATE) == STRUNCATE && units == 4 && wcscmp(wide, L"abc") == 0);
+    EXPECT(mbstowcs_s(&units, wide, 4, "abc", 3) == 0 && units == 4 && wcscmp(wide, L"abc") == 0);
+    EXPECT(mbstowcs_s(&units, wide, 4, "abcd", 2) == 0 && units == 3 && wcscmp(wide, L"ab") == 0);
+    EXPECT(mbstowcs_s(&units, wide, 4, "abcd", 4) == ERANGE && wide[0] == 0);
+    EXPECT(mbstowcs_s(&units, wide, 4, "ab\xF0\x9F\x98\x80", _TRUNCATE) == STRUNCATE && units == 3 && wcscmp(wide, L"ab") == 0);
+    EXPECT(mbstowcs_s(&units, NULL, 0, "abcd", 0) == 0 && units == 5);
+    EXPECT(mbstowcs_s(NULL, wide, 4, "x", _TRUNCATE) == 0 && wcscmp(wide, L"x") == 0);
+    EXPECT(mbstowcs_s(&units, NULL, 4, "abcd", 0) == EINVAL && mbstowcs_s(&units, wide, 0, "a", 1) == EINVAL);
+    EXPECT(mbstowcs_s(&units, wide, 4, NULL, 1) == EINVAL && wide[0] == 0);
+    EXPECT(wcstombs_s(&units, narrow, 4, L"aä", _TRUNCATE) == 0 && units == 4 && strcmp(narrow, "a\xC3\xA4") == 0);
+    EXPECT(wcstombs_s(&units, narrow, 4, L"ää", _TRUNCATE) == STRUNCATE && units == 3 && strcmp(narrow, "\xC3\xA4") == 0);
+    EXPECT(wcstombs_s(&units, narrow, 4, L"abcd", 4) == ERANGE && narrow[0] == 0);
+}
+
+static void check_environment(void) {
+    WCHAR wide[4];
+    CHAR narrow[4];
+    setenv("TRACEWEIR_TEST_TEXT", "\xC3\xA4" "b", 1);
+    EXPECT(GetEnvironmentVariableW(L"TRACEWEIR_TEST_TEXT", wide, 4) == 2 && wcscmp(wide, L"äb") == 0);
+    EXPECT(GetEnvironmentVariableW(L"TRACEWEIR_TEST_TEXT", wide, 2) == 3 && GetEnvironmentVariableW(L"TRACEWEIR_TEST_TEXT", NULL, 0) == 3);
+    EXPECT(GetEnvironmentVariableA("TRACEWEIR_TEST_TEXT", narrow, 4) == 3 && strcmp(narrow, "\xC3\xA4" "b") == 0);
+    EXPECT(GetEnvironmentVariableA("TRACEWEIR_TEST_TEXT", narrow, 3) == 4);
+    setenv("TRACEWEIR_TEST_TEXT", "", 1);
+    EXPECT(GetEnvironmentVariableW(L"TRACEWEIR_TEST_TEXT", wide, 4) == 0 && wide[0] == 0 && GetLastError() == ERROR_SUCCESS);
+    unsetenv("TRACEWEIR_TEST_TEXT");
+    EXPECT(GetEnvironmentVariableW(L"TRACEWEIR_TEST_TEXT", wide, 4) == 0 && GetLastError() == ERROR_ENVVAR_NOT_FOUND);
+    EXPECT(GetEnvironmentVariableA("TRACEWEIR_TEST_TEXT", narrow, 4) == 0 && GetLastError() == ERROR_ENVVAR_NOT_FOUND);
+}
+
 static void check_conversions(void) {
     wchar_t wide[8];
     char narrow[16];
@@ -177,6 +211,8 @@ int _tmain(int count, TCHAR *arguments[]) {
     check_bounded();
     check_numbers();
     check_conversions();
+    check_bounded_conversions();
+    check_environment();
     check_scanning();
     check_files(arguments[1]);
     check_win32();
