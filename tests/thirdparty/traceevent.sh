@@ -13,6 +13,7 @@ set -euo pipefail
 skip() { echo "$1"; exit 77; }
 
 parts=$CHECKOUT/tests/thirdparty/traceevent
+export PYTHONDONTWRITEBYTECODE=1
 dotnet=${DOTNET:+$DOTNET/dotnet}
 dotnet=${dotnet:-$(command -v dotnet || true)}
 [ -n "$dotnet" ] || skip "the .NET Core 3.1 SDK is missing: set DOTNET to its folder"
@@ -30,7 +31,7 @@ export DOTNET_ROOT=$sdk DOTNET_CLI_TELEMETRY_OPTOUT=1 DOTNET_SYSTEM_GLOBALIZATIO
 
 compare() { python3 "$parts/compare.py" "$@"; }
 
-# 1. Compile. The project file needs packages from nuget.org, so the compiler is called with the same files and options.
+# Compile. The project file needs packages from nuget.org, so the compiler is called with the same files and options.
 references=()
 for assembly in "$reference"/*.dll "$runtime/Microsoft.Win32.Registry.dll"; do references+=("-r:$assembly"); done
 compile() { # OUTPUT OPTIONS...
@@ -89,7 +90,7 @@ dump() {
 }
 driver() { WinDir=/usr PROCESSOR_ARCHITECTURE=amd64 "$dotnet" app/driver.dll "$@"; }
 
-# 2. Files.
+# 1. Files.
 traces=0 events=0
 for trace in "$CHECKOUT"/fixtures/etl/*.etl "$SAMPLES"/*.etl "$SAMPLES"/*.etl.zip; do
     [ -e "$trace" ] || continue
@@ -100,19 +101,23 @@ for trace in "$CHECKOUT"/fixtures/etl/*.etl "$SAMPLES"/*.etl "$SAMPLES"/*.etl.zi
 done
 [ "$traces" -ge 10 ] || { echo "only $traces traces were found"; exit 1; }
 
-# 3. A live session.
+# 2. A live session.
 weir mc "$parts/writer.man" --c --out . > mc.txt
 read -ra flags < <(pkg-config --cflags --libs traceweir)
 cc -I. "$parts/writer.c" writer_etw.c "${flags[@]}" -o writer
 driver live live.txt ./writer 300
 live=$(compare live live.txt 300) || { echo "live: $live"; exit 1; }
 
-# 4. A live kernel session.
+# 3. A live kernel session.
 cc -O1 -fno-omit-frame-pointer "$CHECKOUT/tests/thirdparty/busy.c" -lpthread -o busy
-driver kernel-live kernel.txt ./busy busy.txt
+for _ in 1 2 3; do
+    driver kernel-live kernel.txt ./busy busy.txt
+    # On a busy machine the session may lose events; then it runs again.
+    ! grep -q '^lost 0$' kernel.txt || break
+done
 kernel=$(compare kernel-live kernel.txt busy.txt) || { echo "kernel session: $kernel"; exit 1; }
 
-# 5. Kernel traces as TraceLogs: one of a session of TraceEvent, one of weir.
+# 4. Kernel traces as TraceLogs: one of a session of TraceEvent, one of weir.
 driver kernel-file driver.etl ./busy busy.txt
 weir record --kernel cpu,sched -o weir.etl -- ./busy busy.txt > record.txt 2>&1 || { cat record.txt; exit 1; }
 for trace in driver weir; do

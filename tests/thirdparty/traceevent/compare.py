@@ -10,9 +10,11 @@ Each command prints a line of numbers if the two agree. Otherwise it prints the 
 
 import collections
 import datetime
-import json
-import re
+import os
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from kernel import check_counts, describe_stacks, fail, read_dump, read_kernel_lines, read_lines, unsigned
 
 # The id of events that have only an opcode.
 CLASSIC_ID = 0xFFFF
@@ -22,23 +24,6 @@ TRACELOGGING_IDS = range(0xFD00, 0xFF00)
 ROUNDING = 2
 # TraceEvent reads two clocks one after the other to convert times of live events, in units of 100 ns.
 CLOCK_ERROR = 20_000
-# How often a thread may be switched from while it ends.
-MAX_SWITCHES_AT_END = 5
-
-
-def fail(message):
-    print(message)
-    sys.exit(1)
-
-
-def read_lines(path):
-    with open(path) as lines:
-        return [line.split() for line in lines]
-
-
-def read_dump(path):
-    with open(path) as lines:
-        return [json.loads(line) for line in lines]
 
 
 def filetime(text):
@@ -108,14 +93,6 @@ def compare_live(lines_path, count):
     print(f"{len(written)} of {count} events, times at most {max(early, late, 0) / 10_000} ms off")
 
 
-def read_kernel_lines(lines_path):
-    """Groups the driver's lines by their first word."""
-    groups = collections.defaultdict(list)
-    for word, *values in read_lines(lines_path):
-        groups[word].append(values)
-    return groups
-
-
 def compare_kernel_live(lines_path, busy_path):
     """Checks the numbers of events of busy.c, and that each stack belongs to a sample or switch of its time and thread."""
     groups = read_kernel_lines(lines_path)
@@ -124,53 +101,7 @@ def compare_kernel_live(lines_path, busy_path):
     if not any("busy" in values for values in groups["process"]):
         fail("the start of the process busy is missing")
     check_counts(groups, busy_path)
-    owners = {(values[0], unsigned(values[1])) for values in groups["sample"] + groups["switch"]}
-    stacks = {(values[0], unsigned(values[1])) for values in groups["stack"]}
-    if not stacks or stacks - owners:
-        fail(f"stacks without an event: {len(stacks - owners)} of {len(stacks)}, {sorted(stacks - owners)[:5]}")
-    print_stack_shares(groups, stacks)
-
-
-def check_counts(groups, busy_path):
-    """Compares the switches and samples of the thread of busy.c with the numbers that it wrote itself."""
-    thread, switches, cpu_us = map(int, read_lines(busy_path)[0])
-    found = sum(int(values[3]) == thread for values in groups["switch"])
-    # The thread wrote its numbers just before it ended.
-    if not switches < found <= switches + MAX_SWITCHES_AT_END:
-        fail(f"{found} switches from thread {thread}, which counted {switches} before it ended")
-    # The thread's own processor time leaves out time that a hypervisor took. The switches and the samples do not.
-    running_ms, started = 0, None
-    for time, new, _, old in sorted(groups["switch"], key=lambda values: int(values[0])):
-        if int(new) == thread:
-            started = int(time)
-        elif int(old) == thread and started is not None:
-            running_ms += (int(time) - started) / 1_000_000
-            started = None
-    samples = sum(int(values[1]) == thread for values in groups["sample"])
-    if not (cpu_us / 1000 * 0.95 < running_ms and 0.8 < samples / running_ms < 1.2):
-        fail(f"thread {thread} ran {running_ms} ms by its switches, {cpu_us / 1000} ms by its own clock, "
-             f"and has {samples} samples of 1 ms")
-    woken = sum(int(values[1]) == thread for values in groups["ready"])
-    if not 0 < woken <= found:
-        fail(f"thread {thread} was woken {woken} times, and {found} times switched from")
-
-
-def print_stack_shares(groups, stacks):
-    """Prints how many samples and switches have stacks. Fails if fewer than nine in ten have one."""
-    words = []
-    for kind in ("sample", "switch"):
-        events = [(values[0], unsigned(values[1])) for values in groups[kind]]
-        # Nothing is on the stack of the idle thread but the idle loop, which some machines leave out.
-        events = [event for event in events if event[1] != 0]
-        found = sum(event in stacks for event in events)
-        if len(events) < 100 or found < len(events) * 9 // 10:
-            fail(f"{found} of {len(events)} events of the kind {kind} have a stack")
-        words.append(f"{found} of {len(events)} {kind} events with stacks")
-    print(", ".join(words) + f", {len(groups['ready'])} ready events")
-
-
-def unsigned(text):
-    return int(text) & 0xFFFF_FFFF
+    print(describe_stacks(groups))
 
 
 def compare_tracelog(lines_path, dump_path):

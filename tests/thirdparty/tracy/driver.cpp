@@ -9,17 +9,24 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef TRACY_TIMER_QPC
-static int64_t clock_now()
+#include <x86intrin.h>
+
+static int64_t monotonic_now()
 {
     timespec time;
     clock_gettime( CLOCK_MONOTONIC, &time );
     return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
+
+// The clock of the session, as Tracy reads it for its own events.
+static int64_t session_now()
+{
+#ifdef TRACY_TIMER_QPC
+    return monotonic_now();
 #else
-#include <x86intrin.h>
-static int64_t clock_now() { return int64_t( __rdtsc() ); }
+    return int64_t( __rdtsc() );
 #endif
+}
 
 // What TracyETW.cpp uses of the rest of Tracy, to report errors.
 namespace tracy
@@ -125,13 +132,13 @@ int main( int argc, char** argv )
 
     ULONG status = 1;
     std::thread worker( [&] { status = etw::EventConsumerLoop( consumer ); } );
-    const auto begin = clock_now();
+    const auto begin = session_now(), begin_ns = monotonic_now();
     const bool ok = run( argv + 2 );
-    const auto end = clock_now();
+    const auto end = session_now(), end_ns = monotonic_now();
     // Ending the session first delivers all its events. Tracy closes the consumer first.
     if( etw::StopSession( vsync ) != ERROR_SUCCESS || etw::StopSession( session ) != ERROR_SUCCESS ) return 10;
     worker.join();
     etw::StopEventConsumer( consumer );
-    fprintf( out, "clock %lld %lld\n", (long long)begin, (long long)end );
+    fprintf( out, "clock %lld %lld %lld\n", (long long)begin, (long long)end, (long long)( end_ns - begin_ns ) );
     return fclose( out ) == 0 && ok && status == ERROR_SUCCESS ? 0 : 11;
 }
