@@ -204,10 +204,12 @@ impl Out<'_> {
         self.put_registers(hook, is_written);
     }
 
-    /// Returns the stack of the sample, to be written with a later event of this hook; `None` if
-    /// such events have no stacks, or the sample has none.
-    pub(crate) fn keep_stack(&mut self, hook: u16) -> Option<KeptStack> {
+    /// Returns the stack of the sample, to be written with a later event of this hook as the stack
+    /// of the thread `tid`; `None` if such events have no stacks, or the sample has none. The sample
+    /// itself does not name a thread that is ending.
+    pub(crate) fn keep_stack(&mut self, hook: u16, tid: u32) -> Option<KeptStack> {
         let sample = self.sample.filter(|_| self.extras.stacks.has(hook))?;
+        let sample = PerfSample { tid, ..sample };
         let parts: [Box<[u8]>; 2] = [KERNEL_MARKER, USER_MARKER].map(|marker| {
             let payload = self.build_stack(&sample, marker);
             let part = payload.as_deref().map(Box::from).unwrap_or_default();

@@ -148,7 +148,7 @@ impl ScheduleFamily {
         let stack = self.stacks.take(new).filter(|_| new != 0);
         if old != 0 && switch_out.state != STATE_TERMINATED {
             self.waiting_since_ns.put(old, time);
-            if let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH) {
+            if let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH, old) {
                 self.stacks.put(old, stack);
             }
         }
@@ -315,18 +315,19 @@ mod tests {
         let (mut schedule, mut context) = (ScheduleFamily::default(), Context::default());
         let extras = EventExtras { stacks: HookSet::new(&[hook::CONTEXT_SWITCH]), ..EventExtras::default() };
         let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
-        // Old thread, its state, new thread, and the user frame of the old thread.
+        // Old thread, its state, new thread, the user frame of the old thread, and the thread id in
+        // the sample.
         let switches = [
-            (7, 1, 8, 0x7001),
-            (8, 1, 0, 0x8001),
-            (0, 0, 7, 0x1),
+            (7, 1, 8, 0x7001, 7),
+            // The thread is ending, so the sample does not name it.
+            (8, 1, 0, 0x8001, u32::MAX),
+            (0, 0, 7, 0x1, 0),
             // The thread ends, and another one gets its id.
-            (7, 0x10, 8, 0x7002),
-            (8, 0, 7, 0x8002),
+            (7, 0x10, 8, 0x7002, 7),
+            (8, 0, 7, 0x8002, 8),
         ];
-        for (old, state, new, frame) in switches {
+        for (old, state, new, frame, tid) in switches {
             let chain = [USER_MARKER, frame].map(u64::to_le_bytes).concat();
-            let tid = u32::try_from(old).unwrap();
             let sample = PerfSample { pid: 6, tid, callchain: &chain, ..PerfSample::default() };
             let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
             (out.sample, out.max_frames) = (Some(sample), 8);
