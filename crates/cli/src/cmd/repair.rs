@@ -43,8 +43,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     }
     if repaired.unpadded > 0 {
         eprintln!(
-            "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
-             than the input has",
+            "{} damaged buffers are shorter than the session's buffer size: padded to this size, they \
+             would make the file much larger than the input",
             format_number(u64::from(repaired.unpadded))
         );
     }
