@@ -65,7 +65,7 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
 #[track_caller]
 fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
-    assert!(checked.text().contains("sound") || checked.stderr.contains("sound"), "{}", checked.stderr);
+    assert!(checked.stderr.contains(": sound: "), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
     let header = trace.events_named("EventTrace/Header").next().expect("the file has no header event");
     let lost = header.number("EventsLost");
