@@ -336,8 +336,8 @@ fn guid_from_words(words: [u64; 2]) -> Guid {
 /// A copyable reference to a registration that may have ended.
 ///
 /// [`Provider`](crate::Provider) is the owner that unregisters it. [`provider`](Self::provider)
-/// returns a [`ProviderRef`](crate::provider::ProviderRef), which writes the registration's events, or
-/// fails if the registration has ended.
+/// returns a [`ProviderRef`](crate::provider::ProviderRef), which writes the registration's events,
+/// or fails if the registration has ended.
 #[derive(Clone, Copy)]
 pub struct Handle {
     slot: &'static RegistrationSlot,

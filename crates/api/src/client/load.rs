@@ -7,8 +7,9 @@
 //!
 //! If the allocator registers a provider before these threads are ready, they send the registration
 //! later. Then the load handler waits for the daemons, and the registering thread does not. Events
-//! that are written before the daemons answer may be missing: as after a register call that returned
-//! without an answer, the process sends Failed 1460 for each session that enables the registration.
+//! that are written before the daemons answer may be missing: as after a register call that
+//! returned without an answer, the process sends Failed 1460 for each session that enables the
+//! registration.
 
 use std::time::{Duration, Instant};
 

@@ -12,11 +12,11 @@
 //! ```
 //!
 //! After a fork the regions of the parent stay mapped, and the enable states of the registrations
-//! still refer to them. A writer compares `ready` with the number that its thread remembers. Usually
-//! both are equal: one load and one compare. The thread remembers its thread id together with this
-//! number, so the compare validates both. In a child they differ; then the event is counted as lost
-//! in the sessions of the parent, through the shared memory, until the child's own sessions replace
-//! them.
+//! still refer to them. A writer compares `ready` with the number that its thread remembers.
+//! Usually both are equal: one load and one compare. The thread remembers its thread id together
+//! with this number, so the compare validates both. In a child they differ; then the event is
+//! counted as lost in the sessions of the parent, through the shared memory, until the child's own
+//! sessions replace them.
 //!
 //! Invariants
 //!

@@ -108,8 +108,8 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 4, 6)));
         assert!(!later.enabled(0, 0));
         member.write(&event(6, 4, 1), &[]).unwrap();
-        // Level 0 and mask 0 select everything. Combined with another enable, they become the highest
-        // values.
+        // Level 0 and mask 0 select everything. Combined with another enable, they become the
+        // highest values.
         recording.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
         recording.disable(MEMBER, 0);

@@ -1,9 +1,9 @@
 //! Programs that close every descriptor, or have none left: the library touches none of the
 //! program's descriptors and keeps working.
 //!
-//! Normally the library's threads have their own descriptor table, which they get with `close_range`
-//! or, on older kernels, with `unshare`. In a sandbox that refuses both, they share the program's
-//! table.
+//! Normally the library's threads have their own descriptor table, which they get with
+//! `close_range` or, on older kernels, with `unshare`. In a sandbox that refuses both, they share
+//! the program's table.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -9,8 +9,8 @@
 //!
 //! The exit status is 259 while the process runs; the session is 0xFFFFFFFF if there is none.
 //!
-//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, Terminate and
-//! the counters Observed.
+//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, Terminate
+//! and the counters Observed.
 
 use super::Ty::{Az, FileTime, Hex32, I32, Pad, Pid, Ptr, SidBlock, Size, U32, Wz};
 use super::{FieldShape, Shape, f, shape};
