@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::dumped::{Event, Trace};
 use crate::perf::{self, Sample, count_by_key};
 use crate::recordings::{MAX_ATTEMPTS, Measurement, WorkloadOutput};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 const KERNEL: &str =
     "process,thread,cswitch,dispatcher,systemcall,disk_io,disk_io_init,network_tcpip,dpc,interrupt";
@@ -62,7 +62,7 @@ type EventKey = (&'static str, u64);
 
 #[test]
 fn event_counts_of_each_kind_and_thread_match_perf() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let on_disk = measurement.path("written");

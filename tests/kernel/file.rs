@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::dumped::{Event, Trace};
 use crate::recordings::Measurement;
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 /// The first events of these names come in this order: the rundown before samples.
 const FIRST_EVENTS: [&str; 6] = [
@@ -48,7 +48,7 @@ const SCHED_GROUPS: u64 = 0x0100_0817;
 
 #[test]
 fn file_has_everything_that_analysis_needs_in_order() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let on_disk = measurement.path("written");
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);

@@ -12,8 +12,8 @@
 //!    own workload.
 //! 2. One measurement runs at a time: two measurements would disturb each other on a small machine.
 //! 3. A measurement that other load can spoil (lost events) is repeated a few times.
-//!    `retry_also_with_busy_processors` repeats a whole test that failed, and keeps all processors
-//!    busy in every second attempt except the last. No test depends on elapsed time.
+//!    `retry_alternately_with_busy_processors` repeats a whole test that failed, and keeps all
+//!    processors busy in every second attempt except the last. No test depends on elapsed time.
 //! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.
 
 #[path = "../support/retry.rs"]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::dumped::Trace;
 use crate::recordings::{MAX_ATTEMPTS, Measurement};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
@@ -13,7 +13,7 @@ const EVENT_COUNT: usize = 60;
 
 #[test]
 fn event_lies_between_the_switches_to_and_from_its_thread() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let shop = weir_command(["demo-shop", "--orders", "20", "--pause", "2"]);
         let command: Vec<_> =

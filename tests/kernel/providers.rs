@@ -11,7 +11,7 @@ use traceweir_format::wire::u32_at;
 
 use crate::own::User;
 use crate::recordings::lock_measurements;
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::util::{Daemon, skip};
 
 const PROCESS_PROVIDER: &str = "Microsoft-Windows-Kernel-Process";
@@ -42,7 +42,7 @@ fn parse_pids(text: &str) -> Vec<u32> {
 
 #[test]
 fn record_by_name_has_the_events_of_the_command() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let _lock = lock_measurements();
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -75,7 +75,7 @@ fn record_by_name_has_the_events_of_the_command() {
 
 #[test]
 fn ordinary_user_gets_events_of_own_processes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let _lock = lock_measurements();
         let user = User::new();
         let _daemon = user.start_daemon();

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::dumped::{Event, Trace};
 use crate::recordings::Measurement;
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::util::Process;
 
 /// The lowest address of the kernel.
@@ -23,7 +23,7 @@ const THREAD_TERMINATED: u64 = 4;
 #[test]
 fn threads_and_addresses_of_running_programs_are_known() {
     // Every second attempt keeps all processors busy (`support/retry.rs`).
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let program = measurement.workload(["wait"]);
         let mut command = Command::new(&program[0]);
@@ -50,7 +50,7 @@ fn threads_and_addresses_of_running_programs_are_known() {
 
 #[test]
 fn switches_to_a_thread_have_distinct_times() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         // The program sleeps and wakes continuously, from before the session starts until it ends.
         let program = measurement.workload(["naps", "100000000", "0"]);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::perf::{self, Sample};
 use crate::recordings::{MAX_ATTEMPTS, Measurement};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 /// The `AdjustReason` of a ready event: the wait of the thread is over.
 const ADJUST_UNWAIT: u64 = 1;
@@ -30,7 +30,7 @@ fn max_stack_frames() -> String {
 
 #[test]
 fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let on_disk = measurement.path("written");
@@ -179,7 +179,7 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
 
 #[test]
 fn function_shares_match_perf_within_three_standard_errors() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let data = measurement.path("perf.data");
         let workload = measurement.workload(["ratio", "3000"]);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::dumped::{Event, Trace};
 use crate::recordings::{MAX_ATTEMPTS, Measurement, Recording};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 fn float_field(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
@@ -23,7 +23,7 @@ fn cpu_report(recording: &Recording) -> Vec<Value> {
 
 #[test]
 fn hot_function_is_reported_with_its_share_and_callers() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let recording = measurement.record_complete(
             &["--kernel", "cpu", "--interval", "1ms"],
@@ -82,7 +82,7 @@ fn check_known_depth(recording: &Recording) {
 
 #[test]
 fn functions_with_a_three_to_one_share_are_reported_with_it() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let recording = measurement.record_complete(
             &["--kernel", "cpu", "--interval", "1ms"],
@@ -106,7 +106,7 @@ fn functions_with_a_three_to_one_share_are_reported_with_it() {
 
 #[test]
 fn reported_sleep_time_is_the_time_that_the_program_measured() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let command = measurement.workload(["naps", "20", "10"]);
         let recording =
@@ -143,7 +143,7 @@ fn reported_sleep_time_is_the_time_that_the_program_measured() {
 
 #[test]
 fn forks_and_bytes_are_counted_exactly() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(measurement) = Measurement::start() else { return };
         let on_disk = measurement.path("written");
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::{SHOP, arg};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::util::{Daemon, Run, skip, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -67,7 +67,7 @@ fn query_names_the_kernel_events_of_a_session() {
 
 #[test]
 fn kernel_and_program_events_share_one_file() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let record = ["record", "--kernel", "cswitch,dispatcher", "--stacks", "CSwitch", "-p", SHOP, "-o"];
@@ -93,7 +93,7 @@ fn kernel_and_program_events_share_one_file() {
 
 #[test]
 fn kernel_events_can_be_changed_while_a_session_runs() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         daemon.weir(["start", "K", "--kernel", "none", "-o", arg(&file)]).expect(0);
@@ -124,7 +124,7 @@ fn kernel_events_can_be_changed_while_a_session_runs() {
 
 #[test]
 fn stacks_and_interval_apply_from_the_first_sample() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let options =
@@ -226,7 +226,7 @@ fn pid_filter_limits_providers_but_not_kernel_events() {
 
 #[test]
 fn reported_event_count_is_that_of_the_file() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let run = daemon.weir(["record", "--kernel", "process", "-o", arg(&file), "--", "true"]);
@@ -279,7 +279,7 @@ fn event_groups_that_linux_lacks_are_reported() {
 
 #[test]
 fn without_privilege_the_permitted_events_are_recorded() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let run = daemon.weir(["record", "--kernel", "sched", "-o", arg(&file), "--", "sleep", "0.1"]);

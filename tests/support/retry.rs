@@ -21,7 +21,7 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 /// then switches from the idle task to a thread are missing, also in `perf record`. So every second
 /// attempt except the last keeps all processors busy.
 #[allow(dead_code)] // Each test program uses only some of these functions.
-pub(crate) fn retry_also_with_busy_processors(times: u32, check: impl Fn()) {
+pub(crate) fn retry_alternately_with_busy_processors(times: u32, check: impl Fn()) {
     for attempt in 1..times {
         let run_attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
             0 => run_with_busy_processors(&check),

@@ -1,11 +1,12 @@
-//! The cost of an event that a filter rejects, and of a site in an excluded process.
+//! The cost of an event that a filter rejects, and of a site (the place in a program that writes an
+//! event) in an excluded process.
 //!
 //! ```text
 //!   filtered_id_vs_write             an event that a filter rejects: the larger of the costs with
 //!                                    64 ids and with 16 names
-//!                                    ⟷  the same event, written
+//!                                    vs. the same event, written
 //!   filtered_pid_extra_instructions  a site in a process that a process-id filter excludes
-//!                                    ⟷  a site that is not enabled
+//!                                    vs. a site that is not enabled
 //! ```
 
 use traceweir::Session;

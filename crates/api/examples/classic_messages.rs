@@ -1,4 +1,4 @@
-//! A program with a classic provider that records itself: classic events, and messages with
+//! A program that records the events of its own classic provider: classic events, and messages with
 //! sequence numbers.
 //!
 //! ```text

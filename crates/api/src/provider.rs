@@ -144,7 +144,7 @@ impl Drop for Provider {
 }
 
 impl Handle {
-    /// Returns the functions of the registration.
+    /// Returns the [`ProviderRef`] that writes the registration's events.
     ///
     /// Fails with [`WriteError::InvalidHandle`] if the registration has ended. Only this call
     /// checks that: keep the handle, not the returned [`ProviderRef`].

@@ -3,12 +3,13 @@
 //! ```text
 //!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
 //!   slot    ┌─ cache line 0 ──────────────────────────────────────────────────────────────────┐
-//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
+//!           │ level  ignores_keyword_0  any  all  active                                      │
+//!           │ provider (16)  traits  generation  claimed                                      │
 //!           │     read by every write                                                         │
 //!           ├─ cache line 1 ──────────────────────────────────────────────────────────────────┤
 //!           │ version  notified  turn  callback  retired  flags  decoding  classes …          │
-//!           │     read by registering threads, the control thread, and writers whose          │
-//!           │     registration is classic or has a decode GUID                                │
+//!           │     read by registering threads, the control thread, writes through a raw       │
+//!           │     handle (is_classic), and writes with traits (decoding)                      │
 //!           ├─ entries ───────────────────────────────────────────────────────────────────────┤
 //!           │ 32 × 32 bytes, see `enable`                                                     │
 //!           └─────────────────────────────────────────────────────────────────────────────────┘
@@ -71,7 +72,7 @@ pub(crate) type SlotRef = &'static RegistrationSlot;
 pub(crate) struct RegistrationSlot {
     // The enable state, up to `active`: see `enable`.
     level: AtomicU32,
-    strict: AtomicU32,
+    ignores_keyword_0: AtomicU32,
     any: AtomicU64,
     all: AtomicU64,
     active: AtomicU64,
@@ -119,7 +120,7 @@ impl RegistrationSlot {
     pub(crate) const fn new() -> Self {
         Self {
             level: AtomicU32::new(0),
-            strict: AtomicU32::new(0),
+            ignores_keyword_0: AtomicU32::new(0),
             any: AtomicU64::new(0),
             all: AtomicU64::new(0),
             active: AtomicU64::new(0),
@@ -214,7 +215,7 @@ impl RegistrationSlot {
         self.has_types.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
     }
 
-    /// Sets whether data descriptors have types without traits.
+    /// Sets whether data descriptors have types even if there are no traits.
     pub(crate) fn set_descriptor_types(&self, has_types: bool) {
         self.has_types.store(has_types, Ordering::Relaxed);
     }
@@ -305,8 +306,8 @@ impl RegistrationSlot {
             return;
         }
         // Inside the callback, `call_callback_with` frees it later. If `retired_callback` is set
-        // already, that callback is running, and this one, of a later registration in the same
-        // slot, never ran.
+        // already, it is the callback that is running. Then `callback` belongs to a later
+        // registration in this slot, and was never called.
         let is_retired = turn.is_none()
             && self
                 .retired_callback
@@ -334,8 +335,9 @@ fn guid_from_words(words: [u64; 2]) -> Guid {
 
 /// A copyable reference to a registration that may have ended.
 ///
-/// [`Provider`](crate::Provider) is the owner that unregisters it; [`provider`](Self::provider)
-/// returns the functions of a registration that has not ended.
+/// [`Provider`](crate::Provider) is the owner that unregisters it. [`provider`](Self::provider)
+/// returns a [`ProviderRef`](crate::provider::ProviderRef), which writes the registration's events,
+/// or fails if the registration has ended.
 #[derive(Clone, Copy)]
 pub struct Handle {
     slot: &'static RegistrationSlot,
@@ -397,17 +399,17 @@ impl Handle {
         make_raw_handle(self.generation, self.slot)
     }
 
-    /// Finds the registration with this number.
+    /// Finds the registration with this raw handle.
     ///
-    /// Returns `None` for a number that no current registration has, and for the number of a
-    /// classic provider, whose events are written by other functions.
+    /// Returns `None` for a raw handle that no current registration has, and for that of a classic
+    /// provider, whose events are written by other functions.
     #[inline]
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<Self> {
         Self::from_raw_any_kind(raw).filter(|handle| !handle.slot.is_classic())
     }
 
-    /// Finds the registration with this number, for any kind of provider.
+    /// Finds the registration with this raw handle, for any kind of provider.
     #[inline]
     pub(crate) fn from_raw_any_kind(raw: u64) -> Option<Self> {
         let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
@@ -446,9 +448,10 @@ impl Handle {
         self.slot
     }
 
-    /// Enables the registration for a session, or changes the parameters of an enabled one, and
-    /// sends a new session the module if it is tracked. Requires the client's lock. A classic
-    /// provider has one session at a time: this call replaces the former session.
+    /// Enables the registration for a session, or changes the parameters of a session that enables
+    /// it already. If the registration is tracked, a new session gets its module. Requires the
+    /// client's lock. A classic provider has one session at a time: this call replaces the former
+    /// session.
     pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         let before = self.slot.find_enable(outlet);
         let change = self.change_session(outlet, ticket, params);
@@ -481,7 +484,8 @@ impl Handle {
                 .is_ok()
     }
 
-    /// Frees the callback and the slot of a retired registration. Its entries must be cleared.
+    /// Frees the callback and the slot of a retired registration, whose entries the caller
+    /// has cleared.
     pub(crate) fn release(self) {
         self.slot.drop_callback();
         // Pairs with the acquire in `claim_slot`.

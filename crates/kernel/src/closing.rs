@@ -3,7 +3,8 @@
 //! ```text
 //!   Capture::end ─▶ ClosingCapture ─▶ the caller continues
 //!                      │
-//!   last control dropped: events are closed, the probe is removed ─▶ ClosingCapture is dropped
+//!   last CaptureControl dropped: perf events are closed, the kprobe is removed
+//!                      └──▶ ClosingCapture is dropped
 //! ```
 //!
 //! The kernel waits for all processors when the last event of a tracepoint is closed. With many

@@ -18,7 +18,7 @@ use crate::blocking::{self, READ_TIMEOUT};
 
 /// The most bytes of one process's list that are read.
 const MAX_LIST_BYTES: u64 = 64 << 20;
-/// The most executable mappings of one process.
+/// The most executable mappings of one process that are kept.
 pub(crate) const MAX_MAPPINGS: usize = 1 << 14;
 /// The most bytes of a name that are kept.
 const MAX_NAME_BYTES: usize = 4096;
@@ -101,7 +101,7 @@ fn unescape_newlines(name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the image name of a mapping, without the suffix ` (deleted)`: the build id identifies a
-/// deleted file better.
+/// deleted file.
 pub(crate) fn image_name(name: &[u8]) -> String {
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     if name.is_empty() || name.starts_with(b"[anon:") {

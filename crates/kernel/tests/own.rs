@@ -22,7 +22,7 @@ use traceweir_kernel::{Capture, CaptureScope, CaptureSettings, Group, Groups};
 mod retry;
 #[path = "capture/support.rs"]
 mod support;
-use retry::retry_also_with_busy_processors;
+use retry::retry_alternately_with_busy_processors;
 use support::{NanosecondClock, skip};
 
 /// Waits until no other test has rings, so that all of the user's locked memory is free.
@@ -53,7 +53,7 @@ fn capture_hooks(
 #[test]
 fn unprivileged_user_captures_own_processes() {
     let _lock = lock_locked_memory();
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let groups = [
             Group::PROCESS,
             Group::THREAD,
@@ -301,7 +301,7 @@ fn use_cpu_time(span: Duration) {
 #[test]
 fn small_rings_lose_nothing_without_polls() {
     let _lock = lock_locked_memory();
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: CaptureScope::Own,

@@ -22,7 +22,7 @@ use traceweir_format::binary_path::{BinaryPath, PROCESS_ID_OFFSET};
 use traceweir_format::header::{Record, classic};
 
 /// Bytes that the header buffer needs for itself: its header, the log-file header with two names of
-/// 1023 units, the system's record.
+/// 1023 UTF-16 units, and the record about the system.
 const RESERVED_BYTES: usize = 8 << 10;
 /// Largest total size of the kept records, whatever the size of buffers.
 const MAX_KEPT_BYTES: usize = 256 << 10;
@@ -43,7 +43,7 @@ pub(crate) enum ModuleAdded {
 /// The module records of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    /// Payloads of the kept records.
+    /// Payloads of the kept records, to find duplicates.
     payloads: Vec<Vec<u8>>,
     /// Bytes that are left for records.
     free_bytes: usize,
@@ -58,7 +58,8 @@ impl Modules {
         }
     }
 
-    /// Adds a record that [`check_and_set_process`] has accepted, padded to eight bytes.
+    /// Adds a record that [`check_and_set_process`] has accepted, padded to a multiple of eight
+    /// bytes.
     pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
         if self.payloads.iter().any(|known| known == payload) {
@@ -112,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn signing_sets_the_true_process_id_only() {
+    fn check_sets_the_true_process_id_only() {
         let before = module_record("/lib/x.so");
         let mut after = before.clone();
         assert!(check_and_set_process(&mut after, record_length(&before), 4711));
         let view = Record::parse(&after, 0).unwrap();
         let read = BinaryPath::parse(view.payload()).unwrap();
         assert_eq!((read.process_id, &read.path[..]), (4711, "/lib/x.so"));
-        // The process id.
+        // Apart from the process id, nothing has changed.
         after[0x38..0x3C].copy_from_slice(&before[0x38..0x3C]);
         assert_eq!(after, before);
     }

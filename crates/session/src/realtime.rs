@@ -3,7 +3,7 @@
 //! ```text
 //!   no consumer     buffers ──▶ backlog (at most as many as the session may have; further ones are
 //!                   dropped and counted)
-//!   first consumer  backlog ──▶ its queue, then live buffers
+//!   first consumer  (opens while there is no other) backlog ──▶ its queue, then live buffers
 //!   others          live buffers ──▶ each queue; a full queue loses the buffer for its consumer,
 //!                   counted
 //! ```
@@ -246,10 +246,10 @@ impl<Q: ConsumerQueue> Realtime<Q> {
         if !is_first {
             return id;
         }
-        for mut piece in std::mem::take(&mut self.backlog) {
-            piece.sort_records();
-            let events = piece.events;
-            self.push(&mut piece, events, stats);
+        for mut buffer in std::mem::take(&mut self.backlog) {
+            buffer.sort_records();
+            let events = buffer.events;
+            self.push(&mut buffer, events, stats);
         }
         let (buffers, events) = std::mem::take(&mut self.backlog_lost);
         if let Some(consumer) = self.consumers.first_mut().filter(|_| buffers > 0) {

@@ -29,8 +29,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 11 #BufferSize", D, "a buffer size of 1 MiB or more is corrected to less",
         autologger_buffers_stay_below_a_mib),
     rule!("controller 11 #FileMax", D, "FileMax 2 to 16: each start writes to the next of FileMax files, whose names end in .0001, .0002, …",
-        log_generations_rotate),
-    rule!("api 4", D, "a FileMax above 16 counts as 16", at_most_sixteen_generations),
+        numbered_files_rotate),
+    rule!("api 4", D, "a FileMax above 16 counts as 16", at_most_sixteen_numbered_files),
     rule!("controller 11 #FileCounter", D, "the daemon stores the number of the newest file", file_counter_is_maintained),
     rule!("controller 11 #Status", D, "the daemon stores the Win32 code of the last start", status_of_the_last_start_is_stored),
     rule!("controller 11 #LogFileMode", D, "new-file mode is corrected to a sequential file", autologger_has_no_file_sequence),
@@ -168,17 +168,17 @@ fn generation_path(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(format!("{}.{number:04}", path.display()))
 }
 
-fn start_with_generations(fixture: &Fixture, generations: u32) -> (AutologgerDaemon, PathBuf) {
+fn start_with_file_max(fixture: &Fixture, file_max: u32) -> (AutologgerDaemon, PathBuf) {
     let path = fixture.unique_path();
     let autologger = AutologgerDaemon::start_with(
         fixture,
-        &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()),
+        &format!("FileName = \"{}\"\nFileMax = {file_max}\n", path.display()),
     );
     (autologger, path)
 }
 
-fn log_generations_rotate(fixture: &Fixture) {
-    let (mut autologger, path) = start_with_generations(fixture, 2);
+fn numbered_files_rotate(fixture: &Fixture) {
+    let (mut autologger, path) = start_with_file_max(fixture, 2);
     for number in [1, 2, 1] {
         assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
         autologger.restart();
@@ -186,8 +186,8 @@ fn log_generations_rotate(fixture: &Fixture) {
     assert!(!path.exists() && !generation_path(&path, 3).exists());
 }
 
-fn at_most_sixteen_generations(fixture: &Fixture) {
-    let (mut autologger, path) = start_with_generations(fixture, 99);
+fn at_most_sixteen_numbered_files(fixture: &Fixture) {
+    let (mut autologger, path) = start_with_file_max(fixture, 99);
     for number in (1..=16).chain([1]) {
         assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
         autologger.restart();
@@ -195,7 +195,7 @@ fn at_most_sixteen_generations(fixture: &Fixture) {
 }
 
 fn file_counter_is_maintained(fixture: &Fixture) {
-    let (mut autologger, _path) = start_with_generations(fixture, 3);
+    let (mut autologger, _path) = start_with_file_max(fixture, 3);
     for number in [1, 2, 3, 1] {
         assert_eq!(autologger.state().file_counter, number);
         autologger.restart();

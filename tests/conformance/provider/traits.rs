@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guid_traits_have_19_bytes),
     rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
     rule!("provider 7", D, "traits of reserved and provider-defined types are kept", unknown_types_are_kept),
-    rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
+    rule!("provider 7", D, "a name of just a NUL is accepted", empty_provider_name_is_accepted),
     rule!("api 4", D, "a traits block of up to 65,535 bytes is registered, and announced with its name",
         traits_of_65535_bytes_are_registered),
 ];
@@ -192,7 +192,7 @@ fn unknown_types_are_kept(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
-fn empty_trait_name_is_accepted(_fixture: &Fixture) {
+fn empty_provider_name_is_accepted(_fixture: &Fixture) {
     assert_eq!(registration_status(&traits_block(b"\0", &[])), SUCCESS);
 }
 

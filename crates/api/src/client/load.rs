@@ -6,9 +6,10 @@
 //! ```
 //!
 //! If the allocator registers a provider before these threads are ready, they send the registration
-//! later, and the load handler waits for the daemons instead of the registering thread. Events that
-//! were written before that are missed: the registration is reported like one that continued
-//! without an answer.
+//! later. Then the load handler waits for the daemons, and the registering thread does not. Events
+//! that are written before the daemons answer may be missing: as after a register call that
+//! returned without an answer, the process sends Failed 1460 for each session that enables the
+//! registration.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ pub(crate) fn start_at_load() {
     if let Err(e) = client.spawn_threads(Duration::ZERO, Start::AtLoad) {
         client.lock().control_thread = ControlThreadState::Failed(e.to_string());
     }
-    client.await_waiting_threads();
+    client.await_control_thread_ready();
     load::finish_loading();
     for handle in Handle::iter_current() {
         drop(client.await_registered(client.lock(), handle.number()));
@@ -44,7 +45,7 @@ pub(crate) fn start_at_load() {
 
 impl Client {
     /// Waits until the control thread waits for a registration, or handles one.
-    fn await_waiting_threads(&self) {
+    fn await_control_thread_ready(&self) {
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let mut shared = self.lock();
         while !shared.has_started_at_load

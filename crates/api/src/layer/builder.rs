@@ -111,10 +111,11 @@ impl LayerBuilder {
     /// Sets a rule that names separate providers for targets that have none by
     /// [`with_target_provider`](Self::with_target_provider). Their ids are derived from the names.
     ///
-    /// The rule is called once for each target, before its first event or span is written, which
-    /// then waits for the registration. If several threads write the first event at the same time,
-    /// each of them may call the rule. After [`MAX_TARGETS`] targets, and if the rule returns
-    /// `None` or a registration is refused, the layer's own provider is used.
+    /// The rule is called before the first event or span of a target is written, which then waits
+    /// for the registration. Normally it is called once for each target; if several threads write
+    /// the first event at the same time, each of them may call it. After [`MAX_TARGETS`] targets,
+    /// and if the rule returns `None` or a registration is refused, the layer's own provider is
+    /// used.
     ///
     /// ```
     /// # use traceweir::layer::LayerBuilder;
@@ -153,8 +154,8 @@ impl LayerBuilder {
             keywords: self.keywords,
             only_targets: self.only_targets,
         });
-        static LAYERS: AtomicU64 = AtomicU64::new(0);
-        let number = LAYERS.fetch_add(1, Ordering::Relaxed);
+        static NEXT_LAYER_NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT_LAYER_NUMBER.fetch_add(1, Ordering::Relaxed);
         let layer = EtwLayer { routes: Arc::clone(&routes), dispatch: Arc::clone(&dispatch), number };
         Ok(layer.with_filter(EtwFilter { routes, dispatch }))
     }
@@ -192,8 +193,11 @@ impl LayerBuilder {
         let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
         let mut target_providers = ByTarget::default();
         for (target, name) in self.providers.iter() {
-            let known = registered.iter().find(|(known, _)| known == name).map(|(_, p)| Arc::clone(p));
-            let provider = match known {
+            let already_registered = registered
+                .iter()
+                .find(|(registered_name, _)| registered_name == name)
+                .map(|(_, p)| Arc::clone(p));
+            let provider = match already_registered {
                 Some(provider) => provider,
                 None => {
                     Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), dispatch)?)

@@ -1,7 +1,7 @@
 //! The state of a span, stored in the span's extensions.
 //!
-//! Every layer that wrote the start of a span has its own entry, but all share the activity id: a
-//! span is one activity, whichever layer writes about it.
+//! Every layer that wrote the start of a span has its own [`SpanState`], but all share the activity
+//! id: a span is one activity, whichever layer writes about it.
 //!
 //! The lock of the extensions is never held while a `Debug` implementation runs, which may write
 //! events in the same span.

@@ -5,17 +5,18 @@
 //!
 //!   ready        serial number of the process once writers may write; 0 in a child until it has
 //!                registered again
-//!   serial       1 in the first process that uses the library, 2 in its forked child, …; 0 in a
-//!                child without a client
+//!   serial       1 in the first process that uses the library, 2 in its forked child, …; 0 until
+//!                the process has a client (`client.rs`)
 //!   is_making    a thread is making the client right now
 //!   own_outlets  outlets that this process opened itself; all others are its parent's
 //! ```
 //!
-//! After a fork the regions of the parent stay mapped, and the entries of the registrations still
-//! name them. A writer compares `ready` with the number that its thread remembers. Usually both are
-//! equal: one load and one compare, which also validate the remembered thread id. In a child they
-//! differ; then the event is counted as lost in the sessions of the parent, through the shared
-//! memory, until the child's own sessions replace them.
+//! After a fork the regions of the parent stay mapped, and the enable states of the registrations
+//! still refer to them. A writer compares `ready` with the number that its thread remembers.
+//! Usually both are equal: one load and one compare. The thread remembers its thread id together
+//! with this number, so the compare validates both. In a child they differ; then the event is
+//! counted as lost in the sessions of the parent, through the shared memory, until the child's own
+//! sessions replace them.
 //!
 //! Invariants
 //!
@@ -39,7 +40,7 @@ struct ForkPage {
     own_outlets: AtomicU64,
 }
 
-/// Used until the wiped page exists, or always if the system cannot wipe one.
+/// Used until the page that a fork wipes is mapped, or always if the system cannot wipe one.
 static STATIC_PAGE: ForkPage = ForkPage {
     ready: AtomicU64::new(0),
     serial: AtomicU32::new(0),
@@ -91,8 +92,7 @@ pub(super) fn ready_serial() -> u64 {
     page().ready.load(Ordering::Relaxed)
 }
 
-/// Returns the number of this process among those that used the library; 0 in a forked child before
-/// it has a client.
+/// Returns the serial number of this process; 0 before it has a client.
 pub(crate) fn serial() -> u32 {
     page().serial.load(Ordering::Acquire)
 }

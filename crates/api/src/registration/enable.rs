@@ -2,7 +2,7 @@
 //! them wants.
 //!
 //! ```text
-//!   hot words    level │ strict │ any │ all       what any session may want; checked first
+//!   hot words    level │ ignores_keyword_0 │ any │ all    what any session may want; checked first
 //!   active       one bit for each entry in use
 //!                bit 63: every session has event filters
 //!                bits 32–43: with one session, the cell of its filters (see `filter`)
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The level is stored as level + 1 and 0 means off, so "may any session want this event" is one
-//! load and one compare. A session with level 0 wants all levels and is stored as 256. `strict` is
-//! 1 if every session ignores events without a keyword.
+//! load and one compare. A session with level 0 wants all levels and is stored as 256.
+//! `ignores_keyword_0` is 1 if every session ignores events without a keyword.
 //!
 //! Invariants
 //!
@@ -294,7 +294,7 @@ impl RegistrationSlot {
     #[inline]
     fn keyword_may_pass(&self, keyword: u64) -> bool {
         if keyword == 0 {
-            return self.strict.load(Ordering::Relaxed) == 0;
+            return self.ignores_keyword_0.load(Ordering::Relaxed) == 0;
         }
         let all = self.all.load(Ordering::Relaxed);
         keyword & self.any.load(Ordering::Relaxed) != 0 && keyword & all == all
@@ -464,7 +464,7 @@ impl RegistrationSlot {
 
     /// Recomputes the hot words and hints.
     fn update_hot_words(&self) {
-        let (mut level, mut any, mut all, mut strict) = (0, 0, u64::MAX, 1);
+        let (mut level, mut any, mut all, mut ignores_keyword_0) = (0, 0, u64::MAX, 1);
         let (mut is_filtered, mut sessions, mut cell, mut property, mut outlet) = (true, 0, 0, 0, 0);
         for enable in self.session_enables() {
             is_filtered &= enable.filters.has_event_filters;
@@ -473,7 +473,7 @@ impl RegistrationSlot {
             level = level.max(if enable.level == 0 { 256 } else { u32::from(enable.level) + 1 });
             any |= all_if_zero(enable.any);
             all &= enable.all;
-            strict &= u32::from(enable.property & IGNORE_KEYWORD_0 != 0);
+            ignores_keyword_0 &= u32::from(enable.property & IGNORE_KEYWORD_0 != 0);
         }
         // While the hints are cleared, writers check every entry.
         let active = self.active.fetch_and(!HINT_BITS, Ordering::Relaxed);
@@ -486,7 +486,7 @@ impl RegistrationSlot {
         }
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
-        self.strict.store(strict, Ordering::Relaxed);
+        self.ignores_keyword_0.store(ignores_keyword_0, Ordering::Relaxed);
         // Stored last, so that writers do not see the provider enabled with masks that no session
         // requested. A writer may see another order, because its loads are relaxed: no harm.
         self.level.store(level, Ordering::Release);

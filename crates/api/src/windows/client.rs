@@ -26,18 +26,18 @@ pub(crate) fn register(
 ) -> Result<Handle> {
     let registration = Registration::add(callback);
     let store_handle = Cell::new(Some(store_handle));
-    let trait_result = Cell::new(Ok(()));
+    let set_traits_result = Cell::new(Ok(()));
     // Runs once: in the first callback, or else after EventRegister.
     let set_traits_and_store = |handle: Handle| {
         if let Some(store_handle) = store_handle.take() {
-            trait_result.set(traits.map_or(Ok(()), |traits| set_traits(handle, traits)));
+            set_traits_result.set(traits.map_or(Ok(()), |traits| set_traits(handle, traits)));
             store_handle(handle);
         }
     };
     let status = with_pending_store(&registration, &set_traits_and_store, || {
         let context = ptr::without_provenance_mut(registration.key);
         // SAFETY: the GUID lives during the call. The registration contains the place for the
-        // handle and lives longer. `call_back` accepts any context.
+        // handle and outlives the call. `call_back` accepts any context.
         unsafe { EventRegister(&raw const provider, Some(call_back), context, registration.handle.as_ptr()) }
     });
     let handle = match (status, registration.handle()) {
@@ -48,7 +48,7 @@ pub(crate) fn register(
         }
     };
     set_traits_and_store(handle);
-    match trait_result.into_inner() {
+    match set_traits_result.into_inner() {
         Ok(()) => Ok(handle),
         Err(error) => {
             unregister(handle);

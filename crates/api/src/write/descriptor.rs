@@ -92,7 +92,7 @@ struct SortedBlocks<'a> {
     /// `payload` also contains other blocks.
     is_mixed: bool,
     metadata: Option<&'a [u8]>,
-    provider: Option<&'a [u8]>,
+    provider_metadata: Option<&'a [u8]>,
     stamp: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ struct SortedBlocks<'a> {
 #[derive(Default)]
 struct TypedBlocks<'a> {
     metadata: Option<&'a [u8]>,
-    provider: Option<&'a [u8]>,
+    provider_metadata: Option<&'a [u8]>,
     stamp: Option<&'a [u8]>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> TypedBlocks<'a> {
     fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
         let field = match kind {
             EVENT_METADATA => &mut self.metadata,
-            PROVIDER_METADATA => &mut self.provider,
+            PROVIDER_METADATA => &mut self.provider_metadata,
             TIMESTAMP_OVERRIDE if bytes.len() == 8 => &mut self.stamp,
             _ => return Err(WriteError::InvalidParameter),
         };
@@ -139,7 +139,8 @@ impl<'a> SortedBlocks<'a> {
         {
             // SAFETY: the caller promises that the bytes of each block can be read.
             let (provider, metadata) = unsafe { (provider.bytes()?, metadata.bytes()?) };
-            typed_blocks = TypedBlocks { provider: Some(provider), metadata: Some(metadata), stamp: None };
+            typed_blocks =
+                TypedBlocks { provider_metadata: Some(provider), metadata: Some(metadata), stamp: None };
             payload_blocks = rest;
         }
         let mut is_mixed = false;
@@ -154,13 +155,13 @@ impl<'a> SortedBlocks<'a> {
         if is_mixed {
             (payload_blocks, is_mixed) = trim_to_payload(payload_blocks);
         }
-        let TypedBlocks { metadata, provider, stamp } = typed_blocks;
+        let TypedBlocks { metadata, provider_metadata, stamp } = typed_blocks;
         // SAFETY: the caller promises that the bytes of each block can be read; the loop refused
         // blocks that have a size but no address.
         let payload =
             unsafe { Block::from_descriptors(payload_blocks.as_ptr().cast(), payload_blocks.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
-        Ok(Self { payload, is_mixed, metadata, provider, stamp })
+        Ok(Self { payload, is_mixed, metadata, provider_metadata, stamp })
     }
 }
 
@@ -182,7 +183,7 @@ fn trim_to_payload(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
 }
 
 /// Writes an event, which has passed the check of level and keyword, from data descriptors to all
-/// sessions except excluded ones. `event` has no metadata and blocks yet.
+/// sessions except those that `options` excludes. `event` has neither metadata nor blocks yet.
 ///
 /// # Safety
 ///
@@ -196,8 +197,8 @@ pub(crate) unsafe fn write_descriptors(
 ) -> Result<(), WriteError> {
     // SAFETY: the caller promises that the bytes of each descriptor can be read.
     let sorted = unsafe { SortedBlocks::new(descriptors, slot.has_descriptor_types()) }?;
-    let SortedBlocks { payload, is_mixed, metadata, provider, stamp } = sorted;
-    let options = Options { traits: provider.unwrap_or(&[]), stamp, skipped_frames: 1, ..options };
+    let SortedBlocks { payload, is_mixed, metadata, provider_metadata, stamp } = sorted;
+    let options = Options { traits: provider_metadata.unwrap_or(&[]), stamp, skipped_frames: 1, ..options };
     super::write_with_options(slot, &CallerEvent { metadata, blocks: payload, is_mixed, ..event }, &options)
 }
 
@@ -308,7 +309,7 @@ unsafe fn all_payload_blocks(blocks: &[DataDescriptor], has_types: bool) -> Opti
         if !block.has_address() || has_types && block.kind != NONE {
             return None;
         }
-        // Each size is below 2³², and there are at most 128.
+        // Each size is below 2³², and there are at most 128, so the sum fits into 64 bits.
         bytes = bytes.wrapping_add(block.size as usize);
     }
     // SAFETY: every block that has a size has an address, where the caller promises as many bytes;
@@ -344,7 +345,7 @@ mod tests {
         Ok(SortedCopy {
             payload,
             metadata: sorted.metadata.map(copy),
-            provider: sorted.provider.map(copy),
+            provider: sorted.provider_metadata.map(copy),
             stamp: sorted.stamp,
         })
     }

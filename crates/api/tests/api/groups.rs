@@ -1,8 +1,8 @@
 //! Provider groups and traits with a real daemon: which enables apply to which providers, and which
 //! events arrive.
 //!
-//! Each test runs in a separate process, because providers find daemons by the environment; the
-//! daemon is another process.
+//! Each test runs in a separate process, because providers find their daemon through an environment
+//! variable. The daemon is another process.
 
 use std::sync::{Arc, Mutex};
 
@@ -87,11 +87,11 @@ impl Recording<'_> {
 fn group_enables_current_and_later_members_besides_direct_enables() {
     run_in_own_process("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
         let _daemon = SeparateDaemon::new(folder);
-        let mut session = Recording::new(folder);
+        let mut recording = Recording::new(folder);
         let (calls, callback) = recording_callback();
         let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), Some(callback)).unwrap();
         let outsider = Provider::register(OTHER_PROVIDER, None).unwrap();
-        session.enable_at(GROUP, 2, 1, OF_GROUP);
+        recording.enable_at(GROUP, 2, 1, OF_GROUP);
         assert_eq!(*calls.lock().unwrap(), [(1, 2, 1)]);
         assert!(!outsider.enabled(0, 0));
         member.write(&event(1, 2, 1), &[]).unwrap();
@@ -100,38 +100,40 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         later.write(&event(3, 2, 1), &[]).unwrap();
 
         // The provider is also enabled directly: both enables apply, and each ends separately.
-        session.enable_at(MEMBER, 4, 6, 0);
+        recording.enable_at(MEMBER, 4, 6, 0);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 4, 7)));
         member.write(&event(4, 4, 2), &[]).unwrap();
         later.write(&event(5, 4, 2), &[]).unwrap();
-        session.disable(GROUP, OF_GROUP);
+        recording.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 4, 6)));
         assert!(!later.enabled(0, 0));
         member.write(&event(6, 4, 1), &[]).unwrap();
-        session.enable_at(GROUP, 0, 0, OF_GROUP);
+        // Level 0 and mask 0 select everything. Combined with another enable, they become the
+        // highest values.
+        recording.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
-        session.disable(MEMBER, 0);
+        recording.disable(MEMBER, 0);
         assert_eq!(
             calls.lock().unwrap().last(),
             Some(&(1, 0, 0)),
             "the callback did not get the settings of the group unchanged"
         );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
-        session.disable(MEMBER, 0);
+        recording.disable(MEMBER, 0);
         assert_eq!(calls.lock().unwrap().len(), 5, "a disable without an enable called the callback");
-        session.disable(GROUP, OF_GROUP);
+        recording.disable(GROUP, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(0, 0, 0)));
         member.write(&event(8, 0, 0), &[]).unwrap();
-        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 3), (MEMBER, 4), (MEMBER, 7)]);
+        assert_eq!(recording.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 3), (MEMBER, 4), (MEMBER, 7)]);
     });
 }
 
 #[test]
-fn traits_set_later_join_the_group_once() {
-    run_in_own_process("groups::traits_set_later_join_the_group_once", |folder| {
+fn registration_joins_group_once_by_traits_set_later() {
+    run_in_own_process("groups::registration_joins_group_once_by_traits_set_later", |folder| {
         let _daemon = SeparateDaemon::new(folder);
-        let mut session = Recording::new(folder);
-        session.enable_at(GROUP, 5, 0, OF_GROUP);
+        let mut recording = Recording::new(folder);
+        recording.enable_at(GROUP, 5, 0, OF_GROUP);
         let (calls, callback) = recording_callback();
         let provider = Provider::register(MEMBER, Some(callback)).unwrap();
         // No bytes, a name without its terminator, and a size beyond the bytes.
@@ -154,15 +156,15 @@ fn traits_set_later_join_the_group_once() {
             "traits were set although the registration has some"
         );
 
-        let listed = session.find_entry(MEMBER, false).unwrap();
+        let listed = recording.find_entry(MEMBER, false).unwrap();
         assert_eq!((listed.name.as_str(), listed.groups), ("Later", vec![GROUP]));
-        let group = session.find_entry(GROUP, true).unwrap();
+        let group = recording.find_entry(GROUP, true).unwrap();
         assert_eq!((group.pids, group.sessions.len()), (vec![std::process::id()], 1));
         drop((provider, named));
         until("both providers have left the group", || {
-            session.find_entry(GROUP, true).unwrap().pids.is_empty()
+            recording.find_entry(GROUP, true).unwrap().pids.is_empty()
         });
-        assert_eq!(session.stop_and_list(), [(MEMBER, 1)]);
+        assert_eq!(recording.stop_and_list(), [(MEMBER, 1)]);
     });
 }
 
@@ -197,10 +199,10 @@ fn session_without_a_daemon_cannot_enable_groups() {
 }
 
 #[test]
-fn invalid_group_enable_is_refused_without_change() {
-    run_in_own_process("groups::invalid_group_enable_is_refused_without_change", |folder| {
+fn group_enable_accepts_process_filters_and_refuses_event_filters() {
+    run_in_own_process("groups::group_enable_accepts_process_filters_and_refuses_event_filters", |folder| {
         let _daemon = SeparateDaemon::new(folder);
-        let mut session = Recording::new(folder);
+        let mut recording = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &group_traits("Member"), None).unwrap();
         let params_with_filter = |kind, data: &[u8]| EnableParams {
             filters: vec![Filter { kind, data: data.to_vec() }],
@@ -208,31 +210,31 @@ fn invalid_group_enable_is_refused_without_change() {
         };
         // A filter that includes the event id 7: groups cannot be filtered by events.
         let by_id = params_with_filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(recording.send_enable(GROUP, EnableCode::Enable, &by_id), Status::ERROR_INVALID_PARAMETER);
         let unknown = Guid::from_u128(0x7777);
         let capture = params(0, 0, OF_GROUP);
         assert_eq!(
-            session.send_enable(unknown, EnableCode::CaptureState, &capture),
+            recording.send_enable(unknown, EnableCode::CaptureState, &capture),
             Status::ERROR_INVALID_FUNCTION
         );
         assert_eq!(
-            session.send_enable(MEMBER, EnableCode::CaptureState, &capture),
+            recording.send_enable(MEMBER, EnableCode::CaptureState, &capture),
             Status::ERROR_INVALID_FUNCTION,
             "the GUID of a provider was accepted as that of a group"
         );
         assert_eq!(
-            session.send_enable(GROUP, EnableCode::CaptureState, &capture),
+            recording.send_enable(GROUP, EnableCode::CaptureState, &capture),
             Status::ERROR_SUCCESS,
             "the request for the state of a group that is not enabled was refused"
         );
-        assert_eq!(session.find_entry(GROUP, true).unwrap().sessions, []);
+        assert_eq!(recording.find_entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));
         // A group enable can be limited to processes.
         let elsewhere = params_with_filter(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &elsewhere), Status::ERROR_SUCCESS);
+        assert_eq!(recording.send_enable(GROUP, EnableCode::Enable, &elsewhere), Status::ERROR_SUCCESS);
         assert!(!member.enabled(0, 0));
         let here = params_with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &here), Status::ERROR_SUCCESS);
+        assert_eq!(recording.send_enable(GROUP, EnableCode::Enable, &here), Status::ERROR_SUCCESS);
         assert!(member.enabled(4, 0));
     });
 }
@@ -241,17 +243,17 @@ fn invalid_group_enable_is_refused_without_change() {
 fn events_carry_the_decode_guid_of_the_traits() {
     run_in_own_process("groups::events_carry_the_decode_guid_of_the_traits", |folder| {
         let _daemon = SeparateDaemon::new(folder);
-        let mut session = Recording::new(folder);
+        let mut recording = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER_PROVIDER).finish().unwrap().to_vec();
         let provider = Provider::register(MEMBER, None).unwrap();
-        session.enable_at(MEMBER, 0, 0, 0);
+        recording.enable_at(MEMBER, 0, 0, 0);
         provider.write(&event(1, 0, 0), &[b"own"]).unwrap();
         provider.set_traits(&blob).unwrap();
         provider.write(&event(2, 0, 0), &[b"other's"]).unwrap();
         drop(provider);
         let provider = Provider::register_with_traits(MEMBER, &blob, None).unwrap();
         provider.write(&event(3, 0, 0), &[b"from the start"]).unwrap();
-        assert_eq!(session.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 2), (OTHER_PROVIDER, 3)]);
+        assert_eq!(recording.stop_and_list(), [(MEMBER, 1), (OTHER_PROVIDER, 2), (OTHER_PROVIDER, 3)]);
         let trace = etl::Trace::open(std::fs::File::open(folder.join("trace.etl")).unwrap()).unwrap();
         let mut events = trace.events();
         while let Some(record) = events.next().unwrap() {

@@ -1,5 +1,9 @@
 //! Programs that close every descriptor, or have none left: the library touches none of the
 //! program's descriptors and keeps working.
+//!
+//! Normally the library's threads have their own descriptor table, which they get with
+//! `close_range` or, on older kernels, with `unshare`. In a sandbox that refuses both, they share
+//! the program's table.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -28,7 +32,7 @@ use crate::{
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("close all descriptors", close_all),
     ("close all, old kernel", close_all_on_an_old_kernel),
-    ("no table of its own", register_without_separate_table),
+    ("shared table", register_with_shared_table),
     ("close a pipe", close_a_pipe),
     ("close a pipe, old kernel", close_a_pipe_on_an_old_kernel),
     ("replace all in a sandbox", replace_all_in_a_sandbox),
@@ -40,8 +44,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("no descriptor at all", register_without_descriptors),
     ("too few descriptors", register_with_too_few_descriptors),
     ("close all under a private session", close_all_under_a_private_session),
-    ("knocked at", register_and_wait),
-    ("knock", fill_queue_as_other_user),
+    ("listening process", register_and_wait),
+    ("fill queue", fill_queue_as_other_user),
 ];
 
 const EVENTS: u64 = 200_000;
@@ -82,7 +86,8 @@ fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
 /// Closes all descriptors except the standard streams.
 pub(crate) fn close_all_above_stderr() {
     for number in 3..4096 {
-        // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
+        // SAFETY: the program itself uses none of these descriptors. The library checks its own
+        // before each use, or has them in another table.
         unsafe { libc::close(number) };
     }
 }
@@ -94,11 +99,11 @@ fn close_all_on_an_old_kernel(folder: &Path) {
 }
 
 #[test]
-fn process_without_separate_descriptor_table_is_traced() {
-    assert_eq!(record_scenario("no table of its own", |_, _, _| {}), (1, 0));
+fn process_is_traced_if_library_threads_share_its_descriptor_table() {
+    assert_eq!(record_scenario("shared table", |_, _, _| {}), (1, 0));
 }
 
-fn register_without_separate_table(_: &Path) {
+fn register_with_shared_table(_: &Path) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(INFORMATION, 0));
@@ -114,7 +119,7 @@ fn library_does_not_touch_reused_descriptors_in_a_sandbox() {
 fn replace_all_in_a_sandbox(folder: &Path) {
     let (provider, opened) = register_in_a_sandbox();
     close_all_above_stderr();
-    let replaced = ReplacedDescriptors::open(&opened);
+    let replacements = ReplacementDescriptors::open(&opened);
     let program_descriptors = ProgramDescriptors::open(folder);
     for n in 0..EVENTS {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
@@ -122,7 +127,7 @@ fn replace_all_in_a_sandbox(folder: &Path) {
     // Gives the threads of the library time to act on the closed descriptors.
     std::thread::sleep(Duration::from_millis(300));
     program_descriptors.check();
-    replaced.check();
+    replacements.check();
 }
 
 #[test]
@@ -229,12 +234,12 @@ fn close_all_in_a_sandbox(folder: &Path) {
     let (provider, opened) = register_in_a_sandbox();
     wait_for_mark(folder, "ready 1");
     close_all_above_stderr();
-    let replaced = ReplacedDescriptors::open(&opened);
+    let replacements = ReplacementDescriptors::open(&opened);
     let program_descriptors = ProgramDescriptors::open(folder);
     write_during_recovery(folder, &provider, 1);
     wait_for_change_and_idle(folder, &provider);
     program_descriptors.check();
-    replaced.check();
+    replacements.check();
 }
 
 /// Closes the descriptors that the library reopened, too.
@@ -247,26 +252,26 @@ fn close_all_in_a_sandbox_twice(folder: &Path) {
     let opened = list_descriptors();
     close_all_above_stderr();
     let opened: Vec<(i32, String)> = opened.into_iter().filter(|(number, _)| *number > 2).collect();
-    let replaced = ReplacedDescriptors::open(&opened);
+    let replacements = ReplacementDescriptors::open(&opened);
     let program_descriptors = ProgramDescriptors::open(folder);
     write_during_recovery(folder, &provider, 2);
     wait_for_change_and_idle(folder, &provider);
     program_descriptors.check();
-    replaced.check();
+    replacements.check();
 }
 
-/// The kinds of descriptors that the scenario closes, one at a time.
+/// The kinds of descriptors that `close_one_in_a_sandbox` closes, one at a time.
 const CLOSED_KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"];
 
 /// Closes one descriptor, and reuses its number for a descriptor of the same kind.
 fn close_one_in_a_sandbox(folder: &Path) {
     let (provider, mut opened) = register_in_a_sandbox();
-    let mut replaced = Vec::new();
+    let mut replacements = Vec::new();
     for (round, kind) in (1..).zip(CLOSED_KINDS) {
         let same_kind: Vec<(i32, String)> = opened.into_iter().filter(|(_, target)| target == kind).collect();
         assert!(!same_kind.is_empty(), "the library has no {kind}");
         wait_for_mark(folder, &format!("ready {round}"));
-        replaced.push(ReplacedDescriptors::open(&same_kind[..1]));
+        replacements.push(ReplacementDescriptors::open(&same_kind[..1]));
         // The library notices the closed descriptor when it wakes the daemon.
         let is_counted = || folder.join(format!("counted {round}")).exists();
         set_mark(folder, &format!("closed {round}"));
@@ -275,17 +280,18 @@ fn close_one_in_a_sandbox(folder: &Path) {
             is_counted()
         });
         write_during_recovery(folder, &provider, round);
-        let replaced_numbers: Vec<i32> = replaced.iter().flat_map(ReplacedDescriptors::numbers).collect();
+        let replacement_numbers: Vec<i32> =
+            replacements.iter().flat_map(ReplacementDescriptors::numbers).collect();
         opened = list_descriptors();
-        opened.retain(|(number, _)| *number > 2 && !replaced_numbers.contains(number));
+        opened.retain(|(number, _)| *number > 2 && !replacement_numbers.contains(number));
     }
     wait_for_change_and_idle(folder, &provider);
-    replaced.into_iter().for_each(ReplacedDescriptors::check);
+    replacements.into_iter().for_each(ReplacementDescriptors::check);
 }
 
 /// Descriptors of the program under the numbers that the library used, each of the same kind.
 #[derive(Default)]
-struct ReplacedDescriptors {
+struct ReplacementDescriptors {
     counters: Vec<OwnedFd>,
     /// Socket pairs: the end under the library's number, which holds an unread byte, and the other
     /// end.
@@ -294,16 +300,16 @@ struct ReplacedDescriptors {
     polls: Vec<OwnedFd>,
 }
 
-impl ReplacedDescriptors {
+impl ReplacementDescriptors {
     fn open(opened: &[(i32, String)]) -> Self {
-        let mut replaced = Self::default();
+        let mut replacements = Self::default();
         let numbers_of_kind = |kind: &str| {
             let numbers = opened.iter().filter(|(_, target)| target.starts_with(kind)).map(|(n, _)| *n);
             numbers.collect::<Vec<i32>>()
         };
         for number in numbers_of_kind("anon_inode:[eventfd]") {
             let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-            replaced.counters.push(move_descriptor(counter, number));
+            replacements.counters.push(move_descriptor(counter, number));
         }
         for number in numbers_of_kind("socket:") {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -311,17 +317,17 @@ impl ReplacedDescriptors {
             // A number above those of the following descriptors.
             let far = rustix::io::fcntl_dupfd_cloexec(far, 400).unwrap();
             assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
-            replaced.sockets.push((move_descriptor(near, number), far));
+            replacements.sockets.push((move_descriptor(near, number), far));
         }
         for number in numbers_of_kind("anon_inode:[eventpoll]") {
             let poll = move_descriptor(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), number);
-            for counter in &replaced.counters {
+            for counter in &replacements.counters {
                 let data = epoll::EventData::new_u64(7);
                 epoll::add(&poll, counter, data, epoll::EventFlags::IN).unwrap();
             }
-            replaced.polls.push(poll);
+            replacements.polls.push(poll);
         }
-        replaced
+        replacements
     }
 
     /// Returns the numbers of all descriptors.
@@ -588,7 +594,7 @@ const MAX_REFUSALS_PER_SECOND: u64 = 32;
 #[test]
 fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     let is_root = rustix::process::geteuid().is_root();
-    if !crate::skip::holds_or_skip(is_root, "root", "a connection of another user takes root") {
+    if !crate::skip::holds_or_skip(is_root, "root", "connecting as another user requires root") {
         return;
     }
     // The sockets that fill the queue, and 100 descriptors for everything else.
@@ -602,7 +608,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     }
     let runner = ScenarioRunner::new();
     RuntimeDir::from_path(&runner.runtime()).ensure().unwrap();
-    let child = runner.spawn("knocked at");
+    let child = runner.spawn("listening process");
     let socket = eventually("the process listens", || {
         find_socket(&RuntimeDir::from_path(&runner.runtime()), child.id())
     });
@@ -612,8 +618,8 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     }
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
     std::fs::write(runner.path("socket"), socket.to_str().unwrap()).unwrap();
-    let knocker = runner.spawn("knock");
-    runner.wait_for_mark("knocked");
+    let other_user = runner.spawn("fill queue");
+    runner.wait_for_mark("queue is full");
 
     // A daemon that starts now cannot connect to the process, whose queue is full. So the process
     // connects to the daemon.
@@ -623,7 +629,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     child.assert_success();
     runner.set_mark("daemon found");
-    knocker.assert_success();
+    other_user.assert_success();
 }
 
 /// Returns how many connections to the socket of a process can wait to be accepted.
@@ -633,35 +639,35 @@ fn queue_length() -> u64 {
 }
 
 /// Fills the queue of a socket as another user, checks how many connections are refused, and keeps
-/// them open. The sockets are many, so this is not done in the process that runs the tests.
+/// all its sockets open. They are too many for the process that runs the tests.
 fn fill_queue_as_other_user(folder: &Path) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let socket = std::fs::read_to_string(folder.join("socket")).unwrap();
     let start = Instant::now();
-    let knockers = std::thread::spawn(move || {
+    let connector = std::thread::spawn(move || {
         // SAFETY: the raw call changes this thread only.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
         let address = SocketAddrUnix::new(&*socket).unwrap();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let knock = || {
-            let knocker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
-            connect(&knocker, &address).is_ok().then_some(knocker)
+        let open_connection = || {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
+            connect(&socket, &address).is_ok().then_some(socket)
         };
         // Connects until the queue is full.
-        std::iter::from_fn(knock).collect::<Vec<OwnedFd>>()
+        std::iter::from_fn(open_connection).collect::<Vec<OwnedFd>>()
     });
-    let knockers = knockers.join().unwrap();
-    let count = knockers.len() as u64;
+    let connections = connector.join().unwrap();
+    let count = connections.len() as u64;
     assert!(count >= queue_length(), "{count} could connect, the queue has room for {}", queue_length());
-    let is_refused = |knocker: &&OwnedFd| {
-        rustix::net::recv(knocker, &mut [0_u8; 1][..], rustix::net::RecvFlags::DONTWAIT).is_ok()
+    let is_refused = |connection: &&OwnedFd| {
+        rustix::net::recv(connection, &mut [0_u8; 1][..], rustix::net::RecvFlags::DONTWAIT).is_ok()
     };
-    until("some connections are refused", || knockers.iter().any(|knocker| is_refused(&knocker)));
-    let refused = knockers.iter().filter(is_refused).count() as u64;
+    until("some connections are refused", || connections.iter().any(|connection| is_refused(&connection)));
+    let refused = connections.iter().filter(is_refused).count() as u64;
     let max_refusals = (start.elapsed().as_secs() + 2) * MAX_REFUSALS_PER_SECOND;
     assert!(refused <= max_refusals, "{refused} of {count} were refused, more than {max_refusals}");
-    set_mark(folder, "knocked");
+    set_mark(folder, "queue is full");
     wait_for_mark(folder, "daemon found");
 }
 

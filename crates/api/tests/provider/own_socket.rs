@@ -81,7 +81,8 @@ fn process_of_daemon_user_sends_region_before_daemon_accepts() {
 
 #[test]
 fn untrusted_folder_of_the_daemon_user_is_not_used() {
-    let is_root = holds_or_skip(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
+    let is_root =
+        holds_or_skip(rustix::process::geteuid().is_root(), "root", "giving files away requires root");
     let give_to_other_user: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
     let open_to_group: fn(&Path) =
         |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();

@@ -28,10 +28,11 @@
 //! 1. The daemon decides scopes, by the scope filters alone, and passes everything else on
 //!    unchanged. `crates/daemon/src/registry/tests/scopes.rs` tests all pairs of scopes, for
 //!    registrations before and after the enable.
-//! 2. The process decides events and stacks, and does not receive the scopes. It applies level,
-//!    masks and filters of one session at a time. `crates/api/src/filter/tests/truth.rs` tests what
-//!    two sessions share, for all 640² pairs of levels and masks and for all pairs of filters, on
-//!    existing and on new registrations.
+//! 2. The process decides which events and stacks are recorded, and does not receive the scopes. It
+//!    applies level, masks and filters of one session at a time.
+//!    `crates/api/src/filter/tests/truth.rs` tests the enable state, which two sessions share, for
+//!    all 640² pairs of levels and masks and for all pairs of filters, on existing and on new
+//!    registrations.
 //!
 //! Packages, applications and containers need a control group that the test creates. Where none can
 //! be created, their filters are absent or failing here. The tests of the daemon (1.) cover these
@@ -55,8 +56,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("filters of one session", filter_one_session),
     ("scopes of two sessions", scope_two_sessions),
     ("filters of two sessions", filter_two_sessions),
-    ("enabled ahead", enable_before_registration),
-    ("enabled ahead by two sessions", enable_in_two_sessions_before_registration),
+    ("enabled before registration", enable_before_registration),
+    ("enabled before registration by two sessions", enable_in_two_sessions_before_registration),
 ];
 
 /// Environment variable with the folder of the scenario's control group.
@@ -75,7 +76,7 @@ const EFFECTS: [Effect; 3] = [Absent, Passes, Fails];
 
 /// The filters of a session: five scopes, then the others at these indices.
 type FilterRow = [Effect; 12];
-const SCOPES: usize = 5;
+const SCOPE_COUNT: usize = 5;
 const PIDS: usize = 0;
 const PROGRAMS: usize = 1;
 const PACKAGES: usize = 2;
@@ -94,16 +95,16 @@ const NAME: &str = "seven";
 /// The data of a filter that passes, and of a filter that fails.
 type PassingAndFailing = (Vec<u8>, Vec<u8>);
 
-/// Returns whether a session gets the event. "All filters must pass"; filters by id and payload
+/// Returns whether a session gets the event: all filters must pass. Filters by id and payload
 /// apply to manifest events, filters by name to TraceLogging events.
 fn is_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
     let fails = |row: FilterRow, indices: &[usize]| indices.iter().any(|index| row[*index] == Fails);
     let event_filters: &[usize] = if is_tracelogging { &[NAMES] } else { &[IDS, PAYLOAD] };
-    row.is_some_and(|row| !row[..SCOPES].contains(&Fails) && !fails(row, event_filters))
+    row.is_some_and(|row| !row[..SCOPE_COUNT].contains(&Fails) && !fails(row, event_filters))
 }
 
-/// Returns whether the event has a stack. "With several stack filters, a stack is taken only if
-/// each passes."
+/// Returns whether the event has a stack. With several stack filters, a stack is taken only if
+/// each passes.
 fn is_stack_recorded(row: Option<FilterRow>, is_tracelogging: bool) -> bool {
     let stack_filter = if is_tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
     let passes = |row: FilterRow| row[stack_filter] != Fails && row[STACKS_BY_LEVEL] != Fails;
@@ -163,13 +164,13 @@ struct FilterTable {
     files: Vec<PathBuf>,
     registered_before: Provider,
     metadata: Vec<u8>,
-    number: u64,
+    last_event_number: u64,
     expected: Vec<Vec<(u64, bool)>>,
     has_control_group: bool,
 }
 
 impl FilterTable {
-    /// Starts the sessions. The process enters its control group before any session asks for it.
+    /// Starts the sessions. The process enters its control group before any session filters by it.
     fn new(folder: &Path, sessions: usize) -> Self {
         let group = std::env::var_os(CONTROL_GROUP);
         if let Some(group) = &group {
@@ -187,14 +188,14 @@ impl FilterTable {
             daemon,
             registered_before: Provider::register(PROVIDER, None).unwrap(),
             metadata: MetadataBuilder::new(NAME, 0).finish().unwrap().to_vec(),
-            number: 0,
+            last_event_number: 0,
             has_control_group: group.is_some(),
         }
     }
 
     /// Returns whether this machine can test a row.
     fn can_test(&self, row: &FilterRow) -> bool {
-        self.has_control_group || !row[PACKAGES..SCOPES].contains(&Passes)
+        self.has_control_group || !row[PACKAGES..SCOPE_COUNT].contains(&Passes)
     }
 
     /// Enables or disables the provider in a session, and waits until all callbacks have returned.
@@ -217,8 +218,8 @@ impl FilterTable {
         let registered_after = Provider::register(PROVIDER, None).unwrap();
         for provider in [&self.registered_before, &registered_after] {
             for is_tracelogging in [false, true] {
-                self.number += 1;
-                let number = self.number.to_le_bytes();
+                self.last_event_number += 1;
+                let number = self.last_event_number.to_le_bytes();
                 match is_tracelogging {
                     false => provider.write(&event(7), &[&number]),
                     true => provider.event(&event(0)).metadata(&self.metadata).write(&[&number]),
@@ -226,8 +227,10 @@ impl FilterTable {
                 .unwrap();
                 for (expected, row) in self.expected.iter_mut().zip(rows) {
                     let is_expected = is_recorded(*row, is_tracelogging);
-                    expected
-                        .extend(is_expected.then(|| (self.number, is_stack_recorded(*row, is_tracelogging))));
+                    expected.extend(
+                        is_expected
+                            .then(|| (self.last_event_number, is_stack_recorded(*row, is_tracelogging))),
+                    );
                 }
             }
         }
@@ -285,12 +288,12 @@ fn filter_one_session(folder: &Path) {
         }
         row[CALLBACK] = EFFECTS[number / 729];
         rows.push(row);
-        row[..SCOPES].fill(Passes);
+        row[..SCOPE_COUNT].fill(Passes);
         rows.push(row);
     }
     for number in 0..3_usize.pow(6) {
         let mut row = NO_FILTERS;
-        for (index, divisor) in (0..=SCOPES).zip([1, 3, 9, 27, 81, 243]) {
+        for (index, divisor) in (0..=SCOPE_COUNT).zip([1, 3, 9, 27, 81, 243]) {
             row[index] = EFFECTS[number / divisor % 3];
         }
         rows.push(row);
@@ -366,7 +369,7 @@ fn params_of_row(row: u64) -> EnableParams {
     EnableParams { level, match_any, match_all, property, ..EnableParams::default() }
 }
 
-/// Returns whether an event passes: "pass = level_ok && keyword_ok".
+/// Returns whether an event passes: both its level and its keyword must match.
 fn passes_level_and_keywords(params: &EnableParams, level: u8, keyword: u64) -> bool {
     let level_ok = params.level == 0 || level <= params.level;
     let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
@@ -382,16 +385,16 @@ fn passes_level_and_keywords(params: &EnableParams, level: u8, keyword: u64) -> 
 fn write_every_event(table: &mut FilterTable, session_params: &[&EnableParams]) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     for (level, keyword) in LEVELS.into_iter().flat_map(|level| (0..8).map(move |k| (level, k))) {
-        table.number += 1;
+        table.last_event_number += 1;
         let is_expected: Vec<bool> =
             session_params.iter().map(|params| passes_level_and_keywords(params, level, keyword)).collect();
         if let [expected] = is_expected[..] {
             assert_eq!(provider.enabled(level, keyword), expected, "{session_params:?} {level} {keyword}");
         }
         let descriptor = EventDescriptor { level, keyword, ..event(7) };
-        provider.write(&descriptor, &[&table.number.to_le_bytes()]).unwrap();
+        provider.write(&descriptor, &[&table.last_event_number.to_le_bytes()]).unwrap();
         for (expected, is_expected) in table.expected.iter_mut().zip(is_expected) {
-            expected.extend(is_expected.then_some((table.number, false)));
+            expected.extend(is_expected.then_some((table.last_event_number, false)));
         }
     }
 }
@@ -403,7 +406,7 @@ fn enable_in(table: &mut FilterTable, session: usize, params: &EnableParams) {
 
 #[test]
 fn enable_before_registration_applies_to_provider() {
-    ScenarioRunner::new().run("enabled ahead");
+    ScenarioRunner::new().run("enabled before registration");
 }
 
 fn enable_before_registration(folder: &Path) {
@@ -417,7 +420,7 @@ fn enable_before_registration(folder: &Path) {
 
 #[test]
 fn enables_of_two_sessions_before_registration_apply_to_each() {
-    ScenarioRunner::new().run("enabled ahead by two sessions");
+    ScenarioRunner::new().run("enabled before registration by two sessions");
 }
 
 fn enable_in_two_sessions_before_registration(folder: &Path) {

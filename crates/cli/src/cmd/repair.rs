@@ -25,8 +25,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     }
     let path = options.output.display();
     let sink = traceweir::output::create(&options.output, !options.force).with_context(|| {
-        let hint = if options.output.exists() { " (--force replaces it)" } else { "" };
-        format!("cannot write{hint}")
+        let hint = if options.output.exists() { " (--force replaces an existing file)" } else { "" };
+        format!("cannot write the output{hint}")
     })?;
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
@@ -43,8 +43,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     }
     if repaired.unpadded > 0 {
         eprintln!(
-            "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
-             than the input has",
+            "{} damaged buffers are shorter than the session's buffer size: padded to this size, they \
+             would make the file much larger than the input",
             format_number(u64::from(repaired.unpadded))
         );
     }
@@ -61,7 +61,7 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     let remaining = count_faults(&options.output)?;
     if remaining > 0 {
         eprintln!(
-            "{path}: repairing does not touch {} (weir check lists them)",
+            "{path}: still has {} that repairing does not correct (see weir check)",
             format_count(remaining, "fault")
         );
     }

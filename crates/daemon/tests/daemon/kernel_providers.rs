@@ -123,7 +123,7 @@ const FLUSH: Control = Control::Flush { log_file: None };
 
 #[test]
 fn process_provider_reports_a_program_from_start_to_stop() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "p");
@@ -180,7 +180,7 @@ fn process_provider_reports_a_program_from_start_to_stop() {
 
 #[test]
 fn keywords_and_level_choose_events() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         // Keyword 0x10 stands for processes, 0x40 for images.
@@ -219,7 +219,7 @@ fn keywords_and_level_choose_events() {
 
 #[test]
 fn events_stop_after_a_disable_and_come_again_after_an_enable() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "p");
@@ -241,7 +241,7 @@ fn events_stop_after_a_disable_and_come_again_after_an_enable() {
 
 #[test]
 fn stacks_are_part_of_the_events() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (with, with_path) = start_session(&daemon, &mut controller, "with");
@@ -277,7 +277,7 @@ fn stacks_are_part_of_the_events() {
 
 #[test]
 fn file_provider_reports_operations_and_names() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "f");
@@ -331,7 +331,7 @@ fn file_provider_reports_operations_and_names() {
 
 #[test]
 fn network_provider_reports_both_ends_of_a_connection() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "n");
@@ -383,7 +383,7 @@ fn network_provider_reports_both_ends_of_a_connection() {
 
 #[test]
 fn disk_provider_is_accepted_and_reports_only_its_events() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "d");
@@ -413,7 +413,7 @@ fn disk_provider_is_accepted_and_reports_only_its_events() {
 
 #[test]
 fn system_logger_has_classic_events_beside_those_of_a_provider() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("s.etl"));
         let config = SessionConfig {
@@ -445,7 +445,7 @@ fn system_logger_has_classic_events_beside_those_of_a_provider() {
 
 #[test]
 fn capture_state_lists_running_processes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "p");

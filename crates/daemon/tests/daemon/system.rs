@@ -189,7 +189,7 @@ fn count_switches(events: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usiz
 
 #[test]
 fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | REGISTRY) };
@@ -218,7 +218,7 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
 
 #[test]
 fn stacks_follow_the_listed_events_once_requested() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER))
@@ -261,7 +261,7 @@ fn stacks_follow_the_listed_events_once_requested() {
 
 #[test]
 fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         // Class 4 is TraceSystemTraceEnableFlagsInfo.
@@ -303,7 +303,7 @@ fn groups_of_system_providers_are_independent_of_flags_and_class_4() {
 
 #[test]
 fn events_are_captured_only_while_requested() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config = SessionConfig {
@@ -408,7 +408,7 @@ fn six_system_loggers_run_besides_the_two_reserved_ones() {
 
 #[test]
 fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, PROFILE)) else {
@@ -439,7 +439,7 @@ fn sample_interval_is_set_for_the_system_and_not_for_a_session() {
 
 #[test]
 fn several_sessions_receive_the_same_events_independently() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let config = |name: &str, path: &Path, flags| SessionConfig {

@@ -32,7 +32,7 @@ mod skip;
 mod wait;
 
 use daemon_thread::DaemonThread;
-pub(crate) use retry::retry_also_with_busy_processors;
+pub(crate) use retry::retry_alternately_with_busy_processors;
 pub(crate) use skip::{holds_or_skip, skip};
 pub(crate) use wait::{TEST_TIMEOUT, eventually, until};
 

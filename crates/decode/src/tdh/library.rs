@@ -95,7 +95,7 @@ pub struct Library {
     loaded: Vec<(ManifestOrigin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
     has_read_installed: bool,
-    /// The folders of installed manifests, if not the default ones.
+    /// The folders of installed manifests, if not the default ones; taken when they are read.
     folders: Option<Vec<PathBuf>>,
 }
 
@@ -289,8 +289,8 @@ impl Library {
         lists::encode_providers(loaded.chain(well_known), source)
     }
 
-    /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind (the number of an
-    /// EVENT_FIELD_TYPE), or those of `value`, which for keywords is a mask.
+    /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or only those of
+    /// `value`. `kind` is the number of an EVENT_FIELD_TYPE. For keywords, `value` is a mask.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
         let kind = EventFieldType::from_code(kind).ok_or(Refusal::NoSuchKind)?;
         lists::encode_fields(self.describe_provider(provider), kind, value)
@@ -346,7 +346,7 @@ impl Library {
     }
 }
 
-/// Reads a regular file that is not too large.
+/// Reads a regular file of at most [`MAX_FILE_BYTES`].
 pub(super) fn read_bounded_file(path: &Path) -> Answer<Vec<u8>> {
     let file = open_regular_file(path)?;
     if file.metadata().map_err(refuse_unreadable)?.len() > MAX_FILE_BYTES {

@@ -33,8 +33,8 @@ const PROPERTY_XML: u16 = 1;
 const PROPERTY_LEGACY_EVENTLOG: u16 = 4;
 /// The value of ETW_BUFFER_CONTEXT.Alignment.
 const PROCESSOR_ALIGNMENT: u16 = 8;
-/// The number of processors whose numbers fit into one byte.
-const BYTE_PROCESSORS: u32 = 256;
+/// The most processors whose numbers all fit into one byte.
+const MAX_PROCESSORS_WITH_BYTE_NUMBERS: u32 = 256;
 const NO_ITEM: ExtendedDataItem =
     ExtendedDataItem { reserved1: 0, ext_type: 0, linkage: 0, data_size: 0, data_ptr: 0 };
 
@@ -102,7 +102,7 @@ impl Assembler {
     pub(super) fn begin_session(&mut self, header: &LogFileHeader, logger: u16) {
         let is_private =
             header.log_file_mode & (EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC) != 0;
-        self.session_has_wide_index = header.processors > BYTE_PROCESSORS;
+        self.session_has_wide_index = header.processors > MAX_PROCESSORS_WITH_BYTE_NUMBERS;
         self.session_flags = if is_private { EVENT_HEADER_FLAG_PRIVATE_SESSION } else { 0 };
         self.logger_id = logger;
     }

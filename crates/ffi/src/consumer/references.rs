@@ -6,7 +6,7 @@
 //!                                                                          count 0: memory freed
 //! ```
 //!
-//! ProcessTrace returns when the program keeps no buffer of its traces any more.
+//! ProcessTrace returns only after the program has released all buffers of its traces.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -34,7 +34,7 @@ fn fixture_path(path: &str) -> PathBuf {
     crate_path("../../fixtures").join(path)
 }
 
-/// Returns the flags that a consumer adds to a record.
+/// Returns the header flags that a consumer gives to a record.
 fn consumer_flags(record: &Record<'_>) -> u16 {
     let width = if record.pointer_size() == 4 {
         EVENT_HEADER_FLAG_32_BIT_HEADER
@@ -184,6 +184,7 @@ fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -
     let mut compared = 0;
     for (number, (shown, expected)) in shown.iter().zip(&expected).enumerate() {
         let (first_line, fields) = shown.split_once('\n').unwrap();
+        // After the last event the program prints `rows: N`, the number of its checks.
         let fields = fields.split_once("rows: ").map_or(fields, |(fields, _)| fields);
         let fields: String =
             fields.lines().filter(|line| !is_not_a_field(line)).map(|line| format!("{line}\n")).collect();
@@ -243,6 +244,7 @@ fn every_call_of_the_table_returns_its_status() {
     let output = expect_success(
         command
             .arg(fixture_path("manifests/everything.man"))
+            // A file that is not a manifest.
             .arg(fixture_path("README.md"))
             .env("TRACEWEIR_MANIFESTS", "/nowhere"),
     );
@@ -258,7 +260,7 @@ fn well_known_events_have_names_without_a_manifest() {
 }
 
 #[test]
-fn pipe_is_refused_as_a_file_of_message_formats_without_blocking() {
+fn pipe_as_tmf_file_is_refused_without_blocking() {
     let programs = ProgramFolder::new();
     let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Shared);
     let pipe = programs.path("pipe");
@@ -289,7 +291,7 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     // This test may itself run as the user nobody.
     let is_nobody = std::fs::metadata(&program).unwrap().uid() == NOBODY;
     if is_nobody || chown(&program, Some(NOBODY), None).is_err() {
-        return skip("root", "giving a program to another user takes root");
+        return skip("root", "giving a program to another user requires root");
     }
     let run_as = |folder: &Path, user: u32| {
         let mut command = Command::new(&program);

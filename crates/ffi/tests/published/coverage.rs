@@ -37,7 +37,7 @@ const MISSING_CONSTANTS: &[(&str, &[&str])] = &[
     ),
     ("in `relogger.h`, which is a COM interface", &["CLSID_TraceRelogger", "CTraceRelogger"]),
     (
-        "classes of kernel events, which programs define themselves and no header does",
+        "of kernel event classes, which no Windows header defines",
         &[
             "ALPCGuid",
             "DiskIoGuid",
@@ -59,14 +59,15 @@ const MISSING_CONSTANTS: &[(&str, &[&str])] = &[
 const PAGE_PROLOGUE: &str = "\
 # Coverage of the published C headers
 
-Every function and macro of the published headers for tracing, and whether this library has it. A
-test of `crates/ffi` generates this page (`BLESS=1 cargo test -p traceweir-ffi --test published`).
-It also compares sizes, offsets, values and prototypes with those of Windows, as the windows-sys
-crate has them. [C and C++](c-api.md) describes how to build and link.
+This page lists every function and macro of the published headers for tracing, and whether this
+library has it. A test of `crates/ffi` generates the page
+(`BLESS=1 cargo test -p traceweir-ffi --test published`). The test also compares sizes, offsets,
+values and prototypes with those of Windows, as the windows-sys crate has them.
+[C and C++](c-api.md) describes how to build and link.
 
 \"Done\" means for a function or class: a header declares it and the library exports it, or a
-header defines it. For a macro or inline function it means that a header defines it. The page makes
-no other claim.
+header defines it. For a macro or inline function it means that a header defines it. \"No effect\" is
+followed by the reason. The page makes no other claim.
 ";
 
 const CONSTANTS_SECTION: &str = "

@@ -4,7 +4,7 @@
 //!   create   header buffer with EndTime 0
 //!   append   whole buffers only, each with the records of one processor
 //!            killed here: the file is valid up to its last buffer
-//!   finish   flush marker on the last buffer, then EndTime, BuffersWritten, lost counts
+//!   finish   flush marker on the last buffer, then BuffersWritten, lost counts, EndTime
 //!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish
 //! ```
 //!
@@ -119,7 +119,9 @@ pub struct Writer<W> {
     last_buffer: Option<(u64, u16)>,
     header_size: u32,
     compressor: xpress::Compressor,
+    /// Compressed records; reused for each buffer.
     packed: Vec<u8>,
+    /// A complete buffer; reused for each buffer.
     image: Vec<u8>,
     /// `None` for a new file. For a reopened file: whether its header has the 64-bit layout;
     /// finalising changes only some fields of this header.
@@ -360,7 +362,7 @@ impl<W: WriteAt> Writer<W> {
     }
 
     /// Writes a complete buffer at its offset. On failure nothing changes, except for bytes after
-    /// the last buffer.
+    /// the last buffer, which in a circular log may belong to the oldest buffers.
     fn write_buffer(&mut self, header: &BufferHeader, image: &[u8]) -> Result<()> {
         let size = image.len() as u64;
         let wraps = self.max_bytes.is_some_and(|limit| self.position.saturating_add(size) > limit);
@@ -406,8 +408,8 @@ impl<W: WriteAt> Writer<W> {
         self.options.header_records.extend_from_slice(record);
         let image = self.options.header_image(&Summary::default(), 0, 0);
         let image = image.ok().filter(|image| image.len() == self.header_size as usize);
-        let fits = self.reopened_header_is_64_bit.is_none() && record.len() == align8(record.len());
-        let Some(image) = image.filter(|_| fits) else {
+        let is_allowed = self.reopened_header_is_64_bit.is_none() && record.len() == align8(record.len());
+        let Some(image) = image.filter(|_| is_allowed) else {
             self.options.header_records.truncate(previous_length);
             let (size, limit) = (record.len() as u64, u64::from(self.header_size));
             return Err(Error::TooLarge { what: "record for the header buffer", size, limit });

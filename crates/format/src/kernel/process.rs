@@ -9,8 +9,8 @@
 //!
 //! The exit status is 259 while the process runs; the session is 0xFFFFFFFF if there is none.
 //!
-//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, the end of a
-//! process and the counters Observed.
+//! Source: Documented ("Process class", "Process_TypeGroup1 class"); versions 4 and 5, Terminate
+//! and the counters Observed.
 
 use super::Ty::{Az, FileTime, Hex32, I32, Pad, Pid, Ptr, SidBlock, Size, U32, Wz};
 use super::{FieldShape, Shape, f, shape};
@@ -21,8 +21,8 @@ const fn process(version: u8, types: &'static [(u8, &'static str)], fields: &'st
 }
 
 const LIFETIME: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
-/// The event of a process that has ended but is still referenced (Defunct) has the same layouts
-/// from version 2 on.
+/// The event of a process that has ended but is still referenced (Defunct) has the same layouts in
+/// versions 2 to 4. Its version 5 has a separate layout.
 const LIFETIME_AND_DEFUNCT: &[(u8, &str)] =
     &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd"), (0x27, "Defunct")];
 

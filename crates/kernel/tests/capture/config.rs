@@ -7,7 +7,7 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::decoded::{DecodedEvent, capture};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
@@ -23,7 +23,7 @@ fn select_hook(events: &[DecodedEvent], hook: u16) -> impl Iterator<Item = &Deco
 
 #[test]
 fn session_contains_the_system_configuration() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
         let cpu = select_hook(&events, CONFIG_CPU).next().expect("there is no CONFIG_CPU event");
         assert_eq!(select_hook(&events, CONFIG_CPU).count(), 1, "there are several CONFIG_CPU events");
@@ -77,7 +77,7 @@ fn session_contains_the_system_configuration() {
 
 #[test]
 fn session_can_omit_the_system_configuration() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let settings =
             CaptureSettings { groups: Groups::new(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
         let Some(events) = capture(&settings, || {}) else { return };

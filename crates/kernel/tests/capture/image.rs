@@ -10,7 +10,7 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::decoded::{DecodedEvent, capture};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 
 // Event types of the image class.
@@ -214,7 +214,7 @@ fn canonical_path(path: &Path) -> PathBuf {
 
 #[test]
 fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
@@ -256,7 +256,7 @@ fn library_is_loaded_where_the_program_reports_it_and_unloaded_with_the_program(
 #[test]
 fn library_with_addresses_unequal_to_file_offsets_is_reported_at_its_base() {
     // lld gives segments addresses that differ from their file offsets.
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map(|output| output.stdout);
         let sysroot = String::from_utf8(sysroot.unwrap_or_default()).unwrap();
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -290,7 +290,7 @@ fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, 
 
 #[test]
 fn rundowns_contain_the_images_of_running_programs() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
         let running = RunningProgram::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
@@ -328,7 +328,7 @@ fn rundowns_contain_the_images_of_running_programs() {
 
 #[test]
 fn images_of_a_threaded_program_older_than_the_capture_are_unloaded_when_it_ends() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let running = RunningProgram::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
@@ -341,7 +341,7 @@ fn images_of_a_threaded_program_older_than_the_capture_are_unloaded_when_it_ends
 
 #[test]
 fn library_visible_only_to_its_process_has_a_build_id() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
@@ -373,7 +373,7 @@ fn library_visible_only_to_its_process_has_a_build_id() {
 
 #[test]
 fn kernel_is_the_first_image() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(events) = capture(&settings(), || {}) else { return };
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
@@ -403,7 +403,7 @@ fn kernel_is_the_first_image() {
 
 #[test]
 fn forked_child_has_the_images_of_its_parent() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
@@ -421,7 +421,7 @@ fn forked_child_has_the_images_of_its_parent() {
 
 #[test]
 fn deleted_library_and_generated_code_keep_their_names() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const GENERATOR: &str = r#"
         #include <dlfcn.h>
         #include <stdio.h>

@@ -7,7 +7,7 @@ use std::time::Duration;
 use traceweir_format::kernel::hook::{DPC, ISR, TIMER_DPC};
 use traceweir_kernel::Group;
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 use crate::support::{CapturedEvent, capture_with_changes, cpu_count, select_hooks, settings_for};
 
@@ -67,7 +67,7 @@ fn assert_plausible_times(events: &[&CapturedEvent]) {
 
 #[test]
 fn deferred_calls_match_the_kernel_counts() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let count = || sum_kernel_counts("/proc/softirqs", |_| true);
         let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
             return;
@@ -91,7 +91,7 @@ fn deferred_calls_match_the_kernel_counts() {
 
 #[test]
 fn timers_are_distinguished_from_other_deferred_calls() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let count = || sum_kernel_counts("/proc/softirqs", is_timer);
         let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
             return;
@@ -106,7 +106,7 @@ fn timers_are_distinguished_from_other_deferred_calls() {
 
 #[test]
 fn device_interrupts_match_the_kernel_counts() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let is_device = |label: &str| label.parse::<u32>().is_ok();
         let Some(GroupCapture { events, min_events, max_events }) =
             capture_group(Group::INTERRUPT, || sum_kernel_counts("/proc/interrupts", is_device))
@@ -132,7 +132,7 @@ fn device_interrupts_match_the_kernel_counts() {
 
 #[test]
 fn clock_interrupts_are_recorded_if_selected() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let count = || sum_kernel_counts("/proc/interrupts", |label| label == "LOC");
         let Some(GroupCapture { events, min_events, max_events }) =
             capture_group(Group::CLOCK_INTERRUPT, count)

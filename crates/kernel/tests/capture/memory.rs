@@ -9,7 +9,7 @@ use traceweir_format::kernel::hook::{
 };
 use traceweir_kernel::Group;
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support::{
     CapturedEvent, Fields, FreshMemory, PAGE_BYTES, capture, select_hooks, settings_for, skip, this_thread_id,
 };
@@ -32,7 +32,7 @@ fn find_faults(events: &[CapturedEvent], hook: u16, memory: &FreshMemory) -> Vec
 
 #[test]
 fn page_faults_on_the_first_access_and_on_the_first_write_after_a_read() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const PAGES: usize = 300;
         let (written, read) = (FreshMemory::map_pages(PAGES), FreshMemory::map_pages(PAGES));
         let work = || {
@@ -65,7 +65,7 @@ fn count_hard_faults() -> usize {
 
 #[test]
 fn faults_that_require_disk_access_are_hard_faults() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const PAGES: usize = 64;
         let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation fails");
         file.write_all(&vec![7; PAGES * PAGE_BYTES]).expect("the file is not written");
@@ -112,7 +112,7 @@ fn faults_that_require_disk_access_are_hard_faults() {
 
 #[test]
 fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const PAGES: usize = 37;
         let mut range = (0, 0);
         let work = || {

@@ -16,7 +16,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{Capture, CaptureControl, CaptureSettings, Group, Groups};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 use crate::support::{Fields, NanosecondClock, skip};
 
@@ -141,7 +141,7 @@ fn select_process_events(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEve
 
 #[test]
 fn fork_exec_and_kill_are_recorded_in_order() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some((events, (pid, status))) =
             capture(&settings(), |_| run_shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
         else {
@@ -222,7 +222,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
 
 #[test]
 fn threads_are_recorded_with_their_names_and_ends() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const THREADS: u32 = 5;
         let work = |_: &CaptureControl| {
             let exe = std::env::current_exe().unwrap();
@@ -311,7 +311,7 @@ fn list_live_tasks() -> (BTreeSet<u32>, BTreeSet<u32>) {
 
 #[test]
 fn rundowns_contain_all_processes_and_threads() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let mut settings = settings();
         settings.groups = Groups::new(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
         let (processes, threads) = list_live_tasks();
@@ -367,7 +367,7 @@ fn rundowns_contain_all_processes_and_threads() {
 
 #[test]
 fn many_forks_lose_no_events_and_leave_no_processes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const FORKS: usize = 2_000;
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
         let Some((events, (pid, status))) = capture(&settings(), |_| run_shell(&script)) else { return };
@@ -399,7 +399,7 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
 
 #[test]
 fn process_that_starts_while_a_capture_begins_is_recorded_once() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         for _ in 0..3 {
             let script = "i=0; while [ $i -lt 300 ]; do (sleep 0.02) & i=$((i+1)); done; wait";
             let mut storm = Command::new("sh").args(["-c", script]).spawn().unwrap();
@@ -427,7 +427,7 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
 
 #[test]
 fn rundown_on_request_repeats_all_processes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         // The capture must see that this process is older than its rings, although the times of
         // records and of `/proc` may disagree by some milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -444,7 +444,7 @@ fn rundown_on_request_repeats_all_processes() {
 
 #[test]
 fn stacks_follow_starts_and_ends() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const FORKS: usize = 50;
         let mut settings = settings();
         settings.stacks = vec![PROCESS_START, THREAD_START, PROCESS_END, THREAD_END];
@@ -524,7 +524,7 @@ fn capture_task_events(mode: &str) -> Option<Vec<(u16, i32)>> {
 
 #[test]
 fn process_ends_with_its_last_thread() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(recorded) = capture_task_events("outlive") else { return };
         assert_eq!(recorded, [(THREAD_START, 0), (THREAD_END, 1), (THREAD_END, 0), (PROCESS_END, 6)]);
     });
@@ -532,7 +532,7 @@ fn process_ends_with_its_last_thread() {
 
 #[test]
 fn thread_that_executes_a_program_becomes_the_first() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(recorded) = capture_task_events("exec") else { return };
         // The first thread ends; then the program, and with it the other thread. The new program
         // has one thread, the first.
@@ -545,7 +545,7 @@ fn thread_that_executes_a_program_becomes_the_first() {
 
 #[test]
 fn crash_is_recorded_with_its_signal() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(recorded) = capture_task_events("crash") else { return };
         let (first, last) = (recorded.first(), recorded.last());
         assert_eq!((recorded.len(), first, last), (4, Some(&(THREAD_START, 0)), Some(&(PROCESS_END, -11))));
@@ -554,7 +554,7 @@ fn crash_is_recorded_with_its_signal() {
 
 #[test]
 fn process_in_another_namespace_is_recorded_with_its_id_there() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let status = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
         if !skip::holds_or_skip(
             status.is_ok_and(|exit| exit.success()),
@@ -595,7 +595,7 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
 
 #[test]
 fn programs_that_execute_others_at_once_are_distinguished() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
@@ -624,7 +624,7 @@ fn programs_that_execute_others_at_once_are_distinguished() {
 
 #[test]
 fn at_least_a_third_of_short_programs_have_complete_command_lines() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const RUNS: usize = 200;
         let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
         let Some((events, (pid, _))) = capture(&settings(), |_| run_shell(&script)) else { return };

@@ -11,7 +11,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_format::wire::u64_at;
 use traceweir_kernel::{CaptureSettings, Counter, Group, Groups};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support::{
     CapturedEvent, FreshMemory, capture, capture_with_changes, cpu_count, pin_to_cpu, select_hooks,
     settings_for, this_thread_id, this_thread_priority,
@@ -53,7 +53,7 @@ fn count_samples(events: &[CapturedEvent], thread: u32) -> f64 {
 
 #[test]
 fn thread_is_sampled_in_proportion_to_its_run_time() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let (thread, ran_us) = (AtomicU32::new(0), AtomicU64::new(0));
         let work = || {
             std::thread::scope(|scope| {
@@ -112,7 +112,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
 
 #[test]
 fn changed_interval_is_recorded_and_applied() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let mut before = settings_for(&[Group::PROFILE]);
         before.interval = 20_000;
         let after = CaptureSettings { interval: 5_000, ..before.clone() };
@@ -168,7 +168,7 @@ fn send_and_receive(duration: Duration) {
 
 #[test]
 fn samples_within_a_deferred_call_are_marked() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let thread = u64::from(this_thread_id());
         let settings = CaptureSettings { interval: 2_000, ..settings_for(&[Group::PROFILE, Group::DPC]) };
         let Some((events, capture)) = capture(&settings, || send_and_receive(Duration::from_millis(200)))
@@ -205,7 +205,7 @@ fn counter(id: u32, name: &str, interval: u32) -> Counter {
 
 #[test]
 fn counter_samples_after_each_interval() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const PAGES: usize = 500;
         let settings = CaptureSettings {
             profile_sources: vec![counter(PAGE_FAULTS, "PageFaults", 1)],
@@ -233,7 +233,7 @@ fn counter_samples_after_each_interval() {
 
 #[test]
 fn counters_are_read_with_the_selected_events() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let settings = CaptureSettings {
             counters: vec![
                 counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
@@ -296,7 +296,7 @@ fn unpin_from_cpu() {
 
 #[test]
 fn unknown_counter_is_missing_or_rejected() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let settings = CaptureSettings {
             profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
             ..settings_for(&[Group::PMC_PROFILE])

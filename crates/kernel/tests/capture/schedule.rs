@@ -8,7 +8,7 @@ use std::time::Duration;
 use traceweir_format::kernel::hook::{CONTEXT_SWITCH, READY_THREAD, SET_PRIORITY};
 use traceweir_kernel::{Group, now_ns};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support::{
     CapturedEvent, capture, pin_to_cpu, select_hooks, settings_for, skip, this_thread_id,
     this_thread_priority,
@@ -37,7 +37,7 @@ fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEve
 
 #[test]
 fn sleeping_thread_is_switched_out_for_each_sleep() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const SLEEPS: usize = 20;
         const SLEEP: Duration = Duration::from_millis(5);
         let thread = AtomicU32::new(0);
@@ -134,7 +134,7 @@ fn count_switches(work: impl FnOnce()) -> SwitchCounts {
 
 #[test]
 fn switches_on_one_processor_match_the_kernel_counts() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const ROUNDS: usize = 300;
         let mut threads = [SwitchCounts::default(); 2];
         let work = || {
@@ -235,7 +235,7 @@ fn set_real_time_priority(priority: i32) -> bool {
 
 #[test]
 fn inherited_priority_is_recorded_when_it_begins_and_ends() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let (holder, has_real_time) = (AtomicU32::new(0), AtomicU32::new(0));
         let work = || {
             let mutex = InheritingMutex::new();

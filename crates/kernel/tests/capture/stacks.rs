@@ -9,7 +9,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook::{CONTEXT_SWITCH, STACK_WALK};
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 use crate::support::NanosecondClock;
 
@@ -133,7 +133,7 @@ fn settings(stack_bytes: u32) -> CaptureSettings {
 
 #[test]
 fn program_without_frame_pointers_is_unwound_with_tables() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
             let (mut child, functions) = start_sleeping_program(folder.path(), flags);
@@ -145,7 +145,7 @@ fn program_without_frame_pointers_is_unwound_with_tables() {
 
 #[test]
 fn program_with_frame_pointers_needs_no_tables() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let (mut child, functions) = start_sleeping_program(folder.path(), &["-fno-omit-frame-pointer"]);
         let Some(stacks) = capture_stacks(&settings(0), &mut child) else { return };

@@ -9,13 +9,13 @@ use traceweir_format::kernel::hook::{
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 use crate::support::{CapturedEvent, capture, capture_with_changes, select_hooks};
 
 #[test]
 fn switches_between_two_threads_are_recorded() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const ROUNDS: usize = 200;
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
@@ -59,7 +59,7 @@ fn switches_between_two_threads_are_recorded() {
 
 #[test]
 fn rundown_is_written_once_when_its_groups_are_enabled() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let no_groups = support::settings_for(&[]);
         let (tasks, image_groups) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);

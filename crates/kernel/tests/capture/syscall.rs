@@ -8,7 +8,7 @@ use traceweir_format::kernel::hook::{SYSCALL_ENTER, SYSCALL_EXIT};
 use traceweir_format::wire::u64_at;
 use traceweir_kernel::{CaptureControl, CaptureSettings, Group};
 
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support;
 use crate::support::{
     CapturedEvent, capture_without_loss, events_with_stack_of_thread, select_hooks, settings_for,
@@ -26,7 +26,7 @@ fn find_kernel_address(name: &str) -> u64 {
 
 #[test]
 fn system_calls_of_a_thread_are_counted_and_named() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let settings = CaptureSettings {
             stacks: vec![SYSCALL_ENTER, SYSCALL_EXIT],
             ..settings_for(&[Group::SYSTEMCALL])
@@ -74,7 +74,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
 
 #[test]
 fn change_of_settings_neither_duplicates_nor_drops_events() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         // A rare call: without stacks there is no thread id to select events by.
         let address = find_kernel_address("__x64_sys_sched_get_priority_min");
         if !support::skip::holds_or_skip(address != 0, "kernel events", "kernel addresses are hidden") {

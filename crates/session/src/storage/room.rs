@@ -12,7 +12,8 @@
 //!
 //! A log does not query the file system for each write. After a query it may use one of
 //! [`FREE_SPACE_SHARES`] shares of the free space, for at most a second. A daemon has at most that
-//! many sessions, so together they cannot use more than the free space.
+//! many sessions, so together their shares cannot exceed the free space. A write that is larger
+//! than a share is allowed if the free space suffices right then.
 //!
 //! - M1 Overwriting older bytes takes no space, so on a full disk a circular log continues and a
 //!   header can be completed. This holds only if the file has all its blocks: the owner of the file

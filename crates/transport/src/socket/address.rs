@@ -25,7 +25,7 @@ use super::{SOCKET_FLAGS, WaitDeadline, rights};
 use crate::error::{Error, Result};
 use crate::random::random;
 
-/// Number of connections that may wait to be accepted. A large machine does not start more
+/// Number of connections that may wait to be accepted. Even a large machine rarely starts more
 /// processes at once.
 pub const BACKLOG: i32 = 1024;
 

@@ -106,7 +106,8 @@ slice_fields! {
     add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
-/// Methods for types whose values are passed by reference, and for `binary`, which has no sequence.
+/// Methods for GUIDs and SYSTEMTIMEs, whose values are passed by reference, and for `binary`, which
+/// has no sequence.
 impl<G: Id> EventBuilderWithId<G> {
     /// Adds bytes, preceded by their count. Bytes beyond 65,535 are cut off.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {

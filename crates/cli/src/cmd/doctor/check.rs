@@ -46,7 +46,8 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// Returns advice without a separate step for a permanent effect.
+    /// Returns advice without a separate step for a permanent effect, as an `Option` for
+    /// [`DoctorCheck::with_advice`].
     pub(super) fn with_step(step: impl Into<String>) -> Option<Self> {
         Some(Self { step: step.into(), lasting_step: None })
     }

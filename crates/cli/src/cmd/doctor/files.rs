@@ -1,4 +1,4 @@
-//! Reads files of the machine below a root folder.
+//! Reads files such as `proc/…` below a root folder: `/`, or another folder in tests.
 
 use std::fs::File;
 use std::io::Read;

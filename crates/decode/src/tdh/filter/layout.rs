@@ -69,7 +69,7 @@ impl DescribedField<'_> {
     }
 }
 
-/// The filter of an event under construction, with all fields that a filter can describe.
+/// A filter under construction for one event, with all fields that a filter can describe.
 #[derive(Debug)]
 pub struct FilterLayout<'s> {
     /// The filter; the caller adds predicates to it.
@@ -149,9 +149,9 @@ impl<'s> FilterLayout<'s> {
         Some(payload::Field { shape, count })
     }
 
-    fn shape_with_length(&self, length: Length, unit: u16, natural: Option<Shape>) -> Option<Shape> {
+    fn shape_with_length(&self, length: Length, unit: u16, without_length: Option<Shape>) -> Option<Shape> {
         match length {
-            Length::Natural => natural,
+            Length::Natural => without_length,
             Length::Fixed(units) => units.checked_mul(unit).map(Shape::Fixed),
             Length::Field(index) => Some(Shape::Length { field: self.filter_field_number(index)?, unit }),
         }

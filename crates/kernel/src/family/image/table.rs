@@ -2,13 +2,13 @@
 //! images whose unloads have to be written.
 //!
 //! ```text
-//!   process ──▶ threads, time of the last reading of /proc, images sorted by code address
+//!   process ──▶ threads, time of the last reading of /proc or of the fork, images by code address
 //! ```
 //!
 //! 1. A mapping of a file that already has an image at this base extends the image. A mapping that
 //!    overlaps the code of another image has replaced that image.
-//! 2. The memory of the table is bounded. An image beyond the bound is written when it is loaded,
-//!    and then only counted: its load in a forked child and its unload are not written, and are
+//! 2. The memory of the table is bounded. The load of an image beyond the bound is written, but the
+//!    image is only counted: its load in a forked child and its unload are not written, and are
 //!    counted as lost.
 
 use std::collections::BTreeMap;
@@ -61,11 +61,11 @@ impl LoadedImage {
     /// Returns whether `other`, an image made from a single mapping, is part of this image.
     fn includes_mapping(&self, other: &Self) -> bool {
         // Code generated at run time grows, and is mapped repeatedly with other rights.
-        let is_same_range =
+        let is_at_same_address =
             if &*self.name == ANONYMOUS { self.overlaps(other) } else { self.base == other.base };
         let has_other_build_id =
             self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
-        is_same_range && !has_other_build_id && self.name == other.name
+        is_at_same_address && !has_other_build_id && self.name == other.name
     }
 
     fn extend_to(&mut self, other: &Self) {
@@ -107,6 +107,7 @@ fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
     images.iter().fold(0, |sum, image| sum.saturating_add(image.memory_bytes()))
 }
 
+/// The images of one process.
 #[derive(Debug)]
 pub(crate) struct ProcessImages {
     /// Number of threads of the process.
@@ -119,6 +120,7 @@ pub(crate) struct ProcessImages {
     omitted: u64,
 }
 
+/// The images of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct ImageTable {
     processes: BTreeMap<u32, ProcessImages>,

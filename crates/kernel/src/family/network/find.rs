@@ -48,8 +48,9 @@ struct SocketTableLine {
     pointer: u64,
 }
 
-/// Finds a socket of a process in `table` (`udp`, `tcp`) by the kernel's address `sk`. `taken`:
-/// inodes of the process's other known sockets; empty for TCP, whose inodes are not kept.
+/// Finds a socket of a process in `table` (`udp`, `tcp`) by its address in the kernel's memory,
+/// `sk`. `taken`: inodes of the process's other known sockets; empty for TCP, whose inodes are not
+/// kept.
 pub(super) fn find_socket(
     table: &str,
     is_v6: bool,
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_candidate_is_chosen() {
+    fn socket_is_chosen_by_address_or_as_only_candidate() {
         let lines = [
             build_bound_line(53, 1),
             build_bound_line(53, 2),
@@ -193,7 +194,7 @@ mod tests {
             let socket = choose_socket(&lines, find_descriptor, sk, |inode| taken.contains(&inode));
             socket.map(|socket| (socket.endpoints.local_port(), socket.inode))
         };
-        assert_eq!(choose(2 << 8, &[]), Some((53, 2)), "the kernel's address");
+        assert_eq!(choose(2 << 8, &[]), Some((53, 2)), "its address");
         assert_eq!(choose(4 << 8, &[]), None, "a socket of another process");
         assert_eq!(choose(5, &[]), None, "several candidates");
         assert_eq!(choose(5, &[1, 2]), Some((99, 3)), "the only one that is not taken");

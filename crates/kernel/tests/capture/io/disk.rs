@@ -10,7 +10,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture, this_thread_id};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support::skip::skip;
 
 /// Bytes of one request: a size that other processes do not use.
@@ -50,7 +50,7 @@ fn align_to_page(memory: &mut [u8]) -> &mut [u8] {
 
 #[test]
 fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
@@ -141,7 +141,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
 
 #[test]
 fn request_that_is_too_large_is_split() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const FILE_BYTES: usize = 8 << 20;
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("no folder is created");
         let Some((file, disk)) = create_direct_file(folder.path()) else {

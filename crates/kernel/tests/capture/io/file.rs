@@ -15,7 +15,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture, this_thread_id};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 
 const FILE_GROUPS: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
 const STATUS_OBJECT_NAME_NOT_FOUND: u64 = 0xC000_0034;
@@ -79,7 +79,7 @@ impl FileTrace {
 
 #[test]
 fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const FILES: usize = 3;
         let folder = tempfile::tempdir().expect("no folder is created");
         let name = |nth: usize| folder.path().join(format!("file {nth} ä"));
@@ -142,7 +142,7 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
 
 #[test]
 fn rename_delete_list_and_failed_open_are_recorded() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         fs::write(&old, [1; 1000]).expect("the file operation fails");
@@ -185,7 +185,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
 
 #[test]
 fn duplicated_descriptors_share_their_offset_across_processes() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
         fs::write(&name, [b'x'; 5000]).expect("the file operation fails");
@@ -228,7 +228,7 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
 
 #[test]
 fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let (early, late) = (folder.path().join("early"), folder.path().join("late"));
         fs::write(&early, [1; 100]).expect("the file operation fails");
@@ -267,7 +267,7 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
 
 #[test]
 fn short_lived_open_file_never_gets_another_name() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let names: Vec<_> = (0..200).map(|nth| folder.path().join(format!("{nth:03}"))).collect();
         for (size, name) in names.iter().enumerate() {
@@ -298,7 +298,7 @@ fn short_lived_open_file_never_gets_another_name() {
 
 #[test]
 fn opening_a_file_wakes_the_capture() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const NAME_GROUPS: [Group; 1] = [Group::DISK_FILE_IO];
         let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("awake");
@@ -358,7 +358,7 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
 
 #[test]
 fn events_after_a_loss_are_correct() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         if RunningCapture::start(&FILE_GROUPS, &[]).is_none() {
             return;
@@ -370,7 +370,7 @@ fn events_after_a_loss_are_correct() {
 
 #[test]
 fn close_in_a_child_with_shared_descriptors_is_recorded() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let folder = tempfile::tempdir().expect("no folder is created");
         let name = folder.path().join("shared");
         let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };

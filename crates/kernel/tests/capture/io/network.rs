@@ -9,7 +9,7 @@ use traceweir_format::kernel::hook::{
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture};
-use crate::retry::retry_also_with_busy_processors;
+use crate::retry::retry_alternately_with_busy_processors;
 use crate::support::skip::holds_or_skip;
 
 /// Sizes of the client's send calls.
@@ -114,7 +114,7 @@ fn start_network_capture() -> Option<RunningCapture> {
 
 #[test]
 fn tcp_connection_is_recorded_from_connect_to_close() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         for (is_v6, is_polled) in [(false, false), (false, true), (true, false), (true, true)] {
             let Some(mut running) = start_network_capture() else { return };
             let Ok(listener) = TcpListener::bind((loopback_address(is_v6), 0)) else { continue };
@@ -138,7 +138,7 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
 
 #[test]
 fn older_connection_is_identified_by_received_data() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
         let server = listener.local_addr().expect("the socket has no address");
         let mut client = TcpStream::connect(server).expect("the connection does not open");
@@ -163,7 +163,7 @@ fn older_connection_is_identified_by_received_data() {
 
 #[test]
 fn refused_connection_is_recorded_as_failed() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let Some(running) = start_network_capture() else { return };
         let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener does not bind");
         let address = listener.local_addr().expect("the socket has no address");
@@ -181,7 +181,7 @@ fn refused_connection_is_recorded_as_failed() {
 /// the only unknown one of its process.
 #[test]
 fn datagrams_are_recorded_with_sizes_and_ports() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         const SIZES: [usize; 4] = [1, 0, 1400, 9000];
         for is_v6 in [false, true] {
             let Some(mut running) = start_network_capture() else { return };

@@ -229,7 +229,7 @@ fn last_steps_enter_no_mount_and_no_link() {
 
 #[test]
 fn folder_socket_and_process_must_have_one_owner() {
-    if !crate::skip::holds_or_skip(own_uid() == 0, "root", "giving files to other users takes root") {
+    if !crate::skip::holds_or_skip(own_uid() == 0, "root", "giving files to other users requires root") {
         return;
     }
     const FIRST_USER: u32 = 64_321;
