@@ -161,11 +161,10 @@ fn log_records_are_routed_by_their_own_target() {
         );
         tracing_log::LogTracer::init().unwrap();
         let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(other)]);
+        let line = line!() + 1; // the line of the first record
         log::warn!("plain {}", 1);
         log::info!(target: "db::pool", "to the other");
         log::debug!(target: "net", "with a keyword");
-        // The line of the first of these records.
-        let line = line!() - 3;
         let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 3);
         assert!(seen.iter().all(|event| event.name == "log event"), "{seen:#?}");
