@@ -1,5 +1,5 @@
 //! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, IP addresses, the
+//! SIDs, COM, the heap, the version of Windows, privileges, libraries and volumes, IP addresses, the
 //! performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
@@ -7,7 +7,9 @@
 
 pub mod addresses;
 pub mod clock;
+pub mod com;
 pub mod compression;
+pub mod heap;
 pub mod libraries;
 pub mod system_information;
 pub mod token;
