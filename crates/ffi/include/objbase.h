@@ -1,2 +1,4 @@
-/* windows.h declares the content of this header. */
+/* objbase.h: windows.h declares CoCreateGuid and GetErrorInfo, combaseapi.h the rest. */
 #include "windows.h"
+
+#include "combaseapi.h"

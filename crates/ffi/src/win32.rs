@@ -1,13 +1,15 @@
 //! The few functions that tracing programs call in addition to those for tracing: new GUIDs, texts
-//! of SIDs, COM errors, the version of Windows, privileges, libraries and volumes, IP addresses, the
-//! performance counter, decompression, and group masks.
+//! of SIDs, COM, the heap, the version of Windows, privileges, libraries and volumes, IP addresses,
+//! the performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. Linux has no tokens, no COM and no
 //! volumes; each function reports the state of Windows that comes closest to the state here.
 
 pub mod addresses;
 pub mod clock;
+pub mod com;
 pub mod compression;
+pub mod heap;
 pub mod libraries;
 pub mod system_information;
 pub mod token;

@@ -1,5 +1,5 @@
-/* The few functions of kernel32 and ntdll about libraries, volumes, the performance counter and
- * compressed blocks that tracing programs call. A program that brings its own defines
+/* The few functions of kernel32 and ntdll about libraries, volumes, the heap, the performance
+ * counter and compressed blocks that tracing programs call. A program that brings its own defines
  * TRACEWEIR_NO_WIN32_CALLS before it includes the first header.
  */
 #ifndef TRACEWEIR_KERNEL32_CALLS_H
@@ -65,6 +65,13 @@ HANDLE WINAPI FindFirstVolumeW(LPWSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindNextVolumeA(HANDLE hFindVolume, LPSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindNextVolumeW(HANDLE hFindVolume, LPWSTR lpszVolumeName, DWORD cchBufferLength);
 BOOL WINAPI FindVolumeClose(HANDLE hFindVolume);
+
+/* The heap of the process. Memory is always zeroed. Texts of FormatMessage belong to this heap. */
+#define HEAP_NO_SERIALIZE 0x00000001
+#define HEAP_ZERO_MEMORY 0x00000008
+HANDLE WINAPI GetProcessHeap(void);
+LPVOID WINAPI HeapAlloc(HANDLE hHeap, DWORD dwFlags, SIZE_T dwBytes);
+BOOL WINAPI HeapFree(HANDLE hHeap, DWORD dwFlags, LPVOID lpMem);
 
 /* The performance counter is CLOCK_MONOTONIC in nanoseconds, the clock of raw time stamps. */
 BOOL WINAPI QueryPerformanceCounter(_Out_ LARGE_INTEGER *lpPerformanceCount);

@@ -1,9 +1,10 @@
-/* Win32 functions other than those for tracing: GUIDs, SIDs, COM errors, versions, privileges,
+/* Win32 functions other than those for tracing: GUIDs, SIDs, COM, the heap, versions, privileges,
  * libraries, volumes, the performance counter, IP addresses, compressed blocks, group masks without a
  * session. */
 #include <objbase.h>
 #include <ip2string.h>
 #include <ntstatus.h>
+#include <oleauto.h>
 #include <sddl.h>
 #include <string.h>
 #include <time.h>
@@ -234,6 +235,63 @@ static void check_addresses(void) {
     EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv6AddressToStringExW(&ipv6, 0, 0, wide, NULL));
 }
 
+static void check_heap(void) {
+    unsigned char *memory = (unsigned char *)HeapAlloc(GetProcessHeap(), HEAP_ZERO_MEMORY, 24);
+    EXPECT(1, memory != NULL && memory[0] == 0 && memory[23] == 0);
+    EXPECT(TRUE, HeapFree(GetProcessHeap(), 0, memory));
+    EXPECT(FALSE, HeapFree(GetProcessHeap(), 0, &memory));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(TRUE, HeapFree(GetProcessHeap(), 0, NULL));
+    EXPECT(1, HeapAlloc(NULL, 0, 24) == NULL);
+    LPWSTR text = NULL;
+    EXPECT(1, FormatMessageW(FORMAT_MESSAGE_ALLOCATE_BUFFER | FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, 5, 0,
+                             (LPWSTR)(void *)&text, 0, NULL) > 0);
+    EXPECT(TRUE, HeapFree(GetProcessHeap(), 0, text));
+}
+
+static void check_com(void) {
+    GUID class_id = {1, 2, 3, {4}};
+    void *object = &class_id;
+    EXPECT(S_OK, CoInitializeEx(NULL, COINIT_MULTITHREADED));
+    EXPECT(S_FALSE, CoInitializeEx(NULL, COINIT_MULTITHREADED));
+    CoUninitialize();
+    CoUninitialize();
+    EXPECT(S_OK, CoInitializeEx(NULL, COINIT_MULTITHREADED));
+    CoUninitialize();
+    EXPECT(E_INVALIDARG, CoInitializeEx(object, COINIT_MULTITHREADED));
+#ifdef __cplusplus
+    EXPECT(REGDB_E_CLASSNOTREG, CoCreateInstance(class_id, NULL, CLSCTX_ALL, class_id, &object));
+#else
+    EXPECT(REGDB_E_CLASSNOTREG, CoCreateInstance(&class_id, NULL, CLSCTX_ALL, &class_id, &object));
+#endif
+    EXPECT(1, object == NULL);
+
+    BSTR text = SysAllocString(u"four");
+    EXPECT(1, text[0] == 'f' && text[3] == 'r' && text[4] == 0);
+    EXPECT(4, SysStringLen(text));
+    EXPECT(8, SysStringByteLen(text));
+    VARIANT variant;
+    EXPECT(24, sizeof variant);
+    VariantInit(&variant);
+    EXPECT(VT_EMPTY, variant.vt);
+    variant.vt = VT_BSTR;
+    variant.bstrVal = text;
+    EXPECT(S_OK, VariantClear(&variant));
+    EXPECT(VT_EMPTY, variant.vt);
+    variant.vt = VT_UI4;
+    variant.ulVal = 7;
+    EXPECT(S_OK, VariantClear(&variant));
+    variant.vt = 13;
+    EXPECT(DISP_E_BADVARTYPE, VariantClear(&variant));
+    EXPECT(E_INVALIDARG, VariantClear(NULL));
+    text = SysAllocStringLen(NULL, 3);
+    EXPECT(1, SysStringLen(text) == 3 && text[0] == 0 && text[3] == 0);
+    SysFreeString(text);
+    SysFreeString(NULL);
+    EXPECT(0, SysStringLen(NULL));
+    EXPECT(1, SysAllocString(NULL) == NULL);
+}
+
 static void check_compression(void) {
     /* LZNT1: chunk header, flags, 'a', a match of five bytes, 'b'. */
     UCHAR stream[] = {0x04, 0xB0, 0x02, 'a', 0x02, 0x00, 'b'}, text[64];
@@ -272,6 +330,8 @@ int main(void) {
     check_volumes();
     check_performance_counter();
     check_addresses();
+    check_heap();
+    check_com();
     check_compression();
     check_system_information();
     check_guids_and_sids();
