@@ -77,7 +77,7 @@ pub unsafe extern "C" fn SysAllocStringLen(from: *const u16, units: u32) -> *mut
         let Some(bytes) = units.checked_mul(2).filter(|bytes| *bytes <= u32::MAX - 6) else {
             return std::ptr::null_mut();
         };
-        let Some(memory) = STRINGS.allocate(bytes as usize + LENGTH_BYTES + 2) else {
+        let Some(memory) = STRINGS.allocate((bytes as usize).saturating_add(LENGTH_BYTES + 2)) else {
             return std::ptr::null_mut();
         };
         // SAFETY: the memory has room for the length, the units and a terminator, which is zero.
