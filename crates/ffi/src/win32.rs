@@ -1,12 +1,16 @@
-//! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM errors, the version of Windows, privileges, libraries and volumes, decompression, and
-//! group masks.
+//! The few functions other than those for tracing that tracing programs call: new GUIDs, SIDs, COM
+//! errors, the version of Windows, privileges, the command line, files, libraries and volumes, IP
+//! addresses, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
 //! no volumes; each function reports the state that comes closest to that of this system.
 
+pub mod addresses;
+pub mod command_line;
 pub mod compression;
+pub mod files;
 pub mod libraries;
+pub mod sids;
 pub mod system_information;
 pub mod token;
 pub mod version;
