@@ -16,10 +16,15 @@
 //! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session. Events
 //!   that the kernel dropped are counted in all sessions.
 //! - H5 Opening and closing take long: [`EventHub::apply`] runs on a thread that may block.
+//! - H6 A rundown goes to the sessions that requested it before its poll, from its first event to its
+//!   last. A request during a poll waits for the rundown of the next poll.
 
 mod facts;
 mod queue;
+mod source;
 mod subscription;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -29,7 +34,7 @@ use rustix::event::epoll;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::system::NO_SYSCONFIG;
-use traceweir_kernel::{Capture, CaptureControl, CaptureScope, CaptureSettings, Clock, Groups, QueuedRecord};
+use traceweir_kernel::{CaptureScope, CaptureSettings, Groups, QueuedRecord};
 use traceweir_session::groups::with_twins;
 use traceweir_session::{Error, Result, Session};
 use traceweir_transport::cpu;
@@ -37,9 +42,10 @@ use traceweir_transport::message::SessionConfig;
 
 use self::facts::{EventTable, WallClock};
 use self::queue::{EventQueue, SharedEvent};
+use self::source::{EventSource, OpenSource, OpenedSource, SourceControl, open_capture};
 use self::subscription::Subscription;
 use super::selection::{ProviderEnables, Selection};
-use super::{LockableMemory, capture_error, memory_share, ring_bytes};
+use super::{LockableMemory, memory_share, ring_bytes};
 use crate::log::log_client;
 
 /// Memory of the rings: this many KiB for each processor.
@@ -62,6 +68,7 @@ struct Wanted {
 /// The enables of all sessions, and the capture that serves them.
 pub(crate) struct EventHub {
     scope: CaptureScope,
+    open_source: Box<OpenSource>,
     wanted: Mutex<BTreeMap<u64, Wanted>>,
     /// Locked during a change.
     state: Mutex<HubState>,
@@ -75,7 +82,11 @@ struct HubState {
 
 impl EventHub {
     pub(crate) fn new(scope: CaptureScope) -> Self {
-        Self { scope, wanted: Mutex::default(), state: Mutex::default() }
+        Self::with_source(scope, Box::new(open_capture))
+    }
+
+    fn with_source(scope: CaptureScope, open_source: Box<OpenSource>) -> Self {
+        Self { scope, open_source, wanted: Mutex::default(), state: Mutex::default() }
     }
 
     /// Returns the enables of a session.
@@ -103,14 +114,17 @@ impl EventHub {
                 capture.poll(false);
                 if !wanted.is_empty() {
                     let settings = self.capture_settings(&wanted);
-                    capture.control.set(&settings).map_err(|e| capture_error(&e))?;
+                    capture.control.set(&settings)?;
                     // A poll applies the change, so that it is in effect for the caller's next step.
                     capture.poll(false);
                 }
                 Arc::clone(capture)
             }
             None if wanted.is_empty() => return Ok(()),
-            None => Arc::new(SharedCapture::open(&self.capture_settings(&wanted))?),
+            None => {
+                let opened = (self.open_source)(&self.capture_settings(&wanted))?;
+                Arc::new(SharedCapture::new(opened))
+            }
         };
         state.queues.retain(|id, queue| {
             let is_wanted = wanted.contains_key(id);
@@ -140,8 +154,7 @@ impl EventHub {
     pub(crate) fn run_down(&self, session: u64) {
         let state = lock(&self.state);
         if let (Some(queue), Some(capture)) = (state.queues.get(&session), &state.capture) {
-            queue.request_rundown();
-            capture.control.run_down();
+            capture.run_down(queue);
         }
     }
 
@@ -186,43 +199,23 @@ fn session_streams(session: &Session) -> u16 {
 /// The open capture.
 struct SharedCapture {
     reader: Mutex<CaptureReader>,
-    control: CaptureControl,
+    control: Box<dyn SourceControl>,
     logged_missing: Mutex<Vec<String>>,
 }
 
 /// The part of the capture that a poll uses.
 struct CaptureReader {
-    capture: Capture,
+    events: Box<dyn EventSource>,
     table: EventTable,
     queues: Vec<Arc<EventQueue>>,
     record: Vec<u8>,
 }
 
-/// A clock whose values all count nanoseconds: each session converts them itself.
-struct NanosecondClock;
-
-impl Clock for NanosecondClock {
-    fn raw(&self, ns: u64) -> u64 {
-        ns
-    }
-
-    fn stamp(&self, ns: u64) -> i64 {
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-
-    fn ticks(&self, ns: u64) -> u64 {
-        ns
-    }
-}
-
 impl SharedCapture {
-    fn open(settings: &CaptureSettings) -> Result<Self> {
-        // One queue for all processors, so that the events are in order of time.
-        let (capture, control) =
-            Capture::start(settings, cpu::possible(), 1).map_err(|e| capture_error(&e))?;
+    fn new(OpenedSource { events, control }: OpenedSource) -> Self {
         let (table, queues, record) = (EventTable::default(), Vec::new(), Vec::new());
-        let reader = Mutex::new(CaptureReader { capture, table, queues, record });
-        Ok(Self { reader, control, logged_missing: Mutex::default() })
+        let reader = Mutex::new(CaptureReader { events, table, queues, record });
+        Self { reader, control, logged_missing: Mutex::default() }
     }
 
     /// Adds a queue and returns a descriptor that is readable when the capture should be polled.
@@ -236,8 +229,8 @@ impl SharedCapture {
         // capture for this session any more.
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
         let data = epoll::EventData::new_u64(0);
-        epoll::add(&wake, reader.capture.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;
-        queue.set_lost_before(kernel_losses(&reader.capture), reader.capture.lost());
+        epoll::add(&wake, reader.events.wake_fd(), data, epoll::EventFlags::IN).map_err(to_error)?;
+        queue.set_lost_before(reader.events.losses());
         reader.queues.push(queue);
         Ok(wake)
     }
@@ -250,8 +243,16 @@ impl SharedCapture {
     /// `includes_newer`, also those that are written during the poll.
     fn poll(&self, includes_newer: bool) {
         let mut reader = lock(&self.reader);
-        reader.capture.poll(&NanosecondClock, includes_newer);
+        reader.events.poll(includes_newer);
         reader.distribute();
+    }
+
+    /// Requests a rundown for a queue at the next poll.
+    fn run_down(&self, queue: &EventQueue) {
+        // No poll is under way, so the queue takes part from the first event of the rundown (H6).
+        let _reader = lock(&self.reader);
+        queue.request_rundown();
+        self.control.run_down();
     }
 
     fn log_missing_events(&self) {
@@ -265,18 +266,13 @@ impl SharedCapture {
     }
 }
 
-/// Returns the number of records that the kernel dropped.
-fn kernel_losses(capture: &Capture) -> u64 {
-    capture.lost_by_cpu().iter().fold(0, |sum: u64, lost| sum.saturating_add(*lost))
-}
-
 impl CaptureReader {
     fn distribute(&mut self) {
         let wall = WallClock::now();
         let mut last: Option<SharedEvent> = None;
-        while let Some(next) = self.capture.peek(0) {
+        while let Some(next) = self.events.peek() {
             self.record.resize(next.length, 0);
-            self.capture.pop_into(0, &mut self.record);
+            self.events.pop_into(&mut self.record);
             let Ok(record) = Record::parse(&self.record, 0) else { continue };
             // A stack follows its event.
             if next.is_stack {
@@ -292,8 +288,12 @@ impl CaptureReader {
             last = build_event(&mut self.table, &self.queues, &wall, &record, &next);
         }
         offer(&self.queues, last);
-        let (in_kernel, all) = (kernel_losses(&self.capture), self.capture.lost());
-        self.queues.iter().for_each(|queue| queue.set_lost(in_kernel, all));
+        let losses = self.events.losses();
+        for queue in &self.queues {
+            // The event that ends the rundown may be lost (H6).
+            queue.end_rundown();
+            queue.set_lost(losses);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod providers;
 mod requests;
 
 use traceweir_format::Guid;
+use traceweir_format::kernel::providers::KERNEL_PROVIDERS;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::status::Status;
@@ -43,7 +44,7 @@ use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
 use loggers::log_missing_events;
-pub(super) use providers::{KernelProviders, find_kernel_provider};
+pub(super) use providers::KernelProviders;
 pub(super) use requests::only_for_system_loggers;
 
 /// Work that waits until the current kernel change has finished.
@@ -132,7 +133,9 @@ struct CaptureChange {
 fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
-        Message::EnableProvider { provider, .. } => is_kernel_provider(provider),
+        Message::EnableProvider { provider, .. } => {
+            kernel_target(provider) == Some(KernelTarget::SystemLogger)
+        }
         Message::SetInformation { class, .. } => InfoClass::from_number(*class).is_some_and(changes_capture),
         _ => false,
     }
@@ -152,9 +155,23 @@ fn changes_capture(class: InfoClass) -> bool {
     )
 }
 
-/// Returns whether a provider stands for the kernel, or a part of it.
-pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
-    *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
+/// The kind of capture that has the events of a kernel provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KernelTarget {
+    /// The capture of a system logger: the provider is the kernel, or a system provider.
+    SystemLogger,
+    /// The shared capture: the provider is this manifest provider.
+    Manifest(Guid),
+}
+
+/// Returns the target of a provider of the kernel; `None` for other providers. A manifest provider
+/// is given by its GUID, or by the hash of its name.
+pub(super) fn kernel_target(provider: &Guid) -> Option<KernelTarget> {
+    if *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider) {
+        return Some(KernelTarget::SystemLogger);
+    }
+    let is_meant = |(name, guid): &&(&str, Guid)| provider == guid || provider.is_hash_of(name);
+    KERNEL_PROVIDERS.iter().find(is_meant).map(|(_, guid)| KernelTarget::Manifest(*guid))
 }
 
 impl SystemLoggers {

@@ -14,6 +14,7 @@
 mod information;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::is_system_logger;
@@ -21,7 +22,7 @@ use traceweir_transport::message::{Control, Message, SessionRef};
 
 use super::access::rights_to_run;
 use super::core::Core;
-use super::kernel::{DeferredWork, find_kernel_provider, is_kernel_provider};
+use super::kernel::{DeferredWork, KernelTarget, kernel_target};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
@@ -216,16 +217,19 @@ impl Service {
         check_provider(call.provider)?;
         // Only a user who may run the session may change what it records.
         self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        if let Some(provider) = find_kernel_provider(&call) {
-            let call = EnableCall { provider, ..call };
-            let (registry, loggers) = (&mut self.providers.registry, &self.system_loggers);
-            let session = (id, &config);
-            self.kernel_providers.enable(&mut self.core, registry, loggers, reply_to, session, call)
-        } else if is_kernel_provider(&call.provider) {
-            let registry = &mut self.providers.registry;
-            self.system_loggers.enable(&mut self.core, registry, reply_to, id, &config, call)
-        } else {
-            self.providers.enable(&mut self.core, reply_to, id, &config.name, call)
+        let is_group = call.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+        match kernel_target(&call.provider) {
+            Some(KernelTarget::Manifest(provider)) if !is_group => {
+                let call = EnableCall { provider, ..call };
+                let (registry, loggers) = (&mut self.providers.registry, &self.system_loggers);
+                let session = (id, &config);
+                self.kernel_providers.enable(&mut self.core, registry, loggers, reply_to, session, call)
+            }
+            Some(KernelTarget::SystemLogger) => {
+                let registry = &mut self.providers.registry;
+                self.system_loggers.enable(&mut self.core, registry, reply_to, id, &config, call)
+            }
+            _ => self.providers.enable(&mut self.core, reply_to, id, &config.name, call),
         }
     }
 

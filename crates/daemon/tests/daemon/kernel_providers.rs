@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::etl::{Trace, check};
 use traceweir_format::filter::encode;
 use traceweir_format::header::Family;
+use traceweir_format::info::MIN_CAPTURE_STATE_SECONDS;
 use traceweir_format::kernel::hook;
 use traceweir_format::kernel::providers::{
     KERNEL_DISK, KERNEL_FILE, KERNEL_NETWORK, KERNEL_PROCESS, events_of_provider,
@@ -20,6 +22,7 @@ use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_PID};
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
+use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_SYSTEM_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_format::wire::{i64_at, u16_at, u32_at, u64_at};
@@ -467,6 +470,37 @@ fn capture_state_lists_running_processes() {
     });
 }
 
+/// Returns a request for the state of a provider every ten seconds.
+fn periodic_state_message(session: u64, provider: Guid) -> Message {
+    let data = [&MIN_CAPTURE_STATE_SECONDS.to_le_bytes(), &[1, 0, 0, 0], &provider.to_bytes()[..]].concat();
+    let class = InfoClass::TracePeriodicCaptureStateListInfo.number();
+    Message::SetInformation { session: SessionRef::Id(session), class, data }
+}
+
+#[test]
+fn periodic_capture_state_lists_running_processes() {
+    retry_also_with_busy_processors(3, || {
+        let daemon = Daemon::start();
+        let mut controller = daemon.controller();
+        let (session, path) = start_session(&daemon, &mut controller, "p");
+        let (other, other_path) = start_session(&daemon, &mut controller, "other");
+        if !enable(&mut controller, &session, KERNEL_PROCESS, params(0x10, 0)) {
+            return;
+        }
+        assert!(enable(&mut controller, &other, KERNEL_PROCESS, params(0x10, 0)));
+        assert_eq!(controller.status(periodic_state_message(session.id, KERNEL_PROCESS)), SUCCESS);
+        // One period, and time for the rundown.
+        std::thread::sleep(Duration::from_secs(u64::from(MIN_CAPTURE_STATE_SECONDS) + 5));
+        for session in [&session, &other] {
+            controller.stop(session.id);
+        }
+        let own = std::process::id();
+        let is_own = |event: &KernelEvent| event.is(KERNEL_PROCESS, 15) && u32_at(&event.payload, 0) == own;
+        assert!(read_events(&path).iter().any(is_own), "this process is not listed");
+        assert!(!read_events(&other_path).iter().any(is_own), "a list that was not requested");
+    });
+}
+
 #[test]
 fn eight_system_loggers_leave_room_for_the_providers() {
     let daemon = Daemon::start();
@@ -523,6 +557,7 @@ fn guest_needs_the_right_to_kernel_events() {
     let guest_session = guest.start(real_time_config("guest"));
     let request = |id| enable_message_with(id, KERNEL_PROCESS, EnableCode::Enable, params(0, 0), 0);
     assert_eq!(guest.status(request(guest_session.id)), PRIVILEGE_NOT_HELD);
+    assert_eq!(guest.status(periodic_state_message(guest_session.id, KERNEL_PROCESS)), PRIVILEGE_NOT_HELD);
     // Nor may the guest read kernel events of a session of root.
     let session = root.start(real_time_config("root"));
     let open_consumer = || Message::OpenConsumer { session: SessionRef::Id(session.id) };

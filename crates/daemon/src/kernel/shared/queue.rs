@@ -140,14 +140,14 @@ impl EventQueue {
         std::mem::take(&mut state.waiting)
     }
 
-    pub(super) fn set_lost_before(&self, in_kernel: u64, all: u64) {
+    pub(super) fn set_lost_before(&self, losses: Losses) {
         let mut state = lock(&self.state);
-        state.lost_before = Losses { in_kernel, all };
+        state.lost_before = losses;
         state.lost = state.lost_before;
     }
 
-    pub(super) fn set_lost(&self, in_kernel: u64, all: u64) {
-        lock(&self.state).lost = Losses { in_kernel, all };
+    pub(super) fn set_lost(&self, losses: Losses) {
+        lock(&self.state).lost = losses;
     }
 
     pub(super) fn count_dropped(&self) {
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn queue_is_bounded_and_counts_losses_since_it_joined() {
         let queue = process_queue();
-        queue.set_lost_before(10, 12);
+        queue.set_lost_before(Losses { in_kernel: 10, all: 12 });
         let large = event(hook::PROCESS_START, u64::MAX, 1 << 20);
         (0..70).for_each(|_| queue.offer(&large));
-        queue.set_lost(11, 15);
+        queue.set_lost(Losses { in_kernel: 11, all: 15 });
         let waiting = queue.take_waiting().len();
         // Each of these events takes slightly more than 1 MiB, so only 63 fit into 64 MiB.
         assert_eq!(waiting, 63);

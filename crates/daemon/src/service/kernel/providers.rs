@@ -9,8 +9,7 @@
 use std::sync::Arc;
 
 use traceweir_format::Guid;
-use traceweir_format::kernel::providers::{KERNEL_PROVIDERS, kernel_provider_name};
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_kernel::CaptureScope;
 use traceweir_transport::message::{EnableCode, Message, SessionConfig};
 
@@ -24,14 +23,6 @@ use crate::registry::{EnableTarget, Registry};
 use crate::service::core::Core;
 use crate::service::notice::{AppliedEnable, ThreadNotice, spawn_file_thread};
 use crate::service::providers::{EnableCall, log_verb};
-
-/// Returns the manifest provider of the kernel that a call enables or disables, by its GUID or by
-/// the hash of its name.
-pub(in crate::service) fn find_kernel_provider(call: &EnableCall) -> Option<Guid> {
-    let is_meant = |(name, guid): &&(&str, Guid)| call.provider == *guid || call.provider.is_hash_of(name);
-    let provider = KERNEL_PROVIDERS.iter().find(is_meant).map(|(_, guid)| *guid);
-    provider.filter(|_| call.params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP == 0)
-}
 
 /// The enables of the kernel's manifest providers.
 pub(in crate::service) struct KernelProviders {
@@ -101,6 +92,15 @@ impl KernelProviders {
             promise.deliver(outcome);
         });
         Ok(())
+    }
+
+    /// Requests a rundown for a session that enables one of these providers.
+    pub(in crate::service) fn run_down(&self, id: u64, providers: &[Guid]) {
+        let enables = self.hub.enables(id);
+        if providers.iter().any(|provider| enables.contains_key(provider)) {
+            let hub = Arc::clone(&self.hub);
+            spawn_file_thread(move || hub.run_down(id));
+        }
     }
 
     /// Answers an enable; restores the previous one if the capture refused it.

@@ -8,7 +8,7 @@
 //!
 //!   10 disallow list   ─▶ registry; registrations of enabled groups receive their new parameters
 //!   16 periodic state  ─▶ tick, once per period ─▶ Enable (capture state), to registrations
-//!                         that the session has enabled
+//!                         that the session has enabled; kernel providers: a rundown
 //!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
 //!   24, 26 cache       ─▶ the session
 //!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is stored; then the reply
@@ -19,6 +19,7 @@
 //! first failing check decides. A request that fails changes nothing. The numbers in the list below
 //! the checks are information classes.
 
+use traceweir_format::Guid;
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::info::{InfoClass, RequiredSession};
@@ -35,7 +36,7 @@ use crate::service::Service;
 use crate::service::access::rights_to_run;
 use crate::service::core::Core;
 use crate::service::info::{check_kind, log_if_unsupported, refuse_malformed};
-use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
+use crate::service::kernel::{FollowUp, KernelTarget, NewSettings, kernel_target, only_for_system_loggers};
 use crate::service::providers::SessionEnable;
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
@@ -110,16 +111,7 @@ impl Service {
             .set(set, self.core.information.machine())
             .map_err(|e| log_if_unsupported(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(periodic)) = set {
-            if periodic.providers.iter().any(is_kernel_provider) {
-                if !is_system_logger(&config) {
-                    return Err(only_for_system_loggers());
-                }
-                self.core.access.check_kernel_access(reply_to.link, &config)?;
-            }
-            periodic
-                .providers
-                .iter()
-                .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
+            self.check_periodic_capture(reply_to, &periodic.providers, &config)?;
         }
         let mask = if let Set::SystemTraceEnableFlags(mask) = set { Some(*mask) } else { None };
         match set {
@@ -138,6 +130,28 @@ impl Service {
                 Ok(())
             }
         }
+    }
+
+    /// Checks that the peer may request the state of these providers for a session.
+    fn check_periodic_capture(
+        &self,
+        reply_to: ReplyTo,
+        providers: &[Guid],
+        config: &SessionConfig,
+    ) -> Result<(), Refusal> {
+        let access = &self.core.access;
+        let targets = || providers.iter().map(|provider| (*provider, kernel_target(provider)));
+        for target in targets().filter_map(|(_, target)| target) {
+            if target == KernelTarget::SystemLogger && !is_system_logger(config) {
+                return Err(only_for_system_loggers());
+            }
+            access.check_kernel_right(reply_to.link)?;
+        }
+        for (provider, target) in targets() {
+            let provider = if let Some(KernelTarget::Manifest(guid)) = target { guid } else { provider };
+            access.check_enable(reply_to.link, provider)?;
+        }
+        Ok(())
     }
 
     /// Configures the recording of last branches at kernel events: sets both of its classes, or
@@ -224,10 +238,18 @@ impl Service {
     /// Requests the state of providers whose period has elapsed.
     pub(in crate::service) fn capture_due_states(&mut self) {
         for (session, providers) in self.core.information.take_due(self.core.turn.now) {
+            let mut manifest_providers = Vec::new();
             for provider in providers {
-                if is_kernel_provider(&provider) {
-                    self.system_loggers.run_down(session);
-                    continue;
+                match kernel_target(&provider) {
+                    Some(KernelTarget::SystemLogger) => {
+                        self.system_loggers.run_down(session);
+                        continue;
+                    }
+                    Some(KernelTarget::Manifest(guid)) => {
+                        manifest_providers.push(guid);
+                        continue;
+                    }
+                    None => {}
                 }
                 let reached =
                     self.providers.select_reached(EnableTarget::Provider(provider), session, |_, enabled| {
@@ -240,6 +262,7 @@ impl Service {
                     let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &enable, None);
                 }
             }
+            self.kernel_providers.run_down(session, &manifest_providers);
         }
     }
 
