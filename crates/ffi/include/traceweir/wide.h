@@ -5,7 +5,7 @@
  *   - Wide functions of wchar.h take a wchar_t of 16 bits. This needs no declaration here: the
  *     linker finds them in the library.
  *   - Formats have Windows' size letters: %I64u, %lu for 32 bits, %S, %hs, %ws, %wZ; %s is wide in
- *     wprintf. This applies to narrow printf as well.
+ *     wprintf. This applies to narrow printf and scanf as well.
  *   - The functions that only Windows has: wcscpy_s, _wcsicmp, swprintf_s, _wfopen …
  *   - A program may have wmain instead of main.
  *
@@ -36,6 +36,9 @@
 #include <string.h>
 #include <wchar.h>
 #include <wctype.h>
+#ifdef __cplusplus
+#include <cstdio> /* Included later, it would remove the macros for scanf. */
+#endif
 
 /* The C library's size letter for 64 bits is "l". */
 #undef PRId64
@@ -122,6 +125,76 @@
 #define PRIxPTR "Ix"
 #undef PRIXPTR
 #define PRIXPTR "IX"
+#undef SCNd64
+#define SCNd64 "lld"
+#undef SCNi64
+#define SCNi64 "lli"
+#undef SCNo64
+#define SCNo64 "llo"
+#undef SCNu64
+#define SCNu64 "llu"
+#undef SCNx64
+#define SCNx64 "llx"
+#undef SCNdLEAST64
+#define SCNdLEAST64 "lld"
+#undef SCNiLEAST64
+#define SCNiLEAST64 "lli"
+#undef SCNoLEAST64
+#define SCNoLEAST64 "llo"
+#undef SCNuLEAST64
+#define SCNuLEAST64 "llu"
+#undef SCNxLEAST64
+#define SCNxLEAST64 "llx"
+#undef SCNdFAST16
+#define SCNdFAST16 "lld"
+#undef SCNiFAST16
+#define SCNiFAST16 "lli"
+#undef SCNoFAST16
+#define SCNoFAST16 "llo"
+#undef SCNuFAST16
+#define SCNuFAST16 "llu"
+#undef SCNxFAST16
+#define SCNxFAST16 "llx"
+#undef SCNdFAST32
+#define SCNdFAST32 "lld"
+#undef SCNiFAST32
+#define SCNiFAST32 "lli"
+#undef SCNoFAST32
+#define SCNoFAST32 "llo"
+#undef SCNuFAST32
+#define SCNuFAST32 "llu"
+#undef SCNxFAST32
+#define SCNxFAST32 "llx"
+#undef SCNdFAST64
+#define SCNdFAST64 "lld"
+#undef SCNiFAST64
+#define SCNiFAST64 "lli"
+#undef SCNoFAST64
+#define SCNoFAST64 "llo"
+#undef SCNuFAST64
+#define SCNuFAST64 "llu"
+#undef SCNxFAST64
+#define SCNxFAST64 "llx"
+#undef SCNdMAX
+#define SCNdMAX "lld"
+#undef SCNiMAX
+#define SCNiMAX "lli"
+#undef SCNoMAX
+#define SCNoMAX "llo"
+#undef SCNuMAX
+#define SCNuMAX "llu"
+#undef SCNxMAX
+#define SCNxMAX "llx"
+#undef SCNdPTR
+#define SCNdPTR "Id"
+#undef SCNiPTR
+#define SCNiPTR "Ii"
+#undef SCNoPTR
+#define SCNoPTR "Io"
+#undef SCNuPTR
+#define SCNuPTR "Iu"
+#undef SCNxPTR
+#define SCNxPTR "Ix"
 
 #ifndef _ERRNO_T_DEFINED
 #define _ERRNO_T_DEFINED
@@ -247,6 +320,34 @@ errno_t _ui64tow_s(unsigned long long value, wchar_t *text, size_t size, int bas
 
 /* Formatted input. After each argument for %s, %c and %[, the size of its buffer is passed. */
 int swscanf_s(const wchar_t *text, const wchar_t *format, ...);
+int vswscanf_s(const wchar_t *text, const wchar_t *format, va_list arguments);
+int scanf_s(const char *format, ...);
+int fscanf_s(FILE *stream, const char *format, ...);
+int sscanf_s(const char *text, const char *format, ...);
+int vscanf_s(const char *format, va_list arguments);
+int vfscanf_s(FILE *stream, const char *format, va_list arguments);
+int vsscanf_s(const char *text, const char *format, va_list arguments);
+
+/* Narrow formatted input. These are macros because stdio.h gives these functions other symbols
+ * already, and a function can have only one. */
+int traceweir_wide_scanf(const char *format, ...);
+int traceweir_wide_fscanf(FILE *stream, const char *format, ...);
+int traceweir_wide_sscanf(const char *text, const char *format, ...);
+int traceweir_wide_vscanf(const char *format, va_list arguments);
+int traceweir_wide_vfscanf(FILE *stream, const char *format, va_list arguments);
+int traceweir_wide_vsscanf(const char *text, const char *format, va_list arguments);
+#undef scanf
+#define scanf traceweir_wide_scanf
+#undef fscanf
+#define fscanf traceweir_wide_fscanf
+#undef sscanf
+#define sscanf traceweir_wide_sscanf
+#undef vscanf
+#define vscanf traceweir_wide_vscanf
+#undef vfscanf
+#define vfscanf traceweir_wide_vfscanf
+#undef vsscanf
+#define vsscanf traceweir_wide_vsscanf
 
 /* Streams and files. */
 int _putws(const wchar_t *text);
@@ -258,6 +359,15 @@ char *_fullpath(char *full, const char *path, size_t size);
 wchar_t *_wfullpath(wchar_t *full, const wchar_t *path, size_t size);
 
 #ifdef __cplusplus
+}
+
+namespace std {
+using ::traceweir_wide_fscanf;
+using ::traceweir_wide_scanf;
+using ::traceweir_wide_sscanf;
+using ::traceweir_wide_vfscanf;
+using ::traceweir_wide_vscanf;
+using ::traceweir_wide_vsscanf;
 }
 
 /* In C++, functions with "_s" know the size of an array. */

@@ -55,8 +55,8 @@ impl Arguments {
     unsafe fn read(&mut self, index: usize) -> Result<usize, Status> {
         match self.source {
             ArgumentSource::None => Err(Status::ERROR_INVALID_PARAMETER),
-            // SAFETY: the caller guarantees that the array has the argument.
             ArgumentSource::Array(at) => {
+                // SAFETY: the caller guarantees that the array has the argument.
                 unsafe { ptr::read_value(at.wrapping_add(index)) }.ok_or(Status::ERROR_INVALID_PARAMETER)
             }
             ArgumentSource::List(list) => {

@@ -25,6 +25,7 @@ const BUILTIN: u32 = 32;
 
 /// Returns authority and subauthorities of a WELL_KNOWN_SID_TYPE that is the same on all machines.
 /// Source: Documented ("WELL_KNOWN_SID_TYPE", "Well-known SIDs").
+#[allow(clippy::arithmetic_side_effects)] // Each pattern bounds the number.
 #[rustfmt::skip]
 fn find_well_known(kind: u32) -> Option<(u8, Vec<u32>)> {
     let builtin = |relative_id: u32| (NT, vec![BUILTIN, relative_id]);
@@ -62,6 +63,7 @@ fn find_well_known(kind: u32) -> Option<(u8, Vec<u32>)> {
 }
 
 /// Returns the last subauthority of a WELL_KNOWN_SID_TYPE that belongs to a domain.
+#[allow(clippy::arithmetic_side_effects)] // Each pattern bounds the number.
 fn find_relative_id(kind: u32) -> Option<u32> {
     Some(match kind {
         38..=40 => 500 + kind - 38,
@@ -92,7 +94,9 @@ unsafe fn read_sid<'a>(sid: *const c_void) -> Option<&'a [u8]> {
         return None;
     }
     // SAFETY: a SID has as many bytes as its count says.
-    let bytes = unsafe { ptr::read_array(sid.cast::<u8>(), HEAD_BYTES + 4 * usize::from(count)) }?;
+    let bytes = unsafe {
+        ptr::read_array(sid.cast::<u8>(), usize::from(count).saturating_mul(4).saturating_add(HEAD_BYTES))
+    }?;
     Sid::parse(bytes).is_ok().then_some(bytes)
 }
 
@@ -125,7 +129,7 @@ pub unsafe extern "C" fn CreateWellKnownSid(
             if *count == MAX_SUBAUTHORITIES {
                 return Err(Status::ERROR_INVALID_PARAMETER);
             }
-            *count += 1;
+            *count = count.saturating_add(1);
             bytes.extend(relative_id.to_le_bytes());
             bytes
         };

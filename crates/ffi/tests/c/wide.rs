@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use traceweir::Guid;
 use traceweir::controller::EnableParams;
@@ -78,6 +78,33 @@ fn wide_functions_work_on_16_bits() {
     assert!(checked_rows(&output) > 50, "{output}");
 }
 
+fn run_with_input(command: &mut Command, input: &str) -> Output {
+    let mut run =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    run.wait_with_output().unwrap()
+}
+
+/// `%lu` stores 32 bits and `%I64u` stores 64, also in narrow `sscanf`, `fscanf` and `scanf`.
+#[test]
+fn scanned_numbers_have_the_sizes_of_windows() {
+    let programs = ProgramFolder::new();
+    for options in [["-O0", "-std=gnu11"], ["-O2", "-std=gnu11"]] {
+        check_scans("C", &build(&programs, "gcc", "scan.c", &options));
+    }
+    for compiler in CPP.compilers().filter(|compiler| *compiler == "g++") {
+        check_scans("C++", &build(&programs, compiler, "scan.c", &["-O2", "-std=c++17", "-xc++"]));
+    }
+}
+
+fn check_scans(name: &str, program: &Path) {
+    let output = run_with_input(&mut Command::new(program), "7 8");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{name}: {errors}");
+    let rows = checked_rows(&String::from_utf8(output.stdout).unwrap());
+    assert!(rows > 80, "{name}: {rows} rows");
+}
+
 #[test]
 fn strings_and_streams_of_cpp_work_on_16_bits() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,15 +118,7 @@ fn strings_and_streams_of_cpp_work_on_16_bits() {
         for options in [["-O0", "-std=c++17"], ["-O2", "-std=c++17"], ["-O0", "-std=c++20"]] {
             let program =
                 build(&programs, compiler, "strings.cpp", &[&options[..], &["-DTRACEWEIR_SAL1"]].concat());
-            let mut run = Command::new(&program)
-                .arg(folder.path())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            run.stdin.take().unwrap().write_all("17 zeilenende ä\n".as_bytes()).unwrap();
-            let output = run.wait_with_output().unwrap();
+            let output = run_with_input(Command::new(&program).arg(folder.path()), "17 zeilenende ä\n");
             let errors = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success(), "{options:?}: {errors}");
             assert_eq!(errors, "error\n", "{options:?}");
