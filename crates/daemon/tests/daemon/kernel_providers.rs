@@ -479,7 +479,7 @@ fn periodic_state_message(session: u64, provider: Guid) -> Message {
 
 #[test]
 fn periodic_capture_state_lists_running_processes() {
-    retry_also_with_busy_processors(3, || {
+    retry_alternately_with_busy_processors(3, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "p");
