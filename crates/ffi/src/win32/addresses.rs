@@ -30,12 +30,12 @@ fn format_ipv6(bytes: [u8; 16]) -> String {
     };
     let hexadecimal = groups.get(..if contains_ipv4 { 6 } else { 8 }).unwrap_or_default();
     let mut longest = 0..0;
-    let mut start = 0;
+    let mut start = 0_usize;
     for row in hexadecimal.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
         if row.first() == Some(&0) && row.len() > 1 && row.len() > longest.len() {
-            longest = start..start + row.len();
+            longest = start..start.saturating_add(row.len());
         }
-        start += row.len();
+        start = start.saturating_add(row.len());
     }
     let mut out = String::new();
     for (index, group) in hexadecimal.iter().enumerate() {
@@ -162,7 +162,7 @@ unsafe fn write_endpoint<U: TextUnit, const N: usize>(
             return STATUS_INVALID_PARAMETER;
         }
         let formatted = format(bytes);
-        let needed = u32::try_from(formatted.len() + 1).unwrap_or(u32::MAX);
+        let needed = u32::try_from(formatted.len().saturating_add(1)).unwrap_or(u32::MAX);
         // SAFETY: the caller passes NULL or a writable `units`.
         unsafe { ptr::store(units, needed) };
         if needed > capacity {

@@ -17,7 +17,7 @@ fn read_counter() -> Result<i64, Status> {
     if unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) } != 0 {
         return Err(Status::ERROR_NOT_SUPPORTED);
     }
-    Ok(now.tv_sec * FREQUENCY + now.tv_nsec)
+    Ok(now.tv_sec.saturating_mul(FREQUENCY).saturating_add(now.tv_nsec))
 }
 
 /// Stores a number, unless its address is NULL.
