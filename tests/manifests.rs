@@ -301,14 +301,18 @@ fn generated_code_matches_its_golden_files() {
     assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
 }
 
-/// A manifest with arrays of texts of a fixed length, as in the samples of Windows.
+/// A manifest with arrays of texts, of a fixed length and of none, and a map with symbols, as in the
+/// samples of Windows.
 const ARRAY_MANIFEST: &str = r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
  <instrumentation><events><provider name="Example-Arrays" guid="{a7a15000-0000-4000-8000-000000000017}" symbol="ARRAYS" resourceFileName="x" messageFileName="x">
+  <maps><valueMap name="Kind" symbol="KIND"><map value="3" symbol="_LAST" message="$(string.last)"/></valueMap></maps>
   <templates><template tid="T"><data name="FilesCount" inType="win:UInt16"/>
    <data name="Files" inType="win:UnicodeString" length="4" count="FilesCount"/>
-   <data name="Tags" inType="win:AnsiString" length="2" count="3"/></template></templates>
+   <data name="Tags" inType="win:AnsiString" length="2" count="3"/>
+   <data name="Names" inType="win:UnicodeString" count="2"/><data name="Kind" inType="win:UInt32" map="Kind"/></template></templates>
   <events><event symbol="Listed" value="1" version="0" level="win:Informational" template="T"/></events>
- </provider></events></instrumentation></instrumentationManifest>"#;
+ </provider></events></instrumentation><localization><resources culture="en-US"><stringTable><string id="last" value="Last"/>
+ </stringTable></resources></localization></instrumentationManifest>"#;
 
 /// A program that writes one event of this manifest with the files `twot` and `hree`. It fails
 /// unless its callback sees exactly one enable, with the context that the header declares.
@@ -326,7 +330,7 @@ int main(void) {
     EventRegisterExample_Arrays();
     if (Example_ArraysHandle == 0)
         return 4;
-    EventWriteListed(2, u"onetwothree" + 3, "aabbcc");
+    EventWriteListed(2, u"onetwothree" + 3, "aabbcc", 6, u"ab\0cd", KIND_LAST);
     EventUnregisterExample_Arrays();
     return calls == 1 ? 0 : 3;
 }
@@ -351,6 +355,7 @@ fn arrays_of_fixed_length_texts_take_one_argument_and_programs_see_enables() {
     daemon.weir(["record", "-p", provider, "-o", arg(&file), "--", arg(&path("program"))]).expect(0);
     let dump = weir(["dump", "--event", "Listed", arg(&file)]).expect(0).text();
     assert!(dump.contains("Files=[twot hree]") && dump.contains("Tags=[aa bb cc]"), "{dump}");
+    assert!(dump.contains("Names=[ab cd]") && dump.contains("Kind=Last"), "{dump}");
 }
 
 #[test]

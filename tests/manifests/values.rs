@@ -190,7 +190,10 @@ impl ValueBuilder<'_> {
             bytes.extend(element_bytes);
         }
         let c = match input {
-            InType::UNICODESTRING => format!("{}, {}", bytes.len(), c_bytes(&bytes)),
+            // The number of characters, not of bytes.
+            InType::UNICODESTRING => {
+                format!("{}, (PCWSTR)(const void *){}", bytes.len() / 2, c_bytes(&bytes))
+            }
             _ if count == 0 => "NULL".to_owned(),
             // A value passed by address has the same layout in memory as in the payload.
             InType::GUID => format!("(const GUID *)(const void *){}", c_bytes(&bytes)),

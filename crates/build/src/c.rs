@@ -222,6 +222,9 @@ fn write_maps(code: &mut SourceText, maps: &[MapDefinition], prefix: &str, symbo
         for (value, text, symbol) in &map.entries {
             let entry_name = || text.as_deref().map_or_else(|| format!("VALUE_{value}"), to_constant_name);
             let default_name = || format!("{map_name}_{}", entry_name());
+            // As in the output of mc.exe, the symbol of the map precedes that of the value.
+            let map_symbol = map.symbol.as_deref().unwrap_or_default();
+            let symbol = symbol.as_ref().map(|symbol| format!("{map_symbol}{symbol}"));
             symbols.write_constant(code, symbol.as_deref(), default_name, &format!("{value:#x}u"));
         }
     }

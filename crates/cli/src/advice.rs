@@ -56,6 +56,14 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         Status::ERROR_INVALID_PARAMETER => {
             "One of the arguments is wrong, or two of them contradict each other: flags and modes, a NULL pointer, a name that is empty or too long."
         }
+        Status::ERROR_TOO_MANY_OPEN_FILES => {
+            "The program has reached its limit of open files: close handles, or raise the limit (ulimit -n)."
+        }
+        Status::ERROR_FILE_EXISTS => {
+            "The program asked for a new file, but one of that name exists: remove it, or choose another name."
+        }
+        Status::ERROR_NEGATIVE_SEEK => "The program set a file position below 0: check its offsets.",
+        Status::ERROR_FILENAME_EXCED_RANGE => "Use a shorter file name or path.",
         Status::ERROR_DISK_FULL => "Free disk space, use a log file on another disk, or use a circular log.",
         Status::ERROR_CALL_NOT_IMPLEMENTED => {
             "The function exists by name only. docs/c-coverage.md gives the reason."

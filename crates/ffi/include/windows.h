@@ -257,7 +257,7 @@ typedef LONG NTSTATUS;
 #endif
 
 /* Pointer types. */
-typedef void *PVOID, *LPVOID, *HANDLE, *HMODULE, *HINSTANCE, *HLOCAL, *PSID;
+typedef void *PVOID, *LPVOID, *HANDLE, *HMODULE, *HINSTANCE, *HLOCAL, *HGLOBAL, *PSID;
 typedef const void *PCVOID, *LPCVOID;
 typedef HANDLE *PHANDLE;
 typedef BYTE *PBYTE, *LPBYTE;
@@ -360,6 +360,10 @@ typedef struct _SID {
     DWORD SubAuthority[ANYSIZE_ARRAY];
 } SID, *PISID;
 
+#define SID_REVISION 1
+#define SID_MAX_SUB_AUTHORITIES 15
+#define SECURITY_MAX_SID_SIZE (sizeof(SID) - sizeof(DWORD) + SID_MAX_SUB_AUTHORITIES * sizeof(DWORD))
+
 #include "guiddef.h"
 #include "ntstatus.h"
 #include "winerror.h"
@@ -392,14 +396,15 @@ extern "C" {
 DWORD WINAPI GetLastError(void);
 void WINAPI SetLastError(DWORD code);
 
-/* Formats a Win32 code, HRESULT or NTSTATUS as text. dwFlags must have FORMAT_MESSAGE_FROM_SYSTEM:
- * there are no other texts here. The text is stored in a buffer of nSize characters. With
- * FORMAT_MESSAGE_ALLOCATE_BUFFER it is stored in memory for LocalFree, whose address is stored
- * where lpBuffer points. Texts are in English (dwLanguageId 0), one line that ends with CR LF. A
- * width in the lowest byte of dwFlags breaks them between words, and replaces the CR LF at the end
- * by a space. Returns the number of characters without the NUL. On failure it sets the last error
- * (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), allocates nothing and returns
- * 0. */
+/* Formats a Win32 code, HRESULT or NTSTATUS as text (FORMAT_MESSAGE_FROM_SYSTEM), or the text at
+ * lpSource with inserts (FORMAT_MESSAGE_FROM_STRING): %1 to %99 and %1!format! are arguments, %n is a
+ * line break, %0 the end. There are no other texts here. The text is stored in a buffer of nSize
+ * characters. With FORMAT_MESSAGE_ALLOCATE_BUFFER it is stored in memory for LocalFree, whose address
+ * is stored where lpBuffer points. Texts of codes are in English (dwLanguageId 0), one line that ends
+ * with CR LF. A width in the lowest byte of dwFlags breaks them between words, and replaces the CR LF
+ * at the end by a space. Returns the number of characters without the NUL. On failure it sets the
+ * last error (ERROR_MR_MID_NOT_FOUND for a code that no function here returns), allocates nothing and
+ * returns 0. */
 DWORD WINAPI FormatMessageW(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPWSTR lpBuffer,
                             DWORD nSize, _In_opt_ va_list *Arguments);
 DWORD WINAPI FormatMessageA(DWORD dwFlags, _In_opt_ LPCVOID lpSource, DWORD dwMessageId, DWORD dwLanguageId, LPSTR lpBuffer,
@@ -419,6 +424,7 @@ HLOCAL WINAPI LocalFree(HLOCAL hMem);
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 #include "traceweir/win32_calls.h"
 #include "traceweir/kernel32_calls.h"
+#include "traceweir/file_calls.h"
 #endif
 
 #endif /* TRACEWEIR_WINDOWS_H */

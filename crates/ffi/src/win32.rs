@@ -1,6 +1,6 @@
-//! The few functions other than those for tracing that tracing programs call: new GUIDs, texts of
-//! SIDs, COM, the heap, the version of Windows, privileges, libraries and volumes, IP addresses, the
-//! performance counter, decompression, and group masks.
+//! The few functions other than those for tracing that tracing programs call: new GUIDs, SIDs, COM,
+//! the heap, the version of Windows, privileges, the command line, files, libraries and volumes, IP
+//! addresses, the performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
 //! no volumes; each function reports the state that comes closest to that of this system.
@@ -8,9 +8,12 @@
 pub mod addresses;
 pub mod clock;
 pub mod com;
+pub mod command_line;
 pub mod compression;
+pub mod files;
 pub mod heap;
 pub mod libraries;
+pub mod sids;
 pub mod system_information;
 pub mod token;
 pub mod version;

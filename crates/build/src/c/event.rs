@@ -124,6 +124,16 @@ fn packed_parameters(name: &str, used_names: &mut UsedNames) -> FieldParameters 
     }
 }
 
+/// Returns the parameters for a number of characters and a pointer to texts of 16 bits that are
+/// stored one after the other. As in the output of `mc.exe`, the number is not one of bytes.
+fn packed_texts(name: &str, used_names: &mut UsedNames) -> FieldParameters {
+    let length = used_names.make_unique(format!("{name}_Len_"));
+    FieldParameters {
+        declared: format!("const ULONG {length}, PCWSTR {name}"),
+        blocks: vec![format!("EventDataDescCreate(@, {name}, {length} * (ULONG)sizeof(*{name}));")],
+    }
+}
+
 /// Returns the C type of a value of known size, and whether it is passed by pointer.
 fn fixed_c_type(form: ValueForm) -> Option<(&'static str, bool)> {
     Some(match form {
@@ -200,6 +210,7 @@ fn array_parameters(
         (ValueForm::Text16, None, Some(n)) => (format!("PCWSTR {name}"), format!("{n} * 2")),
         (ValueForm::Text8, None, Some(n)) => (format!("PCSTR {name}"), n),
         (ValueForm::Bytes, None, Some(n)) => (format!("const void *{name}"), n),
+        (ValueForm::Text16, None, None) => return packed_texts(name, used_names),
         _ => return packed_parameters(name, used_names),
     };
     FieldParameters {

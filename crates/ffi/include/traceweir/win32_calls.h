@@ -1,5 +1,5 @@
-/* The few functions besides those for tracing that tracing programs call: new GUIDs, texts of SIDs,
- * COM errors, the version of Windows, and privileges. A program that has its own versions of these
+/* The few functions besides those for tracing that tracing programs call: new GUIDs, SIDs, COM
+ * errors, the version of Windows, the command line, memory, and privileges. A program that has its own versions of these
  * functions defines TRACEWEIR_NO_WIN32_CALLS before it includes the first header.
  *
  * Programs see Windows 10. Root has all privileges, always enabled; other users have none.
@@ -77,6 +77,87 @@ typedef struct _OSVERSIONINFOEXW {
 #define VER_NT_WORKSTATION 1
 #define VER_SET_CONDITION(mask, type, condition) ((mask) = VerSetConditionMask((mask), (type), (condition)))
 
+/* SIDs that are the same on all machines, and accounts and groups of a domain (WinAccount…). */
+typedef enum {
+    WinNullSid = 0,
+    WinWorldSid = 1,
+    WinLocalSid = 2,
+    WinCreatorOwnerSid = 3,
+    WinCreatorGroupSid = 4,
+    WinCreatorOwnerServerSid = 5,
+    WinCreatorGroupServerSid = 6,
+    WinNtAuthoritySid = 7,
+    WinDialupSid = 8,
+    WinNetworkSid = 9,
+    WinBatchSid = 10,
+    WinInteractiveSid = 11,
+    WinServiceSid = 12,
+    WinAnonymousSid = 13,
+    WinProxySid = 14,
+    WinEnterpriseControllersSid = 15,
+    WinSelfSid = 16,
+    WinAuthenticatedUserSid = 17,
+    WinRestrictedCodeSid = 18,
+    WinTerminalServerSid = 19,
+    WinRemoteLogonIdSid = 20,
+    WinLocalSystemSid = 22,
+    WinLocalServiceSid = 23,
+    WinNetworkServiceSid = 24,
+    WinBuiltinDomainSid = 25,
+    WinBuiltinAdministratorsSid = 26,
+    WinBuiltinUsersSid = 27,
+    WinBuiltinGuestsSid = 28,
+    WinBuiltinPowerUsersSid = 29,
+    WinBuiltinAccountOperatorsSid = 30,
+    WinBuiltinSystemOperatorsSid = 31,
+    WinBuiltinPrintOperatorsSid = 32,
+    WinBuiltinBackupOperatorsSid = 33,
+    WinBuiltinReplicatorSid = 34,
+    WinBuiltinPreWindows2000CompatibleAccessSid = 35,
+    WinBuiltinRemoteDesktopUsersSid = 36,
+    WinBuiltinNetworkConfigurationOperatorsSid = 37,
+    WinAccountAdministratorSid = 38,
+    WinAccountGuestSid = 39,
+    WinAccountKrbtgtSid = 40,
+    WinAccountDomainAdminsSid = 41,
+    WinAccountDomainUsersSid = 42,
+    WinAccountDomainGuestsSid = 43,
+    WinAccountComputersSid = 44,
+    WinAccountControllersSid = 45,
+    WinAccountCertAdminsSid = 46,
+    WinAccountSchemaAdminsSid = 47,
+    WinAccountEnterpriseAdminsSid = 48,
+    WinAccountPolicyAdminsSid = 49,
+    WinAccountRasAndIasServersSid = 50,
+    WinNTLMAuthenticationSid = 51,
+    WinDigestAuthenticationSid = 52,
+    WinSChannelAuthenticationSid = 53,
+    WinThisOrganizationSid = 54,
+    WinOtherOrganizationSid = 55,
+    WinBuiltinIncomingForestTrustBuildersSid = 56,
+    WinBuiltinPerfMonitoringUsersSid = 57,
+    WinBuiltinPerfLoggingUsersSid = 58,
+    WinBuiltinAuthorizationAccessSid = 59,
+    WinBuiltinTerminalServerLicenseServersSid = 60,
+    WinBuiltinDCOMUsersSid = 61,
+    WinBuiltinIUsersSid = 62,
+    WinIUserSid = 63,
+    WinBuiltinCryptoOperatorsSid = 64,
+    WinUntrustedLabelSid = 65,
+    WinLowLabelSid = 66,
+    WinMediumLabelSid = 67,
+    WinHighLabelSid = 68,
+    WinSystemLabelSid = 69
+} WELL_KNOWN_SID_TYPE;
+
+/* Flags of LocalAlloc and GlobalAlloc, which have no effect: memory is zeroed and does not move. */
+#define LMEM_FIXED 0x0000
+#define LMEM_ZEROINIT 0x0040
+#define LPTR 0x0040
+#define GMEM_FIXED 0x0000
+#define GMEM_ZEROINIT 0x0040
+#define GPTR 0x0040
+
 /* Privileges. */
 typedef struct _LUID {
     DWORD LowPart;
@@ -143,6 +224,25 @@ HRESULT WINAPI GetErrorInfo(ULONG dwReserved, void **pperrinfo);
 BOOL WINAPI ConvertSidToStringSidA(_In_ PSID Sid, LPSTR *StringSid);
 BOOL WINAPI ConvertSidToStringSidW(_In_ PSID Sid, LPWSTR *StringSid);
 
+/* *cbSid is the size of the memory at pSid, and becomes the size of the SID. The SIDs of a domain
+ * need DomainSid. */
+BOOL WINAPI CreateWellKnownSid(WELL_KNOWN_SID_TYPE WellKnownSidType, _In_opt_ PSID DomainSid, PSID pSid, _Inout_ DWORD *cbSid);
+BOOL WINAPI IsValidSid(PSID pSid);
+DWORD WINAPI GetLengthSid(_In_ PSID pSid);
+BOOL WINAPI EqualSid(_In_ PSID pSid1, _In_ PSID pSid2);
+
+/* The arguments of the program as one text, with quotes where CommandLineToArgvW (shellapi.h) needs
+ * them. */
+LPSTR WINAPI GetCommandLineA(void);
+LPWSTR WINAPI GetCommandLineW(void);
+
+HLOCAL WINAPI LocalAlloc(UINT uFlags, SIZE_T uBytes);
+HGLOBAL WINAPI GlobalAlloc(UINT uFlags, SIZE_T dwBytes);
+/* The same as LocalFree. */
+HGLOBAL WINAPI GlobalFree(HGLOBAL hMem);
+
+BOOL WINAPI GetVersionExA(_Inout_ LPOSVERSIONINFOA lpVersionInformation);
+BOOL WINAPI GetVersionExW(_Inout_ LPOSVERSIONINFOW lpVersionInformation);
 ULONGLONG WINAPI VerSetConditionMask(ULONGLONG ConditionMask, DWORD TypeMask, BYTE Condition);
 BOOL WINAPI VerifyVersionInfoA(_In_ LPOSVERSIONINFOEXA lpVersionInformation, DWORD dwTypeMask, DWORDLONG dwlConditionMask);
 BOOL WINAPI VerifyVersionInfoW(_In_ LPOSVERSIONINFOEXW lpVersionInformation, DWORD dwTypeMask, DWORDLONG dwlConditionMask);
@@ -166,12 +266,16 @@ BOOL WINAPI GetTokenInformation(HANDLE TokenHandle, TOKEN_INFORMATION_CLASS Toke
 
 #ifdef UNICODE
 #define ConvertSidToStringSid ConvertSidToStringSidW
+#define GetCommandLine GetCommandLineW
+#define GetVersionEx GetVersionExW
 #define VerifyVersionInfo VerifyVersionInfoW
 #define LookupPrivilegeValue LookupPrivilegeValueW
 typedef OSVERSIONINFOW OSVERSIONINFO;
 typedef OSVERSIONINFOEXW OSVERSIONINFOEX;
 #else
 #define ConvertSidToStringSid ConvertSidToStringSidA
+#define GetCommandLine GetCommandLineA
+#define GetVersionEx GetVersionExA
 #define VerifyVersionInfo VerifyVersionInfoA
 #define LookupPrivilegeValue LookupPrivilegeValueA
 typedef OSVERSIONINFOA OSVERSIONINFO;

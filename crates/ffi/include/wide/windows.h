@@ -28,6 +28,28 @@
 #define ERROR_ENVVAR_NOT_FOUND 203
 #define ERROR_NO_UNICODE_TRANSLATION 1113
 
+/* Locales, which have no effect: dates and times are written in the way of en-US. */
+typedef DWORD LCID;
+typedef DWORD CALID;
+typedef WORD LANGID;
+#define LOCALE_NEUTRAL 0x0000
+#define LOCALE_INVARIANT 0x007F
+#define LOCALE_USER_DEFAULT 0x0400
+#define LOCALE_SYSTEM_DEFAULT 0x0800
+#define LOCALE_NAME_USER_DEFAULT NULL
+#define LOCALE_NAME_INVARIANT TRACEWEIR_WIDE_TEXT("")
+#define LOCALE_NAME_SYSTEM_DEFAULT TRACEWEIR_WIDE_TEXT("!x-sys-default-locale")
+#define MAKELCID(language, sort) ((DWORD)(WORD)(language) | (DWORD)(WORD)(sort) << 16)
+#define LOCALE_NOUSEROVERRIDE 0x80000000u
+#define DATE_SHORTDATE 0x00000001
+#define DATE_LONGDATE 0x00000002
+#define DATE_YEARMONTH 0x00000008
+#define DATE_MONTHDAY 0x00000080
+#define TIME_NOMINUTESORSECONDS 0x00000001
+#define TIME_NOSECONDS 0x00000002
+#define TIME_NOTIMEMARKER 0x00000004
+#define TIME_FORCE24HOURFORMAT 0x00000008
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -52,6 +74,24 @@ BOOL FileTimeToSystemTime(const FILETIME *lpFileTime, LPSYSTEMTIME lpSystemTime)
 BOOL SystemTimeToFileTime(const SYSTEMTIME *lpSystemTime, LPFILETIME lpFileTime);
 BOOL FileTimeToLocalFileTime(const FILETIME *lpFileTime, LPFILETIME lpLocalFileTime);
 int CompareFileTime(const FILETIME *lpFileTime1, const FILETIME *lpFileTime2);
+
+/* Formats a date or a time by a picture, such as "yyyy'-'MM'-'dd" or "HH':'mm':'ss". Without a
+ * picture, the flags select one; without a time, it is the local time. Returns the number of
+ * characters with the NUL, also for a size of 0; 0 on failure, with the reason in the last error. */
+int GetDateFormatA(LCID Locale, DWORD dwFlags, const SYSTEMTIME *lpDate, LPCSTR lpFormat, LPSTR lpDateStr, int cchDate);
+int GetDateFormatW(LCID Locale, DWORD dwFlags, const SYSTEMTIME *lpDate, LPCWSTR lpFormat, LPWSTR lpDateStr, int cchDate);
+int GetDateFormatEx(LPCWSTR lpLocaleName, DWORD dwFlags, const SYSTEMTIME *lpDate, LPCWSTR lpFormat, LPWSTR lpDateStr, int cchDate,
+                    LPCWSTR lpCalendar);
+int GetTimeFormatA(LCID Locale, DWORD dwFlags, const SYSTEMTIME *lpTime, LPCSTR lpFormat, LPSTR lpTimeStr, int cchTime);
+int GetTimeFormatW(LCID Locale, DWORD dwFlags, const SYSTEMTIME *lpTime, LPCWSTR lpFormat, LPWSTR lpTimeStr, int cchTime);
+int GetTimeFormatEx(LPCWSTR lpLocaleName, DWORD dwFlags, const SYSTEMTIME *lpTime, LPCWSTR lpFormat, LPWSTR lpTimeStr, int cchTime);
+#ifdef UNICODE
+#define GetDateFormat GetDateFormatW
+#define GetTimeFormat GetTimeFormatW
+#else
+#define GetDateFormat GetDateFormatA
+#define GetTimeFormat GetTimeFormatA
+#endif
 
 void Sleep(DWORD dwMilliseconds);
 DWORD GetCurrentProcessId(void);

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use traceweir::Status;
 use traceweir_format::security::Sid;
 
+use super::files::close_file;
 use super::to_bool;
 use crate::text::{self, TextUnit};
 use crate::{last_error, ptr};
@@ -91,13 +92,13 @@ pub extern "C" fn GetCurrentProcess() -> *mut c_void {
     std::ptr::without_provenance_mut(CURRENT_PROCESS.cast_unsigned())
 }
 
-/// Accepts the handles of this process and of its token, which need not be closed. Any other handle
-/// is invalid here.
+/// Closes the handle of a file. Also accepts the handles of this process and of its token, which
+/// need not be closed. Any other handle is invalid here.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseHandle(handle: *mut c_void) -> i32 {
     to_bool(|| {
         let is_known = [CURRENT_PROCESS, PROCESS_TOKEN].contains(&handle.addr().cast_signed());
-        if is_known { Ok(()) } else { Err(Status::ERROR_INVALID_HANDLE) }
+        if is_known || close_file(handle) { Ok(()) } else { Err(Status::ERROR_INVALID_HANDLE) }
     })
 }
 

@@ -50,6 +50,14 @@ struct VersionTail {
     reserved: u8,
 }
 
+const TAIL: VersionTail = VersionTail {
+    service_pack_major: 0,
+    service_pack_minor: 0,
+    suite: 0,
+    product: PRODUCT_WORKSTATION,
+    reserved: 0,
+};
+
 /// The number of characters of the text between head and tail.
 const TEXT_CHARACTERS: usize = 128;
 
@@ -165,15 +173,58 @@ pub unsafe extern "C" fn RtlGetVersion(version: *mut VersionHead) -> i32 {
     // SAFETY: every such structure has the text.
     unsafe { ptr::store(version.wrapping_byte_add(size_of::<VersionHead>()).cast::<u16>(), 0) };
     if size as usize >= text_end.saturating_add(size_of::<VersionTail>()) {
-        let tail = VersionTail {
-            service_pack_major: 0,
-            service_pack_minor: 0,
-            suite: 0,
-            product: PRODUCT_WORKSTATION,
-            reserved: 0,
-        };
         // SAFETY: the size of the structure includes the tail.
-        unsafe { ptr::store(version.wrapping_byte_add(text_end).cast::<VersionTail>(), tail) };
+        unsafe { ptr::store(version.wrapping_byte_add(text_end).cast::<VersionTail>(), TAIL) };
     }
     0
+}
+
+/// Fills an OSVERSIONINFOW or OSVERSIONINFOEXW. Fails with ERROR_INSUFFICIENT_BUFFER if its size is
+/// that of neither.
+///
+/// # Safety
+///
+/// `version` is NULL or a structure with as many bytes as its first member says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GetVersionExW(version: *mut VersionHead) -> i32 {
+    // SAFETY: the caller fulfils the `# Safety` section; `fill` requires no more.
+    to_bool(|| unsafe { fill(version, 2 * TEXT_CHARACTERS) })
+}
+
+/// Like [`GetVersionExW`], for an OSVERSIONINFOA or OSVERSIONINFOEXA.
+///
+/// # Safety
+///
+/// As [`GetVersionExW`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GetVersionExA(version: *mut VersionHead) -> i32 {
+    // SAFETY: the caller fulfils the `# Safety` section; `fill` requires no more.
+    to_bool(|| unsafe { fill(version, TEXT_CHARACTERS) })
+}
+
+/// Fills a structure whose text has `text_bytes` bytes.
+///
+/// # Safety
+///
+/// As [`GetVersionExW`].
+unsafe fn fill(version: *mut VersionHead, text_bytes: usize) -> Result<(), Status> {
+    // SAFETY: the caller passes NULL or a readable `version`.
+    let VersionHead { size, .. } =
+        unsafe { ptr::read_value(version) }.ok_or(Status::ERROR_INVALID_PARAMETER)?;
+    let text_end = size_of::<VersionHead>().saturating_add(text_bytes);
+    let has_tail = size as usize == text_end.saturating_add(size_of::<VersionTail>());
+    if size as usize != text_end && !has_tail {
+        return Err(Status::ERROR_INSUFFICIENT_BUFFER);
+    }
+    let head = VersionHead { size, major: MAJOR, minor: MINOR, build: BUILD, platform: PLATFORM_NT };
+    // SAFETY: the structure has at least the head and the text, which becomes empty.
+    unsafe {
+        ptr::store(version, head);
+        ptr::store(version.wrapping_byte_add(size_of::<VersionHead>()).cast::<u16>(), 0);
+    }
+    if has_tail {
+        // SAFETY: the size of the structure includes the tail.
+        unsafe { ptr::store(version.wrapping_byte_add(text_end).cast::<VersionTail>(), TAIL) };
+    }
+    Ok(())
 }

@@ -332,6 +332,30 @@ static void check_classic_providers(void) {
     EXPECT(77, GetTraceLoggerHandle(&node));
 }
 
+static DWORD format_list(CHAR *to, DWORD size, const CHAR *text, ...) {
+    va_list list;
+    va_start(list, text);
+    DWORD length = FormatMessageA(FORMAT_MESSAGE_FROM_STRING, text, 0, 0, to, size, &list);
+    va_end(list);
+    return length;
+}
+
+static void check_inserts(void) {
+    CHAR narrow[64];
+    WCHAR *wide = NULL;
+    const WCHAR *items[] = {u"Sample String.", u"7"};
+    const DWORD flags = FORMAT_MESSAGE_FROM_STRING | FORMAT_MESSAGE_ARGUMENT_ARRAY | FORMAT_MESSAGE_ALLOCATE_BUFFER;
+    EXPECT(25, FormatMessageW(flags, u"%2: <%1>%n100%%%0 end", 0, 0, (LPWSTR)&wide, 0, (va_list *)(void *)items));
+    EXPECT(1, wide != NULL && memcmp(wide, u"7: <Sample String.>\r\n100%", 25 * sizeof(WCHAR)) == 0);
+    EXPECT(0, (ULONG_PTR)LocalFree(wide));
+    /* More arguments than registers hold. */
+    EXPECT(19, format_list(narrow, 64, "%8!s! %1!d! %7!04x! %2 %6!c!", -5, "two", 3, 4, 5, 'x', 0xAB, "eight"));
+    EXPECT(0, strcmp(narrow, "eight -5 00ab two x"));
+    EXPECT(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "%1", 0, 0, narrow, 64, NULL));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(2, FormatMessageA(FORMAT_MESSAGE_FROM_STRING | FORMAT_MESSAGE_IGNORE_INSERTS, "%1", 0, 0, narrow, 64, NULL));
+}
+
 static void check_status_texts(void) {
     CHAR narrow[64];
     WCHAR wide[64];
@@ -349,8 +373,9 @@ static void check_status_texts(void) {
     EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
     EXPECT(0, FormatMessageA(flags, NULL, ERROR_ACCESS_DENIED, 0, NULL, 64, NULL));
     EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
-    EXPECT(0, FormatMessageA(FORMAT_MESSAGE_FROM_STRING, "text", 0, 0, narrow, 64, NULL));
+    EXPECT(0, FormatMessageA(FORMAT_MESSAGE_FROM_HMODULE, NULL, 0, 0, narrow, 64, NULL));
     EXPECT(ERROR_NOT_SUPPORTED, GetLastError());
+    check_inserts();
     EXPECT(20, FormatMessageA(flags | FORMAT_MESSAGE_ALLOCATE_BUFFER, NULL, ERROR_ACCESS_DENIED, 0, (LPSTR)&allocated, 0, NULL));
     EXPECT(0, strcmp(allocated, "permission refused\r\n"));
     EXPECT(0, (ULONG_PTR)LocalFree(allocated));

@@ -1,11 +1,14 @@
-/* Win32 functions other than those for tracing: GUIDs, SIDs, COM, the heap, versions, privileges,
- * libraries, volumes, the performance counter, IP addresses, compressed blocks, group masks without a
- * session. */
+/* Win32 functions other than those for tracing: GUIDs, SIDs, COM, the heap, versions, privileges, the
+ * command line, files, libraries, volumes, the performance counter, addresses, compressed blocks,
+ * group masks without a session. */
 #include <objbase.h>
-#include <ip2string.h>
+#include <intsafe.h>
+#include <mstcpip.h>
+#include <netiodef.h>
 #include <ntstatus.h>
 #include <oleauto.h>
 #include <sddl.h>
+#include <shellapi.h>
 #include <string.h>
 #include <time.h>
 #include <traceweir/nt_system_information.h>
@@ -80,6 +83,162 @@ static void check_versions(void) {
     EXPECT(FALSE, VerifyVersionInfoW(&version, VER_BUILDNUMBER, 0));
     EXPECT(ERROR_BAD_ARGUMENTS, GetLastError());
     EXPECT(FALSE, VerifyVersionInfoW(NULL, VER_BUILDNUMBER, 0));
+}
+
+static void check_well_known_sids(void) {
+    unsigned char memory[SECURITY_MAX_SID_SIZE];
+    SID domain = {1, 1, {{0, 0, 0, 0, 0, 5}}, {21}};
+    DWORD size = sizeof memory;
+    LPSTR text = NULL;
+    EXPECT(68, SECURITY_MAX_SID_SIZE);
+    EXPECT(TRUE, CreateWellKnownSid(WinWorldSid, NULL, memory, &size));
+    EXPECT(12, size);
+    EXPECT(TRUE, ConvertSidToStringSidA(memory, &text));
+    EXPECT(0, strcmp(text, "S-1-1-0"));
+    LocalFree(text);
+    EXPECT(1, IsValidSid(memory) && GetLengthSid(memory) == 12 && EqualSid(memory, memory));
+    EXPECT(FALSE, EqualSid(memory, &domain));
+    EXPECT(ERROR_SUCCESS, GetLastError());
+    size = 4;
+    EXPECT(FALSE, CreateWellKnownSid(WinBuiltinAdministratorsSid, NULL, memory, &size));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+    EXPECT(16, size);
+    size = sizeof memory;
+    EXPECT(TRUE, CreateWellKnownSid(WinAccountAdministratorSid, &domain, memory, &size));
+    EXPECT(TRUE, ConvertSidToStringSidA(memory, &text));
+    EXPECT(0, strcmp(text, "S-1-5-21-500"));
+    LocalFree(text);
+    EXPECT(FALSE, CreateWellKnownSid(WinAccountAdministratorSid, NULL, memory, &size));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    EXPECT(FALSE, IsValidSid(NULL));
+}
+
+static void check_version_query(void) {
+    OSVERSIONINFOA narrow;
+    OSVERSIONINFOEXW wide;
+    memset(&narrow, 0xFF, sizeof narrow);
+    narrow.dwOSVersionInfoSize = sizeof narrow;
+    EXPECT(TRUE, GetVersionExA(&narrow));
+    EXPECT(1, narrow.dwMajorVersion == 10 && narrow.szCSDVersion[0] == 0);
+    memset(&wide, 0xFF, sizeof wide);
+    wide.dwOSVersionInfoSize = sizeof wide;
+    EXPECT(TRUE, GetVersionExW((LPOSVERSIONINFOW)(void *)&wide));
+    EXPECT(1, wide.dwMajorVersion == 10 && wide.wProductType == VER_NT_WORKSTATION);
+    wide.dwOSVersionInfoSize = 20;
+    EXPECT(FALSE, GetVersionExW((LPOSVERSIONINFOW)(void *)&wide));
+    EXPECT(ERROR_INSUFFICIENT_BUFFER, GetLastError());
+}
+
+static void check_command_line(void) {
+    int count = 0;
+    LPWSTR *arguments = CommandLineToArgvW(u"app \"a b\" c\\\"d", &count);
+    EXPECT(3, count);
+    EXPECT(0, memcmp(arguments[1], u"a b", sizeof u"a b"));
+    EXPECT(0, memcmp(arguments[2], u"c\"d", sizeof u"c\"d"));
+    EXPECT(1, arguments[3] == NULL);
+    EXPECT(1, GlobalFree(arguments) == NULL);
+    arguments = CommandLineToArgvW(GetCommandLineW(), &count);
+    EXPECT(1, arguments != NULL && count >= 1 && GetCommandLineA() != NULL);
+    LocalFree(arguments);
+    EXPECT(1, CommandLineToArgvW(NULL, &count) == NULL);
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    char *memory = (char *)LocalAlloc(LPTR, 100);
+    EXPECT(1, memory != NULL && memory[99] == 0);
+    EXPECT(1, LocalFree(memory) == NULL);
+}
+
+static void check_files(void) {
+    char path[64], bytes[16];
+    DWORD count = 0;
+    LARGE_INTEGER position, size;
+    OVERLAPPED overlapped;
+    FILE_DISPOSITION_INFO disposition = {TRUE};
+    FILE_END_OF_FILE_INFO end;
+    snprintf(path, sizeof path, "/tmp/traceweir-win32-%d", (int)getpid());
+    HANDLE file = CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, 0, NULL);
+    EXPECT(1, file != INVALID_HANDLE_VALUE && CloseHandle(file));
+    EXPECT(1, CreateFileA(path, GENERIC_WRITE, 0, NULL, CREATE_NEW, 0, NULL) == INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_FILE_EXISTS, GetLastError());
+    file = CreateFileA(path, GENERIC_READ | GENERIC_WRITE | DELETE, 0, NULL, CREATE_ALWAYS, FILE_ATTRIBUTE_NORMAL, NULL);
+    EXPECT(1, file != INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_ALREADY_EXISTS, GetLastError());
+    EXPECT(TRUE, WriteFile(file, "0123456789", 10, &count, NULL));
+    EXPECT(10, count);
+    EXPECT(TRUE, WriteFile(file, NULL, 0, NULL, NULL));
+    memset(&overlapped, 0, sizeof overlapped);
+    overlapped.Offset = 4;
+    EXPECT(TRUE, ReadFile(file, bytes, 3, &count, &overlapped));
+    EXPECT(1, count == 3 && memcmp(bytes, "456", 3) == 0);
+    overlapped.Offset = 10;
+    EXPECT(FALSE, ReadFile(file, bytes, 3, &count, &overlapped));
+    EXPECT(ERROR_HANDLE_EOF, GetLastError());
+    position.QuadPart = -2;
+    EXPECT(TRUE, SetFilePointerEx(file, position, &size, FILE_END));
+    EXPECT(8, size.QuadPart);
+    EXPECT(TRUE, ReadFile(file, bytes, sizeof bytes, &count, NULL));
+    EXPECT(1, count == 2 && memcmp(bytes, "89", 2) == 0);
+    EXPECT(FALSE, SetFilePointerEx(file, position, NULL, FILE_BEGIN));
+    EXPECT(ERROR_NEGATIVE_SEEK, GetLastError());
+    position.QuadPart = 6;
+    EXPECT(TRUE, SetFilePointerEx(file, position, NULL, FILE_BEGIN));
+    EXPECT(1, SetEndOfFile(file) && FlushFileBuffers(file) && GetFileSizeEx(file, &size));
+    EXPECT(6, size.QuadPart);
+    end.EndOfFile.QuadPart = 3;
+    EXPECT(TRUE, SetFileInformationByHandle(file, FileEndOfFileInfo, &end, sizeof end));
+    EXPECT(1, GetFileSizeEx(file, &size) && size.QuadPart == 3);
+    EXPECT(TRUE, SetFileInformationByHandle(file, FileDispositionInfo, &disposition, sizeof disposition));
+    EXPECT(0, access(path, F_OK));
+    EXPECT(TRUE, CloseHandle(file));
+    EXPECT(-1, access(path, F_OK));
+    EXPECT(FALSE, CloseHandle(file));
+    EXPECT(FALSE, WriteFile(file, "x", 1, &count, NULL));
+    EXPECT(ERROR_INVALID_HANDLE, GetLastError());
+    EXPECT(1, CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING, 0, NULL) == INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_FILE_NOT_FOUND, GetLastError());
+    EXPECT(1, CreateFileW(u"/no/such/folder/file", GENERIC_READ, 0, NULL, OPEN_EXISTING, 0, NULL) == INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_PATH_NOT_FOUND, GetLastError());
+    file = CreateFileA(path, GENERIC_WRITE, 0, NULL, OPEN_ALWAYS, 0, NULL);
+    EXPECT(ERROR_SUCCESS, GetLastError());
+    EXPECT(FALSE, SetFileInformationByHandle(file, FileDispositionInfo, &disposition, sizeof disposition));
+    EXPECT(ERROR_ACCESS_DENIED, GetLastError());
+    EXPECT(FALSE, ReadFile(file, bytes, 1, &count, NULL));
+    EXPECT(ERROR_ACCESS_DENIED, GetLastError());
+    EXPECT(1, CloseHandle(file) && DeleteFileA(path));
+    EXPECT(FALSE, DeleteFileA(path));
+    EXPECT(1, CreateFileA(path, GENERIC_READ, 0, NULL, OPEN_EXISTING, FILE_FLAG_OVERLAPPED, NULL) == INVALID_HANDLE_VALUE);
+    EXPECT(ERROR_NOT_SUPPORTED, GetLastError());
+}
+
+static void check_addresses(void) {
+    IN_ADDR v4;
+    IN6_ADDR v6;
+    CHAR narrow[46];
+    WCHAR wide[46];
+    memcpy(&v4, "\x7f\x00\x00\x01", 4);
+    memset(&v6, 0, sizeof v6);
+    v6.s6_addr[15] = 1;
+    EXPECT(9, RtlIpv4AddressToStringA(&v4, narrow) - narrow);
+    EXPECT(0, strcmp(narrow, "127.0.0.1"));
+    EXPECT(3, RtlIpv6AddressToStringW(&v6, wide) - wide);
+    EXPECT(0, memcmp(wide, u"::1", sizeof u"::1"));
+    EXPECT(14, sizeof(ETHERNET_HEADER));
+    EXPECT(20, sizeof(IPV4_HEADER));
+    EXPECT(40, sizeof(IPV6_HEADER));
+}
+
+static void check_safe_integers(void) {
+    ULONG sum = 1;
+    USHORT narrow = 1;
+    INT negative = 1;
+    EXPECT(S_OK, ULongAdd(0xFFFFFFFEu, 1, &sum));
+    EXPECT(0xFFFFFFFFu, sum);
+    EXPECT(INTSAFE_E_ARITHMETIC_OVERFLOW, ULongMult(0x10000, 0x10000, &sum));
+    EXPECT(0xFFFFFFFFu, sum);
+    EXPECT(INTSAFE_E_ARITHMETIC_OVERFLOW, ULongToUShort(0x10000, &narrow));
+    EXPECT(USHORT_MAX, narrow);
+    EXPECT(S_OK, SizeTToUShort(7, &narrow));
+    EXPECT(7, narrow);
+    EXPECT(INTSAFE_E_ARITHMETIC_OVERFLOW, IntSub(INT32_MIN, 1, &negative));
 }
 
 static void check_privileges(void) {
@@ -200,7 +359,7 @@ static void check_performance_counter(void) {
     EXPECT(ERROR_NOACCESS, GetLastError());
 }
 
-static void check_addresses(void) {
+static void check_endpoints(void) {
     const struct in_addr ipv4 = {htonl(0xC0A864C8)};
     struct in6_addr ipv6;
     CHAR text[64];
@@ -326,13 +485,19 @@ int main(void) {
     check_libraries();
     check_volumes();
     check_performance_counter();
-    check_addresses();
+    check_endpoints();
     check_heap();
     check_com();
     check_compression();
     check_system_information();
     check_guids_and_sids();
     check_versions();
+    check_well_known_sids();
+    check_version_query();
+    check_command_line();
+    check_files();
+    check_addresses();
+    check_safe_integers();
     check_privileges();
     return report_rows();
 }

@@ -204,6 +204,29 @@ static void check_win32(void) {
     EXPECT(SystemTimeToFileTime(&parts, &back) && CompareFileTime(&now, &back) <= 1 && GetCurrentProcessId() > 0);
 }
 
+static void check_dates(void) {
+    SYSTEMTIME time = {2024, 2, 0, 29, 15, 4, 9, 123}, wrong = {2023, 2, 0, 29, 0, 0, 0, 0};
+    WCHAR text[64];
+    CHAR narrow[64];
+    EXPECT(GetDateFormatW(LOCALE_USER_DEFAULT, 0, &time, L"yyyy'-'MM'-'dd", text, 64) == 11 && wcscmp(text, L"2024-02-29") == 0);
+    EXPECT(GetTimeFormatW(LOCALE_USER_DEFAULT, 0, &time, L"HH':'mm':'ss", text, 64) == 9 && wcscmp(text, L"15:04:09") == 0);
+    EXPECT(GetDateFormatW(0, 0, &time, L"ddd dddd d MMM MMMM M yy y 'it''s'", text, 64) > 0 &&
+           wcscmp(text, L"Thu Thursday 29 Feb February 2 24 24 it's") == 0);
+    EXPECT(GetDateFormatW(0, DATE_LONGDATE, &time, NULL, text, 64) > 0 && wcscmp(text, L"Thursday, February 29, 2024") == 0);
+    EXPECT(GetDateFormatEx(NULL, 0, &time, NULL, text, 64, NULL) == 10 && wcscmp(text, L"2/29/2024") == 0);
+    EXPECT(GetTimeFormatEx(NULL, 0, &time, NULL, text, 64) == 11 && wcscmp(text, L"3:04:09 PM") == 0);
+    EXPECT(GetTimeFormatW(0, TIME_NOSECONDS | TIME_NOTIMEMARKER, &time, NULL, text, 64) == 5 && wcscmp(text, L"3:04") == 0);
+    EXPECT(GetTimeFormatW(0, TIME_FORCE24HOURFORMAT, &time, L"h:m:s t", text, 64) == 9 && wcscmp(text, L"15:4:9 P") == 0);
+    EXPECT(GetDateFormatA(0, 0, &time, "yyyy/MM", narrow, 64) == 8 && strcmp(narrow, "2024/02") == 0);
+    EXPECT(GetTimeFormatA(0, 0, &time, "HH", narrow, 3) == 3 && strcmp(narrow, "15") == 0);
+    EXPECT(GetDateFormatW(0, 0, &time, L"yyyy", NULL, 0) == 5);
+    EXPECT(GetDateFormatW(0, 0, &time, L"yyyy", text, 4) == 0 && GetLastError() == ERROR_INSUFFICIENT_BUFFER);
+    EXPECT(GetDateFormatW(0, 0, &wrong, L"yyyy", text, 64) == 0 && GetLastError() == ERROR_INVALID_PARAMETER);
+    EXPECT(GetDateFormatW(0, DATE_LONGDATE, &time, L"yyyy", text, 64) == 0 && GetLastError() == ERROR_INVALID_FLAGS);
+    EXPECT(GetDateFormatW(0, 0, NULL, NULL, text, 64) > 0);
+    EXPECT(_byteswap_ushort(0x1234) == 0x3412 && _byteswap_ulong(0x12345678) == 0x78563412);
+}
+
 int _tmain(int count, TCHAR *arguments[]) {
     EXPECT(count == 2 && _tcslen(arguments[1]) > 0 && _tcsicmp(_T("A"), _T("a")) == 0);
     check_text();
@@ -215,6 +238,7 @@ int _tmain(int count, TCHAR *arguments[]) {
     check_scanning();
     check_files(arguments[1]);
     check_win32();
+    check_dates();
     _tprintf(_T("rows: %d\n"), rows);
     return failures != 0;
 }
