@@ -23,6 +23,8 @@ static STRINGS: HeldMemory = HeldMemory::new();
 
 /// Bytes of the length before a string.
 const LENGTH_BYTES: usize = size_of::<u32>();
+/// Bytes of the length and of the terminator.
+const EXTRA_BYTES: usize = LENGTH_BYTES + size_of::<u16>();
 
 thread_local! {
     /// How often this thread has initialised COM without ending it.
@@ -74,10 +76,10 @@ pub unsafe extern "C" fn CoCreateInstance(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SysAllocStringLen(from: *const u16, units: u32) -> *mut u16 {
     boundary::catch_panic(std::ptr::null_mut(), || {
-        let Some(bytes) = units.checked_mul(2).filter(|bytes| *bytes <= u32::MAX - 6) else {
+        let Some(bytes) = units.checked_mul(2) else {
             return std::ptr::null_mut();
         };
-        let Some(memory) = STRINGS.allocate((bytes as usize).saturating_add(LENGTH_BYTES + 2)) else {
+        let Some(memory) = STRINGS.allocate((bytes as usize).saturating_add(EXTRA_BYTES)) else {
             return std::ptr::null_mut();
         };
         // SAFETY: the memory has room for the length, the units and a terminator, which is zero.

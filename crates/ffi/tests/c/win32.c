@@ -363,7 +363,7 @@ static void check_performance_counter(void) {
     EXPECT(ERROR_NOACCESS, GetLastError());
 }
 
-static void check_addresses(void) {
+static void check_endpoints(void) {
     const struct in_addr ipv4 = {htonl(0xC0A864C8)};
     struct in6_addr ipv6;
     CHAR text[64];
@@ -489,7 +489,7 @@ int main(void) {
     check_libraries();
     check_volumes();
     check_performance_counter();
-    check_addresses();
+    check_endpoints();
     check_heap();
     check_com();
     check_compression();
