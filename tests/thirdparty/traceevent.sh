@@ -105,7 +105,7 @@ done
 weir mc "$parts/writer.man" --c --out . > mc.txt
 read -ra flags < <(pkg-config --cflags --libs traceweir)
 cc -I. "$parts/writer.c" writer_etw.c "${flags[@]}" -o writer
-driver live live.txt ./writer 300
+driver live live.txt "$PWD/writer" 300
 live=$(compare live live.txt 300) || { echo "live: $live"; exit 1; }
 
 # 3. A live kernel session.
