@@ -52,7 +52,7 @@ network_layouts!(UDP_V4, UDP_V6: UDP_SEND, UDP_RECEIVE);
 /// Returns the payload of a classic event, with texts in all fields for them.
 fn classic_payload(hook: u16) -> Vec<u8> {
     let mut out = Vec::new();
-    /// Matches a hook id with IPv4 or IPv6 addresses.
+    /// Appends a payload whose fields are 0, except those that are named.
     macro_rules! put {
         ($layout:ident $(, { $($tail:ident: $value:expr),* })?) => {
             put_kernel_event!(&mut out, $layout, {}, { $($($tail: $value),*)? })
