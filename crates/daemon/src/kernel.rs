@@ -27,6 +27,8 @@ mod source;
 pub(crate) use request::RequestedGroups;
 pub(crate) use selection::{check_filters, groups_of_enables};
 pub(crate) use shared::EventHub;
+#[cfg(test)]
+pub(crate) use shared::tests::TestSourceState;
 pub(crate) use source::{CaptureLosses, KernelCapture};
 
 use std::sync::Arc;

@@ -298,13 +298,17 @@ impl Service {
                     &mut self.providers.registry,
                     outcome,
                 );
-                while let Some(work) = self.system_loggers.take_next_deferred() {
-                    self.resume_deferred(work);
-                }
+                self.resume_all_deferred();
             }
             ThreadNotice::ProvidersApplied { applied, outcome } => {
                 let registry = &mut self.providers.registry;
-                self.kernel_providers.handle_applied(&mut self.core, registry, applied, outcome);
+                let loggers = &mut self.system_loggers;
+                self.kernel_providers.handle_applied(&mut self.core, registry, loggers, applied, outcome);
+                self.resume_all_deferred();
+            }
+            ThreadNotice::ProvidersRestored { outcome } => {
+                self.kernel_providers.handle_restored(&mut self.system_loggers, outcome);
+                self.resume_all_deferred();
             }
             ThreadNotice::Stopped { id, outcome } => self.handle_session_stopped(id, outcome),
             ThreadNotice::ConsumerOpened { id, reply_to, outcome } => {

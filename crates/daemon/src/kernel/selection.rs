@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use traceweir_format::Guid;
 use traceweir_format::filter::{EventIds, LevelKeyword};
 use traceweir_format::info::GroupMask;
-use traceweir_format::kernel::providers::{KERNEL_DISK, ProviderEvent, events_of_provider};
+use traceweir_format::kernel::providers::{ProviderEvent, events_of_provider};
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_STACKWALK,
     EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
@@ -16,10 +16,6 @@ use traceweir_transport::message::EnableParams;
 
 use crate::error::Refusal;
 use crate::filter::ProcessScope;
-
-/// The group of events at the start of a disk request. Unlike those at its completion, they name
-/// the process.
-const DISK_IO_INIT: u32 = 0x400;
 
 /// The enables of one session, by provider.
 pub(crate) type ProviderEnables = BTreeMap<Guid, EnableParams>;
@@ -56,13 +52,11 @@ impl Selection {
         self.events.get(&hook).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds the kernel groups of all selected events to a mask.
+    /// Adds the kernel groups of all selected events to a mask, and those that name their threads.
     pub(crate) fn add_groups(&self, mask: &mut GroupMask) {
         for selected in self.events.values().flatten() {
             add_group(mask, selected.event.group);
-            if selected.event.provider == KERNEL_DISK {
-                add_group(mask, DISK_IO_INIT);
-            }
+            add_group(mask, selected.event.needed_group);
         }
     }
 
@@ -122,7 +116,7 @@ fn has_stack(event: &ProviderEvent, params: &EnableParams) -> bool {
 mod tests {
     use super::*;
     use traceweir_format::kernel::hook;
-    use traceweir_format::kernel::providers::{KERNEL_FILE, KERNEL_PROCESS};
+    use traceweir_format::kernel::providers::{KERNEL_DISK, KERNEL_FILE, KERNEL_PROCESS};
     use traceweir_transport::message::Filter;
 
     fn params(level: u8, match_any: u64) -> EnableParams {
@@ -136,8 +130,8 @@ mod tests {
         assert_eq!(selection.events_of_hook(hook::PROCESS_START).len(), 1);
         assert_eq!(selection.events_of_hook(hook::IMAGE_LOAD).len(), 1);
         assert!(selection.events_of_hook(hook::THREAD_START).is_empty());
-        // PROCESS, IMAGE_LOAD and DISK_FILE_IO.
-        assert_eq!(groups_of_enables(&enables), [0x205, 0, 0, 0, 0, 0, 0, 0]);
+        // PROCESS, IMAGE_LOAD, DISK_FILE_IO, and FILE_IO_INIT for the threads of NameCreate.
+        assert_eq!(groups_of_enables(&enables), [0x0400_0205, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(selection.stack_hooks().count(), 0);
         let too_low = BTreeMap::from([(KERNEL_PROCESS, params(3, 0))]);
         assert_eq!(groups_of_enables(&too_low), [0; 8]);

@@ -11,7 +11,8 @@
 //! - H1 The capture is open while a session enables one of the providers. It does not count as one
 //!   of the system loggers.
 //! - H2 A poll of any session reads the rings for all sessions. So after its own poll, a session
-//!   has all events from before the poll.
+//!   has all events from before the poll. Polls wait for each other: a slow poll, such as one with
+//!   a rundown, delays the collectors of all these sessions, whose other rings may overflow.
 //! - H3 A change reads the rings before it applies, so that events from before a disable are kept.
 //! - H4 Each queue is bounded. Events beyond the bound are counted as lost in that session. Events
 //!   that the kernel dropped are counted in all sessions.
@@ -24,7 +25,7 @@ mod queue;
 mod source;
 mod subscription;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -6,7 +6,7 @@
 //!   information classes    ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
 //!     3–6, 8, 9, 28        │         │            ─▶ stored, passed to the session, answered
 //!   enable of a system     │         └─ one at a time: later requests wait in order, guests last
-//!     provider            ─┘
+//!     provider            ─┘            (also during a change in `providers`)
 //! ```
 //!
 //! A change that the kernel refuses changes nothing, and the controller gets the reason. If the
@@ -133,9 +133,7 @@ struct CaptureChange {
 fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
-        Message::EnableProvider { provider, .. } => {
-            kernel_target(provider) == Some(KernelTarget::SystemLogger)
-        }
+        Message::EnableProvider { provider, .. } => kernel_target(provider).is_some(),
         Message::SetInformation { class, .. } => InfoClass::from_number(*class).is_some_and(changes_capture),
         _ => false,
     }
@@ -184,7 +182,7 @@ impl SystemLoggers {
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if self.current_change.is_none() || !is_about_kernel(&message) {
+        if !self.is_changing() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);

@@ -47,6 +47,8 @@ pub(crate) enum ThreadNotice {
     KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
     /// An enable of one of the kernel's manifest providers was applied, or refused.
     ProvidersApplied { applied: AppliedEnable, outcome: Result<()> },
+    /// The capture has the enables from before a refused enable again, or could not be changed.
+    ProvidersRestored { outcome: Result<()> },
     /// A session's file is final and its threads have ended.
     Stopped { id: u64, outcome: Result<Properties> },
     /// The queue of a live consumer was created, or could not be created.

@@ -49,8 +49,14 @@ impl Service {
         }
     }
 
-    /// Carries out work that waited for a kernel change.
-    pub(super) fn resume_deferred(&mut self, work: DeferredWork) {
+    /// Carries out the work that waited for a kernel change, until the next change begins.
+    pub(super) fn resume_all_deferred(&mut self) {
+        while let Some(work) = self.system_loggers.take_next_deferred() {
+            self.resume_deferred(work);
+        }
+    }
+
+    fn resume_deferred(&mut self, work: DeferredWork) {
         match work {
             DeferredWork::Request { reply_to, message, passed, .. } => {
                 self.handle_controller(reply_to, *message, passed);
@@ -221,7 +227,7 @@ impl Service {
         match kernel_target(&call.provider) {
             Some(KernelTarget::Manifest(provider)) if !is_group => {
                 let call = EnableCall { provider, ..call };
-                let (registry, loggers) = (&mut self.providers.registry, &self.system_loggers);
+                let (registry, loggers) = (&mut self.providers.registry, &mut self.system_loggers);
                 let session = (id, &config);
                 self.kernel_providers.enable(&mut self.core, registry, loggers, reply_to, session, call)
             }

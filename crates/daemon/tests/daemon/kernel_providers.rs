@@ -333,6 +333,31 @@ fn file_provider_reports_operations_and_names() {
 }
 
 #[test]
+fn name_of_a_file_has_the_thread_that_opened_it_without_other_enables() {
+    retry_also_with_busy_processors(5, || {
+        let daemon = Daemon::start();
+        let mut controller = daemon.controller();
+        let (session, path) = start_session(&daemon, &mut controller, "f");
+        // Keyword 0x10 stands for names.
+        if !enable(&mut controller, &session, KERNEL_FILE, params(0x10, 0)) {
+            return;
+        }
+        let name = daemon.path("named");
+        let file = File::create(&name).unwrap();
+        assert_eq!(status(&controller.control(session.id, FLUSH)), SUCCESS);
+        drop(file);
+        controller.stop(session.id);
+        let events = read_events(&path);
+        assert!(events.iter().all(|event| [10, 11].contains(&event.descriptor.id)), "not only names");
+        let is_named =
+            |event: &&KernelEvent| event.is(KERNEL_FILE, 10) && Some(&*event.text_at(8)) == name.to_str();
+        let named = events.iter().find(is_named).expect("no name");
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        assert_eq!((named.process_id, named.thread_id), (std::process::id(), thread));
+    });
+}
+
+#[test]
 fn network_provider_reports_both_ends_of_a_connection() {
     retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();

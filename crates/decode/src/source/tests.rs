@@ -2,6 +2,7 @@
 
 mod embedded;
 mod kernel;
+mod kernel_providers;
 mod manifests;
 mod self_described;
 mod well_known;

@@ -65,6 +65,7 @@ const THREAD: u32 = 0x2;
 const IMAGE_LOAD: u32 = 0x4;
 const DISK_IO: u32 = 0x100;
 const DISK_FILE_IO: u32 = 0x200;
+const DISK_IO_INIT: u32 = 0x400;
 const NETWORK_TCPIP: u32 = 0x1_0000;
 const FILE_IO: u32 = 0x0200_0000;
 const FILE_IO_INIT: u32 = 0x0400_0000;
@@ -80,6 +81,9 @@ pub struct ProviderEvent {
     pub descriptor: EventDescriptor,
     /// The kernel group of the classic event, as EnableFlags.
     pub group: u32,
+    /// The kernel group of other classic events that name the process and thread of this event, as
+    /// EnableFlags; 0 if the classic event names them itself.
+    pub needed_group: u32,
     /// Whether the event describes existing objects, which a session gets only on request (capture
     /// state).
     pub is_rundown: bool,
@@ -140,11 +144,16 @@ const fn row(
         task,
         keyword: keyword | CHANNEL_KEYWORD,
     };
-    ProviderEvent { provider, hook, descriptor, group, is_rundown: false, conversion }
+    ProviderEvent { provider, hook, descriptor, group, needed_group: 0, is_rundown: false, conversion }
 }
 
 const fn rundown(row: ProviderEvent) -> ProviderEvent {
     ProviderEvent { is_rundown: true, ..row }
+}
+
+/// An event whose process and thread come from events of another kernel group.
+const fn needing(needed_group: u32, row: ProviderEvent) -> ProviderEvent {
+    ProviderEvent { needed_group, ..row }
 }
 
 /// An event of the process provider: its task is its id.
@@ -189,7 +198,8 @@ const fn network(
 }
 
 const fn disk(hook: u16, id: u16, conversion: Conversion) -> ProviderEvent {
-    row(KERNEL_DISK, hook, Ids(id, 0, 0, 0), 0, DISK_IO, conversion)
+    // A request completes in any thread; the event at its start names the thread that issued it.
+    needing(DISK_IO_INIT, row(KERNEL_DISK, hook, Ids(id, 0, 0, 0), 0, DISK_IO, conversion))
 }
 
 const fn v6(hook: u16) -> u16 {
@@ -209,7 +219,8 @@ static EVENTS: &[ProviderEvent] = &[
     process(hook::IMAGE_LOAD, 5, 0, 0, 0x40, IMAGE_LOAD, convert::image),
     process(hook::IMAGE_UNLOAD, 6, 0, 0, 0x40, IMAGE_LOAD, convert::image),
     rundown(process(hook::PROCESS_DC_START, 15, 1, 0, 0x10, PROCESS, convert::process_start)),
-    file(hook::FILE_NAME_CREATE, 10, 0, 0x10, DISK_FILE_IO, convert::unchanged),
+    // The open (`FILE_CREATE`) names the thread.
+    needing(FILE_IO_INIT, file(hook::FILE_NAME_CREATE, 10, 0, 0x10, DISK_FILE_IO, convert::unchanged)),
     file(hook::FILE_NAME_DELETE, 11, 0, 0x10, DISK_FILE_IO, convert::unchanged),
     rundown(file(hook::FILE_NAME, 10, 0, 0x10, DISK_FILE_IO, convert::unchanged)),
     file(hook::FILE_CREATE, 12, 1, 0xA0, FILE_IO_INIT, convert::unchanged),

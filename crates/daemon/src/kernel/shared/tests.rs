@@ -20,7 +20,11 @@ const PROCESSES: u32 = 4;
 
 /// What a test changes and reads of its capture.
 #[derive(Default)]
-struct SourceState {
+pub(crate) struct TestSourceState {
+    /// Number of opens and changes that are still to be refused.
+    pub(crate) refusals: AtomicU32,
+    /// The settings that the capture has reached, also by a refused change.
+    reached: Mutex<Option<CaptureSettings>>,
     is_rundown_due: AtomicBool,
     loses_rundown_end: AtomicBool,
     rundowns: AtomicU32,
@@ -28,8 +32,41 @@ struct SourceState {
     at_second_record: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
+impl TestSourceState {
+    /// Creates a hub whose capture has this state.
+    pub(crate) fn create_hub(self: &Arc<Self>) -> EventHub {
+        let state = Arc::clone(self);
+        let open: Box<OpenSource> = Box::new(move |settings| {
+            state.set(settings)?;
+            let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            let (records, read) = (VecDeque::new(), 0);
+            let events = TestSource { state: Arc::clone(&state), records, read, wake };
+            let control = TestControl(Arc::clone(&state));
+            Ok(OpenedSource { events: Box::new(events), control: Box::new(control) })
+        });
+        EventHub::with_source(CaptureScope::Everything, open)
+    }
+
+    /// Returns the groups that the capture has reached, as EnableFlags.
+    pub(crate) fn reached_flags(&self) -> Option<u32> {
+        lock(&self.reached).as_ref().map(|settings| settings.groups.0[0])
+    }
+
+    fn set(&self, settings: &CaptureSettings) -> Result<()> {
+        *lock(&self.reached) = Some(settings.clone());
+        let take_one = |count: u32| count.checked_sub(1);
+        match self.refusals.fetch_update(SeqCst, SeqCst, take_one) {
+            Ok(_) => Err(Error::Capture {
+                status: traceweir_format::spec::status::Status::ERROR_NO_SYSTEM_RESOURCES,
+                reason: "refused by the test".to_owned(),
+            }),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
 struct TestSource {
-    state: Arc<SourceState>,
+    state: Arc<TestSourceState>,
     records: VecDeque<Vec<u8>>,
     read: u32,
     wake: OwnedFd,
@@ -86,11 +123,11 @@ impl EventSource for TestSource {
     }
 }
 
-struct TestControl(Arc<SourceState>);
+struct TestControl(Arc<TestSourceState>);
 
 impl SourceControl for TestControl {
-    fn set(&self, _settings: &CaptureSettings) -> Result<()> {
-        Ok(())
+    fn set(&self, settings: &CaptureSettings) -> Result<()> {
+        self.0.set(settings)
     }
 
     fn run_down(&self) {
@@ -105,22 +142,14 @@ impl SourceControl for TestControl {
 /// A hub whose sessions 1 and 2 enable the process provider.
 struct TwoSessions {
     hub: Arc<EventHub>,
-    source: Arc<SourceState>,
+    source: Arc<TestSourceState>,
     capture: Arc<SharedCapture>,
 }
 
 impl TwoSessions {
     fn new() -> Self {
-        let source = Arc::new(SourceState::default());
-        let state = Arc::clone(&source);
-        let open: Box<OpenSource> = Box::new(move |_| {
-            let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-            let (records, read) = (VecDeque::new(), 0);
-            let events = TestSource { state: Arc::clone(&state), records, read, wake };
-            let control = TestControl(Arc::clone(&state));
-            Ok(OpenedSource { events: Box::new(events), control: Box::new(control) })
-        });
-        let hub = Arc::new(EventHub::with_source(CaptureScope::Everything, open));
+        let source = Arc::new(TestSourceState::default());
+        let hub = Arc::new(source.create_hub());
         let enables = ProviderEnables::from([(KERNEL_PROCESS, EnableParams::default())]);
         (1..=2).for_each(|id| hub.set_enables(id, enables.clone(), 0));
         hub.apply(None).unwrap();

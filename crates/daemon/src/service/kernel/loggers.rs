@@ -30,6 +30,8 @@ pub(in crate::service) struct SystemLoggers {
     pub(super) loggers: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
     pub(super) current_change: Option<CaptureChange>,
+    /// Whether a change of the kernel's manifest providers is under way.
+    pub(super) is_applying_provider: bool,
     pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping. They can grow until the session has stopped.
     stopping_losses: BTreeMap<u64, Arc<CaptureLosses>>,
@@ -58,7 +60,8 @@ impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: CaptureScope) -> Self {
         let (all, deferred, stopping_losses) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, loggers: all, current_change: None, deferred, stopping_losses }
+        let (current_change, is_applying_provider) = (None, false);
+        Self { scope, loggers: all, current_change, is_applying_provider, deferred, stopping_losses }
     }
 
     /// Simulates a kernel change that takes long.
@@ -163,10 +166,15 @@ impl SystemLoggers {
         }
     }
 
+    /// Returns whether requests about the kernel have to wait.
+    pub(super) fn is_changing(&self) -> bool {
+        self.current_change.is_some() || self.is_applying_provider
+    }
+
     /// Removes and returns the next deferred work, unless a change is under way: the first that is
     /// not a guest's, else the first.
     pub(in crate::service) fn take_next_deferred(&mut self) -> Option<DeferredWork> {
-        if self.current_change.is_some() {
+        if self.is_changing() {
             return None;
         }
         let index = self.deferred.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!   EnableProvider ─▶ rights, filters ─▶ registry, EventHub ─(own thread: EventHub::apply)─▶
-//!       ProvidersApplied ─▶ answered; refused: the previous enable is restored
+//!       ProvidersApplied ─▶ answered; refused: the previous enable is restored and applied
 //!   session stopped ─▶ EventHub without its enables ─(own thread: EventHub::apply)
 //! ```
+//!
+//! One enable at a time is applied: later requests about the kernel wait (`SystemLoggers::defer`).
+//! So no newer enable exists when a refused one is taken back. Only a stop of the session does not
+//! wait; nothing is restored then.
 
 use std::sync::Arc;
 
@@ -34,12 +38,18 @@ impl KernelProviders {
         Self { hub: Arc::new(EventHub::new(scope)) }
     }
 
+    /// Creates the enables with a hub that a test controls.
+    #[cfg(test)]
+    pub(in crate::service) fn with_hub(hub: Arc<EventHub>) -> Self {
+        Self { hub }
+    }
+
     /// Enables or disables a provider for a session, or requests a rundown.
     pub(in crate::service) fn enable(
         &self,
         core: &mut Core,
         registry: &mut Registry,
-        loggers: &SystemLoggers,
+        loggers: &mut SystemLoggers,
         reply_to: ReplyTo,
         (id, config): (u64, &SessionConfig),
         call: EnableCall,
@@ -84,6 +94,7 @@ impl KernelProviders {
         let applied = AppliedEnable { reply_to, id, provider, before, stack_bytes };
         let promise = core.turn.promise(|outcome| ThreadNotice::ProvidersApplied { applied, outcome });
         let hub = Arc::clone(&self.hub);
+        loggers.is_applying_provider = true;
         spawn_file_thread(move || {
             let outcome = hub.apply(session);
             if code == EnableCode::CaptureState {
@@ -103,16 +114,24 @@ impl KernelProviders {
         }
     }
 
-    /// Answers an enable; restores the previous one if the capture refused it.
+    /// Answers an enable; restores the previous one if the capture refused it and the session still
+    /// runs.
     pub(in crate::service) fn handle_applied(
         &self,
         core: &mut Core,
         registry: &mut Registry,
+        loggers: &mut SystemLoggers,
         applied: AppliedEnable,
         outcome: traceweir_session::Result<()>,
     ) {
+        loggers.is_applying_provider = false;
         let AppliedEnable { reply_to, id, provider, before, stack_bytes } = applied;
         let Err(error) = outcome else { return core.turn.reply(reply_to, Message::Done) };
+        core.turn.refuse(reply_to, error.into());
+        // A session that stops loses its enables when it has stopped.
+        if core.sessions.running_session(id).is_none() {
+            return;
+        }
         let mut enables = self.hub.enables(id);
         let target = EnableTarget::Provider(provider);
         match before {
@@ -128,7 +147,22 @@ impl KernelProviders {
             }
         }
         self.hub.set_enables(id, enables, stack_bytes);
-        core.turn.refuse(reply_to, error.into());
+        // The capture may have reached a part of the refused enable. Later requests wait until it is
+        // as before.
+        loggers.is_applying_provider = true;
+        let promise = core.turn.promise(|outcome| ThreadNotice::ProvidersRestored { outcome });
+        let hub = Arc::clone(&self.hub);
+        spawn_file_thread(move || promise.deliver(hub.apply(None)));
+    }
+
+    /// Ends the change that a refused enable began.
+    pub(in crate::service) fn handle_restored(
+        &self,
+        loggers: &mut SystemLoggers,
+        outcome: traceweir_session::Result<()>,
+    ) {
+        loggers.is_applying_provider = false;
+        log_if_refused(outcome);
     }
 
     /// Removes the enables of a session that has stopped.
@@ -138,10 +172,12 @@ impl KernelProviders {
         }
         self.hub.set_enables(id, Default::default(), 0);
         let hub = Arc::clone(&self.hub);
-        spawn_file_thread(move || {
-            if let Err(e) = hub.apply(None) {
-                log_client!("the capture of the kernel's providers stays as it was: {e}");
-            }
-        });
+        spawn_file_thread(move || log_if_refused(hub.apply(None)));
+    }
+}
+
+fn log_if_refused(outcome: traceweir_session::Result<()>) {
+    if let Err(e) = outcome {
+        log_client!("the capture of the kernel's providers stays as it was: {e}");
     }
 }

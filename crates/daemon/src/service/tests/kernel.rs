@@ -1,7 +1,10 @@
 //! Kernel events: the rights to them, and requests that come during a kernel change.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use traceweir_format::info::{ClassicEventId, GroupMask, Set};
 use traceweir_format::kernel::hook;
+use traceweir_format::kernel::providers::KERNEL_PROCESS;
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
@@ -11,8 +14,8 @@ use traceweir_kernel::CaptureScope;
 use traceweir_session::info::System;
 
 use super::*;
-use crate::kernel::RequestedGroups;
-use crate::service::kernel::{NewSettings, SystemLoggers};
+use crate::kernel::{EventHub, RequestedGroups, TestSourceState};
+use crate::service::kernel::{KernelProviders, NewSettings, SystemLoggers};
 
 /// The mode of a real-time session that receives kernel events.
 const SYSTEM_LOGGER_MODE: u32 = EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_SYSTEM_LOGGER_MODE;
@@ -299,4 +302,123 @@ fn system_logger_can_start_with_stacks() {
     assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;
     assert_eq!(config.kernel_stacks, [0; 0], "the stack configuration moves to the settings");
+}
+
+/// A service with a running session, and a capture of the kernel's manifest providers that can
+/// refuse.
+struct ProviderTest {
+    service: Service,
+    notices: Notices,
+    hub: Arc<EventHub>,
+    source: Arc<TestSourceState>,
+    id: u64,
+}
+
+impl ProviderTest {
+    fn new() -> Self {
+        let (mut service, notices) = service_with_controller();
+        let source = Arc::new(TestSourceState::default());
+        let hub = Arc::new(source.create_hub());
+        service.system_loggers = SystemLoggers::with_scope(CaptureScope::Everything);
+        service.kernel_providers = KernelProviders::with_hub(Arc::clone(&hub));
+        let (name, log_file_mode) = ("p".to_owned(), EVENT_TRACE_REAL_TIME_MODE);
+        let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
+        send(&mut service, 1, Message::Start(Box::new(config)));
+        deliver_notice(&mut service, &notices);
+        take_sent(&mut service);
+        let id = service.core.sessions.running_ids().pop().unwrap();
+        Self { service, notices, hub, source, id }
+    }
+
+    /// Requests an enable of the process provider with this keyword.
+    fn enable(&mut self, match_any: u64) {
+        let message = Message::EnableProvider {
+            session: SessionRef::Id(self.id),
+            provider: KERNEL_PROCESS,
+            code: EnableCode::Enable,
+            params: Box::new(EnableParams { level: 5, match_any, ..EnableParams::default() }),
+            name: String::new(),
+            timeout_ms: 0,
+        };
+        send(&mut self.service, 1, message);
+    }
+
+    /// Delivers notices until this many requests are answered.
+    fn take_answers(&mut self, count: usize) -> Vec<String> {
+        let mut answers = take_sent(&mut self.service);
+        while answers.len() < count {
+            deliver_notice(&mut self.service, &self.notices);
+            answers.extend(take_sent(&mut self.service));
+        }
+        answers
+    }
+
+    /// Returns the keyword that the hub has for the session.
+    fn enabled_keyword(&self) -> Option<u64> {
+        self.hub.enables(self.id).get(&KERNEL_PROCESS).map(|params| params.match_any)
+    }
+
+    fn has_listed_enable(&self) -> bool {
+        self.service.providers.registry.has_enables(self.id)
+    }
+}
+
+/// Keywords of the process provider: processes (group 0x1) and images (group 0x4).
+const PROCESS_KEYWORD: u64 = 0x10;
+const IMAGE_KEYWORD: u64 = 0x40;
+const REFUSED: &str = "1 refused ERROR_NO_SYSTEM_RESOURCES";
+
+#[test]
+fn refused_enable_of_a_kernel_provider_does_not_remove_a_later_one() {
+    let mut test = ProviderTest::new();
+    test.source.refusals.store(1, SeqCst);
+    test.enable(PROCESS_KEYWORD);
+    test.enable(IMAGE_KEYWORD);
+    assert_eq!(test.take_answers(2), [REFUSED, "1 Done"]);
+    assert_eq!((test.enabled_keyword(), test.has_listed_enable()), (Some(IMAGE_KEYWORD), true));
+}
+
+#[test]
+fn refused_enables_of_a_kernel_provider_leave_nothing() {
+    let mut test = ProviderTest::new();
+    test.source.refusals.store(2, SeqCst);
+    test.enable(PROCESS_KEYWORD);
+    test.enable(IMAGE_KEYWORD);
+    assert_eq!(test.take_answers(2), [REFUSED, REFUSED]);
+    assert_eq!((test.enabled_keyword(), test.has_listed_enable()), (None, false));
+}
+
+#[test]
+fn refused_change_of_a_kernel_provider_restores_the_capture() {
+    let mut test = ProviderTest::new();
+    test.enable(PROCESS_KEYWORD);
+    assert_eq!(test.take_answers(1), ["1 Done"]);
+    let flags_before = test.source.reached_flags();
+    test.source.refusals.store(1, SeqCst);
+    test.enable(IMAGE_KEYWORD);
+    assert_eq!(test.take_answers(1), [REFUSED]);
+    assert_eq!((test.enabled_keyword(), test.has_listed_enable()), (Some(PROCESS_KEYWORD), true));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while test.source.reached_flags() != flags_before {
+        assert!(Instant::now() < deadline, "the capture keeps the refused groups");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn stopped_session_gets_no_kernel_provider_back() {
+    let mut test = ProviderTest::new();
+    test.enable(PROCESS_KEYWORD);
+    assert_eq!(test.take_answers(1), ["1 Done"]);
+    test.source.refusals.store(1, SeqCst);
+    test.enable(IMAGE_KEYWORD);
+    // The refusal is delivered only after the stop.
+    let refused = test.notices.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(refused, ThreadNotice::ProvidersApplied { .. }));
+    let control = Control::Stop;
+    send(&mut test.service, 1, Message::Control { session: SessionRef::Id(test.id), control });
+    test.take_answers(1);
+    test.service.handle_notice(refused, test.service.now());
+    assert_eq!(take_sent(&mut test.service), [REFUSED]);
+    assert_eq!((test.enabled_keyword(), test.has_listed_enable()), (None, false));
 }

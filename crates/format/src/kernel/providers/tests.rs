@@ -223,7 +223,17 @@ fn each_event_has_a_unique_id_and_a_named_group() {
     }
     let group_name =
         |group: u32| KERNEL_GROUPS.iter().find(|(known, _)| *known == group).map(|(_, name)| *name);
-    let groups = [PROCESS, THREAD, IMAGE_LOAD, DISK_IO, DISK_FILE_IO, NETWORK_TCPIP, FILE_IO, FILE_IO_INIT];
+    let groups = [
+        PROCESS,
+        THREAD,
+        IMAGE_LOAD,
+        DISK_IO,
+        DISK_FILE_IO,
+        DISK_IO_INIT,
+        NETWORK_TCPIP,
+        FILE_IO,
+        FILE_IO_INIT,
+    ];
     assert_eq!(
         groups.map(group_name),
         [
@@ -232,6 +242,7 @@ fn each_event_has_a_unique_id_and_a_named_group() {
             "IMAGE_LOAD",
             "DISK_IO",
             "DISK_FILE_IO",
+            "DISK_IO_INIT",
             "NETWORK_TCPIP",
             "FILE_IO",
             "FILE_IO_INIT"
