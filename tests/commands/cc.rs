@@ -89,6 +89,21 @@ fn long_has_32_bits_outside_system_headers() {
     assert!(run.stderr.contains("packed"), "{}", run.stderr);
 }
 
+/// Without `--wide`, `%ld` has 64 bits: the compiler warns, also without options that ask for it.
+#[test]
+fn long_in_a_format_of_linux_is_warned_of() {
+    let folder = make_folder();
+    let source =
+        "#include <stdio.h>\nint read(const char *text, long *to) { return sscanf(text, \"%ld\", to); }\n";
+    write_file(&folder, "a.c", source.as_bytes());
+    let warnings = |options: &[&str], command: &[&str]| run_cc(&folder, options, command).expect(0).stderr;
+    let stderr = warnings(&["--32-bit-long"], &["gcc", "-c", "a.c"]);
+    assert!(stderr.contains("a.c:2") && stderr.contains("-Wformat"), "{stderr}");
+    assert_eq!(warnings(&["--32-bit-long"], &["gcc", "-Wno-format", "-c", "a.c"]), "");
+    assert_eq!(warnings(&["--32-bit-long", "--wide"], &["gcc", "-Wall", "-c", "a.c"]), "");
+    assert_eq!(warnings(&[], &["gcc", "-Wall", "-c", "a.c"]), "");
+}
+
 #[test]
 fn compiling_linking_and_dependency_files_work_as_builds_use_them() {
     let folder = make_build_folder();
@@ -136,7 +151,9 @@ fn wide_programs_are_compiled_and_linked() {
         #include <stdio.h>
         #include <wchar.h>
         int wmain(int count, wchar_t **arguments) {
-            long value = -7;
+            long value = 0;
+            if (sscanf("-7", "%ld", &value) != 1 || (int)value != -7)
+                return 2;
             wprintf(L"%d %s %ld %I64u %zu\n", count, arguments[1], value, 1ULL << 40, sizeof(long));
             return wcscmp(arguments[1], L"größe");
         }

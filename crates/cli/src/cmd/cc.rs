@@ -51,6 +51,10 @@ const LONG_OPTIONS: [&str; 6] = [
     "traceweir/long32.h",
 ];
 
+/// Makes the compiler warn of a `long` in a format of the C library, whose `%ld` has 64 bits. An
+/// option of the build, such as `-Wno-format`, comes later and overrides it.
+const LONG_FORMAT_WARNING: &str = "-Wformat";
+
 pub(super) fn run(options: &CcArgs) -> Result<CommandOutcome> {
     let (compiler, arguments) = options.command.split_first().context("no compiler is given")?;
     let invocation = Invocation::parse(arguments);
@@ -80,6 +84,9 @@ impl Wrapper<'_> {
         let headers = self.find_headers()?;
         let kind = if self.options.is_long_32_bit { "-isystem" } else { "-I" };
         let mut options: Vec<OsString> = Vec::new();
+        if self.options.is_long_32_bit && !self.options.wide {
+            options.push(LONG_FORMAT_WARNING.into());
+        }
         if self.options.wide {
             options.extend(WIDE_OPTIONS.map(OsString::from));
             options.extend([kind.into(), headers.join("wide").into()]);
