@@ -89,6 +89,21 @@ fn long_has_32_bits_outside_system_headers() {
     assert!(run.stderr.contains("packed"), "{}", run.stderr);
 }
 
+/// Without `--wide`, `%ld` has 64 bits: the compiler warns, also without options that ask for it.
+#[test]
+fn long_in_a_format_of_linux_is_warned_of() {
+    let folder = make_folder();
+    let source =
+        "#include <stdio.h>\nint read(const char *text, long *to) { return sscanf(text, \"%ld\", to); }\n";
+    write_file(&folder, "a.c", source.as_bytes());
+    let warnings = |options: &[&str], command: &[&str]| run_cc(&folder, options, command).expect(0).stderr;
+    let stderr = warnings(&["--32-bit-long"], &["gcc", "-c", "a.c"]);
+    assert!(stderr.contains("a.c:2") && stderr.contains("-Wformat"), "{stderr}");
+    assert_eq!(warnings(&["--32-bit-long"], &["gcc", "-Wno-format", "-c", "a.c"]), "");
+    assert_eq!(warnings(&["--32-bit-long", "--wide"], &["gcc", "-Wall", "-c", "a.c"]), "");
+    assert_eq!(warnings(&[], &["gcc", "-Wall", "-c", "a.c"]), "");
+}
+
 #[test]
 fn compiling_linking_and_dependency_files_work_as_builds_use_them() {
     let folder = make_build_folder();
@@ -114,6 +129,49 @@ fn compiling_linking_and_dependency_files_work_as_builds_use_them() {
     assert!(!folder.path().join("wrong.o").exists());
 }
 
+/// Builds with many objects pass them in files: `gcc @objects.rsp -o app`.
+#[test]
+fn response_files_are_read_as_by_gcc() {
+    let folder = make_build_folder();
+    write_file(&folder, "source.c", SOURCE.as_bytes());
+    write_file(
+        &folder,
+        "two words.c",
+        b"_Static_assert(sizeof(NAME) == 4 && sizeof(long) == 4, \"long\");\n",
+    );
+    write_file(&folder, "flags", b"-Wall '-DNAME=unsigned long'\n");
+    write_file(&folder, "sources", b"@flags source.c 'two words.c'\n");
+    write_file(&folder, "objects", b"source.o two\\ words.o\n");
+    run_cc(&folder, &["--32-bit-long"], &["gcc", "-c", "@sources"]).expect(0);
+    for options in [&[][..], &["--32-bit-long"]] {
+        run_cc(&folder, options, &["gcc", "@objects", "-o", "program"]).expect(0);
+        assert_eq!(run_program(&folder, "program", &[]), EXPECTED_LINE);
+    }
+    let run = run_cc(&folder, &["--32-bit-long"], &["gcc", "-c", "@missing"]).expect(1);
+    assert!(run.stderr.contains("@missing"), "{}", run.stderr);
+}
+
+/// An option that follows such a value has its effect in the preprocessor, too.
+#[test]
+fn values_of_options_are_no_sources() {
+    let folder = make_folder();
+    write_file(&folder, "a.c", b"_Static_assert(sizeof(TYPE) == SIZE, \"long\");\n");
+    let command = ["gcc", "-B", "/nonexistent", "-DTYPE=long", "--sysroot", "/", "-DSIZE=4", "-c", "a.c"];
+    run_cc(&folder, &["--32-bit-long"], &command).expect(0);
+    assert!(folder.path().join("a.o").is_file());
+}
+
+#[test]
+fn source_is_read_from_standard_input() {
+    let folder = make_folder();
+    let source = write_file(&folder, "input", b"#error reached\n");
+    let headers = root().join("crates/ffi/include");
+    let mut command = weir_command(["cc", "--include", arg(&headers), "--32-bit-long"]);
+    command.args(["gcc", "-x", "c", "-", "-c", "-o", "a.o"]).current_dir(folder.path());
+    let run = finish(command.stdin(std::fs::File::open(source).unwrap())).expect(1);
+    assert!(run.stderr.contains("reached"), "{}", run.stderr);
+}
+
 #[test]
 fn queries_pass_unchanged() {
     let folder = make_folder();
@@ -136,7 +194,9 @@ fn wide_programs_are_compiled_and_linked() {
         #include <stdio.h>
         #include <wchar.h>
         int wmain(int count, wchar_t **arguments) {
-            long value = -7;
+            long value = 0;
+            if (sscanf("-7", "%ld", &value) != 1 || (int)value != -7)
+                return 2;
             wprintf(L"%d %s %ld %I64u %zu\n", count, arguments[1], value, 1ULL << 40, sizeof(long));
             return wcscmp(arguments[1], L"größe");
         }

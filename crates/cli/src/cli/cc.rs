@@ -13,6 +13,9 @@ compiler, for compiling, linking and dependency files:
   make CC='weir cc --wide --32-bit-long gcc' CXX='weir cc --wide g++'
   cmake -DCMAKE_C_COMPILER_LAUNCHER='weir;cc;--wide;--32-bit-long'
 
+In printf and scanf, %ld and %lu have 32 bits with --wide and 64 bits without. With --32-bit-long
+alone, the compiler therefore warns where a source uses them with a long (-Wformat).
+
 Options of weir come before the compiler.";
 
 #[derive(Debug, Args)]

@@ -7,9 +7,12 @@
 //!   weir cc --32-bit-long gcc -c app.c  gcc -E app.c ─▶ rewrite `long` ─▶ gcc -c app.i
 //! ```
 //!
-//! Invocations without an input, such as `--version`, pass unchanged.
+//! Invocations without an input, such as `--version`, pass unchanged. Response files (`@FILE`) are
+//! read to find the inputs. Rewritten commands get a response file of their own then, because the
+//! arguments may be too many for a command line.
 
 mod arguments;
+mod response;
 mod rewrite;
 
 use std::ffi::{OsStr, OsString};
@@ -51,26 +54,32 @@ const LONG_OPTIONS: [&str; 6] = [
     "traceweir/long32.h",
 ];
 
+/// Makes the compiler warn of a `long` in a format of the C library, whose `%ld` has 64 bits. An
+/// option of the build, such as `-Wno-format`, comes later and overrides it.
+const LONG_FORMAT_WARNING: &str = "-Wformat";
+
 pub(super) fn run(options: &CcArgs) -> Result<CommandOutcome> {
     let (compiler, arguments) = options.command.split_first().context("no compiler is given")?;
-    let invocation = Invocation::parse(arguments);
+    let expanded = response::expand(arguments)?;
+    let invocation = Invocation::parse(expanded.as_deref().unwrap_or(arguments));
     if !invocation.has_inputs() {
         return run_compiler(Command::new(compiler).args(arguments));
     }
-    let wrapper = Wrapper { options, compiler };
+    let wrapper = Wrapper { options, compiler, has_response_files: expanded.is_some() };
     if options.is_long_32_bit && invocation.stage != Stage::Preprocess {
         wrapper.compile_rewritten(&invocation)
     } else {
-        let mut command = Command::new(compiler);
-        command.args(wrapper.compile_options()?).args(arguments);
-        wrapper.add_libraries(&invocation, &mut command)?;
-        run_compiler(&mut command)
+        let mut words = wrapper.compile_options()?;
+        words.extend_from_slice(arguments);
+        words.extend(wrapper.libraries(&invocation)?);
+        run_compiler(Command::new(compiler).args(words))
     }
 }
 
 struct Wrapper<'a> {
     options: &'a CcArgs,
     compiler: &'a OsStr,
+    has_response_files: bool,
 }
 
 impl Wrapper<'_> {
@@ -80,6 +89,9 @@ impl Wrapper<'_> {
         let headers = self.find_headers()?;
         let kind = if self.options.is_long_32_bit { "-isystem" } else { "-I" };
         let mut options: Vec<OsString> = Vec::new();
+        if self.options.is_long_32_bit && !self.options.wide {
+            options.push(LONG_FORMAT_WARNING.into());
+        }
         if self.options.wide {
             options.extend(WIDE_OPTIONS.map(OsString::from));
             options.extend([kind.into(), headers.join("wide").into()]);
@@ -89,59 +101,78 @@ impl Wrapper<'_> {
         Ok(options)
     }
 
-    /// Adds the libraries after all inputs, if the compiler is to link.
-    fn add_libraries(&self, invocation: &Invocation, command: &mut Command) -> Result<()> {
+    /// Returns the libraries, which follow all inputs, if the compiler is to link.
+    fn libraries(&self, invocation: &Invocation) -> Result<Vec<OsString>> {
         if invocation.stage != Stage::Link {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let folder = self.find_libraries()?;
-        command.arg("-L").arg(folder);
+        let mut words = vec!["-L".into(), self.find_libraries()?.into()];
         if self.options.wide {
-            command.arg("-ltraceweir-wide");
+            words.push("-ltraceweir-wide".into());
         }
-        command.arg("-ltraceweir");
-        Ok(())
+        words.push("-ltraceweir".into());
+        Ok(words)
+    }
+
+    /// Returns the compiler with arguments, which it reads from a response file in the folder if
+    /// the caller used such files.
+    fn command(&self, words: &[OsString], folder: &Path) -> Result<Command> {
+        let mut command = Command::new(self.compiler);
+        if self.has_response_files {
+            let file = folder.join("arguments");
+            std::fs::write(&file, response::join(words))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            let mut word = OsString::from("@");
+            word.push(file);
+            command.arg(word);
+        } else {
+            command.args(words);
+        }
+        Ok(command)
     }
 
     /// Preprocesses each source, rewrites `long`, and compiles the result.
     fn compile_rewritten(&self, invocation: &Invocation) -> Result<CommandOutcome> {
         let options = self.compile_options()?;
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let mut command = Command::new(self.compiler);
+        let mut words: Vec<OsString> = Vec::new();
         // `-include` has its effect in the preprocessor and must not have it again.
         let mut remaining = options.iter();
         while let Some(option) = remaining.next() {
             if option == "-include" {
                 remaining.next();
             } else {
-                command.arg(option);
+                words.push(option.clone());
             }
         }
         for (number, argument) in invocation.arguments.iter().enumerate() {
             match argument {
                 Argument::Source { path, language, is_explicit } => {
-                    let text = match self.preprocess(invocation, path, *language, &options)? {
+                    let subfolder = folder.path().join(number.to_string());
+                    std::fs::create_dir(&subfolder)
+                        .with_context(|| format!("cannot create {}", subfolder.display()))?;
+                    let source = Source { path, language: *language };
+                    let text = match self.preprocess(invocation, &source, &options, &subfolder)? {
                         Ok(text) => text,
                         Err(status) => return Ok(outcome_of(status)),
                     };
                     // The compiler derives names of outputs from this name.
                     let stem = Path::new(path).file_stem().unwrap_or(OsStr::new("source"));
-                    let subfolder = folder.path().join(number.to_string());
                     let file = subfolder.join(stem).with_extension(language.preprocessed_extension());
-                    std::fs::create_dir(&subfolder)
-                        .and_then(|()| std::fs::write(&file, rewrite::shorten_long(&text)))
+                    std::fs::write(&file, rewrite::shorten_long(&text))
                         .with_context(|| format!("cannot write {}", file.display()))?;
                     let next = if *is_explicit { language.name() } else { "none" };
-                    command.arg("-x").arg(language.preprocessed_name()).arg(file).args(["-x", next]);
+                    words.extend(["-x".into(), language.preprocessed_name().into(), file.into()]);
+                    words.extend(["-x".into(), next.into()]);
                 }
                 Argument::Preprocessor(_) | Argument::Dependency(_) => {}
-                Argument::Other(words) => _ = command.args(words),
-                Argument::Output(path) => _ = command.arg("-o").arg(path),
-                Argument::Input(path) => _ = command.arg(path),
+                Argument::Other(option) => words.extend_from_slice(option),
+                Argument::Output(path) => words.extend(["-o".into(), path.clone()]),
+                Argument::Input(path) => words.push(path.clone()),
             }
         }
-        self.add_libraries(invocation, &mut command)?;
-        run_compiler(&mut command)
+        words.extend(self.libraries(invocation)?);
+        run_compiler(&mut self.command(&words, folder.path())?)
     }
 
     /// Runs the preprocessor, which also writes the dependency file. Returns its output, or its
@@ -149,27 +180,32 @@ impl Wrapper<'_> {
     fn preprocess(
         &self,
         invocation: &Invocation,
-        source: &OsStr,
-        language: Language,
+        source: &Source<'_>,
         options: &[OsString],
+        folder: &Path,
     ) -> Result<std::result::Result<Vec<u8>, ExitStatus>> {
-        let mut command = Command::new(self.compiler);
-        command.arg("-E").args(options);
-        if language == Language::C {
-            command.args(LONG_OPTIONS);
+        let mut words: Vec<OsString> = vec!["-E".into()];
+        words.extend_from_slice(options);
+        if source.language == Language::C {
+            words.extend(LONG_OPTIONS.map(OsString::from));
         }
         for argument in &invocation.arguments {
             match argument {
-                Argument::Preprocessor(words) | Argument::Dependency(words) => _ = command.args(words),
-                Argument::Other(words) if !invocation.is_stage_or_linker_option(words) => {
-                    command.args(words);
+                Argument::Preprocessor(option) | Argument::Dependency(option) => {
+                    words.extend_from_slice(option);
+                }
+                Argument::Other(option) if !invocation.is_stage_or_linker_option(option) => {
+                    words.extend_from_slice(option);
                 }
                 _ => {}
             }
         }
-        command.args(invocation.dependency_options(source));
-        command.arg("-x").arg(language.name()).arg(source);
-        let output = command
+        words.extend(invocation.dependency_options(source.path));
+        words.extend(["-x".into(), source.language.name().into(), source.path.to_owned()]);
+        // The source may be "-", the standard input.
+        let output = self
+            .command(&words, folder)?
+            .stdin(Stdio::inherit())
             .stderr(Stdio::inherit())
             .output()
             .with_context(|| format!("cannot run {}", self.compiler.display()))?;
@@ -210,6 +246,11 @@ impl Wrapper<'_> {
             ),
         })
     }
+}
+
+struct Source<'a> {
+    path: &'a OsStr,
+    language: Language,
 }
 
 fn run_compiler(command: &mut Command) -> Result<CommandOutcome> {

@@ -151,6 +151,69 @@ fn library_exports_nothing() {
     assert!(defined > 150, "{defined}");
 }
 
+/// Runs a copy of `build.sh` with compilers that only count their calls.
+struct FakeBuild {
+    folder: tempfile::TempDir,
+}
+
+impl FakeBuild {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["wide", "include"] {
+            expect_success(Command::new("cp").arg("-R").arg(crate_path(name)).arg(folder.path()));
+        }
+        let build = Self { folder };
+        build.install_compiler("cc", "1.0");
+        build.install_compiler("c++", "1.0");
+        build
+    }
+
+    fn install_compiler(&self, name: &str, version: &str) {
+        let script = format!(
+            "[ \"$1\" != --version ] || {{ echo {version}; exit; }}\n\
+             echo call >> {}\nfor output; do :; done\necho > \"$output\"\n",
+            self.folder.path().join("calls").display()
+        );
+        std::fs::write(self.folder.path().join(name), script).unwrap();
+    }
+
+    /// Returns whether the script compiled the library. The shell runs all scripts: a script that
+    /// was just written may still be open in a process that another test forked, and then cannot
+    /// be run by itself.
+    fn compiles(&self) -> bool {
+        let (folder, calls) = (self.folder.path(), self.folder.path().join("calls"));
+        let _ = std::fs::remove_file(&calls);
+        let shell = |name: &str| format!("sh {}", folder.join(name).display());
+        let mut script = Command::new("sh");
+        script.arg(folder.join("wide/build.sh")).arg(folder.join("out"));
+        expect_success(script.env("CC", shell("cc")).env("CXX", shell("c++")));
+        assert!(folder.join("out/libtraceweir-wide.a").is_file());
+        calls.exists()
+    }
+}
+
+#[test]
+fn library_is_compiled_again_if_headers_or_compilers_change() {
+    let build = FakeBuild::new();
+    let path = |name: &str| build.folder.path().join(name);
+    assert!(build.compiles() && !build.compiles());
+    for name in ["include/winerror.h", "wide/scan.c", "wide/build.sh"] {
+        std::fs::OpenOptions::new().append(true).open(path(name)).unwrap().write_all(b"\n").unwrap();
+        assert!(build.compiles() && !build.compiles(), "{name}");
+    }
+    build.install_compiler("cc", "2.0");
+    assert!(build.compiles() && !build.compiles(), "another version");
+    std::fs::remove_file(path("c++")).unwrap();
+    assert!(build.compiles() && !build.compiles(), "no C++ compiler");
+    build.install_compiler("c++", "1.0");
+    assert!(build.compiles() && !build.compiles(), "a C++ compiler again");
+    // The time of a file does not matter.
+    expect_success(Command::new("touch").arg(path("include/windows.h")));
+    assert!(!build.compiles());
+    std::fs::remove_file(path("out/libtraceweir-wide.a")).unwrap();
+    assert!(build.compiles());
+}
+
 const PROVIDER: Guid = Guid::from_u128(0xC0FF_EE20_1111_2222_0102_0304_0506_0708);
 
 /// A wide program writes events, and a wide program decodes them.

@@ -76,13 +76,20 @@ pub(super) enum Argument {
 }
 
 /// Options whose value is the next argument.
-const OPTIONS_WITH_VALUE: [&str; 27] = [
+const OPTIONS_WITH_VALUE: [&str; 42] = [
     "-A",
+    "-B",
     "-D",
+    "-G",
     "-I",
     "-L",
     "-T",
+    "-Tbss",
+    "-Tdata",
+    "-Ttext",
     "-U",
+    "-MJ",
+    "-Xanalyzer",
     "-Xassembler",
     "-Xclang",
     "-Xlinker",
@@ -90,20 +97,28 @@ const OPTIONS_WITH_VALUE: [&str; 27] = [
     "-arch",
     "-aux-info",
     "-dumpbase",
+    "-dumpbase-ext",
     "-dumpdir",
     "-e",
     "-idirafter",
+    "-imultilib",
     "-iprefix",
     "-iquote",
     "-isysroot",
     "-isystem",
+    "-ivfsoverlay",
     "-iwithprefix",
+    "-iwithprefixbefore",
+    "-iwithsysroot",
     "-l",
+    "-mllvm",
     "-target",
     "-u",
     "-wrapper",
     "-z",
     "--param",
+    "--serialize-diagnostics",
+    "--sysroot",
 ];
 
 /// A parsed command line without the compiler.
@@ -156,9 +171,7 @@ impl Invocation {
                     explicit_language = Some(text[2..].into()).filter(|name: &OsString| name != "none");
                     Argument::Other(vec![word.clone()])
                 }
-                _ if text.len() > 1 && text.starts_with('-') || text.starts_with('@') => {
-                    Argument::Other(vec![word.clone()])
-                }
+                _ if text.len() > 1 && text.starts_with('-') => Argument::Other(vec![word.clone()]),
                 _ => {
                     let language = match &explicit_language {
                         Some(name) => Language::from_name(name),
@@ -186,10 +199,10 @@ impl Invocation {
     /// Returns whether an option selects the stage or language, or concerns only the linker.
     pub(super) fn is_stage_or_linker_option(&self, words: &[OsString]) -> bool {
         let text = words.first().and_then(|word| word.to_str()).unwrap_or_default();
-        matches!(
-            text,
-            "-c" | "-S" | "-fsyntax-only" | "-Xlinker" | "-T" | "-u" | "-z" | "-e" | "-shared" | "-s"
-        ) || ["-l", "-L", "-Wl,", "-x", "-static", "-save-temps"].iter().any(|start| text.starts_with(start))
+        matches!(text, "-c" | "-S" | "-fsyntax-only" | "-Xlinker" | "-u" | "-z" | "-e" | "-shared" | "-s")
+            || ["-l", "-L", "-T", "-Wl,", "-x", "-static", "-save-temps"]
+                .iter()
+                .any(|start| text.starts_with(start))
     }
 
     /// Returns the options that name the dependency file and its target as the compiler would name
@@ -249,6 +262,13 @@ mod tests {
         assert!(!parse("--version").has_inputs());
         assert!(!parse("-I a.c -D b.c -o c.c -MF d.c -include e.c -Xlinker f.c").has_inputs());
         assert!(parse("-I dir a.o").has_inputs());
+        assert!(!parse("--sysroot a.c -B b.c -mllvm c.c -iwithprefixbefore d.c -Ttext e.c").has_inputs());
+    }
+
+    #[test]
+    fn standard_input_and_missing_response_files_are_inputs() {
+        assert!(parse("-x c -").has_inputs());
+        assert!(parse("@missing").has_inputs());
     }
 
     #[test]
