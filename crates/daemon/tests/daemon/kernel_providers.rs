@@ -334,7 +334,7 @@ fn file_provider_reports_operations_and_names() {
 
 #[test]
 fn name_of_a_file_has_the_thread_that_opened_it_without_other_enables() {
-    retry_also_with_busy_processors(5, || {
+    retry_alternately_with_busy_processors(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let (session, path) = start_session(&daemon, &mut controller, "f");
