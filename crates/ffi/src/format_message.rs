@@ -4,7 +4,7 @@
 //! | Request | Result |
 //! |---|---|
 //! | FORMAT_MESSAGE_FROM_SYSTEM, with or without FROM_HMODULE | the text of [`Status`] |
-//! | FROM_STRING alone | the caller's text, with its [inserts] replaced |
+//! | FROM_STRING alone | the caller's text, with its inserts replaced |
 //! | FROM_HMODULE alone | ERROR_NOT_SUPPORTED |
 //! | FROM_STRING with another source, or no source | ERROR_INVALID_PARAMETER |
 //! | a code that no tracing function returns | ERROR_MR_MID_NOT_FOUND |

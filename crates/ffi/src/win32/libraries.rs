@@ -108,7 +108,7 @@ pub unsafe extern "C" fn LoadLibraryA(path: *const u8) -> *mut c_void {
     unsafe { load(path, 0) }
 }
 
-/// Like [`LoadLibraryW`]. Flags that exclude the library's code are refused ([`WITHOUT_CODE`]); the
+/// Like [`LoadLibraryW`]. Flags that exclude the library's code are refused; the
 /// others select folders that the loader of Linux does not have.
 ///
 /// # Safety
