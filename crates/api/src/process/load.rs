@@ -13,6 +13,9 @@
 //! start with their first registration.
 #![allow(unsafe_code)]
 
+#[cfg(target_env = "gnu")]
+mod definition;
+
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -34,7 +37,34 @@ pub fn is_malloc_replaced() -> bool {
         return false;
     }
     let used = libc::malloc as unsafe extern "C" fn(usize) -> *mut c_void as usize;
-    used != weak!("__libc_malloc").addr() && weak!("__sanitizer_print_stack_trace").is_null()
+    used != weak!("__libc_malloc").addr() && is_defined_by_program()
+}
+
+/// Returns whether a `malloc` whose address is not that of the C library's is another function.
+/// Searches once, because the arena calls this for each allocation.
+fn is_defined_by_program() -> bool {
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match ANSWER.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let is_sanitizer = !weak!("__sanitizer_print_stack_trace").is_null();
+            let answer = !is_sanitizer && !is_malloc_of_c_library();
+            ANSWER.store(if answer { YES } else { NO }, Ordering::Relaxed);
+            answer
+        }
+        answer => answer == YES,
+    }
+}
+
+/// Returns whether the C library defines the `malloc` that is called. A statically linked program
+/// has no tables for the search.
+fn is_malloc_of_c_library() -> bool {
+    #[cfg(target_env = "gnu")]
+    return definition::find_definition(c"malloc") == Some(weak!("__libc_malloc").addr());
+    #[cfg(not(target_env = "gnu"))]
+    true
 }
 
 /// Announces that the load handler will run. Called before each registration of a program that has

@@ -68,17 +68,19 @@ fn allocator_of_a_statically_linked_program_registers_below_its_lock() {
 fn threads_start_at_load_only_if_malloc_is_replaced() {
     let programs = ProgramFolder::new();
     let allocator = build_allocator(&programs);
-    let (source, flags) = (source_path("count_threads.c"), ["-pthread", "-Wl,--no-as-needed"]);
-    let program = programs.build("gcc", &source, &flags, Link::Shared);
     let runtime = tempfile::tempdir().unwrap();
-    let count_threads = |preloaded: Option<&Path>| {
-        let mut command = Command::new(&program);
-        command.env("TRACEWEIR_RUNTIME_DIR", runtime.path()).envs(preloaded.map(|path| ("LD_PRELOAD", path)));
-        expect_success(&mut command)
-    };
-    assert_eq!(count_threads(None), "1\n");
-    // The main thread and three threads of the library.
-    assert_eq!(count_threads(Some(&allocator)), "4\n");
+    for kind in [["-fPIE", "-pie"], ["-fno-pie", "-no-pie"]] {
+        let flags = [&kind[..], &["-pthread", "-Wl,--no-as-needed"]].concat();
+        let program = programs.build("gcc", &source_path("count_threads.c"), &flags, Link::Shared);
+        let count_threads = |preloaded: Option<&Path>| {
+            let mut command = Command::new(&program);
+            command.env("TRACEWEIR_RUNTIME_DIR", runtime.path());
+            expect_success(command.envs(preloaded.map(|path| ("LD_PRELOAD", path))))
+        };
+        assert_eq!(count_threads(None), "1\n", "{kind:?}");
+        // The main thread and three threads of the library.
+        assert_eq!(count_threads(Some(&allocator)), "4\n", "{kind:?}");
+    }
 }
 
 #[test]
