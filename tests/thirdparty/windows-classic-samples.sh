@@ -184,11 +184,12 @@ END
 messages=$(python3 compare_wpp.py)
 
 # EnumerateProviders lists the providers that have a schema: the built-in ones, and those of the
-# manifests that a variable names. The second function that it calls lists only manifests, too.
-./EnumerateProviders >builtin.txt
+# manifests that a variable names. The second function that it calls lists only manifests, too. Its
+# main function returns no value, so its status is undefined.
+./EnumerateProviders >builtin.txt || true
 mkdir manifests
 cp "$eventing"/Provider/*/CPP/*.man manifests/
-TRACEWEIR_MANIFESTS=$PWD/manifests ./EnumerateProviders >all.txt
+TRACEWEIR_MANIFESTS=$PWD/manifests ./EnumerateProviders >all.txt || true
 for name in Simple:$simple Advanced:$advanced; do
     expect all.txt "^Provider name: Microsoft-Windows-SDKSample-${name%:*}Provider\$"
     expect all.txt "^Provider GUID: {$(tr a-f A-F <<<"${name#*:}")}\$"

@@ -57,7 +57,8 @@ impl Arguments {
             ArgumentSource::None => Err(Status::ERROR_INVALID_PARAMETER),
             ArgumentSource::Array(at) => {
                 // SAFETY: the caller guarantees that the array has the argument.
-                unsafe { ptr::read_value(at.wrapping_add(index)) }.ok_or(Status::ERROR_INVALID_PARAMETER)
+                let value = unsafe { ptr::read_value(at.wrapping_add(index)) };
+                value.ok_or(Status::ERROR_INVALID_PARAMETER)
             }
             ArgumentSource::List(list) => {
                 while self.values.len() <= index {
