@@ -5,7 +5,7 @@ use crate::rule::{UntestedRule, untested};
 
 #[rustfmt::skip]
 pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
-    untested!("controller 1.1", H, "layout of WNODE_HEADER",
+    untested!("controller 1.1", H, "layout of WNODE_HEADER; Flags must contain WNODE_FLAG_TRACED_GUID",
         "C interface only"),
     untested!("controller 1.2", H, "layouts of EVENT_TRACE_PROPERTIES and _V2, offsets of the two names",
         "C interface only"),
@@ -27,7 +27,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
     untested!("controller 3.2 #1", O, "Props, Id or name NULL → 87",
         "C interface only: the Rust interface has no null pointers"),
     untested!("controller 3.2 #2", O, "Wnode.BufferSize smaller than the structure → 24", "C interface only"),
-    untested!("controller 3.2 #3", P, "Wnode.Flags without WNODE_FLAG_TRACED_GUID is not an error", "C interface only"),
+    untested!("controller 3.2 #3", P, "Wnode.Flags without WNODE_FLAG_TRACED_GUID → 87", "C interface only"),
     untested!("controller 3.2 #4", O, "offsets inside the structure or past BufferSize → 87", "C interface only"),
     untested!("controller 3.2 #5", O, "no space for the session name → 24", "C interface only"),
     untested!("controller 3.2 #10", D, "rights are checked before the name of a running session",

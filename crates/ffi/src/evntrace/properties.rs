@@ -34,8 +34,7 @@ const V2_VERSION: u32 = 2;
 /// The purpose of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockPurpose {
-    /// Starts a session: an area for the session's name is required. As on Windows, a missing
-    /// WNODE_FLAG_TRACED_GUID is not an error.
+    /// Starts a session: WNODE_FLAG_TRACED_GUID and an area for the session's name are required.
     Start,
     /// Controls a running session.
     Control,
@@ -87,6 +86,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
 
     fn is_valid(&self, purpose: BlockPurpose) -> bool {
         let is_start = purpose == BlockPurpose::Start;
+        let has_traced_flag = self.structure.wnode.flags & classic::flag::WNODE_FLAG_TRACED_GUID != 0;
         let is_known_version = self.v2.is_none_or(|v2| v2.v2_control & 0xFF == V2_VERSION);
         let size = match self.v2 {
             Some(_) => size_of::<EventTracePropertiesV2>(),
@@ -94,7 +94,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
         };
         let is_inside = |offset: u32| offset == 0 || (size..self.bytes).contains(&(offset as usize));
         let (name, file) = (self.structure.logger_name_offset, self.structure.log_file_name_offset);
-        is_known_version && is_inside(name) && is_inside(file) && (!is_start || name != 0)
+        is_known_version && is_inside(name) && is_inside(file) && (!is_start || has_traced_flag && name != 0)
     }
 
     /// Returns the area of a text: up to the other text if that comes later in the block, else to

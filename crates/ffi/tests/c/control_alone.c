@@ -44,6 +44,8 @@ static void check_invalid_starts(const char *folder) {
     EXPECT(ERROR_BAD_LENGTH, start_session());
     file_block(&block, SEQUENTIAL, file)->p.Wnode.BufferSize = sizeof block.p;
     EXPECT(ERROR_INVALID_PARAMETER, start_session());
+    file_block(&block, SEQUENTIAL, file)->p.Wnode.Flags = 0;
+    EXPECT(ERROR_INVALID_PARAMETER, start_session());
     /* A structure of version 2 must have its full length, and the version number 2. */
     file_block(&block, SEQUENTIAL, file)->p.Wnode.Flags |= WNODE_FLAG_VERSIONED_PROPERTIES;
     block.p.Wnode.BufferSize = sizeof(EVENT_TRACE_PROPERTIES_V2) - 1;
