@@ -127,16 +127,13 @@ int main( int argc, char** argv )
     const auto consumer = etw::SetupEventConsumer( session, print_event );
     if( consumer == INVALID_PROCESSTRACE_HANDLE ) return 8;
 
-    auto vsync = etw::StartUserSession( "TracyVsync" );
-    if( vsync.handle == 0 || etw::EnableVSyncMonitoring( vsync ) != ERROR_SUCCESS ) return 9;
-
     ULONG status = 1;
     std::thread worker( [&] { status = etw::EventConsumerLoop( consumer ); } );
     const auto begin = session_now(), begin_ns = monotonic_now();
     const bool ok = run( argv + 2 );
     const auto end = session_now(), end_ns = monotonic_now();
     // Ending the session first delivers all its events. Tracy closes the consumer first.
-    if( etw::StopSession( vsync ) != ERROR_SUCCESS || etw::StopSession( session ) != ERROR_SUCCESS ) return 10;
+    if( etw::StopSession( session ) != ERROR_SUCCESS ) return 10;
     worker.join();
     etw::StopEventConsumer( consumer );
     fprintf( out, "clock %lld %lld %lld\n", (long long)begin, (long long)end, (long long)( end_ns - begin_ns ) );
