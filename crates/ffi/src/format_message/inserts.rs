@@ -55,9 +55,10 @@ impl Arguments {
     unsafe fn read(&mut self, index: usize) -> Result<usize, Status> {
         match self.source {
             ArgumentSource::None => Err(Status::ERROR_INVALID_PARAMETER),
-            // SAFETY: the caller guarantees that the array has the argument.
             ArgumentSource::Array(at) => {
-                unsafe { ptr::read_value(at.wrapping_add(index)) }.ok_or(Status::ERROR_INVALID_PARAMETER)
+                // SAFETY: the caller guarantees that the array has the argument.
+                let value = unsafe { ptr::read_value(at.wrapping_add(index)) };
+                value.ok_or(Status::ERROR_INVALID_PARAMETER)
             }
             ArgumentSource::List(list) => {
                 while self.values.len() <= index {

@@ -32,10 +32,11 @@ fn format_ipv6(bytes: [u8; 16]) -> String {
     let mut longest = 0..0;
     let mut start = 0_usize;
     for row in hexadecimal.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
+        let end = start.saturating_add(row.len());
         if row.first() == Some(&0) && row.len() > 1 && row.len() > longest.len() {
-            longest = start..start.saturating_add(row.len());
+            longest = start..end;
         }
-        start = start.saturating_add(row.len());
+        start = end;
     }
     let mut out = String::new();
     for (index, group) in hexadecimal.iter().enumerate() {

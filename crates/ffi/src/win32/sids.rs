@@ -27,23 +27,24 @@ const BUILTIN: u32 = 32;
 /// Source: Documented ("WELL_KNOWN_SID_TYPE", "Well-known SIDs").
 #[rustfmt::skip]
 fn find_well_known(kind: u32) -> Option<(u8, Vec<u32>)> {
+    let offset = |first: u32| kind.saturating_sub(first);
     let builtin = |relative_id: u32| (NT, vec![BUILTIN, relative_id]);
     Some(match kind {
         0 => (NULL, vec![0]),
         1 => (WORLD, vec![0]),
         2 => (LOCAL, vec![0]),
         // The creator's owner and group, also on servers.
-        3..=6 => (CREATOR, vec![kind - 3]),
+        3..=6 => (CREATOR, vec![offset(3)]),
         7 => (NT, vec![]),
         // Dialup, network, batch, interactive; then service, anonymous, proxy, controllers, self,
         // authenticated users, restricted code, terminal server, remote logon.
-        8..=11 => (NT, vec![kind - 7]),
-        12..=20 => (NT, vec![kind - 6]),
+        8..=11 => (NT, vec![offset(7)]),
+        12..=20 => (NT, vec![offset(6)]),
         // Local system, local service, network service.
-        22..=24 => (NT, vec![kind - 4]),
+        22..=24 => (NT, vec![offset(4)]),
         25 => (NT, vec![BUILTIN]),
-        26..=34 => builtin(544 + kind - 26),
-        35..=37 => builtin(554 + kind - 35),
+        26..=34 => builtin(544_u32.saturating_add(offset(26))),
+        35..=37 => builtin(554_u32.saturating_add(offset(35))),
         // Authentication packages: NTLM, digest, secure channel.
         51 => (NT, vec![64, 10]),
         52 => (NT, vec![64, 21]),
@@ -51,21 +52,22 @@ fn find_well_known(kind: u32) -> Option<(u8, Vec<u32>)> {
         // This organization, other organization.
         54 => (NT, vec![15]),
         55 => (NT, vec![1000]),
-        56..=61 => builtin(557 + kind - 56),
+        56..=61 => builtin(557_u32.saturating_add(offset(56))),
         62 => builtin(568),
         63 => (NT, vec![17]),
         64 => builtin(569),
         // Integrity levels.
-        65..=69 => (LABEL, vec![(kind - 65) * 0x1000]),
+        65..=69 => (LABEL, vec![offset(65).saturating_mul(0x1000)]),
         _ => return None,
     })
 }
 
 /// Returns the last subauthority of a WELL_KNOWN_SID_TYPE that belongs to a domain.
 fn find_relative_id(kind: u32) -> Option<u32> {
+    let offset = |first: u32| kind.saturating_sub(first);
     Some(match kind {
-        38..=40 => 500 + kind - 38,
-        41..=49 => 512 + kind - 41,
+        38..=40 => 500_u32.saturating_add(offset(38)),
+        41..=49 => 512_u32.saturating_add(offset(41)),
         50 => 553,
         _ => return None,
     })
@@ -92,7 +94,9 @@ unsafe fn read_sid<'a>(sid: *const c_void) -> Option<&'a [u8]> {
         return None;
     }
     // SAFETY: a SID has as many bytes as its count says.
-    let bytes = unsafe { ptr::read_array(sid.cast::<u8>(), HEAD_BYTES + 4 * usize::from(count)) }?;
+    let bytes = unsafe {
+        ptr::read_array(sid.cast::<u8>(), HEAD_BYTES.saturating_add(usize::from(count).saturating_mul(4)))
+    }?;
     Sid::parse(bytes).is_ok().then_some(bytes)
 }
 
@@ -125,7 +129,7 @@ pub unsafe extern "C" fn CreateWellKnownSid(
             if *count == MAX_SUBAUTHORITIES {
                 return Err(Status::ERROR_INVALID_PARAMETER);
             }
-            *count += 1;
+            *count = count.saturating_add(1);
             bytes.extend(relative_id.to_le_bytes());
             bytes
         };
