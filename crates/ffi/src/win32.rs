@@ -1,6 +1,6 @@
 //! The few functions other than those for tracing that tracing programs call: new GUIDs, SIDs, COM,
 //! the heap, the version of Windows, privileges, the command line, files, libraries and volumes, IP
-//! addresses, the performance counter, decompression, and group masks.
+//! addresses, times, the performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. This system has no tokens, no COM and
 //! no volumes; each function reports the state that comes closest to that of this system.
@@ -15,6 +15,7 @@ pub mod heap;
 pub mod libraries;
 pub mod sids;
 pub mod system_information;
+pub mod times;
 pub mod token;
 pub mod version;
 pub mod volumes;
