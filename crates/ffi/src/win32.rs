@@ -1,6 +1,6 @@
 //! The few functions that tracing programs call in addition to those for tracing: new GUIDs, SIDs,
 //! COM, the heap, the version of Windows, privileges, the command line, files, libraries and
-//! volumes, IP addresses, the performance counter, decompression, and group masks.
+//! volumes, IP addresses, times, the performance counter, decompression, and group masks.
 //!
 //! They exist so that such programs link and run unchanged. Linux has no tokens, no COM and no
 //! volumes; each function reports the state of Windows that comes closest to the state here.
@@ -15,6 +15,7 @@ pub mod heap;
 pub mod libraries;
 pub mod sids;
 pub mod system_information;
+pub mod times;
 pub mod token;
 pub mod version;
 pub mod volumes;

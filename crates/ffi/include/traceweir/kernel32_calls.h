@@ -73,6 +73,10 @@ HANDLE WINAPI GetProcessHeap(void);
 LPVOID WINAPI HeapAlloc(HANDLE hHeap, DWORD dwFlags, SIZE_T dwBytes);
 BOOL WINAPI HeapFree(HANDLE hHeap, DWORD dwFlags, LPVOID lpMem);
 
+/* Times in UTC. */
+BOOL WINAPI FileTimeToSystemTime(_In_ const FILETIME *lpFileTime, _Out_ LPSYSTEMTIME lpSystemTime);
+BOOL WINAPI SystemTimeToFileTime(_In_ const SYSTEMTIME *lpSystemTime, _Out_ LPFILETIME lpFileTime);
+
 /* The performance counter is CLOCK_MONOTONIC in nanoseconds, the clock of raw time stamps. */
 BOOL WINAPI QueryPerformanceCounter(_Out_ LARGE_INTEGER *lpPerformanceCount);
 BOOL WINAPI QueryPerformanceFrequency(_Out_ LARGE_INTEGER *lpFrequency);

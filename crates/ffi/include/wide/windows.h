@@ -70,8 +70,6 @@ HRESULT IIDFromString(LPCWSTR lpsz, GUID *lpiid);
 void GetSystemTime(LPSYSTEMTIME lpSystemTime);
 void GetLocalTime(LPSYSTEMTIME lpSystemTime);
 void GetSystemTimeAsFileTime(LPFILETIME lpSystemTimeAsFileTime);
-BOOL FileTimeToSystemTime(const FILETIME *lpFileTime, LPSYSTEMTIME lpSystemTime);
-BOOL SystemTimeToFileTime(const SYSTEMTIME *lpSystemTime, LPFILETIME lpFileTime);
 BOOL FileTimeToLocalFileTime(const FILETIME *lpFileTime, LPFILETIME lpLocalFileTime);
 int CompareFileTime(const FILETIME *lpFileTime1, const FILETIME *lpFileTime2);
 

@@ -395,6 +395,25 @@ static void check_endpoints(void) {
     EXPECT((ULONG)STATUS_INVALID_PARAMETER, (ULONG)RtlIpv6AddressToStringExW(&ipv6, 0, 0, wide, NULL));
 }
 
+static void check_times(void) {
+    /* A leap day, and the first moment of FILETIME. */
+    SYSTEMTIME leap_day = {2024, 2, 0, 29, 23, 59, 58, 999}, parts;
+    FILETIME time = {0, 0};
+    EXPECT(TRUE, FileTimeToSystemTime(&time, &parts));
+    EXPECT(1, parts.wYear == 1601 && parts.wMonth == 1 && parts.wDay == 1 && parts.wDayOfWeek == 1 && parts.wHour == 0);
+    EXPECT(TRUE, SystemTimeToFileTime(&leap_day, &time));
+    EXPECT(1, ((ULONGLONG)time.dwHighDateTime << 32 | time.dwLowDateTime) == 116444736000000000ull + 17092511989990000ull);
+    EXPECT(TRUE, FileTimeToSystemTime(&time, &parts));
+    EXPECT(1, parts.wYear == 2024 && parts.wMonth == 2 && parts.wDay == 29 && parts.wDayOfWeek == 4);
+    EXPECT(1, parts.wHour == 23 && parts.wMinute == 59 && parts.wSecond == 58 && parts.wMilliseconds == 999);
+    leap_day.wYear = 2023;
+    EXPECT(FALSE, SystemTimeToFileTime(&leap_day, &time));
+    EXPECT(ERROR_INVALID_PARAMETER, GetLastError());
+    time.dwHighDateTime = 0x80000000u;
+    EXPECT(FALSE, FileTimeToSystemTime(&time, &parts));
+    EXPECT(FALSE, FileTimeToSystemTime(NULL, &parts));
+}
+
 static void check_heap(void) {
     unsigned char *memory = (unsigned char *)HeapAlloc(GetProcessHeap(), HEAP_ZERO_MEMORY, 24);
     EXPECT(1, memory != NULL && memory[0] == 0 && memory[23] == 0);
@@ -490,6 +509,7 @@ int main(void) {
     check_volumes();
     check_performance_counter();
     check_endpoints();
+    check_times();
     check_heap();
     check_com();
     check_compression();
