@@ -5,7 +5,7 @@
 //! [`CommandLineToArgvW`] and the C libraries of Windows remove again.
 
 use std::ffi::{OsStr, OsString, c_void};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 
 use traceweir::Status;
