@@ -169,7 +169,10 @@ for number, (block, event) in enumerate(zip(blocks, dumped)):
         # An event without a published layout: weir knows one, TDH reports only the provider.
         is_right &= names == "{" + event["guid"] + "}" and not body
     else:
-        is_right &= names in {f"{provider} {name}" for name in expected_names}
+        # An event of .NET brings the manifest with the name of its provider, which TDH knows only
+        # after this event.
+        providers = [provider] + (["{" + event["guid"] + "}"] if event["event"] == "ManifestData" else [])
+        is_right &= names in {f"{provider} {name}" for provider in providers for name in expected_names}
         is_right = is_right and compare_fields(split_fields(body, 2, event["fields"]), event["fields"], 2)
     if not is_right:
         wrong += 1
