@@ -69,7 +69,7 @@ impl<'f> EventPrinter<'f> {
 /// Counts written and undecoded events.
 #[derive(Default)]
 struct DecodeCounts {
-    /// Written events.
+    /// The number of events written so far.
     events: u64,
     /// Written events that could not be decoded.
     undecoded: u64,

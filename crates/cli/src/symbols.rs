@@ -58,7 +58,7 @@ const ANSWER_OVERHEAD_BYTES: usize = 256;
 pub(crate) struct SymbolFrame {
     /// File name of the program, library or kernel that contains the function.
     pub module: Option<Arc<str>>,
-    /// Demangled name.
+    /// The demangled name of the function.
     pub function: Option<Arc<str>>,
     /// Offset of the address in the function; without a function, in the module; without a module,
     /// the address itself.

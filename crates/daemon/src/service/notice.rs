@@ -60,7 +60,7 @@ pub(crate) enum ThreadNotice {
 /// An enable or disable of one of the kernel's manifest providers.
 pub(crate) struct AppliedEnable {
     pub(super) reply_to: ReplyTo,
-    /// The session.
+    /// Id of the session whose enables changed.
     pub(super) id: u64,
     pub(super) provider: Guid,
     /// The enable before the call.

@@ -10,7 +10,7 @@ use crate::text::{MAX_PATH_UNITS, TextUnit};
 /// The encoding of names.
 #[derive(Clone, Copy)]
 pub(super) enum NameEncoding {
-    /// UTF-16.
+    /// Text in UTF-16.
     Wide,
     /// Bytes, as in file names.
     Narrow,

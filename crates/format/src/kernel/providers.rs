@@ -73,7 +73,7 @@ const FILE_IO_INIT: u32 = 0x0400_0000;
 /// An event of a manifest provider that is made from a classic event.
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderEvent {
-    /// The provider.
+    /// The provider that the event belongs to.
     pub provider: Guid,
     /// Hook id of the classic event.
     pub hook: u16,

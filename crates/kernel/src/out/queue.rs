@@ -24,7 +24,7 @@ const KEPT_ENTRIES: usize = 1 << 16;
 /// Where a record comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordOrigin {
-    /// The processor.
+    /// The processor whose ring had the record.
     pub cpu: u16,
     /// The process and the thread that ran when the kernel reported the event; `u32::MAX` if the
     /// event comes from elsewhere, such as a rundown.

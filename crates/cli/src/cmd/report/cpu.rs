@@ -61,7 +61,7 @@ struct SampleReport {
     by_module: HashMap<String, SampleCount>,
     by_process: HashMap<ProcessId, u64>,
     by_thread: HashMap<(ProcessId, u32), u64>,
-    /// Reported samples.
+    /// The number of samples that the report counts.
     total: u64,
     /// Samples of idle processors, which are reported only with `--idle`.
     idle: u64,

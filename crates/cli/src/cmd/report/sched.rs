@@ -49,7 +49,7 @@ struct ThreadTotals {
     waiting_ns: u64,
     ready_ns: u64,
     preemptions: u64,
-    /// Wakeup latencies.
+    /// The times from each wakeup to the switch that followed it.
     latency: Latencies,
     waits: BTreeMap<WaitCause, WaitTotals>,
 }
