@@ -56,7 +56,7 @@ impl<'a> Blocks<'a> {
     /// Returns all blocks.
     #[inline(always)]
     #[must_use]
-    pub fn all(&self) -> &'a [Block<'a>] {
+    pub fn as_slice(&self) -> &'a [Block<'a>] {
         self.0
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn write_described(
     payload: Blocks<'_>,
 ) -> Result<(), WriteError> {
     let event =
-        CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, payload.all()) };
+        CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, payload.as_slice()) };
     write(slot, &event)
 }
 
