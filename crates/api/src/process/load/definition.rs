@@ -115,6 +115,10 @@ impl SymbolTables {
     /// Searches a table of the layout: number of buckets, number of the first symbol in the table,
     /// number of filter words, a shift, the filter (u64), the buckets, and for each symbol its hash,
     /// whose lowest bit is set in the last symbol of a bucket.
+    ///
+    /// # Safety
+    ///
+    /// `table` is the table of this object, which stays loaded.
     unsafe fn find_by_gnu_hash(&self, table: *const u32, name: &CStr) -> Option<usize> {
         let wanted = name
             .to_bytes()
@@ -142,6 +146,10 @@ impl SymbolTables {
     }
 
     /// Searches all symbols. The second word of the older hash table is their number.
+    ///
+    /// # Safety
+    ///
+    /// As [`find_by_gnu_hash`](Self::find_by_gnu_hash).
     unsafe fn find_in_all(&self, table: *const u32, name: &CStr) -> Option<usize> {
         // SAFETY: the linker wrote the table in this layout, and the symbols have these numbers.
         unsafe { (0..*table.add(1)).find_map(|number| self.defined_offset(number, name)) }
