@@ -7,6 +7,8 @@
 #pragma GCC system_header
 #endif
 
+#include <stdlib.h>
+
 #include "windows.h"
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
@@ -35,6 +37,16 @@ extern "C" {
 HRESULT WINAPI CoInitializeEx(_In_opt_ LPVOID pvReserved, DWORD dwCoInit);
 void WINAPI CoUninitialize(void);
 HRESULT WINAPI CoCreateInstance(REFGUID rclsid, void *pUnkOuter, DWORD dwClsContext, REFGUID riid, LPVOID *ppv);
+
+static inline LPVOID CoTaskMemAlloc(SIZE_T cb) {
+    return malloc(cb);
+}
+static inline LPVOID CoTaskMemRealloc(LPVOID pv, SIZE_T cb) {
+    return realloc(pv, cb);
+}
+static inline void CoTaskMemFree(LPVOID pv) {
+    free(pv);
+}
 
 #ifdef __cplusplus
 }

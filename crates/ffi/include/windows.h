@@ -220,6 +220,7 @@
 #endif
 
 #include "sal.h"
+#include "traceweir/intrinsics.h"
 
 /* Numeric types. */
 typedef unsigned char BYTE, UCHAR, BOOLEAN;

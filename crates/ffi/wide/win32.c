@@ -2,10 +2,12 @@
 #include "wide.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <wctype.h>
 
 #include "../include/wide/windows.h"
 
@@ -72,6 +74,77 @@ int StringFromGUID2(REFGUID guid, LPWSTR to, int room) {
     swprintf((wchar_t *)to, 39, L"{%08X-%04X-%04X-%02X%02X-%02X%02X%02X%02X%02X%02X}", id->Data1, id->Data2, id->Data3, id->Data4[0],
              id->Data4[1], id->Data4[2], id->Data4[3], id->Data4[4], id->Data4[5], id->Data4[6], id->Data4[7]);
     return 39;
+}
+
+HRESULT StringFromCLSID(REFGUID guid, LPWSTR *text) {
+    if (!text)
+        return E_INVALIDARG;
+    *text = malloc(39 * sizeof(WCHAR));
+    if (!*text)
+        return E_OUTOFMEMORY;
+    StringFromGUID2(guid, *text, 39);
+    return S_OK;
+}
+
+HRESULT StringFromIID(REFGUID guid, LPWSTR *text) {
+    return StringFromCLSID(guid, text);
+}
+
+/* The locale in which all letters of Unicode have a case, or (locale_t)0. It is never freed. */
+static locale_t unicode_locale(void) {
+    static locale_t shared;
+    locale_t found = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
+    if (found)
+        return found;
+    locale_t created = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    if (created && !__atomic_compare_exchange_n(&shared, &found, created, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        freelocale(created);
+        created = found;
+    }
+    return created;
+}
+
+/* Changes the case of a character in the way of Unicode, or only of ASCII if the system lacks the
+ * locale. */
+static wchar_t change_case(wchar_t unit, int is_upper, locale_t locale) {
+    if (!locale)
+        return (wchar_t)(is_upper ? towupper(unit) : towlower(unit));
+    wint_t changed = is_upper ? towupper_l(unit, locale) : towlower_l(unit, locale);
+    return changed > 0xFFFF ? unit : (wchar_t)changed;
+}
+
+int LCMapStringEx(LPCWSTR locale, DWORD flags, LPCWSTR from, int length, LPWSTR to, int room, LPVOID version, LPVOID reserved,
+                  ULONG_PTR sort) {
+    (void)locale, (void)version, (void)reserved, (void)sort;
+    if (!from || length == 0 || length < -1 || room < 0 || (room > 0 && !to)) {
+        SetLastError(ERROR_INVALID_PARAMETER);
+        return 0;
+    }
+    const DWORD known = LCMAP_LOWERCASE | LCMAP_UPPERCASE | LCMAP_BYTEREV | LCMAP_LINGUISTIC_CASING;
+    const DWORD letter_case = flags & (LCMAP_LOWERCASE | LCMAP_UPPERCASE);
+    if ((flags & ~known) != 0 || (flags & (known ^ LCMAP_LINGUISTIC_CASING)) == 0 ||
+        letter_case == (LCMAP_LOWERCASE | LCMAP_UPPERCASE)) {
+        SetLastError(ERROR_INVALID_FLAGS);
+        return 0;
+    }
+    const size_t count = length == -1 ? wcslen((const wchar_t *)from) + 1 : (size_t)length;
+    if (count > INT_MAX || (room > 0 && (size_t)room < count)) {
+        SetLastError(ERROR_INSUFFICIENT_BUFFER);
+        return 0;
+    }
+    const locale_t unicode_case = letter_case ? unicode_locale() : (locale_t)0;
+    for (size_t at = 0; room > 0 && at < count; at++) {
+        wchar_t unit = (wchar_t)from[at];
+        if (letter_case)
+            unit = change_case(unit, letter_case == LCMAP_UPPERCASE, unicode_case);
+        to[at] = (WCHAR)(flags & LCMAP_BYTEREV ? __builtin_bswap16((unsigned short)unit) : unit);
+    }
+    return (int)count;
+}
+
+int LCMapStringW(LCID locale, DWORD flags, LPCWSTR from, int length, LPWSTR to, int room) {
+    (void)locale;
+    return LCMapStringEx(NULL, flags, from, length, to, room, NULL, NULL, 0);
 }
 
 static int digit_of(wchar_t unit) {

@@ -311,12 +311,7 @@ errno_t _ui64tow_s(unsigned long long value, wchar_t *text, size_t size, int bas
 #define _atoi64 atoll
 #endif
 
-/* Byte order. */
-#ifndef _byteswap_ushort
-#define _byteswap_ushort(value) __builtin_bswap16(value)
-#define _byteswap_ulong(value) __builtin_bswap32(value)
-#define _byteswap_uint64(value) __builtin_bswap64(value)
-#endif
+#include "intrinsics.h"
 
 /* Formatted input. After each argument for %s, %c and %[, the size of its buffer is passed. */
 int swscanf_s(const wchar_t *text, const wchar_t *format, ...);

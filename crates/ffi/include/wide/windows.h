@@ -41,6 +41,10 @@ typedef WORD LANGID;
 #define LOCALE_NAME_SYSTEM_DEFAULT TRACEWEIR_WIDE_TEXT("!x-sys-default-locale")
 #define MAKELCID(language, sort) ((DWORD)(WORD)(language) | (DWORD)(WORD)(sort) << 16)
 #define LOCALE_NOUSEROVERRIDE 0x80000000u
+#define LCMAP_LOWERCASE 0x00000100
+#define LCMAP_UPPERCASE 0x00000200
+#define LCMAP_BYTEREV 0x00000800
+#define LCMAP_LINGUISTIC_CASING 0x01000000
 #define DATE_SHORTDATE 0x00000001
 #define DATE_LONGDATE 0x00000002
 #define DATE_YEARMONTH 0x00000008
@@ -60,8 +64,21 @@ int MultiByteToWideChar(UINT CodePage, DWORD dwFlags, LPCSTR lpMultiByteStr, int
 int WideCharToMultiByte(UINT CodePage, DWORD dwFlags, LPCWSTR lpWideCharStr, int cchWideChar, LPSTR lpMultiByteStr, int cbMultiByte,
                         LPCSTR lpDefaultChar, LPBOOL lpUsedDefaultChar);
 
+/* Changes the case of a text, or the order of the two bytes of each character, or both; other
+ * flags are refused. A length of -1 means up to the NUL, which is copied too. Both return the length
+ * of the result, also for a size of 0; 0 on failure, with the reason in the last error. */
+int LCMapStringEx(LPCWSTR lpLocaleName, DWORD dwMapFlags, LPCWSTR lpSrcStr, int cchSrc, LPWSTR lpDestStr, int cchDest,
+                  LPVOID lpVersionInformation, LPVOID lpReserved, ULONG_PTR sortHandle);
+int LCMapStringW(LCID Locale, DWORD dwMapFlags, LPCWSTR lpSrcStr, int cchSrc, LPWSTR lpDestStr, int cchDest);
+#ifdef UNICODE
+#define LCMapString LCMapStringW
+#endif
+
 /* "{00000000-0000-0000-0000-000000000000}" with its NUL: 39 characters, or 0 if they do not fit. */
 int StringFromGUID2(REFGUID rguid, LPWSTR lpsz, int cchMax);
+/* The same text in new memory, which CoTaskMemFree (combaseapi.h) frees. */
+HRESULT StringFromCLSID(REFGUID rclsid, LPWSTR *lplpsz);
+HRESULT StringFromIID(REFGUID rclsid, LPWSTR *lplpsz);
 /* Both return CO_E_CLASSSTRING for other text than a GUID in braces. */
 HRESULT CLSIDFromString(LPCWSTR lpsz, GUID *pclsid);
 HRESULT IIDFromString(LPCWSTR lpsz, GUID *lpiid);

@@ -9,9 +9,12 @@ use traceweir::Status;
 use crate::support::{C, CPP, Language, STRICT_FLAGS, crate_path, expect_success, skip};
 
 /// The headers that sources include; the last is only for C++.
-const HEADERS: [&str; 26] = [
+const HEADERS: [&str; 29] = [
     "windows.h",
+    "windef.h",
     "sal.h",
+    "specstrings.h",
+    "winapifamily.h",
     "cguid.h",
     "Windows.h",
     "Evntrace.h",
@@ -42,7 +45,8 @@ const HEADERS: [&str; 26] = [
 fn build_sources(language: &Language) -> Vec<String> {
     let include =
         |names: &[&str]| names.iter().map(|name| format!("#include <{name}>\n")).collect::<String>();
-    let headers = if language.extension == C.extension { &HEADERS[..25] } else { &HEADERS[..] };
+    let headers =
+        if language.extension == C.extension { &HEADERS[..HEADERS.len() - 1] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
     for offset in 0..headers.len() {
         let mut names = headers.to_vec();

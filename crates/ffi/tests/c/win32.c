@@ -2,6 +2,7 @@
  * the command line, files, libraries, volumes, the performance counter, IP addresses, compressed
  * blocks, group masks without a session. */
 #include <objbase.h>
+#include <intrin.h>
 #include <intsafe.h>
 #include <ip2string.h>
 #include <mstcpip.h>
@@ -16,6 +17,19 @@
 #include <unistd.h>
 
 #include "check.h"
+
+static void check_intrinsics(void) {
+    EXPECT(0x04030201, _byteswap_ulong(0x01020304));
+    EXPECT(1, _byteswap_uint64(1) == 0x0100000000000000ull);
+    EXPECT(0x00000012, _rotl(0x20000001, 4));
+    EXPECT(0x12000000, _rotr(0x20000001, 4));
+    EXPECT(0x20000001, _rotl(0x20000001, 0));
+    EXPECT(1, _rotl64(0x8000000000000000ull, 1) == 1 && _rotr64(1, 1) == 0x8000000000000000ull);
+    EXPECT(1, _UI64_MAX == UINT64_MAX && _I64_MIN == INT64_MIN && _I32_MIN == INT32_MIN);
+    LPVOID memory = CoTaskMemRealloc(CoTaskMemAlloc(1), 100);
+    EXPECT(1, memory != NULL);
+    CoTaskMemFree(memory);
+}
 
 static void check_guids_and_sids(void) {
     GUID first, second;
@@ -514,6 +528,7 @@ int main(void) {
     check_com();
     check_compression();
     check_system_information();
+    check_intrinsics();
     check_guids_and_sids();
     check_versions();
     check_well_known_sids();

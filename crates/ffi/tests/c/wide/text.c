@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <windows.h>
+#include <objbase.h>
 #include <tchar.h>
 #include <wchar.h>
 #include <wctype.h>
@@ -180,6 +181,17 @@ static void check_win32(void) {
     EXPECT(sizeof(struct packed) == 5 && ULONG_MAX == (ULONG)-1 && LONG_MIN < 0);
     EXPECT(StringFromGUID2(&id, text, 40) == 39 && wcscmp(text, L"{C0FFEE20-1A2B-3C4D-0102-0304050607F8}") == 0);
     EXPECT(StringFromGUID2(&id, text, 38) == 0);
+    LPWSTR allocated = NULL;
+    EXPECT(StringFromCLSID(&id, &allocated) == S_OK && wcscmp(allocated, L"{C0FFEE20-1A2B-3C4D-0102-0304050607F8}") == 0);
+    CoTaskMemFree(allocated);
+    EXPECT(StringFromIID(&id, NULL) == E_INVALIDARG);
+    EXPECT(LCMapStringEx(LOCALE_NAME_INVARIANT, LCMAP_UPPERCASE, L"aß1ä", -1, text, 40, NULL, NULL, 0) == 5 && wcscmp(text, L"Aß1Ä") == 0);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, LCMAP_LOWERCASE | LCMAP_BYTEREV, L"ABC", 2, text, 2) == 2 && text[0] == 0x6100 && text[1] == 0x6200);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, LCMAP_UPPERCASE, L"abc", 3, NULL, 0) == 3);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, LCMAP_UPPERCASE, L"abc", 3, text, 2) == 0 && GetLastError() == ERROR_INSUFFICIENT_BUFFER);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, LCMAP_UPPERCASE | LCMAP_LOWERCASE, L"abc", 3, text, 9) == 0 && GetLastError() == ERROR_INVALID_FLAGS);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, 0x400, L"abc", 3, text, 9) == 0 && GetLastError() == ERROR_INVALID_FLAGS);
+    EXPECT(LCMapStringW(LOCALE_INVARIANT, LCMAP_UPPERCASE, L"abc", 0, text, 9) == 0 && GetLastError() == ERROR_INVALID_PARAMETER);
     EXPECT(CLSIDFromString(L"{c0ffee20-1A2B-3C4D-0102-0304050607F8}", &same) == S_OK && memcmp(&same, &id, sizeof id) == 0);
     EXPECT(CLSIDFromString(L"{c0ffee20-1A2B-3C4D-0102-0304050607F8", &same) == CO_E_CLASSSTRING);
     EXPECT(CLSIDFromString(L"c0ffee20", &same) == CO_E_CLASSSTRING);

@@ -1,2 +1,2 @@
 /* basetsd.h: integer types of fixed size, which windows.h declares. */
-#include "windows.h"
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* minwindef.h: types and macros, which windows.h declares. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* sdkddkver.h: names of versions of Windows, which windows.h declares. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* specstrings.h: annotations for the analyzers of Windows. */
+#include "sal.h"

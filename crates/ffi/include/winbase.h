@@ -1,0 +1,2 @@
+/* winbase.h: functions, which windows.h declares. */
+#include <windows.h>

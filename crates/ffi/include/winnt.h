@@ -1,0 +1,2 @@
+/* winnt.h: types, constants and macros, which windows.h declares. */
+#include <windows.h>
