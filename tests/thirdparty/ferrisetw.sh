@@ -65,11 +65,14 @@ cc tools/ping.c $(pkg-config --cflags --libs traceweir) -o tools/ping.exe
 # A library that the kernel test loads, to find its load among the events.
 echo 'int stands_in_for_crypt32;' | cc -shared -fPIC -x c - -o tools/crypt32.dll
 
+# The copy is inside the workspace of Traceweir, of which it is not a member, so it gets its own.
 cp -r "$SOURCE" source
+printf '[workspace]\nresolver = "2"\nmembers = ["source"]\n' > Cargo.toml
 cd source
 export CARGO_TARGET_DIR="$WORK/target"
 export RUSTFLAGS="-L native=$PREFIX/lib -l traceweir"
-export RUSTDOCFLAGS=$RUSTFLAGS
+# rustdoc has no option -l.
+export RUSTDOCFLAGS="-C link-arg=-L$PREFIX/lib -C link-arg=-ltraceweir"
 export PATH="$WORK/tools:$PATH" LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$WORK/tools"
 if ! cargo fetch > ../fetch.log 2>&1; then
     cat ../fetch.log
@@ -93,8 +96,9 @@ expected=$(comm -23 ../all ../ignored | grep -vxF "$com_tests")
 diff <(echo "$expected") ../passed || fail "other tests passed than expected (<)"
 [ "$status" = 0 ] || fail "cargo test failed with status $status"
 
-# The examples in its documentation.
-cargo test --all-features --doc 2>&1 | tee ../doc.log
-documented=$(sed -n 's/^test result: ok\. \([0-9]*\) passed; 0 failed.*/\1/p' ../doc.log)
+# The examples in its documentation, without the one of Provider::by_name, which needs COM.
+cargo test --all-features --doc -- --skip Provider::by_name 2>&1 | tee ../doc.log
+documented=$(sed -n 's/^test result: ok\. \([0-9]*\) passed; 0 failed.* 1 filtered out.*/\1/p' ../doc.log)
+[ -n "$documented" ] || fail "other documentation tests passed than expected"
 
-echo "ferrisetw: $(wc -l < ../passed) of its $(wc -l < ../all) tests and $documented documentation tests pass; left out: $(wc -l < ../ignored) that it ignores itself, and $(echo "$com_tests" | wc -l) that need COM ($(echo $com_tests))"
+echo "ferrisetw: $(wc -l < ../passed) of its $(wc -l < ../all) tests and $documented documentation tests pass; left out: $(wc -l < ../ignored) that it ignores itself, and $(echo "$com_tests" | wc -l) and 1 that need COM ($(echo $com_tests), documentation of Provider::by_name)"

@@ -51,7 +51,7 @@ install -m 755 "$out/release/weir" "$PREFIX/bin/weir"
 
 SAMPLES=${TRACEWEIR_SAMPLES:-}
 export CHECKOUT PREFIX SAMPLES
-export PATH="$PREFIX/bin:$PATH" LD_LIBRARY_PATH="$PREFIX/lib" PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
+export PATH="$PREFIX/bin:$PATH" LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PKG_CONFIG_PATH="$PREFIX/lib/pkgconfig"
 export TRACEWEIR_RUNTIME_DIR="$top/run"
 
 failed='' skipped='' passed=0
