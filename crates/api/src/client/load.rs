@@ -25,7 +25,7 @@ pub(crate) fn start_at_load() {
     if !load::is_malloc_replaced() {
         return;
     }
-    load::begin_loading();
+    let stage = load::begin_loading();
     let client = Client::get();
     process::install_fork_and_exit_handlers(after_fork, at_exit);
     process::keep_module_loaded();
@@ -37,7 +37,7 @@ pub(crate) fn start_at_load() {
         client.lock().control_thread = ControlThreadState::Failed(e.to_string());
     }
     client.await_control_thread_ready();
-    load::finish_loading();
+    drop(stage);
     for handle in Handle::iter_current() {
         drop(client.await_registered(client.lock(), handle.number()));
     }

@@ -75,17 +75,23 @@ pub fn expect_load_handler() {
     }
 }
 
+/// The stage during the load handler. It ends when the value is dropped, also by a panic.
+#[must_use]
+pub(crate) struct LoadStage(());
+
 /// Marks the beginning of the load handler.
-pub(crate) fn begin_loading() {
+pub(crate) fn begin_loading() -> LoadStage {
     STAGE.store(DURING, Ordering::Release);
     // Let the allocator initialise itself, and register, before the library holds any lock.
     // SAFETY: frees what it allocates. The compiler must not remove the pair.
     unsafe { libc::free(std::hint::black_box(libc::malloc(1))) };
+    LoadStage(())
 }
 
-/// Marks the end of the load handler.
-pub(crate) fn finish_loading() {
-    STAGE.store(DONE, Ordering::Release);
+impl Drop for LoadStage {
+    fn drop(&mut self) {
+        STAGE.store(DONE, Ordering::Release);
+    }
 }
 
 /// Returns whether a registration must not start threads or wait for them: in the stages before and

@@ -106,7 +106,9 @@ impl Decoder {
             return None;
         }
         if !self.well_known.events.contains_key(&provider) {
-            let schemas = WellKnownProvider::find(&provider)?.parse().unwrap_or_default();
+            let schemas = WellKnownProvider::find(&provider)?.parse();
+            debug_assert!(schemas.is_ok(), "a built-in schema is invalid");
+            let schemas = schemas.unwrap_or_default();
             let mut events = HashMap::<u16, Vec<_>>::new();
             for event in schemas.events {
                 let (id, version) = (event.descriptor.id, event.descriptor.version);
