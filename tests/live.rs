@@ -15,6 +15,7 @@ mod providers;
 mod record;
 mod root;
 mod service;
+mod terminal;
 mod update;
 mod watch;
 
