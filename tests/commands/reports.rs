@@ -1,11 +1,15 @@
 //! Tests of `weir info`, `stats`, `check` and `demo`, and of the exit codes for loss and damage.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
 use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
 use crate::golden::{TraceMaker, run_to_end, session_options, start_time};
-use crate::util::{weir, weir_command};
+use crate::util::{Run, weir, weir_command};
 
 fn lossy_trace() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("lossy"));
@@ -168,10 +172,59 @@ fn demo_writes_a_sound_trace_and_prints_it() {
     }
     weir(["check", arg(&path)]).expect(0);
     assert_eq!(dump_jsonl(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
-    // Without -o the trace goes to the temporary folder.
+}
+
+/// Runs the demo without `-o`, as a user with this environment.
+fn run_demo(environment: &[(&str, &Path)]) -> Run {
+    let mut command = weir_command(["demo"]);
+    command.env_remove("XDG_STATE_HOME").envs(environment.iter().copied());
+    run_to_end(&mut command).expect(0)
+}
+
+#[test]
+fn demo_writes_to_a_folder_of_the_user_and_replaces_its_trace() {
+    let home = make_folder();
+    let file = home.path().join(".local/state/traceweir/weir-demo.etl");
+    for _ in 0..2 {
+        run_demo(&[("HOME", home.path())]);
+        weir(["check", arg(&file)]).expect(0);
+    }
+    let mode = file.parent().unwrap().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "other users can enter the folder");
+    // A home that cannot be used gives way to a temporary folder.
     let temporary = make_folder();
-    run_to_end(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
-    assert!(temporary.path().join("weir-demo.etl").exists());
+    let run = run_demo(&[("HOME", Path::new("/dev/null")), ("TMPDIR", temporary.path())]);
+    assert!(run.stderr.contains(arg(temporary.path())), "{}", run.stderr);
+}
+
+#[test]
+fn commands_that_the_demo_prints_work_as_printed() {
+    let home = make_folder();
+    // The path has to be quoted.
+    let state = home.path().join("my state");
+    let run = run_demo(&[("XDG_STATE_HOME", &state)]);
+    let commands: Vec<&str> = run.stderr.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let commands: Vec<&str> = commands.into_iter().filter(|line| line.contains("weir ")).collect();
+    assert_eq!(commands.len(), 5, "{}", run.stderr);
+    for command in commands {
+        assert!(command.starts_with('/') || command.starts_with('\''), "not this program: {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(home.path()).stdin(Stdio::null());
+        shell.env("TRACEWEIR_RUNTIME_DIR", home.path().join("runtime"));
+        let run = run_to_end(&mut shell);
+        assert_eq!(run.code, 0, "{command}: {}", run.stderr);
+    }
+    let recorded = dump_jsonl(&home.path().join("shop.etl"), &["--provider", "Traceweir.Demo.*"]);
+    assert_eq!(recorded.expect(0).json().len(), 6);
+}
+
+#[test]
+fn demo_names_weir_where_the_shell_finds_it() {
+    let folder = make_folder();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), folder.path().join("weir")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", arg(folder.path()));
+    let run = run_demo(&[("XDG_STATE_HOME", folder.path()), ("PATH", Path::new(&path))]);
+    assert!(run.stderr.contains("\n  weir info "), "{}", run.stderr);
 }
 
 #[test]

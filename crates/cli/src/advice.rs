@@ -138,7 +138,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "No process has registered this GUID: weir providers lists the registered ones."
         }
         Status::ERROR_WMI_INSTANCE_NOT_FOUND => {
-            "No session of that name or id is running, or it is not live: weir list shows the running sessions."
+            "No session of that name or id is running, or it is not live: weir list shows the running sessions, weir update NAME --real-time on makes one live."
         }
         Status::ERROR_WMI_SERVER_UNAVAILABLE => {
             "The source of schemas cannot be reached: try again, or pass the manifest itself."

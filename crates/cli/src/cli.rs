@@ -16,11 +16,13 @@ mod report;
 mod sessions;
 mod shape;
 mod shims;
+mod suggest;
+mod verbs;
 
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{
     AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb,
@@ -36,9 +38,9 @@ pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
 pub(crate) use number::clamp_buffer_kib;
+use providers::expand_logman_flags;
 pub(crate) use providers::{
     CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
-    expand_logman_flags,
 };
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
@@ -55,36 +57,33 @@ use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
-Examples:
-  weir demo                                      record a sample program and show its events
-  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
-  weir record -p MyCompany.App -o app.etl        record running programs until Ctrl-C
-  weir record --kernel cpu -o cpu.etl -- ./app   record CPU samples with call stacks
-  weir watch -p MyCompany.App:0x10:warning       print live events, decoded
-  weir start App -o app.etl -p MyCompany.App     start a session that runs until weir stop App
-  weir providers                                 list the providers that can be recorded now
-  weir dump trace.etl                            print every event, decoded, in time order
-  weir dump trace.etl --provider MyCompany.App --level warning
-  weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
-  weir dump app.etl --manifest app.dll           take schemas from a manifest, a DLL or an ELF file
-  weir dump app.etl --stacks                     print call stacks (recorded with -p NAME@stack)
-  weir dump kernel.etl --symbols                 print functions and source lines for addresses
-  weir stats trace.etl                           count events by provider, event and process
-  weir report cpu trace.etl                      show where processor time went, by samples
-  weir flame trace.etl -o flame.html             draw the same as a flame graph
-  weir relog a.etl b.etl -o both.etl             merge files in time order
-  weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
-  weir check trace.etl                           list what is wrong with a file, with offsets
-  weir doctor                                    check what this machine allows, with fixes
+weir VERB --help describes one command, with examples.
 
-Exit status: 0 success, 1 error, 2 wrong usage, 3 damaged input (the readable part was processed), 4 events were lost, 77 not permitted, 130 ended by Ctrl-C; weir record -- CMD: the status of CMD.";
+Exit status: 0 success; 1 error; 2 wrong usage; 3 damaged input, of which the
+readable part was processed; 4 events were lost; 77 not permitted; 130 ended by
+Ctrl-C. weir record -- CMD: the status of CMD.";
 
-/// Record, watch, decode, check and repair event traces (.etl), recorded here or on Windows.
+/// Record, watch, decode and repair event traces (.etl) of Linux and Windows.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the command line. Help, the version and usage errors are printed, and end the program.
+    pub(crate) fn parse_arguments() -> Self {
+        let arguments: Vec<_> = expand_logman_flags(std::env::args_os()).collect();
+        let mut command = verbs::add_help(Self::command());
+        let parsed = command.try_get_matches_from_mut(&arguments);
+        let parsed = parsed
+            .and_then(|matches| Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+        parsed.unwrap_or_else(|mut error| {
+            suggest::improve_suggestions(&mut error, &command, &arguments);
+            error.exit()
+        })
+    }
 }
 
 /// Prints a usage error for conflicting arguments and exits.
@@ -121,31 +120,34 @@ pub(crate) enum Command {
     Start(Box<StartArgs>),
     /// Stop a session and finalise its log file
     Stop(StopArgs),
-    /// Show a session: settings, buffers, providers, lost events by cause
+    /// Show a session: settings, buffers, providers, losses by cause
     Query(QueryArgs),
     /// List sessions, or providers with --providers
     List(ListArgs),
-    /// List providers, the processes that registered them and the sessions that enable them
+    /// List providers, their processes, and the sessions that enable them
     Providers(ListProvidersArgs),
     /// Enable providers in a session
     Enable(Box<EnableArgs>),
     /// Disable providers in a session
     Disable(Box<DisableArgs>),
-    /// Ask providers to write their current state as events (a rundown) into a session
+    /// Ask providers to write their state as events; same as enable --capture-state
+    #[command(hide = true)]
     CaptureState(Box<CaptureStateArgs>),
     /// Change settings of a running session
     Update(UpdateArgs),
-    /// Flush the buffers of a session to its file, or write a flight recorder's snapshot
+    /// Write buffered events to the file, or a flight recorder's snapshot
     Flush(FlushArgs),
-    /// Finish the current log file and continue in the next one of the sequence
+    /// Continue in the next file of a sequence; same as update --next-file
+    #[command(hide = true)]
     Increment(IncrementArgs),
-    /// Finish the log file of a session and deliver its events live from now on
+    /// Finish the log file and deliver live; same as update --to-real-time
+    #[command(hide = true)]
     ConvertToRealtime(ConvertToRealtimeArgs),
-    /// Show and change access rights to sessions and providers of the system's daemon
+    /// Show and change access rights of the system's daemon
     Access(AccessArgs),
-    /// Query information classes: limits, profile sources, counters, groups, streams of a session
+    /// Query information classes: limits, profile sources, counters, groups
     Ask(AskArgs),
-    /// Show what a trace contains: session, machine, clock, time span, buffers, losses, providers
+    /// Show what a trace contains: session, machine, time span, losses
     Info(InfoArgs),
     /// Print every event, decoded, in time order; merges several traces
     Dump(Box<DumpArgs>),
@@ -155,16 +157,16 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
-    /// List every rule of the file format that a trace breaks, with offsets
+    /// List the rules of the file format that a trace breaks
     #[command(
         after_help = "Remarks are listed too. A remark is not damage: for example, a provider may supply a timestamp that is earlier than those around it.\nA file with only remarks is sound, and the exit status is 0."
     )]
     Check(CheckArgs),
-    /// Finalise a log file that was not closed, for example after a crash
+    /// Finalise a log file that was not closed, as after a crash
     Repair(RepairArgs),
     /// Write a new trace from others: cut, filter, merge, compress
     Relog(Box<RelogArgs>),
-    /// Compile an instrumentation manifest to a C header, a Rust module and its binary form
+    /// Compile a manifest to a C header, a Rust module and binary form
     Mc(McArgs),
     /// Run a C or C++ compiler for sources that were written for Windows
     Cc(CcArgs),
@@ -172,13 +174,13 @@ pub(crate) enum Command {
     Error(ErrorArgs),
     /// Check what this machine allows, and print how to allow the rest
     Doctor(DoctorArgs),
-    /// Create links so that programs that load advapi32, sechost or tdh find this library
+    /// Create links for programs that load advapi32, sechost or tdh
     Shims(ShimsArgs),
-    /// Record a sample program and show its events, live and from the file
+    /// Record a sample program and show its events
     Demo(DemoArgs),
     /// Manage sessions that start with the daemon: add, remove, list, show
     Autologger(AutologgerArgs),
-    /// Run the daemon that owns the sessions; weir starts it on demand, so this is for services
+    /// Run the daemon that owns the sessions; for service managers
     Daemon(DaemonArgs),
     #[command(hide = true)]
     DemoShop(DemoShopArgs),

@@ -50,15 +50,19 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
             command_result::print_result(options.targets.json, enable::disable(&options.targets))
         }
         Command::CaptureState(options) => {
-            command_result::print_result(options.targets.json, enable::capture_state(&options.targets))
+            let targets = &options.targets;
+            let result = enable::capture_state(targets, |names| targets.resolve(names));
+            command_result::print_result(targets.json, result)
         }
         Command::Update(options) => command_result::print_result(options.json, control::update(&options)),
         Command::Flush(options) => command_result::print_result(options.json, control::flush(&options)),
         Command::Increment(options) => {
-            command_result::print_result(options.json, control::increment(&options))
+            let target = control::SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
+            command_result::print_result(options.json, control::switch_to_next_file(target))
         }
         Command::ConvertToRealtime(options) => {
-            command_result::print_result(options.json, control::convert(&options))
+            let target = control::SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
+            command_result::print_result(options.json, control::convert_to_real_time(target))
         }
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),

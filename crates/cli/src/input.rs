@@ -3,6 +3,8 @@
 //! Archives are unpacked to an unlinked temporary file, which the system removes however the
 //! program ends. The size of an unpacked archive is limited: a decompression bomb is an error.
 
+mod nearby;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -64,7 +66,8 @@ fn open_file(path: &Path) -> traceweir::Result<File> {
 
 fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
     let is_standard_input = path.as_os_str() == "-";
-    let mut file = open_file(if is_standard_input { Path::new("/dev/stdin") } else { path })?;
+    let file = open_file(if is_standard_input { Path::new("/dev/stdin") } else { path });
+    let mut file = file.map_err(|error| nearby::add_hint(path, error))?;
     if file.metadata()?.is_dir() {
         bail!("is a folder; name the traces in it");
     }

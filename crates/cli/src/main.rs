@@ -16,6 +16,7 @@ mod input;
 mod live;
 mod missing;
 mod output;
+mod own_command;
 #[cfg(test)]
 #[path = "../../../tests/support/pdb.rs"]
 mod pdb_file;
@@ -33,10 +34,7 @@ mod text;
 mod tracefs;
 mod traces;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
-    let cli = cli::Cli::parse_from(cli::expand_logman_flags(std::env::args_os()));
-    exit::report_result(cmd::run(cli))
+    exit::report_result(cmd::run(cli::Cli::parse_arguments()))
 }

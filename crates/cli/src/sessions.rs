@@ -1,11 +1,14 @@
 //! Finds and starts sessions for the commands, and stops them when a command ends. `shape` and
 //! `kernel` turn options into the settings of a session, `report` prints how a session ended,
 //! `page` formats a session and `enable_text` its enables. `untraced` warns about providers and
-//! processes that are not traced, and `by_name` finds the providers that one name means.
+//! processes that are not traced, and `by_name` finds the providers that one name means. `lookup`
+//! finds a session by name, and `append` explains why a file cannot be continued.
 
+mod append;
 mod by_name;
 mod enable_text;
 mod kernel;
+mod lookup;
 mod page;
 mod report;
 mod shape;
@@ -31,11 +34,15 @@ use crate::text::{escape, escape_path};
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
+pub(crate) use lookup::{
+    FoundSession, connect_to_session, dismiss_ended, find_session, missing_session_error,
+};
 pub(crate) use page::{
     SessionState, format_json, format_page, format_status, provider_kind, provider_name, put_enable,
 };
 pub(crate) use report::{
-    SessionEnd, count_events, describe_end, finalised_time, is_at_limit, print_summary, report_losses,
+    SessionEnd, count_events, describe_earlier_end, describe_end, finalised_time, has_ended_by_itself,
+    is_at_limit, print_summary, report_losses,
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
@@ -108,23 +115,6 @@ fn add_folder_context(daemon_choice: DaemonChoice, error: Error) -> anyhow::Erro
     match folder.filter(|_| is_os_error) {
         Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", escape_path(&folder))),
         None => anyhow!(error),
-    }
-}
-
-/// Connects to the daemon of a session; without a daemon there is no session.
-pub(crate) fn connect_to_session(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, Session)> {
-    match find_daemon(daemon_choice)? {
-        Some(controller) => {
-            let session = controller.session(name);
-            Ok((controller, session))
-        }
-        None => Err(anyhow!(Error::refused(
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            format!(
-                "session {} is not running, because no daemon is (weir start starts a session)",
-                escape(name)
-            ),
-        ))),
     }
 }
 
@@ -263,8 +253,17 @@ impl StartedSession {
         // all its samples have the same interval.
         self.restore_interval();
         match stopped {
-            Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
-            Ok(summary) => Ok(SessionEnd::BeforeStop(summary)),
+            Ok(summary) => {
+                // The caller reports how the session ended, so that `weir list` need not.
+                if has_ended_by_itself(&summary) {
+                    dismiss_ended(&self.controller, &summary);
+                }
+                Ok(if summary.end_status.is_none() {
+                    SessionEnd::ByUs(summary)
+                } else {
+                    SessionEnd::BeforeStop(summary)
+                })
+            }
             Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
                 Ok(self.wait_for_end())
             }
@@ -278,7 +277,10 @@ impl StartedSession {
         let (session, started) = (self.session(), Instant::now());
         loop {
             match session.outcome() {
-                Ok(outcome) => return SessionEnd::BeforeStop(outcome),
+                Ok(outcome) => {
+                    dismiss_ended(&self.controller, &outcome);
+                    return SessionEnd::BeforeStop(outcome);
+                }
                 // Another client is stopping the session.
                 Err(_) if started.elapsed() < STOP_TIMEOUT && session.query().is_ok() => {
                     std::thread::sleep(Duration::from_millis(20));
@@ -314,8 +316,10 @@ fn start_session(
     check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
     controller.check_enables(&guids).with_context(context)?;
-    let (_, summary) = plan.to_builder().daemon(controller).start_with_summary().with_context(context)?;
-    Ok(summary)
+    match plan.to_builder().daemon(controller).start_with_summary() {
+        Ok((_, summary)) => Ok(summary),
+        Err(error) => Err(append::explain_refusal(plan, error)).with_context(context),
+    }
 }
 
 /// Returns whether an error means that the session does not exist or has ended.

@@ -3,12 +3,14 @@
 
 mod json;
 mod parse;
+mod similar;
 mod table;
 
 pub(crate) use json::{JsonObject, json_array};
 pub(crate) use parse::{
     EXPECTED_LEVEL, Moment, matches_pattern, parse_duration, parse_level, parse_mask, parse_moment,
 };
+pub(crate) use similar::{find_similar_names, format_question, suggest_names};
 pub(crate) use table::{format_table, join_lines};
 
 /// Escapes untrusted text for one line of a terminal.

@@ -50,7 +50,8 @@ pub(crate) struct StartArgs {
 
 const AFTER_STOP: &str = "\
 Examples:
-  weir stop App                 stop it; exit status 4 if events were lost
+  weir stop App                 stop it; exit status 4 if events were lost. If it has ended by
+                                itself, show how it ended
   weir stop {b3864c38-…}        stop a session by its GUID";
 
 #[derive(Debug, Args)]
@@ -108,13 +109,15 @@ Examples:
   weir update App --flush-timer 5              flush partly filled buffers after 5 seconds
   weir update App -o next.etl                  finish the current file and continue in another
   weir update App --real-time on               deliver live too: weir watch App
+  weir update App --to-real-time               finish the file, and only deliver live from now on
+  weir update App --next-file                  finish app-1.etl and continue in app-2.etl
   weir update K --kernel sched --stacks none   record other kernel events, without call stacks";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = AFTER_UPDATE,
-    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]",
-    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"]),
+    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE]\n                   [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]\n       weir update <NAME> --next-file\n       weir update <NAME> --to-real-time",
+    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "next_file", "to_real_time", "kernel", "stacks", "interval"]),
 )]
 pub(crate) struct UpdateArgs {
     /// Name of the session
@@ -131,6 +134,13 @@ pub(crate) struct UpdateArgs {
     /// Turn live delivery on or off
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<OnOff>,
+    /// Finish the current log file and continue in the next one of the sequence; for a session
+    /// that was started with --new-file
+    #[arg(long, conflicts_with_all = ["flush_timer", "max_buffers", "output", "real_time", "to_real_time", "kernel", "stacks", "interval"])]
+    pub(crate) next_file: bool,
+    /// Finish the log file, and only deliver events live from now on
+    #[arg(long, conflicts_with_all = ["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"])]
+    pub(crate) to_real_time: bool,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
@@ -182,7 +192,7 @@ pub(crate) struct ConvertToRealtimeArgs {
 
 const AFTER_LIST: &str = "\
 Examples:
-  weir list                                        list sessions, also those that ended by themselves
+  weir list                                        list sessions; one that ended by itself is shown once
   weir list --json | jq -r 'select(.events_lost > 0).name'
   weir list --providers                            same as weir providers";
 
@@ -312,7 +322,8 @@ pub(crate) struct DaemonArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Where to write the trace [default: weir-demo.etl in the temporary folder]
+    /// Where to write the trace [default: weir-demo.etl in $XDG_STATE_HOME/traceweir, else in
+    /// ~/.local/state/traceweir; each demo replaces it]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Runs the session in the folder that the parent process made for it

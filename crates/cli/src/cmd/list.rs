@@ -1,4 +1,4 @@
-//! `weir list`: lists the sessions of a daemon, including those that ended by themselves.
+//! `weir list`: lists the sessions of a daemon, and once each session that ended by itself.
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -9,7 +9,7 @@ use super::providers;
 use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
-use crate::sessions::{self, SessionState, is_at_limit, mode_names};
+use crate::sessions::{self, SessionState, mode_names};
 use crate::text::{escape, format_number, format_table, join_lines};
 
 pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
@@ -25,16 +25,21 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
         return Ok(CommandOutcome::Fine);
     };
-    let sessions = list_sessions(&mut controller)?;
+    let listed = list_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
         join_lines(
-            sessions.iter().map(|(summary, state)| sessions::format_json(summary, *state, &providers, None)),
+            listed.iter().map(|(summary, state)| sessions::format_json(summary, *state, &providers, None)),
         )
     } else {
-        format_session_table(&sessions)
+        format_session_table(&listed)
     };
     print_text(&text)?;
+    // A person has now seen how these sessions ended. Programs that read the JSON may poll.
+    if !options.json {
+        let ended = listed.iter().filter(|(_, state)| *state == SessionState::Ended);
+        ended.for_each(|(summary, _)| sessions::dismiss_ended(&controller, summary));
+    }
     Ok(CommandOutcome::Fine)
 }
 
@@ -46,8 +51,9 @@ fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, Ses
     for ended in controller.ended_sessions()? {
         let has_same_name =
             |summary: &SessionSummary| summary.name.to_lowercase() == ended.name.to_lowercase();
-        let ended_by_itself = ended.end_status.is_some() || is_at_limit(&ended);
-        if ended_by_itself && !sessions.iter().any(|(summary, _)| has_same_name(summary)) {
+        if sessions::has_ended_by_itself(&ended)
+            && !sessions.iter().any(|(summary, _)| has_same_name(summary))
+        {
             sessions.push((ended, SessionState::Ended));
         }
     }

@@ -17,7 +17,6 @@
 //! A preset includes processes, threads and images: they give samples and switches their names.
 
 mod absent;
-mod nearest;
 
 use traceweir::controller::info::{ClassicEventId, GroupMask};
 use traceweir_format::kernel::hook::hook_of;
@@ -26,7 +25,7 @@ use traceweir_format::spec::system::{
     GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
 };
 
-use crate::text::parse_mask;
+use crate::text::{find_similar_names, format_question, parse_mask};
 pub(crate) use absent::describe_absent_groups;
 
 /// Maximum number of events in `TraceStackTracingInfo`.
@@ -215,9 +214,8 @@ pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
 fn unknown_group_message(word: &str) -> String {
     let names = PRESETS.iter().map(|preset| preset.name.to_owned());
     let names = names.chain(absent::available_groups().map(str::to_ascii_lowercase));
-    let similar = nearest::find_similar_names(&normalize_name(word), names, normalize_name);
-    let suggestion =
-        if similar.is_empty() { String::new() } else { format!(" Did you mean {}?", similar.join(" or ")) };
+    let similar = find_similar_names(word, names, normalize_name);
+    let suggestion = format_question(&similar).map_or_else(String::new, |question| format!(" {question}"));
     format!(
         "{word:?} is not a group of kernel events.{suggestion} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
     )

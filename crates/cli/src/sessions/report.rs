@@ -257,13 +257,25 @@ pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
     is_full && summary.end_status.is_none() && !summary.mode.intersects(continuing_modes)
 }
 
+/// Returns whether a session ended at its size limit or by a failure, not by a stop.
+pub(crate) fn has_ended_by_itself(summary: &SessionSummary) -> bool {
+    summary.end_status.is_some() || is_at_limit(summary)
+}
+
+/// States that a session had ended before it was stopped, and when.
+pub(crate) fn describe_earlier_end(summary: &SessionSummary) -> String {
+    format!("session {} had already ended by itself{}", escape(&summary.name), format_end_time(summary))
+}
+
+/// Returns the time at which the file of an ended session was finalised, to follow a verb.
+fn format_end_time(summary: &SessionSummary) -> String {
+    let time = summary.log_file.as_deref().and_then(finalised_time);
+    time.map_or_else(String::new, |time| format!(" at {time}"))
+}
+
 /// Describes why a session ended that this program did not stop.
 pub(crate) fn describe_end(summary: &SessionSummary) -> String {
-    let time_text = summary
-        .log_file
-        .as_deref()
-        .and_then(finalised_time)
-        .map_or_else(String::new, |time| format!(" at {time}"));
+    let time_text = format_end_time(summary);
     let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {

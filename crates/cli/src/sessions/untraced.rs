@@ -27,7 +27,7 @@ use traceweir_format::tracelogging::Traits;
 use super::by_name;
 use crate::grammar::EnableRequest;
 use crate::processes;
-use crate::text::{escape, format_count};
+use crate::text::{escape, format_count, suggest_names};
 
 /// How long a daemon that was just started may take to find the running processes.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
@@ -55,11 +55,23 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
                 "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
                 escape(&request.name)
             ),
-            None => eprintln!("{} yet; {PROVIDERS_HINT}", unseen_message(request)),
+            None => {
+                let question = suggest_provider(&providers, request);
+                eprintln!("{} yet; {question}{PROVIDERS_HINT}", unseen_message(request));
+            }
         }
     }
     by_name::note_same_names(&providers, requests);
     Ok(())
+}
+
+/// Returns the question whether another registered provider is meant, with a blank after it; empty
+/// if no name is similar, or if the provider was given by its GUID.
+fn suggest_provider(providers: &[ProviderInfo], request: &EnableRequest) -> String {
+    let registered = providers.iter().filter(|provider| !provider.pids.is_empty());
+    let names = registered.map(|provider| provider.name.as_str()).filter(|name| !name.is_empty());
+    let question = if request.is_hashed() { suggest_names(&request.name, names) } else { None };
+    question.map_or_else(String::new, |question| format!("{question} "))
 }
 
 /// Returns whether a provider was registered, or is the kernel's, which needs no process.
