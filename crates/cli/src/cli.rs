@@ -11,6 +11,7 @@ mod kernel;
 mod mc;
 mod number;
 mod providers;
+mod record;
 mod relog;
 mod report;
 mod sessions;
@@ -35,18 +36,19 @@ pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
-pub(crate) use number::clamp_buffer_kib;
+pub(crate) use number::{SizeLimit, clamp_buffer_kib};
 pub(crate) use providers::{
     CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
     expand_logman_flags,
 };
+pub(crate) use record::{ProfilesArgs, RecordArgs, UntilCondition};
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
     FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
-    QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
+    QueryArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
@@ -57,7 +59,7 @@ use crate::text::{Moment, parse_level, parse_mask, parse_moment};
 const AFTER_HELP: &str = "\
 Examples:
   weir demo                                      record a sample program and show its events
-  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
+  weir record -- ./app --its --flags             record a program: its events, samples, switches
   weir record -p MyCompany.App -o app.etl        record running programs until Ctrl-C
   weir record --kernel cpu -o cpu.etl -- ./app   record CPU samples with call stacks
   weir watch -p MyCompany.App:0x10:warning       print live events, decoded
@@ -115,6 +117,8 @@ fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
 pub(crate) enum Command {
     /// Record events to a file while a program runs, or until Ctrl-C
     Record(Box<RecordArgs>),
+    /// List and explain the profiles: sets of events to record
+    Profiles(ProfilesArgs),
     /// Print live events, decoded
     Watch(Box<WatchArgs>),
     /// Start a session that runs until it is stopped
@@ -308,6 +312,9 @@ pub(crate) struct DumpArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
@@ -386,7 +393,8 @@ pub(crate) struct RepairArgs {
     /// Where to write the finalised copy
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists
+    /// Replace OUT if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
     #[arg(long)]
     pub(crate) force: bool,
 }
