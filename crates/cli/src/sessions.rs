@@ -39,8 +39,8 @@ pub(crate) use report::{
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
-    check_pids, is_provider_of_kernel, note_filters_without_match, note_unseen_providers,
-    query_registered_guids, registered_guids, warn_of_left_out_processes, warn_of_missing_providers,
+    check_pids, note_filters_without_match, note_unseen_providers, query_registered_guids, registered_guids,
+    warn_of_left_out_processes, warn_of_missing_providers,
 };
 
 /// How long to wait for processes when a provider is enabled.

@@ -249,6 +249,9 @@ impl Families {
 }
 
 #[cfg(test)]
+mod scope_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::activity::{InterruptEntry, InterruptKind};

@@ -42,7 +42,9 @@ impl<T> PerTask<T> {
 
     /// Returns whether a task has a value.
     pub(crate) fn has(&self, id: u32) -> bool {
-        self.slots.get(Self::slot_index(id)).is_some_and(|slot| slot.as_ref().is_some_and(|(stored, _)| *stored == id))
+        self.slots
+            .get(Self::slot_index(id))
+            .is_some_and(|slot| slot.as_ref().is_some_and(|(stored, _)| *stored == id))
     }
 
     /// Removes and returns the value of a task.

@@ -236,6 +236,10 @@ pub(crate) struct RecordArgs {
     /// be repeated
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
+    /// Record kernel events of the whole machine, not only those of CMD or PID and their
+    /// descendants
+    #[arg(short, long, requires = "kernel")]
+    pub(crate) all: bool,
     /// Program to run while recording, and its arguments; other processes that register the
     /// provider are recorded too
     #[arg(last = true, value_name = "CMD")]

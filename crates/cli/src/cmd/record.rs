@@ -23,7 +23,8 @@ use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
 use traceweir::Guid;
-use traceweir::session::SessionSummary;
+use traceweir::session::{ProcessTree, SessionSummary};
+use traceweir_format::kernel::providers::kernel_provider_name;
 
 use crate::cli::{self, RecordArgs};
 use crate::exit::{self, CommandOutcome};
@@ -75,7 +76,7 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.manifest)?;
-    check_pid_and_kernel_events(options, &requests);
+    check_pid_and_kernel_providers(options, &requests);
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {missing}");
     }
@@ -93,6 +94,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let mut plan = sessions::build_plan(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
+    plan.kernel_scope = kernel_scope(options);
     let (mut session, first_summary) =
         StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
     session.enable(&requests, &options.pid)?;
@@ -126,27 +128,40 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     recording.finish(end_reason, events)
 }
 
-/// Prints a note if `--pid` is given with kernel events, because `--pid` applies to providers only.
-/// With kernel events alone, `--pid` is a usage error.
-fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
-    let is_kernel = |request: &EnableRequest| sessions::is_provider_of_kernel(&request.guid);
-    let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
-    if options.pid.is_empty() || !has_kernel_events {
+/// Returns the process trees that kernel events are restricted to: those of the command or of
+/// `--pid`. The result is empty for the whole machine.
+fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
+    if options.all {
+        Vec::new()
+    } else if options.command.is_empty() {
+        options.pid.iter().map(|pid| ProcessTree::new(*pid)).collect()
+    } else {
+        vec![ProcessTree::descendants_of(std::process::id())]
+    }
+}
+
+/// Prints a note if `--pid` is given with manifest providers of the kernel, whose events always
+/// cover the whole machine. If nothing else is recorded, that is a usage error.
+fn check_pid_and_kernel_providers(options: &RecordArgs, requests: &[EnableRequest]) {
+    let covers_machine = |request: &EnableRequest| kernel_provider_name(&request.guid).is_some();
+    if options.pid.is_empty() || !requests.iter().any(covers_machine) {
         return;
     }
-    if requests.iter().all(is_kernel) {
+    if options.kernel.kernel.is_none() && requests.iter().all(covers_machine) {
         cli::exit_with_conflict(
-            "--pid applies to providers, and none is given: kernel events cover the whole machine. Record without --pid, and filter afterwards: \
-             weir report cpu FILE --process PID, weir dump FILE --pid PID",
+            "--pid does not apply to providers of the kernel: their events cover the whole machine. Record groups of kernel events instead \
+             (weir record --kernel cpu --pid PID), or filter afterwards: weir dump FILE --pid PID",
         );
     }
-    eprintln!("note: --pid applies to the providers only; kernel events cover the whole machine");
+    eprintln!("note: --pid does not apply to providers of the kernel; their events cover the whole machine");
 }
 
 /// Starts the command, if one is given, and sends an event when it ends. Returns whether a command
 /// was started, or the exit status for a failed start.
 fn spawn_command(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
+    // Orphans of the command become children of this process, so that a search of /proc finds them.
+    let _ = rustix::process::set_child_subreaper(Pid::from_raw(1));
     let child = Command::new(program).args(arguments).spawn();
     let mut child: Child = child.map_err(|error| {
         let failure = runnable::CommandFailure::new(program, error);

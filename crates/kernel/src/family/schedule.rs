@@ -26,7 +26,8 @@
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
 //!    its last switch out. An unknown wait time is 0, and so is that of the idle thread.
 //! 4. With a scope, a switch is written if one of its two threads is in scope, and a ready event if
-//!    the thread or its waker is.
+//!    the thread or its waker is. The other thread of the switch counts as unknown, even if it is
+//!    the idle thread: what its processor does next is not recorded.
 //! 5. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
@@ -154,7 +155,8 @@ impl ScheduleFamily {
         };
         let stack = self.stacks.take(new).filter(|_| new != 0);
         let is_old_in_scope = context.is_thread_in_scope(old);
-        out.is_in_scope = is_old_in_scope || context.is_thread_in_scope(new);
+        let is_new_in_scope = context.is_thread_in_scope(new);
+        out.is_in_scope = is_old_in_scope || is_new_in_scope;
         if old != 0 && switch_out.state != STATE_TERMINATED {
             self.waiting_since_ns.put(old, time);
             if is_old_in_scope && let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH, old) {
@@ -162,6 +164,12 @@ impl ScheduleFamily {
             }
         }
         context.activity.set_running(event.sample.cpu, new, new_priority);
+        let (new, new_priority) = if is_new_in_scope { (new, new_priority) } else { (UNKNOWN_THREAD, 0) };
+        let (old, old_priority, switch_out) = if is_old_in_scope {
+            (old, old_priority, switch_out)
+        } else {
+            (UNKNOWN_THREAD, 0, SwitchOut::UNKNOWN)
+        };
         let mut payload = out.new_payload();
         // The tracepoint reports no C-state, and Linux has no ideal processors.
         put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
@@ -230,6 +238,9 @@ struct SwitchOut {
 }
 
 impl SwitchOut {
+    /// The values of an unknown thread.
+    const UNKNOWN: Self = Self { state: 0, reason: 0, mode: 0 };
+
     fn new(thread: u32, prev_state: i64) -> Self {
         /// The kernel's mark for a thread that was preempted although it could continue to run.
         const IS_PREEMPTED: i64 = 0x100;

@@ -46,7 +46,8 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
         }
     }
     if context.groups.has(Group::PROCESS) {
-        let is_in_scope = |zombie: &&Zombie| context.is_task_in_scope(TaskIds { pid: zombie.pid, tid: zombie.pid });
+        let is_in_scope =
+            |zombie: &&Zombie| context.is_task_in_scope(TaskIds { pid: zombie.pid, tid: zombie.pid });
         for Zombie { pid, process, status } in zombies.iter().filter(is_in_scope) {
             payload::write_process_rundown(hook::PROCESS_DEFUNCT, *pid, process, *status, out);
         }
