@@ -14,7 +14,7 @@ use std::time::Duration;
 use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::info::ClassicEventId;
-use traceweir::session::SessionBuilder;
+use traceweir::session::{ProcessTree, SessionBuilder};
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
 use crate::cli::{self, ClockName, ShapeArgs, SizeLimit};
@@ -60,6 +60,8 @@ pub(crate) struct SessionPlan {
     pub(crate) kernel_stack_bytes: u32,
     /// Kernel events that are recorded with their call stack; `None` without kernel events.
     pub(crate) kernel_stacks: Option<Vec<ClassicEventId>>,
+    /// Process trees that kernel events are restricted to; empty for the whole machine.
+    pub(crate) kernel_scope: Vec<ProcessTree>,
 }
 
 impl SessionPlan {
@@ -124,6 +126,9 @@ impl SessionPlan {
         }
         if let Some(stacks) = &self.kernel_stacks {
             builder = builder.kernel_stacks(stacks);
+        }
+        if self.mode.contains(LogFileMode::SYSTEM_LOGGER) {
+            builder = builder.kernel_scope(&self.kernel_scope);
         }
         if self.low_latency {
             builder = builder.low_latency();

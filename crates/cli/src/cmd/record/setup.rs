@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
-use traceweir::session::SessionSummary;
+use traceweir::session::{ProcessTree, SessionSummary};
 use traceweir::{Error, Status};
 use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::time::{Civil, FileTime};
@@ -92,8 +92,7 @@ impl RecordedEvents {
         options: &RecordArgs,
         mut plan: SessionPlan,
     ) -> Result<(StartedSession, SessionSummary, Option<String>)> {
-        // Kernel events are not limited to `tree_roots` here: a user without CAP_PERFMON gets those
-        // of the user's own processes, other users those of the whole machine.
+        plan.kernel_scope = kernel_scope(options);
         let choice = options.daemon_choice;
         let started = StartedSession::start_with_kernel(choice, &mut plan, &self.kernel, &self.requests);
         let (session, summary, refusal) = match started {
@@ -140,6 +139,16 @@ pub(super) fn tree_roots(options: &RecordArgs) -> Vec<u32> {
     } else {
         vec![std::process::id()]
     }
+}
+
+/// Returns the process trees that kernel events are restricted to; empty for the whole machine. This
+/// process itself is not recorded.
+fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
+    let to_tree = |root: u32| match options.command.is_empty() {
+        true => ProcessTree::new(root),
+        false => ProcessTree::descendants_of(root),
+    };
+    tree_roots(options).into_iter().map(to_tree).collect()
 }
 
 /// Returns the settings of the session, and the file that is written.
