@@ -151,18 +151,19 @@ fn patterns_match_registered_names_now_and_later() {
 #[test]
 fn event_condition_ends_the_recording() {
     let daemon = Daemon::start();
-    let file = daemon.path("a.etl");
-    let shop = [WEIR, "demo-shop", "--orders", "1000000", "--pause", "1"];
-    let script = format!("trap 'kill $!' TERM INT; {} & wait", shop.join(" "));
+    let (file, done) = (daemon.path("a.etl"), daemon.path("done"));
+    let script =
+        format!("{WEIR} demo-shop --orders 20 --pause 0; while [ ! -e {} ]; do sleep 0.02; done", arg(&done));
     let condition = format!("{SHOP}/*:12");
-    let options =
-        ["record", "--no-kernel", "-o", arg(&file), "--until", &condition, "--", "sh", "-c", &script];
-    let recording = daemon.spawn_weir(options);
-    eventually("the recording ends", || {
-        super::running_sessions(&daemon).is_empty().then_some(()).filter(|()| file.exists())
+    let options = ["record", "--no-kernel", "-o", arg(&file), "--until", &condition];
+    let mut recording = daemon.spawn_weir(options.iter().chain(&["--", "sh", "-c", &script]));
+    eventually("the recording has ended", || {
+        let has_started = file.exists();
+        (has_started && super::running_sessions(&daemon).is_empty()).then_some(())
     });
-    recording.signal(Signal::INT);
-    recording.finish();
+    assert!(recording.is_running(), "weir did not wait for the command");
+    std::fs::write(&done, "").unwrap();
+    recording.finish().expect(0);
     assert!(!shop_events_in(&file).is_empty());
 }
 
@@ -213,7 +214,7 @@ fn recording_ends_after_a_number_of_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let _shop = start_shop(&daemon);
-    daemon.weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency", "--stop-after", "10"]).expect(0);
+    daemon.weir(["record", "-p", SHOP, "-o", arg(&file), "--stop-after", "10"]).expect(0);
     assert!(shop_events_in(&file).len() >= 10);
 }
 

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
-use traceweir::Guid;
 use traceweir::session::SessionSummary;
+use traceweir::{Guid, LogFileMode};
 
 use crate::cli::RecordArgs;
 use crate::existing_output;
@@ -96,8 +96,8 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     signals::handle_interrupts(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
 
     let (plan, file) = setup::build_plan(options)?;
-    let (mut session, first_summary, kernel_refusal) = events_to_record.start(options, plan)?;
     let until = UntilWatch::start(options, &events)?;
+    let (mut session, first_summary, kernel_refusal) = events_to_record.start(options, plan)?;
     let RecordedEvents { requests, named_requests, .. } = events_to_record;
     if !options.pid.is_empty() {
         sessions::check_pids(session.controller(), &named_requests, &options.pid)?;
@@ -246,6 +246,7 @@ impl Recording<'_> {
     /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end_reason: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         self.elapsed = self.started.elapsed();
+        self.until.stop_watching();
         let snapshot = self.snapshot_file(end_reason);
         let is_written = self.options.flight.is_none() || snapshot.is_some();
         if let Some(mut session) = self.session.take() {
@@ -297,9 +298,14 @@ impl Recording<'_> {
 
     /// Prints a summary and, if the recording ended early, the reason.
     fn print_summary(&self, session_end: &SessionEnd, is_written: bool) -> Result<CommandOutcome> {
-        let file = &self.file;
+        let mut file = &self.file;
         let outcome = match session_end {
-            SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
+            SessionEnd::ByUs(summary) => {
+                // The last file of a sequence has a number in its name.
+                let is_sequence = summary.mode.contains(LogFileMode::NEWFILE);
+                file = summary.log_file.as_ref().filter(|_| is_sequence).unwrap_or(file);
+                sessions::print_summary(summary, false)?
+            }
             SessionEnd::BeforeStop(summary) => {
                 let outcome = sessions::print_summary(summary, false)?;
                 if let Some(status) = summary.end_status {

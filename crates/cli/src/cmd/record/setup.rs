@@ -162,6 +162,8 @@ pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)>
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
     plan.force = options.force;
+    // Otherwise, events are collected and counted once a second.
+    plan.low_latency |= options.stop_after.is_some();
     if let Some(size) = options.flight {
         existing_output::check_trace(&file, options.force)?;
         plan.keep_in_memory(size);

@@ -13,7 +13,7 @@ use std::sync::mpsc::Sender;
 
 use anyhow::{Result, anyhow, bail};
 use traceweir::LogFileMode;
-use traceweir::consumer::{Closer, Trace};
+use traceweir::consumer::Trace;
 use traceweir_decode::format::Style;
 
 use super::{RecordingEvent, setup};
@@ -31,7 +31,7 @@ use crate::text::escape_path;
 pub(super) struct UntilWatch {
     condition: Option<UntilCondition>,
     /// The live session that waits for an event; dropping it stops the session.
-    _session: Option<(StartedSession, Closer)>,
+    session: Option<StartedSession>,
 }
 
 impl UntilWatch {
@@ -61,14 +61,19 @@ impl UntilWatch {
             }
             _ => {}
         }
-        Ok(Self { condition: options.until.clone(), _session: session })
+        Ok(Self { condition: options.until.clone(), session })
+    }
+
+    /// Stops to watch for an event.
+    pub(super) fn stop_watching(&mut self) {
+        self.session = None;
     }
 
     pub(super) fn is_given(&self) -> bool {
         self.condition.is_some()
     }
 
-    /// Returns whether the condition has to be checked at each poll.
+    /// Returns the file that ends the recording when it is created.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.condition {
             Some(UntilCondition::File(path)) => Some(path),
@@ -88,7 +93,7 @@ fn watch_event(
     provider: &str,
     filter: EventFilterArgs,
     events: Sender<RecordingEvent>,
-) -> Result<(StartedSession, Closer)> {
+) -> Result<StartedSession> {
     let mut request = parse_provider(provider).map_err(|reason| anyhow!("{reason}"))?;
     if !sessions::is_provider_of_kernel(&request.guid) {
         request.filters.trees = setup::tree_roots(options);
@@ -104,7 +109,6 @@ fn watch_event(
     let requests = [request];
     let (session, _) = StartedSession::start(options.daemon_choice, &plan, &requests)?;
     let trace = session.session().trace()?;
-    let closer = trace.closer();
     session.enable(&requests, &[])?;
     let schemas = SchemaArgs { manifest: options.manifest.clone(), ..SchemaArgs::default() };
     std::thread::spawn(move || {
@@ -112,7 +116,7 @@ fn watch_event(
             drop(events.send(RecordingEvent::ConditionMet));
         }
     });
-    Ok((session, closer))
+    Ok(session)
 }
 
 /// Waits for an event that passes the filter; returns `false` if the session ended before.
