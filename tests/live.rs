@@ -13,6 +13,7 @@ mod modes;
 mod private;
 mod providers;
 mod record;
+mod record_scope;
 mod root;
 mod service;
 mod terminal;

@@ -105,6 +105,7 @@ fn help_pages_match_their_golden_text() {
     let mut differing_pages = 0;
     for command in [
         "record",
+        "profiles",
         "watch",
         "start",
         "stop",

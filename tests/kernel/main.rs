@@ -35,5 +35,6 @@ mod one_trace;
 mod own;
 mod providers;
 mod running;
+mod scope;
 mod stacks;
 mod truth;

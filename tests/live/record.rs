@@ -161,12 +161,6 @@ fn recording_of_a_process_ends_with_it() {
 }
 
 #[test]
-fn recording_needs_a_provider_and_a_file() {
-    assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
-    assert!(weir(["record", "-p", "X"]).expect(2).stderr.contains("--output"));
-}
-
-#[test]
 fn full_file_ends_the_recording_and_later_events_are_counted() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");

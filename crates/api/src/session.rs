@@ -35,12 +35,14 @@
 mod builder;
 mod enable;
 mod filter;
+mod process_tree;
 mod providers;
 mod summary;
 
 pub use builder::SessionBuilder;
 pub use enable::{Enable, ProviderId};
 pub use filter::Filter;
+pub use process_tree::ProcessTree;
 pub use providers::{ProviderEnable, ProviderInfo};
 pub use summary::{LostEvents, SessionSummary};
 pub use traceweir_transport::message::MAX_PROVIDER_NAME_UNITS;

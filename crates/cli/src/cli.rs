@@ -11,6 +11,7 @@ mod kernel;
 mod mc;
 mod number;
 mod providers;
+mod record;
 mod relog;
 mod report;
 mod sessions;
@@ -37,18 +38,19 @@ pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
-pub(crate) use number::clamp_buffer_kib;
+pub(crate) use number::{SizeLimit, clamp_buffer_kib};
 use providers::expand_logman_flags;
 pub(crate) use providers::{
     CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
 };
+pub(crate) use record::{ProfilesArgs, RecordArgs, UntilCondition};
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
     FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
-    QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
+    QueryArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
@@ -114,6 +116,8 @@ fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
 pub(crate) enum Command {
     /// Record events to a file while a program runs, or until Ctrl-C
     Record(Box<RecordArgs>),
+    /// List and explain the profiles: sets of events to record
+    Profiles(ProfilesArgs),
     /// Print live events, decoded
     Watch(Box<WatchArgs>),
     /// Start a session that runs until it is stopped
@@ -310,6 +314,9 @@ pub(crate) struct DumpArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
@@ -388,7 +395,8 @@ pub(crate) struct RepairArgs {
     /// Where to write the finalised copy
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists
+    /// Replace OUT if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
     #[arg(long)]
     pub(crate) force: bool,
 }

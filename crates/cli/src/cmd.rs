@@ -18,6 +18,7 @@ mod flame;
 mod info;
 mod list;
 mod mc;
+mod profiles;
 mod providers;
 mod record;
 mod relog;
@@ -37,6 +38,7 @@ use crate::exit::CommandOutcome;
 pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
+        Command::Profiles(options) => profiles::run(&options),
         Command::Watch(options) => watch::run(&options),
         Command::Start(options) => command_result::print_result(options.json, start::run(&options)),
         Command::Stop(options) => command_result::print_result(options.json, control::stop(&options)),

@@ -14,7 +14,7 @@ mod report;
 mod shape;
 mod untraced;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
@@ -27,8 +27,10 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::{DaemonChoice, KernelEvents};
+use crate::existing_output::{self, MovedTrace};
 use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
+use crate::input::is_same_file;
 use crate::text::{escape, escape_path};
 
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
@@ -139,6 +141,8 @@ pub(crate) struct StartedSession {
     is_released: bool,
     /// The sampling interval before this session changed it.
     interval_before: Option<u32>,
+    /// Names of the requested kernel groups that are left out because a privilege is missing.
+    refused_groups: Vec<String>,
 }
 
 impl StartedSession {
@@ -184,6 +188,9 @@ impl StartedSession {
         })?;
         let mut session = Self::new(controller, plan, &summary);
         session.interval_before = interval_before;
+        if let (Some(requested), Some(recorded)) = (&events.kernel, &kernel) {
+            session.refused_groups = requested.names_without(recorded);
+        }
         if let Some(note) = kernel::stack_limit_note(plan.kernel_stack_bytes, summary.kernel_stack_bytes) {
             eprintln!("note: {note}");
         }
@@ -197,7 +204,7 @@ impl StartedSession {
 
     fn new(controller: Controller, plan: &SessionPlan, summary: &SessionSummary) -> Self {
         let (id, name) = (summary.id, plan.name.clone());
-        Self { controller, id, name, is_released: false, interval_before: None }
+        Self { controller, id, name, is_released: false, interval_before: None, refused_groups: Vec::new() }
     }
 
     /// Enables providers in these processes; in all processes if `pids` is empty.
@@ -234,6 +241,10 @@ impl StartedSession {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    pub(crate) fn refused_groups(&self) -> &[String] {
+        &self.refused_groups
     }
 
     pub(crate) fn is_released(&self) -> bool {
@@ -316,10 +327,23 @@ fn start_session(
     check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
     controller.check_enables(&guids).with_context(context)?;
-    match plan.to_builder().daemon(controller).start_with_summary() {
-        Ok((_, summary)) => Ok(summary),
-        Err(error) => Err(append::explain_refusal(plan, error)).with_context(context),
-    }
+    let moved = plan.first_file().map(|file| make_room(controller, &file, plan.force)).transpose()?;
+    let summary = match plan.to_builder().daemon(controller).start_with_summary() {
+        Ok((_, summary)) => summary,
+        Err(error) => return Err(append::explain_refusal(plan, error)).with_context(context),
+    };
+    moved.into_iter().for_each(MovedTrace::keep);
+    Ok(summary)
+}
+
+/// Moves an existing trace out of the way of a log file. The file of a running session stays, so
+/// that the daemon refuses it.
+pub(crate) fn make_room(controller: &mut Controller, file: &Path, force: bool) -> Result<MovedTrace> {
+    let is_in_use = |session: &SessionSummary| {
+        session.log_file.as_deref().is_some_and(|log_file| is_same_file(log_file, file))
+    };
+    let keep_in_place = force || (file.exists() && controller.sessions()?.iter().any(is_in_use));
+    existing_output::make_room(file, keep_in_place)
 }
 
 /// Returns whether an error means that the session does not exist or has ended.

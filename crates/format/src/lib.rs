@@ -49,6 +49,7 @@ pub mod kernel;
 pub mod linux;
 pub mod logfile;
 pub mod lznt1;
+pub mod name_pattern;
 pub mod security;
 pub mod spec;
 pub mod stack_key;

@@ -151,6 +151,9 @@ pub(crate) struct FlameArgs {
     /// speedscope; .txt, .folded, .collapsed: collapsed stacks)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// What the width of a frame measures
     #[arg(long, value_enum, default_value_t)]
     pub(crate) kind: FlameKind,

@@ -1,12 +1,11 @@
 //! Command-line arguments of the commands that control and watch sessions.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::number::{parse_buffer_count, parse_max_sessions, parse_pid, parse_seconds};
+use super::number::{parse_buffer_count, parse_max_sessions, parse_seconds};
 use super::{
     DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
     SchemaArgs, ShapeArgs, ShownParts,
@@ -28,11 +27,18 @@ Examples:
 pub(crate) struct StartArgs {
     /// Name for the new session
     pub(crate) name: String,
-    /// Log file; an existing file is replaced, unless --append is given
+    /// Log file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
+    /// Profiles: sets of providers and kernel events (weir profiles), separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) profile: Vec<String>,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -97,6 +103,10 @@ pub(crate) struct FlushArgs {
     /// Where a flight recorder writes its snapshot [default: the session's own file]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
@@ -131,6 +141,10 @@ pub(crate) struct UpdateArgs {
     /// Continue in this log file; a flight recorder writes its snapshot there
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Turn live delivery on or off
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<OnOff>,
@@ -205,55 +219,6 @@ pub(crate) struct ListArgs {
     /// Print one JSON object per line; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) daemon_choice: DaemonChoice,
-}
-
-const RECORD_EXAMPLES: &str = "\
-Examples:
-  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
-  weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
-  weir record -pf providers.txt -o app.etl --circular --max-size 100
-  weir record --kernel cpu -o cpu.etl -- ./app                  record CPU samples with call stacks
-  weir record --kernel sched,disk -p MyCompany.App -o all.etl   record both on one clock";
-
-const AFTER_RECORD: &str = "\
-Press Ctrl-C once to end the recording and finalise the file. Press it twice to exit at once; the daemon then finalises the file.
-
-Exit status: the status of CMD; 126 if CMD cannot be run, 127 if it is not found, 125 if recording \
-fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. Without CMD as for other commands, for example 4 if events were lost.";
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = format!("{RECORD_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}\n\n{AFTER_RECORD}"),
-    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
-    group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
-)]
-pub(crate) struct RecordArgs {
-    #[command(flatten)]
-    pub(crate) providers: ProviderArgs,
-    /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
-    /// defines names of providers and keywords
-    #[arg(long, value_name = "FILE|DIR")]
-    pub(crate) manifest: Vec<PathBuf>,
-    /// Trace file to write; an existing file is replaced
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-    /// Record for this long: 10s, 500ms, 2min [default: until CMD ends, or Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Record only these running processes, until all of them have ended; separated by commas, may
-    /// be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, conflicts_with = "command")]
-    pub(crate) pid: Vec<u32>,
-    /// Program to run while recording, and its arguments; other processes that register the
-    /// provider are recorded too
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) kernel: KernelEvents,
-    #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }

@@ -12,6 +12,7 @@ use traceweir::{Error, LogFileMode, Status};
 
 use super::command_result::{self, CommandResult};
 use crate::cli::{DaemonChoice, FlushArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
+use crate::existing_output::MovedTrace;
 use crate::exit::{CommandOutcome, with_hint};
 use crate::output::print_text;
 use crate::progress::WaitLine;
@@ -116,13 +117,17 @@ fn already_ended_error(ended: &SessionSummary) -> anyhow::Error {
 
 pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
     let context = || format_context("flush", &options.name);
-    let FoundSession { session, .. } =
+    let FoundSession { mut controller, session, .. } =
         find_session(options.daemon_choice, &options.name).with_context(context)?;
     let flushed = match make_absolute(options.output.as_ref())? {
-        Some(file) => session.snapshot(file),
-        None => session.flush(),
+        Some(file) => {
+            let moved = sessions::make_room(&mut controller, &file, options.force)?;
+            let flushed = session.snapshot(file).with_context(context)?;
+            moved.keep();
+            flushed
+        }
+        None => session.flush().with_context(context)?,
     };
-    let flushed = flushed.with_context(context)?;
     let (name, events) = (escape(&options.name), format_count(flushed.events, "event"));
     match &options.output {
         Some(file) => {
@@ -156,6 +161,8 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
         || options.max_buffers.is_some()
         || options.real_time.is_some()
         || log_file.is_some();
+    let moved = log_file.as_ref().map(|file| sessions::make_room(&mut controller, file, options.force));
+    let moved = moved.transpose()?;
     let mut update = session.update();
     if let Some(seconds) = flush_timer {
         update = update.flush_timer(Duration::from_secs(seconds.into()));
@@ -171,6 +178,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     }
     let summary =
         if has_property_changes { update.apply() } else { session.query() }.with_context(context)?;
+    moved.into_iter().for_each(MovedTrace::keep);
     let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", escape(&options.name), format_settings(&summary, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &summary)) {

@@ -10,6 +10,7 @@ use traceweir_decode::format::Style;
 
 use self::joined::JoinedPrinter;
 use crate::cli::{DumpArgs, OutputFormat, ShownParts};
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::filter::EventFilter;
 use crate::input::is_same_file;
@@ -28,10 +29,11 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
         traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
     }
     let filter = EventFilter::new(&options.filters, traces.start());
-    if let Some(output) = &options.output
-        && options.input_paths().any(|input| is_same_file(input, output))
-    {
-        bail!("{} is an input; name another file with -o", output.display());
+    if let Some(output) = &options.output {
+        if options.input_paths().any(|input| is_same_file(input, output)) {
+            bail!("{} is an input; name another file with -o", output.display());
+        }
+        existing_output::check_other(output, options.force)?;
     }
     let mut output = BufferedOutput::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };

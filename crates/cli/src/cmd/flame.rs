@@ -22,6 +22,7 @@ use anyhow::{Result, bail};
 
 use crate::analysis::{Analysis, NeededEvents};
 use crate::cli::{FlameArgs, FlameKind};
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
@@ -120,7 +121,7 @@ fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
     if inputs.into_iter().any(|input| is_same_file(input, output)) {
         bail!("{} is an input; name another file with -o", output.display());
     }
-    Ok(())
+    existing_output::check_other(output, options.force)
 }
 
 /// Prints the names of events that have stacks.

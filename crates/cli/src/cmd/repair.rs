@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
 use crate::cli::RepairArgs;
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::input::{self, TraceInput};
 use crate::text::{format_count, format_number};
@@ -24,10 +25,9 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
         bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();
-    let sink = traceweir::output::create(&options.output, !options.force).with_context(|| {
-        let hint = if options.output.exists() { " (--force replaces an existing file)" } else { "" };
-        format!("cannot write the output{hint}")
-    })?;
+    let moved = existing_output::make_room(&options.output, options.force)?;
+    let sink = traceweir::output::create(&options.output, false).context("cannot write the output")?;
+    moved.keep();
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
     }

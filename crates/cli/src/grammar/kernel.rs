@@ -161,6 +161,21 @@ impl KernelSelection {
         has_both.then(|| (Self { groups: allowed, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
+    /// Returns the groups and stacks of both selections.
+    pub(crate) fn merge(mut self, other: &Self) -> Self {
+        self.groups.iter_mut().zip(other.groups).for_each(|(word, bits)| *word |= bits);
+        Self { groups: self.groups, stacks: merge_events(self.stacks, &other.stacks) }
+    }
+
+    /// Returns the names of the groups that another selection leaves out, as far as Linux has them.
+    pub(crate) fn names_without(&self, other: &Self) -> Vec<String> {
+        let mut missing = self.groups;
+        missing.iter_mut().zip(other.groups).for_each(|(word, bits)| *word &= !bits);
+        let absent = absent::remove_available_groups(&missing);
+        missing.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
+        group_names(&missing)
+    }
+
     /// Returns the events to be followed by a call stack.
     pub(crate) fn events_with_stacks(&self, selection: Option<&StackSelection>) -> Vec<ClassicEventId> {
         match selection {

@@ -80,7 +80,7 @@ fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
 }
 
 /// Returns whether a provider is a part of the kernel.
-pub(crate) fn is_provider_of_kernel(provider: &Guid) -> bool {
+fn is_provider_of_kernel(provider: &Guid) -> bool {
     is_system_provider(provider) || kernel_provider_name(provider).is_some()
 }
 
@@ -201,15 +201,17 @@ fn may_come_from(record: &Record<'_>, request: &EnableRequest) -> bool {
 }
 
 /// Warns about processes that have registered none of the providers. A process of another user is
-/// an error, unless the daemon serves all users.
+/// an error, unless the daemon serves all users or only its kernel events are recorded, by root.
 pub(crate) fn check_pids(
     controller: &mut Controller,
     requests: &[EnableRequest],
     pids: &[u32],
 ) -> Result<()> {
+    let program_requests: Vec<&EnableRequest> =
+        requests.iter().filter(|request| !is_provider_of_kernel(&request.guid)).collect();
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();
-    while !missing.is_empty() {
+    while !missing.is_empty() && !program_requests.is_empty() {
         let providers = controller.providers()?;
         let is_requested = |provider: &ProviderInfo| {
             requests.iter().any(|request| by_name::enable_guids(provider).contains(&request.guid))
@@ -225,19 +227,19 @@ pub(crate) fn check_pids(
     let is_system_daemon =
         RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     let own_uid = rustix::process::geteuid().as_raw();
+    let is_any_user_allowed = is_system_daemon || own_uid == 0 && program_requests.is_empty();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
-            Ok(uid) if uid != own_uid && !is_system_daemon => {
+            Ok(uid) if uid != own_uid && !is_any_user_allowed => {
                 let reason = format!(
                     "process {pid} belongs to another user (uid {uid}), and this daemon serves only your own programs; \
                      the system's daemon (--system) serves those of all users"
                 );
                 return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
             }
+            Ok(_) if program_requests.is_empty() => {}
             Ok(_) => {
-                let program_requests =
-                    requests.iter().filter(|request| !is_provider_of_kernel(&request.guid));
-                let names: Vec<_> = program_requests.map(|request| escape(&request.name)).collect();
+                let names: Vec<_> = program_requests.iter().map(|request| escape(&request.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }
             Err(_) => eprintln!("warning: there is no process {pid}"),
