@@ -38,5 +38,6 @@ use clap::Parser;
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
     let cli = cli::Cli::parse_from(cli::expand_logman_flags(std::env::args_os()));
+    text::set_color_choice(cli.color);
     exit::report_result(cmd::run(cli))
 }

@@ -42,6 +42,7 @@ use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
 use crate::output::print_text;
 use crate::sessions;
+use crate::text::TerminalStyle;
 
 use check::{DoctorCheck, blocking_checks};
 use machine::{MachineState, SystemFacts};
@@ -67,7 +68,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let text = if options.json {
         page::format_objects(&checks, &options.need)
     } else {
-        page::format_page(&checks, &options.need, options.all)
+        page::format_page(&checks, &options.need, options.all, TerminalStyle::for_stdout())
     };
     print_text(&text)?;
     Ok(exit_outcome(&checks, &options.need))
