@@ -8,6 +8,7 @@ mod by_name;
 mod container;
 mod control;
 mod doctor;
+mod follow;
 mod kernel;
 mod modes;
 mod private;

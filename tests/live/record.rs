@@ -167,7 +167,7 @@ fn full_file_ends_the_recording_and_later_events_are_counted() {
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
     let run = run_record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
     assert!(run.stderr.contains("lost") && run.stderr.contains("limit of 1 MiB"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(4);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(0);
     assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
     assert_eq!(running_sessions(&daemon).len(), 0);
 }

@@ -56,19 +56,30 @@ pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
 
 use crate::symbols::SymbolArgs;
-use crate::text::{Moment, parse_level, parse_mask, parse_moment};
+use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
 weir VERB --help describes one command, with examples.
 
 Exit status: 0 success; 1 error; 2 wrong usage; 3 damaged input, of which the
-readable part was processed; 4 events were lost; 77 not permitted; 130 ended by
-Ctrl-C. weir record -- CMD: the status of CMD.";
+readable part was processed; 4 this run lost events; 77 not permitted; 130 ended
+by Ctrl-C. weir record -- CMD: the status of CMD.";
 
 /// Record, watch, decode and repair event traces (.etl) of Linux and Windows.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    /// When to print colours: auto, always or never. auto is on terminals only; NO_COLOR turns them
+    /// off, CLICOLOR_FORCE on
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -103,10 +114,10 @@ pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
 fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
     command.build();
+    // Options may precede a subcommand: `weir --color never start App`.
     for word in arguments.skip(1) {
-        match command.find_subcommand(&word) {
-            Some(found) => command = found.clone(),
-            None => break,
+        if let Some(found) = command.find_subcommand(&word) {
+            command = found.clone();
         }
     }
     command
@@ -302,6 +313,22 @@ pub(crate) struct ShownParts {
     /// container). The other formats print them where an event has them
     #[arg(long)]
     pub(crate) items: bool,
+    /// Text: how to print the time of an event
+    #[arg(long, value_enum, value_name = "STYLE", default_value_t)]
+    pub(crate) time: TimeStyle,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimeStyle {
+    /// Date and time in UTC
+    #[default]
+    Abs,
+    /// Date and time in the local time zone (TZ)
+    Local,
+    /// Seconds since the start of the trace, as --from and --to take them
+    Rel,
+    /// Seconds since the event printed before
+    Delta,
 }
 
 #[derive(Debug, Args)]
@@ -320,6 +347,17 @@ pub(crate) struct DumpArgs {
     /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
+    /// Text: also print the events that describe the file itself, such as its header. Without this
+    /// flag, they are printed only if --event selects them. The other formats always contain them
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print only the last N events that the filters keep
+    #[arg(long, value_name = "N", conflicts_with = "head", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) tail: Option<u64>,
+    /// Keep printing events while a session writes them to the file, until it finalises the file or
+    /// Ctrl-C
+    #[arg(long, conflicts_with = "stacks")]
+    pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) show: ShownParts,
     /// Resolve addresses in call stacks and kernel events to functions, source files and lines:
@@ -338,6 +376,11 @@ impl DumpArgs {
     /// Returns whether addresses are resolved to functions.
     pub(crate) fn resolves_functions(&self) -> bool {
         self.symbols || !self.symbol.symbol_path.is_empty()
+    }
+
+    /// Returns whether to leave out events that describe the log file.
+    pub(crate) fn hides_file_events(&self) -> bool {
+        self.format == OutputFormat::Text && !self.all && self.filters.events.event.is_empty()
     }
 
     /// Returns every path that is read, so that the output does not overwrite one of them.
@@ -386,6 +429,9 @@ pub(crate) struct CheckArgs {
     /// Print one JSON object per finding
     #[arg(long)]
     pub(crate) json: bool,
+    /// Exit with status 4 if the session of a trace lost events
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 #[derive(Debug, Args)]

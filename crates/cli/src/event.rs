@@ -6,6 +6,8 @@ use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
+use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
@@ -52,6 +54,18 @@ impl DescribedEvent<'_> {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
+}
+
+/// Returns whether an event describes the log file: its header and similar events, which the session
+/// itself writes and does not count.
+///
+/// This function defines what "events" means in all counts for people: every event of the file
+/// except these. Two events of the class `EVENT_TRACE` come from the capture of kernel events, and
+/// the session counts them: the end of the first rundown, and the groups at the end of the session.
+#[inline]
+pub(crate) fn describes_file(record: &Record<'_>) -> bool {
+    let is_captured = |hook: u16| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook);
+    record.provider() == class::EVENT_TRACE && !record.hook().is_some_and(is_captured)
 }
 
 /// Whether to continue reading.

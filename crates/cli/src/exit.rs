@@ -18,7 +18,8 @@ pub(crate) const NOT_PERMITTED: u8 = 77;
 pub(crate) enum CommandOutcome {
     #[default]
     Fine,
-    /// The trace or the session reports lost events.
+    /// The session of this run lost events, or `weir check --strict` found a trace that reports a
+    /// loss. Reading such a trace is no failure.
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,

@@ -38,5 +38,7 @@ mod traces;
 
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
-    exit::report_result(cmd::run(cli::Cli::parse_arguments()))
+    let cli = cli::Cli::parse_arguments();
+    text::set_color_choice(cli.color);
+    exit::report_result(cmd::run(cli))
 }

@@ -41,6 +41,7 @@ use traceweir_daemon::machine::{Counter, counters, supports_rseq};
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
 use crate::output::print_text;
+use crate::text::TerminalStyle;
 use crate::{processes, sessions};
 
 use check::{DoctorCheck, blocking_checks};
@@ -72,7 +73,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let text = if options.json {
         page::format_objects(&checks, &options.need)
     } else {
-        page::format_page(&checks, &options.need, options.all)
+        page::format_page(&checks, &options.need, options.all, TerminalStyle::for_stdout())
     };
     print_text(&text)?;
     Ok(exit_outcome(&checks, &options.need))

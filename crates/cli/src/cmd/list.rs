@@ -1,5 +1,7 @@
 //! `weir list`: lists the sessions of a daemon, and once each session that ended by itself.
 
+use std::fmt::Write;
+
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::controller::Controller;
@@ -10,7 +12,7 @@ use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
 use crate::sessions::{self, SessionState, mode_names};
-use crate::text::{escape, format_number, format_table, join_lines};
+use crate::text::{escape, format_count, format_number, format_table, join_lines};
 
 pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     if options.providers {
@@ -68,35 +70,31 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         eprintln!("no session is running");
         return String::new();
     }
-    const HEADINGS: [&str; 10] = [
-        "Name",
-        "Type",
-        "Status",
-        "Events",
-        "Lost",
-        "Lost buffers",
-        "Undelivered",
-        "Processes",
-        "Mode",
-        "File",
-    ];
+    const HEADINGS: [&str; 8] =
+        ["Name", "Status", "Events", "Lost", "Undelivered", "Processes", "Mode", "File"];
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(summary, state)| {
         let file = summary.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let (mut lost, undelivered) =
-            (format_number(summary.events_lost), format_number(summary.real_time_events_lost));
+        let mut lost = format_number(summary.events_lost);
         if summary.uncounted_processes > 0 {
             lost.push_str(UNKNOWN_LOSS_SUFFIX);
         }
-        let buffers = format_number(summary.buffers_lost.into());
-        let (name, mode) = (escape(&summary.name), mode_names(summary.mode));
-        let (status, processes) = (sessions::format_status(summary, *state), summary.processes.to_string());
-        let events = format_number(summary.events);
-        let kind = "Trace".to_owned();
-        [name, kind, status, events, lost, buffers, undelivered, processes, mode, escape(&file)]
+        if summary.buffers_lost > 0 {
+            let _ = write!(lost, " in {}", format_count(summary.buffers_lost.into(), "buffer"));
+        }
+        [
+            escape(&summary.name),
+            sessions::format_status(summary, *state),
+            format_number(summary.events),
+            lost,
+            format_number(summary.real_time_events_lost),
+            format_number(summary.processes.into()),
+            mode_names(summary.mode),
+            escape(&file),
+        ]
     }));
     explain_losses(sessions);
-    format_table(&rows, &[false, false, false, true, true, true, true, true, false, false])
+    format_table(&rows, &[false, false, true, true, true, true, false, false])
 }
 
 /// Explains the columns of losses that are not zero.
@@ -111,7 +109,7 @@ fn explain_losses(sessions: &[(SessionSummary, SessionState)]) {
         );
     }
     if has_any(|summary| summary.buffers_lost.into()) {
-        eprintln!("Lost buffers: full buffers that could not be written; their events count as lost");
+        eprintln!("in buffers: full buffers that could not be written; their events count as lost");
     }
     if has_any(|summary| summary.real_time_events_lost) {
         eprintln!(

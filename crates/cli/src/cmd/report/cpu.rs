@@ -37,8 +37,7 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     let mut page = ReportPage::new(options.tables);
     samples.add_headline(&analysis, &reading, &mut page);
     samples.add_tables(&mut page);
-    page.print()?;
-    reading.print_warnings();
+    page.print(&reading)?;
     Ok(reading.outcome)
 }
 
