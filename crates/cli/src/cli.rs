@@ -160,7 +160,7 @@ pub(crate) enum Command {
     ConvertToRealtime(ConvertToRealtimeArgs),
     /// Show and change access rights of the system's daemon
     Access(AccessArgs),
-    /// Query information classes: limits, profile sources, counters, groups
+    /// Query information classes: limits, profile sources, counters
     Ask(AskArgs),
     /// Show what a trace contains: session, machine, time span, losses
     Info(InfoArgs),
@@ -168,7 +168,7 @@ pub(crate) enum Command {
     Dump(Box<DumpArgs>),
     /// Count events and bytes by provider, event and process
     Stats(Box<StatsArgs>),
-    /// Report where time went in a kernel trace: processors, threads, disks
+    /// Report where time went: processors, threads, disks
     Report(ReportArgs),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
@@ -193,7 +193,7 @@ pub(crate) enum Command {
     Shims(ShimsArgs),
     /// Record a sample program and show its events
     Demo(DemoArgs),
-    /// Manage sessions that start with the daemon: add, remove, list, show
+    /// Manage sessions that start with the daemon
     Autologger(AutologgerArgs),
     /// Run the daemon that owns the sessions; for service managers
     Daemon(DaemonArgs),
