@@ -246,7 +246,10 @@ impl Recording<'_> {
     /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end_reason: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         self.elapsed = self.started.elapsed();
-        self.until.stop_watching();
+        if end_reason != EndReason::InterruptedTwice {
+            // The event may be among the last that a command wrote.
+            self.is_condition_met |= self.until.stop_watching();
+        }
         let snapshot = self.snapshot_file(end_reason);
         let is_written = self.options.flight.is_none() || snapshot.is_some();
         if let Some(mut session) = self.session.take() {
@@ -331,7 +334,11 @@ impl Recording<'_> {
             eprintln!("note: kernel events were left out: {reason} (weir doctor shows how to get them)");
         }
         sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file);
-        summary::print(file, &self.options.manifest, self.elapsed);
+        let collected = match session_end {
+            SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => summary.events,
+            SessionEnd::WithDaemon(_) => 0,
+        };
+        summary::print(file, &self.options.manifest, collected, self.elapsed);
         Ok(outcome)
     }
 

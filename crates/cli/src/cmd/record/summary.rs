@@ -34,21 +34,23 @@ struct EventCounts {
     samples: u64,
 }
 
-/// Prints what a finished recording contains, and two commands that show more.
-pub(super) fn print(file: &Path, manifests: &[PathBuf], elapsed: Duration) {
+/// Prints what a finished recording contains, and two commands that show more. `collected` is the
+/// number of events if the file is too large to be read here.
+pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed: Duration) {
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let counts = if size <= MAX_FILE_BYTES { EventCounts::read(file, manifests).ok() } else { None };
     if let Some(counts) = &counts {
         counts.print_table();
-        let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
-        eprintln!(
-            "{} in {:.1} s ({} per second), {}",
-            format_count(counts.total, "event"),
-            elapsed.as_secs_f64(),
-            format_number((counts.total as f64 / seconds).round() as u64),
-            format_size(size)
-        );
     }
+    let events = counts.as_ref().map_or(collected, |counts| counts.total);
+    let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
+    eprintln!(
+        "{} in {:.1} s ({} per second), {}",
+        format_count(events, "event"),
+        elapsed.as_secs_f64(),
+        format_number((events as f64 / seconds).round() as u64),
+        format_size(size)
+    );
     let [first, second] = next_commands(file, counts.as_ref());
     eprintln!("next: {first}\n      {second}");
 }

@@ -10,6 +10,7 @@
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
 use traceweir::LogFileMode;
@@ -30,14 +31,13 @@ use crate::text::escape_path;
 /// The watched condition, and what is needed to watch it.
 pub(super) struct UntilWatch {
     condition: Option<UntilCondition>,
-    /// The live session that waits for an event; dropping it stops the session.
-    session: Option<StartedSession>,
+    event_watch: Option<EventWatch>,
 }
 
 impl UntilWatch {
     /// Starts to watch the condition, if one is given.
     pub(super) fn start(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Result<Self> {
-        let mut session = None;
+        let mut event_watch = None;
         match &options.until {
             Some(UntilCondition::CommandFailure) if options.command.is_empty() => {
                 cli::exit_with_conflict("--until 'exit!=0' needs a command: -- CMD")
@@ -57,16 +57,16 @@ impl UntilWatch {
                     grep: text.clone(),
                     ..EventFilterArgs::default()
                 };
-                session = Some(watch_event(options, provider, filter, events.clone())?);
+                event_watch = Some(EventWatch::start(options, provider, filter, events.clone())?);
             }
             _ => {}
         }
-        Ok(Self { condition: options.until.clone(), session })
+        Ok(Self { condition: options.until.clone(), event_watch })
     }
 
-    /// Stops to watch for an event.
-    pub(super) fn stop_watching(&mut self) {
-        self.session = None;
+    /// Stops to watch for an event, and returns whether it was among the last events.
+    pub(super) fn stop_watching(&mut self) -> bool {
+        self.event_watch.take().is_some_and(EventWatch::finish)
     }
 
     pub(super) fn is_given(&self) -> bool {
@@ -87,36 +87,53 @@ impl UntilWatch {
     }
 }
 
-/// Starts a live session of a provider, and sends an event when a matching event arrives.
-fn watch_event(
-    options: &RecordArgs,
-    provider: &str,
-    filter: EventFilterArgs,
-    events: Sender<RecordingEvent>,
-) -> Result<StartedSession> {
-    let mut request = parse_provider(provider).map_err(|reason| anyhow!("{reason}"))?;
-    if !sessions::is_provider_of_kernel(&request.guid) {
-        request.filters.trees = setup::tree_roots(options);
-    }
-    let mut plan = SessionPlan {
-        name: format!("weir-until-{}", std::process::id()),
-        mode: LogFileMode::REAL_TIME,
-        low_latency: true,
-        stop_on_drop: true,
-        ..SessionPlan::default()
-    };
-    plan.fill_in_defaults();
-    let requests = [request];
-    let (session, _) = StartedSession::start(options.daemon_choice, &plan, &requests)?;
-    let trace = session.session().trace()?;
-    session.enable(&requests, &[])?;
-    let schemas = SchemaArgs { manifest: options.manifest.clone(), ..SchemaArgs::default() };
-    std::thread::spawn(move || {
-        if wait_for_event(trace, &schemas, &filter) {
-            drop(events.send(RecordingEvent::ConditionMet));
+/// A live session that waits for an event.
+struct EventWatch {
+    session: StartedSession,
+    /// Returns whether the event arrived.
+    reader: JoinHandle<bool>,
+}
+
+impl EventWatch {
+    /// Starts a live session of a provider, and sends an event when a matching event arrives.
+    fn start(
+        options: &RecordArgs,
+        provider: &str,
+        filter: EventFilterArgs,
+        events: Sender<RecordingEvent>,
+    ) -> Result<Self> {
+        let mut request = parse_provider(provider).map_err(|reason| anyhow!("{reason}"))?;
+        if !sessions::is_provider_of_kernel(&request.guid) {
+            request.filters.trees = setup::tree_roots(options);
         }
-    });
-    Ok(session)
+        let mut plan = SessionPlan {
+            name: format!("weir-until-{}", std::process::id()),
+            mode: LogFileMode::REAL_TIME,
+            low_latency: true,
+            stop_on_drop: true,
+            ..SessionPlan::default()
+        };
+        plan.fill_in_defaults();
+        let requests = [request];
+        let (session, _) = StartedSession::start(options.daemon_choice, &plan, &requests)?;
+        let trace = session.session().trace()?;
+        session.enable(&requests, &[])?;
+        let schemas = SchemaArgs { manifest: options.manifest.clone(), ..SchemaArgs::default() };
+        let reader = std::thread::spawn(move || {
+            let is_met = wait_for_event(trace, &schemas, &filter);
+            if is_met {
+                drop(events.send(RecordingEvent::ConditionMet));
+            }
+            is_met
+        });
+        Ok(Self { session, reader })
+    }
+
+    /// Stops the session, which delivers its last events, and returns whether the event arrived.
+    fn finish(self) -> bool {
+        drop(self.session);
+        self.reader.join().unwrap_or(false)
+    }
 }
 
 /// Waits for an event that passes the filter; returns `false` if the session ended before.
