@@ -12,7 +12,7 @@
 //! needed. Otherwise it happens at the first event that does not describe itself, so long traces of
 //! self-describing events need no survey.
 
-mod follow;
+pub(crate) mod follow;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -46,8 +46,6 @@ const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
 
 /// Maximum number of defects of a trace to print.
 const MAX_SHOWN_DEFECTS: usize = 20;
-
-pub(crate) use follow::FollowedTrace;
 
 /// Opened traces, with the schemas, processes and images of their events.
 pub(crate) struct TraceSet {

@@ -24,7 +24,8 @@ use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
 use crate::signals;
 use crate::symbols;
-use crate::traces::{FollowedTrace, TraceSet};
+use crate::traces::TraceSet;
+use crate::traces::follow::FollowedTrace;
 
 /// How often a followed file is read again.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);

@@ -13,6 +13,7 @@ use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text
 use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::class_name;
 
 use super::fields::TextFields;
 use super::{
@@ -83,13 +84,18 @@ impl TextSink {
         }
     }
 
-    /// Writes the letter of the level; a space for events whose header has no level.
+    /// Writes the letter of the level; a space for messages and kernel events, which have no level.
     fn write_level(&self, record: &Record<'_>, out: &mut Vec<u8>) {
         out.push(b' ');
-        let level = match record.family() {
-            Family::Event | Family::Full | Family::Instance => record.descriptor().level,
-            _ => return out.push(b' '),
+        let level = record.descriptor().level;
+        let has_level = match record.family() {
+            Family::Event => true,
+            Family::Full | Family::Instance => level > 0 || class_name(&record.provider()).is_none(),
+            _ => false,
         };
+        if !has_level {
+            return out.push(b' ');
+        }
         let letter = LEVEL_LETTERS.get(usize::from(level)).copied().unwrap_or(OTHER_LEVEL);
         let colour = match level {
             1 => COLOUR_CRITICAL,

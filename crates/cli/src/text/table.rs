@@ -19,6 +19,8 @@ use super::style::{Paint, TerminalStyle};
 const GAP: usize = 2;
 /// The width to which text columns are shortened before columns are left out.
 const MIN_TEXT_WIDTH: usize = 8;
+/// The same if there is one text column, which names the row.
+const MIN_NAME_WIDTH: usize = 24;
 
 /// Formats a table for standard output; the first row has the headings. `is_right_aligned` selects
 /// the columns with numbers.
@@ -79,7 +81,8 @@ fn total_width(columns: &[FittedColumn]) -> usize {
 /// Shortens and removes columns until they fit. Returns the removed columns, in their order.
 fn fit_columns(columns: &mut Vec<FittedColumn>, width: usize) -> Vec<usize> {
     let mut hidden = Vec::new();
-    shorten_columns(columns, width, MIN_TEXT_WIDTH);
+    let text_columns = columns.iter().filter(|column| !column.is_right).count();
+    shorten_columns(columns, width, if text_columns == 1 { MIN_NAME_WIDTH } else { MIN_TEXT_WIDTH });
     while total_width(columns) > width {
         // The first column stays.
         let Some(last_number) = columns.iter().skip(1).rposition(|column| column.is_right) else { break };

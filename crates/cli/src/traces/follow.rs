@@ -11,6 +11,7 @@
 //! 3. The file is followed by its descriptor, not by its name.
 
 use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use traceweir::LogFileMode;
@@ -31,7 +32,17 @@ pub(crate) struct FollowedTrace {
     end: u64,
     is_finalised: bool,
     losses: Option<String>,
+    /// Size and time of change of the file at the last reading, if a later change would have
+    /// another time.
+    settled_state: Option<FileState>,
 }
+
+/// The size of a file, and when it was changed.
+type FileState = (u64, SystemTime);
+
+/// File systems may store the times of changes with a resolution of some milliseconds. A change
+/// that is older than this has another time than any later change.
+const TIME_RESOLUTION: Duration = Duration::from_secs(1);
 
 impl FollowedTrace {
     /// Returns whether the session has finalised the file, so that nothing is added any more.
@@ -72,7 +83,7 @@ impl TraceSet {
         }
         let end = end_of_whole_buffers(&input.trace);
         let losses = describe_losses(&input.trace);
-        Ok(FollowedTrace { end, is_finalised: input.trace.is_finalised(), losses })
+        Ok(FollowedTrace { end, is_finalised: input.trace.is_finalised(), losses, settled_state: None })
     }
 
     /// Returns whether the session has written the last buffer of each file completely.
@@ -99,6 +110,13 @@ impl TraceSet {
             return Ok(ReadFlow::Stop);
         };
         let file = input.trace.source().as_file().try_clone().context("cannot open the file again")?;
+        let state = file.metadata().and_then(|metadata| Ok((metadata.len(), metadata.modified()?)));
+        let state: FileState = state.with_context(|| input.name.clone())?;
+        if followed.settled_state == Some(state) {
+            return Ok(ReadFlow::Continue);
+        }
+        let is_settled = state.1.elapsed().is_ok_and(|age| age > TIME_RESOLUTION);
+        followed.settled_state = is_settled.then_some(state);
         let trace = Trace::open(TraceFile::from(file)).with_context(|| input.name.clone())?;
         let buffers = new_buffers(&trace, followed.end)?;
         followed.end = buffers.iter().map(LoadedBuffer::end).max().unwrap_or(followed.end);
