@@ -13,6 +13,7 @@ use std::sync::MutexGuard;
 
 use serde_json::Value;
 
+use crate::dumped::{Trace, parse_number};
 use crate::own::User;
 use crate::recordings::{Measurement, WorkloadOutput, compiled_workload, lock_measurements};
 use crate::retry::retry;
@@ -25,6 +26,9 @@ const WORK_MS: &str = "2500";
 const MIN_SAMPLES: f64 = 1500.0;
 /// How far a share may be from the expected one.
 const TOLERANCE: f64 = 0.08;
+
+/// The id of a thread outside of the recorded processes.
+const UNKNOWN_THREAD: u64 = u32::MAX as u64;
 
 const MAX_ATTEMPTS: u32 = 4;
 
@@ -115,17 +119,6 @@ impl Recorder {
     fn report(&self) -> Vec<Value> {
         self.weir(&["report", "cpu", "--json", "--top", "0", as_text(&self.file)]).expect(0).json()
     }
-
-    /// Returns the distinct processes of the events in the file: of their headers if these name one,
-    /// and of the process events.
-    fn dumped_processes(&self) -> BTreeSet<u64> {
-        let dump = self.weir(&["dump", "--format", "jsonl", as_text(&self.file)]).expect(0).text();
-        let events = dump.lines().map(|line| serde_json::from_str(line).expect("a line is not JSON"));
-        let events: Vec<Value> = events.collect();
-        let is_of_process = |event: &&Value| event["provider"].as_str().is_some_and(|name| name == "Process");
-        let id = |event: &Value| event["fields"]["ProcessId"].as_u64();
-        events.iter().filter(is_of_process).filter_map(id).collect()
-    }
 }
 
 fn as_text(path: &Path) -> &str {
@@ -212,10 +205,22 @@ fn check_tree(recorder: &Recorder) {
     // The child of weir is a copy of weir until it executes the shell.
     let allowed = ["weir", "sh", "dash", "bash", "workload", "sleep", "touch"];
     assert!(names.iter().all(|name| allowed.contains(name)), "{names:?}");
-    let processes = recorder.dumped_processes();
+    let trace = Trace::read(&recorder.file, &[]);
+    let ids_of = |prefix: &str, field: &str| -> BTreeSet<u64> {
+        let events = trace.events.iter().filter(|event| event.name.starts_with(prefix));
+        events.filter_map(|event| parse_number(&event.fields[field])).collect()
+    };
+    let processes = ids_of("Process/", "ProcessId");
     let others = [1, u64::from(std::process::id())];
     assert!(processes.contains(&orphan), "{processes:?}");
     assert!(others.iter().all(|pid| !processes.contains(pid)), "{processes:?}");
+    let threads = ids_of("Thread/", "TThreadId");
+    for switch in trace.events.iter().filter(|event| event.name == "Thread/CSwitch") {
+        let ids = [switch.number("NewThreadId"), switch.number("OldThreadId")];
+        let named: Vec<&u64> = ids.iter().filter(|id| **id != UNKNOWN_THREAD).collect();
+        assert!(!named.is_empty(), "a switch names no thread");
+        assert!(named.iter().all(|id| threads.contains(id)), "{named:?} is no thread of the trees");
+    }
 }
 
 #[test]
