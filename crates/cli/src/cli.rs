@@ -42,7 +42,8 @@ pub(crate) use providers::{
 };
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
-    FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
+    FlameArgs, FlameKind, ReportArgs, ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs,
+    ReportNetArgs, ReportSchedArgs, ReportSyscallArgs, ReportVerb, TableArgs,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
@@ -98,6 +99,11 @@ pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
     find_subcommand(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
 }
 
+/// Prints a usage error for a missing argument and exits.
+pub(crate) fn exit_with_missing_argument(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::MissingRequiredArgument, reason).exit()
+}
+
 /// Returns the subcommand named on the command line, so that an error shows its usage.
 fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
@@ -151,8 +157,8 @@ pub(crate) enum Command {
     Dump(Box<DumpArgs>),
     /// Count events and bytes by provider, event and process
     Stats(Box<StatsArgs>),
-    /// Report where time went in a kernel trace: processors, threads, disks
-    Report(ReportArgs),
+    /// Report where time went in a kernel trace: processors, threads, disks, files, network, calls
+    Report(Box<ReportArgs>),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
     /// List every rule of the file format that a trace breaks, with offsets
@@ -188,6 +194,15 @@ pub(crate) enum Command {
 pub(crate) struct InputFiles {
     /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input
     #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Traces to read; if the list is empty, the newest recording of the current folder.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OptionalFiles {
+    /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input. Without FILE: the
+    /// newest weir-*.etl of the current folder
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -263,7 +278,7 @@ pub(crate) struct EventFilterArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Print one JSON object per file
     #[arg(long)]
     pub(crate) json: bool,
@@ -301,7 +316,7 @@ pub(crate) struct ShownParts {
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) format: OutputFormat,
@@ -341,7 +356,7 @@ impl DumpArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Which tables to print
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: GroupBy,
