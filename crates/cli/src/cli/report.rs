@@ -9,8 +9,8 @@ use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_moment};
 
 const AFTER_REPORT: &str = "\
-Without a report name, weir chooses the first report of this list that the trace has events for: cpu,
-sched, disk, file, net, syscall. A report name is never a file: ./cpu names a file called cpu.
+Without a report name, weir chooses the first of cpu, sched, disk, file, net and syscall that the
+trace has events for. A report name is never a file: ./cpu names a file called cpu.
 
 Examples:
   weir report                                    the newest weir-*.etl of this folder

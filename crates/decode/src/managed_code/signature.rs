@@ -33,7 +33,8 @@ pub(super) fn shorten_parameters(signature: &str) -> String {
             let end = rest.find(|c| !is_name_char(c)).unwrap_or(rest.len());
             let (name, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
             rest = after;
-            if matches!(name, "class" | "valuetype") {
+            let is_value_class = name == "value" && rest.trim_start().starts_with("class ");
+            if is_value_class || matches!(name, "class" | "valuetype") {
                 rest = rest.trim_start();
             } else {
                 short.push_str(name.rsplit(['.', '/', '+']).next().unwrap_or(name));
@@ -63,6 +64,7 @@ mod tests {
         for (signature, expected) in [
             ("instance void  (class System.String,int32)", "(String,int32)"),
             ("void  ()", "()"),
+            ("bool  (value class System.DateTime,class A.B)", "(DateTime,B)"),
             (
                 "class [mscorlib]System.Object  (class [mscorlib]System.String[],valuetype A.B`1<!0>&)",
                 "(String[],B`1<!0>&)",
