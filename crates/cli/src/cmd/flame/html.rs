@@ -24,7 +24,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// SHA-256 of the script in base 64; a test checks it.
-const SCRIPT_HASH: &str = "e34/Z/oqzQGd3bwREx9TqwxdHsDS1LBTIwuBV0EBVto=";
+const SCRIPT_HASH: &str = "LW5cugqWBVTDOIV9tJR644Qfv8gi6cA8M13xzmtnRfU=";
 
 /// Writes the page with the heaviest nodes, and returns the number of the other nodes.
 pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {

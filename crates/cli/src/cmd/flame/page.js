@@ -5,8 +5,9 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { functions, nodes } = data;
   const FN = 0, PARENT = 1, OWN = 2, TOTAL = 3, ROW = 20, MIN_PIXELS = 0.3;
-  // Padding and border of a box, and the fewest characters of a name that is cut.
-  const BOX_PIXELS = 8, MIN_CHARACTERS = 3;
+  // Indent and border of a box, the width below which a box has no border at its sides, and the
+  // fewest characters of a name that is cut.
+  const BOX_PIXELS = 8, NARROW_PIXELS = 4, MIN_CHARACTERS = 3;
   const byId = (id) => document.getElementById(id);
   const graph = byId("graph"), status = byId("status"), search = byId("search"), matched = byId("matched");
   const children = nodes.map(() => []);
@@ -62,7 +63,9 @@
 
   function box(index, depth, left, width, extra) {
     const div = document.createElement("div");
-    div.className = "node " + kind(index) + extra + (matches(index) ? " matched" : "");
+    const pixels = width * graph.clientWidth;
+    const narrow = pixels < NARROW_PIXELS ? " narrow" : "";
+    div.className = "node " + kind(index) + extra + narrow + (matches(index) ? " matched" : "");
     div.style.left = left * 100 + "%";
     div.style.width = width * 100 + "%";
     div.style.top = depth * ROW + "px";
@@ -71,7 +74,7 @@
     div.setAttribute("role", "treeitem");
     div.setAttribute("aria-level", depth + 1);
     div.tabIndex = index === focused ? 0 : -1;
-    div.textContent = fit(index, width * graph.clientWidth - BOX_PIXELS);
+    div.textContent = fit(index, pixels - BOX_PIXELS);
     div.title = describe(index);
     div.setAttribute("aria-label", fullLabel(index));
     return div;
