@@ -30,6 +30,7 @@ mod recordings;
 
 mod counts;
 mod file;
+mod io_reports;
 mod loss;
 mod one_trace;
 mod own;

@@ -46,7 +46,8 @@ pub(crate) use providers::{
 pub(crate) use record::{ProfilesArgs, RecordArgs, UntilCondition};
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
-    FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
+    FlameArgs, FlameKind, ReportArgs, ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs,
+    ReportNetArgs, ReportSchedArgs, ReportSyscallArgs, ReportVerb, TableArgs,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
@@ -110,6 +111,11 @@ pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
     find_subcommand(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
 }
 
+/// Prints a usage error for a missing argument and exits.
+pub(crate) fn exit_with_missing_argument(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::MissingRequiredArgument, reason).exit()
+}
+
 /// Returns the subcommand named on the command line, so that an error shows its usage.
 fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
@@ -168,8 +174,8 @@ pub(crate) enum Command {
     Dump(Box<DumpArgs>),
     /// Count events and bytes by provider, event and process
     Stats(Box<StatsArgs>),
-    /// Report where time went: processors, threads, disks
-    Report(ReportArgs),
+    /// Report on a kernel trace: CPU, threads, disks, files, network
+    Report(Box<ReportArgs>),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
     /// List the rules of the file format that a trace breaks
@@ -205,6 +211,15 @@ pub(crate) enum Command {
 pub(crate) struct InputFiles {
     /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input
     #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Traces to read; if the list is empty, the newest recording of the current folder.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OptionalFiles {
+    /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input. Without FILE: the
+    /// newest weir-*.etl of the current folder
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -280,7 +295,7 @@ pub(crate) struct EventFilterArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Print one JSON object per file
     #[arg(long)]
     pub(crate) json: bool,
@@ -334,7 +349,7 @@ pub(crate) enum TimeStyle {
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) format: OutputFormat,
@@ -393,7 +408,7 @@ impl DumpArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Which tables to print
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: GroupBy,

@@ -21,6 +21,7 @@ mod mc;
 mod profiles;
 mod providers;
 mod record;
+mod recordings;
 mod relog;
 mod repair;
 mod report;
@@ -68,11 +69,26 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         }
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
-        Command::Info(options) => info::run(&options),
-        Command::Dump(options) => dump::run(&options),
-        Command::Stats(options) => stats::run(&options),
-        Command::Report(options) => report::run(&options.verb),
-        Command::Flame(options) => flame::run(&options),
+        Command::Info(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            info::run(&options)
+        }
+        Command::Dump(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            dump::run(&options)
+        }
+        Command::Stats(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            stats::run(&options)
+        }
+        Command::Report(mut options) => {
+            recordings::choose_newest_if_empty(options.files_mut());
+            report::run(*options)
+        }
+        Command::Flame(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.selection.files);
+            flame::run(&options)
+        }
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),

@@ -48,8 +48,8 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents {
         samples: measure == StackMeasure::Samples,
         switches: measure == StackMeasure::Waits,
-        transfers: false,
         events: options.event.clone(),
+        ..NeededEvents::default()
     };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
@@ -152,6 +152,9 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     }
     if graph.truncations > 0 {
         eprintln!("{}", graph.truncation_note());
+    }
+    if let Some(unknown) = graph.unknown_note() {
+        eprintln!("{unknown}");
     }
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(
