@@ -10,13 +10,12 @@ use anstream::eprintln;
 use anyhow::Result;
 use traceweir::Guid;
 use traceweir_format::kernel::hook;
-use traceweir_format::spec::event::class;
 
 use crate::cli::SchemaArgs;
-use crate::event::{DescribedEvent, ReadFlow};
+use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::existing_output;
 use crate::export::format_unnamed_event;
-use crate::input::is_same_file;
+use crate::own_command::own_command;
 use crate::text::{escape, format_count, format_number, quote_path_for_shell};
 use crate::traces::TraceSet;
 
@@ -44,13 +43,8 @@ pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed:
     }
     let events = counts.as_ref().map_or(collected, |counts| counts.total);
     let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
-    eprintln!(
-        "{} in {:.1} s ({} per second), {}",
-        format_count(events, "event"),
-        elapsed.as_secs_f64(),
-        format_number((events as f64 / seconds).round() as u64),
-        format_size(size)
-    );
+    let rate = format_count((events as f64 / seconds).round() as u64, "event");
+    eprintln!("recorded for {:.1} s: {rate} per second, {}", elapsed.as_secs_f64(), format_size(size));
     let [first, second] = next_commands(file, counts.as_ref());
     eprintln!("next: {first}\n      {second}");
 }
@@ -61,7 +55,7 @@ impl EventCounts {
         let mut traces = TraceSet::open(&[file.to_owned()], &schemas, false)?;
         let mut counts = Self::default();
         traces.read(
-            |record, _| record.provider() != class::EVENT_TRACE,
+            |record, _| !describes_file(record),
             |event| {
                 counts.add(event);
                 Ok(ReadFlow::Continue)
@@ -104,7 +98,7 @@ impl EventCounts {
 
 /// Returns two commands that show the recorded events, as they can be typed in this shell.
 fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
-    let (weir, name) = (program_name(), quote_path_for_shell(file));
+    let (weir, name) = (own_command(), quote_path_for_shell(file));
     let has_samples = counts.is_some_and(|counts| counts.samples > 0);
     let has_others = counts.is_none_or(|counts| counts.providers.len() > 1 || counts.samples == 0);
     let flame = || {
@@ -116,18 +110,6 @@ fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
         (true, true) => [format!("{weir} report cpu {name}"), format!("{weir} dump {name}")],
         (true, false) => [format!("{weir} report cpu {name}"), flame()],
         (false, _) => [format!("{weir} dump {name}"), format!("{weir} stats {name}")],
-    }
-}
-
-/// Returns how to call this program: `weir` if the search path leads to it, else its path.
-fn program_name() -> String {
-    let Ok(program) = std::env::current_exe() else { return "weir".to_owned() };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join("weir")).find(|file| file.is_file());
-    if found.is_some_and(|found| is_same_file(&found, &program)) {
-        "weir".to_owned()
-    } else {
-        quote_path_for_shell(&program)
     }
 }
 
