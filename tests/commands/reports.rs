@@ -9,7 +9,7 @@ use traceweir_format::time::FileTime;
 
 use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
 use crate::golden::{TraceMaker, run_to_end, session_options, start_time};
-use crate::util::{Run, weir, weir_command};
+use crate::util::{Daemon, Run, weir, weir_command};
 
 fn lossy_trace() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("lossy"));
@@ -253,6 +253,7 @@ fn demo_writes_to_a_folder_of_the_user_and_replaces_its_trace() {
 #[test]
 fn commands_that_the_demo_prints_work_as_printed() {
     let home = make_folder();
+    let daemon = Daemon::start();
     // The path has to be quoted.
     let state = home.path().join("my state");
     let run = run_demo(&[("XDG_STATE_HOME", &state)]);
@@ -263,7 +264,7 @@ fn commands_that_the_demo_prints_work_as_printed() {
         assert!(command.starts_with('/') || command.starts_with('\''), "not this program: {command}");
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).current_dir(home.path()).stdin(Stdio::null());
-        shell.env("TRACEWEIR_RUNTIME_DIR", home.path().join("runtime"));
+        shell.env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
         let run = run_to_end(&mut shell);
         assert_eq!(run.code, 0, "{command}: {}", run.stderr);
     }

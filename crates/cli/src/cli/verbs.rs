@@ -50,7 +50,7 @@ fn format_template(command: &Command) -> String {
     }
     let header = command.get_styles().get_header();
     // Writing to a string cannot fail.
-    let _ = write!(page, "\n{header}Options:{header:#}\n{{options}}\n{{after-help}}");
+    let _ = write!(page, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
     page
 }
 
