@@ -245,7 +245,7 @@ Provider       GUID                                    Kind    Groups           
 MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-0000-0000-000000000009}  1 2 3 4 5 6 7 8 and 2 more  Morning:0x1:4, 0x6:all
 -              {00000000-0000-0000-0000-000000000009}  group   -                                       -                           -
 ";
-        assert_eq!(format_provider_table(&[sample_provider(), group], &names, None), expected);
+        assert_eq!(format_provider_table(&[sample_provider(), group], &names), expected);
     }
 
     #[test]
