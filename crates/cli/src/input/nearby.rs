@@ -39,7 +39,11 @@ fn missing_file_hint(path: &Path) -> Option<String> {
         traces.iter().take(MAX_NAMED_TRACES).map(|name| quote_path_for_shell(&folder.join(name))).collect();
     Some(match traces.len().saturating_sub(listed.len()) {
         _ if listed.is_empty() => {
-            format!("no trace is in {}; weir record writes one", quote_path_for_shell(shown_folder))
+            let folder_name = match folder.as_os_str().is_empty() {
+                true => "this folder".to_owned(),
+                false => quote_path_for_shell(folder),
+            };
+            format!("no trace is in {folder_name}; weir record writes one")
         }
         0 => format!("traces there: {}", listed.join(", ")),
         more => format!("traces there: {} and {more} more", listed.join(", ")),
