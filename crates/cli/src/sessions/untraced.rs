@@ -68,7 +68,7 @@ fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
 }
 
 /// Returns whether a provider is a part of the kernel.
-fn is_provider_of_kernel(provider: &Guid) -> bool {
+pub(crate) fn is_provider_of_kernel(provider: &Guid) -> bool {
     is_system_provider(provider) || kernel_provider_name(provider).is_some()
 }
 
