@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::{Decoder, Undecoded};
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
@@ -52,6 +53,16 @@ impl DescribedEvent<'_> {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
+}
+
+/// Returns whether an event describes a process that wrote to the session: the session itself puts
+/// it at the front of the file and does not count it. Unlike the kernel's rundown of processes, it
+/// has the id of the process in its header.
+#[inline]
+pub(crate) fn is_attached_process(record: &Record<'_>) -> bool {
+    record.hook() == Some(hook::PROCESS_DC_START)
+        && record.thread_id() == NO_ID
+        && record.process_id() != NO_ID
 }
 
 /// Whether to continue reading.

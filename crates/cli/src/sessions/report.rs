@@ -15,6 +15,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 
 use super::is_private;
+use crate::event::is_attached_process;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 
@@ -233,7 +234,8 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     let mut events = trace.events();
     let mut count = 0;
     while let Some(record) = events.next().ok()? {
-        count += u64::from(record.provider() != class::EVENT_TRACE || is_captured(&record));
+        let is_file_event = record.provider() == class::EVENT_TRACE && !is_captured(&record);
+        count += u64::from(!is_file_event && !is_attached_process(&record));
     }
     Some(count)
 }
