@@ -70,6 +70,14 @@ impl Modules {
         self.payloads.push(payload.to_vec());
         ModuleAdded::New
     }
+
+    /// Reserves room for the record of an attached process, which follows the log-file header like
+    /// those of modules. Returns false if there is no room.
+    pub(crate) fn reserve(&mut self, record: &[u8]) -> bool {
+        let free_bytes = self.free_bytes.checked_sub(record.len());
+        self.free_bytes = free_bytes.unwrap_or(self.free_bytes);
+        free_bytes.is_some()
+    }
 }
 
 /// Checks a record of `length` bytes, padded with zeros, and sets the true process id. Returns
