@@ -70,14 +70,14 @@ by Ctrl-C. weir record -- CMD: the status of CMD.";
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// When to print colours: auto, always or never. auto is on terminals only; NO_COLOR turns them
-    /// off, CLICOLOR_FORCE on
+    /// Print colours: auto (on terminals), always or never
     #[arg(
         long,
         global = true,
         value_enum,
         value_name = "WHEN",
         default_value_t,
+        hide_default_value = true,
         hide_possible_values = true
     )]
     pub(crate) color: ColorChoice,
@@ -471,7 +471,7 @@ mod tests {
         for (typed, usage) in [
             ("weir start App --circular", "weir start"),
             ("weir access grant X", "weir access grant"),
-            ("weir", "weir <COMMAND>"),
+            ("weir", "weir [OPTIONS] <COMMAND>"),
         ] {
             let words = typed.split(' ').map(str::to_owned);
             let error = find_subcommand(words).error(ErrorKind::ValueValidation, "no").to_string();

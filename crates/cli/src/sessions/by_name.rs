@@ -137,7 +137,7 @@ mod tests {
             "the hash must be listed, because session 6 has no other entry"
         );
         assert_eq!(
-            count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[5])]),
+            count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[])]),
             2
         );
         let mut registered_hash = unregistered_provider(&[5]);
