@@ -83,8 +83,7 @@ Exit status: 0 success, 1 error, 2 wrong usage, 3 damaged input (the readable pa
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// When to print colours: auto, always or never. auto is on terminals only; NO_COLOR turns them
-    /// off, CLICOLOR_FORCE on
+    /// Print colours: auto (on terminals), always or never
     #[arg(
         long,
         global = true,
@@ -93,6 +92,7 @@ pub(crate) struct Cli {
         default_value_t,
         hide_possible_values = true
     )]
+    #[arg(display_order = 1000)]
     pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
