@@ -443,7 +443,7 @@ fn filters_and_marks_without_effect_are_reported() {
 fn kept_and_dropped_events_add_up() {
     let folder = make_folder();
     let out = folder.path().join("out.etl");
-    // Returns the numbers of kept events, including the header, and of events left out.
+    // Returns the numbers of kept records, including the header, and of events left out.
     let counts = |inputs: &[&str], options: &[&str]| -> (u64, u64) {
         let mut relog = vec!["relog"];
         relog.extend(inputs.iter().chain(&["-o", arg(&out), "--force"]).chain(options));
@@ -452,7 +452,7 @@ fn kept_and_dropped_events_add_up() {
             let number = stderr.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
             number.replace(',', "").parse::<u64>().unwrap()
         };
-        (number(" event"), if stderr.contains(" left out") { number(" left out") } else { 0 })
+        (number(" record"), if stderr.contains(" left out") { number(" left out") } else { 0 })
     };
     let five = write_file(&folder, "five.etl", &five_events());
     let counts_of_five = |options: &[&str]| counts(&[arg(&five)], options);

@@ -196,7 +196,7 @@ fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     // In a file with a fault, the decreasing stamp is still reported as a remark.
     bytes.truncate(bytes.len() - 100);
     let run = weir(["check", arg(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
-    assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
+    assert!(run.stderr.contains("finding") && run.stderr.contains("1 remark"), "{}", run.stderr);
 }
 
 #[test]

@@ -80,6 +80,7 @@ pub(crate) struct Cli {
         hide_default_value = true,
         hide_possible_values = true
     )]
+    #[arg(display_order = 1000)]
     pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,

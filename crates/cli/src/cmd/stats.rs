@@ -77,7 +77,7 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
         |event| {
             if filter.accepts(event) && grep.accepts(event) {
                 stats.add_event(event, by);
-                remaining -= 1;
+                remaining -= u64::from(!describes_file(&event.record));
             }
             Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
         },
