@@ -45,7 +45,7 @@ fn build_trace() -> TraceBuilder {
         trace.add_process(pid, name);
         trace.add_thread(pid, tid);
     }
-    for index in 0..100 {
+    for index in 0..100_i64 {
         // 20 of 64 requested bytes are read in 5 µs.
         let time = 1000 + index * 10;
         let irp = 1 + index.unsigned_abs();
