@@ -101,6 +101,6 @@ fn report_names_are_not_files() {
     let run = weir_in(folder.path(), &["report", "./cpu"]).expect(0);
     assert!(run.stderr.contains("report cpu; "), "{}", run.stderr);
     weir_in(folder.path(), &["report", "cpu", "cpu"]).expect(0);
-    let run = weir_in(folder.path(), &["report", "cpuu"]).expect(1);
+    let run = weir_in(folder.path(), &["report", "cpuu"]).expect(2);
     assert!(run.stderr.contains("no report and no file called \"cpuu\""), "{}", run.stderr);
 }

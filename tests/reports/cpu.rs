@@ -133,7 +133,7 @@ fn report_without_samples_fails() {
     }
     let run = weir(["flame", path, "--collapsed", "--process", "ap"]).expect(1);
     assert!(run.stderr.contains("no samples of process ap; there is app (100)"), "{}", run.stderr);
-    let run = weir(["report", "net", path]).expect(2);
+    let run = weir(["report", "nosuch", path]).expect(2);
     assert!(run.stderr.contains("cpu|sched|disk"), "{}", run.stderr);
 }
 

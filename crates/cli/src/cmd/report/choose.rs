@@ -9,7 +9,7 @@ use traceweir_format::kernel::hook;
 use crate::analysis::{is_file_event, is_network_event};
 use crate::cli::{
     ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs, ReportNetArgs, ReportSchedArgs,
-    ReportSyscallArgs, ReportVerb, SchemaArgs,
+    ReportSyscallArgs, ReportVerb, SchemaArgs, exit_with_invalid_value,
 };
 use crate::event::ReadFlow;
 use crate::text::quote_path_for_shell;
@@ -25,11 +25,11 @@ pub(super) fn choose_report(options: ReportAutoArgs) -> Result<ReportVerb> {
         bail!("name the report, because standard input is read only once: weir report cpu -");
     }
     if let Some(word) = files.iter().find(|file| is_unknown_name(file)) {
-        bail!(
+        exit_with_invalid_value(&format!(
             "there is no report and no file called {:?}: the reports are {}",
             word.display().to_string(),
             REPORT_NAMES.join(", ")
-        );
+        ));
     }
     let has_events = find_reports(files)?;
     let possible: Vec<&str> =
