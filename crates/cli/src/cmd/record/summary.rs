@@ -45,8 +45,7 @@ pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed:
     let events = counts.as_ref().map_or(collected, |counts| counts.total);
     let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
     eprintln!(
-        "{} in {:.1} s ({} per second), {}",
-        format_count(events, "event"),
+        "{:.1} s, {} events per second, {}",
         elapsed.as_secs_f64(),
         format_number((events as f64 / seconds).round() as u64),
         format_size(size)
