@@ -31,9 +31,16 @@ fn output_option_writes_the_same_bytes_to_a_file() {
     let out = folder.path().join("out");
     for format in ["text", "jsonl", "csv", "xml"] {
         let printed = weir(["dump", "--format", format, arg(&fixture_path("tracelogging"))]).expect(0).stdout;
-        let run =
-            weir(["dump", "--format", format, arg(&fixture_path("tracelogging")), "-o", arg(&out), "--force"])
-                .expect(0);
+        let run = weir([
+            "dump",
+            "--format",
+            format,
+            arg(&fixture_path("tracelogging")),
+            "-o",
+            arg(&out),
+            "--force",
+        ])
+        .expect(0);
         assert!(run.stdout.is_empty());
         assert_eq!(std::fs::read(&out).unwrap(), printed, "{format}");
     }

@@ -56,7 +56,7 @@ fn record_without_options_records_the_providers_of_the_command_only() {
     assert_eq!(events.len(), 3 * EVENTS_PER_ORDER, "{}", run.stderr);
     assert!(!pids_of(&events).contains(&other.id().into()), "another process was recorded");
     assert!(run.stderr.contains(&format!("  {SHOP}/")), "the table is missing: {}", run.stderr);
-    assert!(run.stderr.contains("per second"), "{}", run.stderr);
+    assert!(run.stderr.contains("events per second"), "{}", run.stderr);
     let (_, commands) = run.stderr.split_once("next: ").unwrap_or_else(|| panic!("{}", run.stderr));
     let commands: Vec<&str> = commands.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(commands.len(), 2, "{commands:?}");
