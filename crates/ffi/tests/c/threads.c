@@ -52,6 +52,17 @@ static DWORD WINAPI return_parameter(LPVOID parameter) {
     return PtrToUlong(parameter);
 }
 
+/* In C++, the end of a thread runs destructors. */
+static volatile LONG left_scopes;
+#ifdef __cplusplus
+struct Scope {
+    ~Scope() { InterlockedIncrement(&left_scopes); }
+};
+#define ENTER_SCOPE() Scope scope
+#else
+#define ENTER_SCOPE() InterlockedIncrement(&left_scopes)
+#endif
+
 /* Ends the thread if the depth is not negative. */
 static int leave_deep(int depth) {
     if (depth == 0)
@@ -61,6 +72,7 @@ static int leave_deep(int depth) {
 
 static DWORD WINAPI exit_in_the_middle(LPVOID parameter) {
     (void)parameter;
+    ENTER_SCOPE();
     return (DWORD)leave_deep(3);
 }
 
@@ -80,6 +92,7 @@ static void check_threads(void) {
     DWORD id = 0, code = 0;
     join(start(return_parameter, ULongToPtr(41)), 41);
     join(start(exit_in_the_middle, NULL), 77);
+    EXPECT(1, left_scopes);
     unsigned value = 9, c_id = 0;
     HANDLE thread = (HANDLE)_beginthreadex(NULL, 0, end_as_in_c, &value, 0, &c_id);
     EXPECT(1, c_id != 0 && c_id != GetCurrentThreadId());
