@@ -368,13 +368,9 @@ fn capture_state_of_an_unknown_provider_is_refused() {
 #[test]
 fn invalid_providers_are_refused_without_effect() {
     let absent = Daemon::not_started();
-    for (provider, word) in [
-        ("My*", "wildcards"),
-        ("#12", "GUID"),
-        ("A:1:loud", "critical"),
-        ("A@names=B,C", "quote a list"),
-        ("A:Net", "--manifest"),
-    ] {
+    for (provider, word) in
+        [("#12", "GUID"), ("A:1:loud", "critical"), ("A@names=B,C", "quote a list"), ("A:Net", "--manifest")]
+    {
         for arguments in [
             &["record", "-o", "x.etl", "-p", provider][..],
             &["enable", "X", provider],
