@@ -343,7 +343,8 @@ impl Controller {
     }
 
     /// Returns the recently ended sessions that the daemon remembers, the latest first; see
-    /// [`Session::outcome`].
+    /// [`Session::outcome`]. A [`stop`](Session::stop) of an ended session fails, and removes the
+    /// session from this list.
     pub fn ended_sessions(&mut self) -> Result<Vec<SessionSummary>> {
         Ok(self.query_ended()?.into_iter().map(SessionSummary::from_message).collect())
     }
