@@ -222,9 +222,9 @@ fn recording_ends_after_a_number_of_events() {
 fn existing_trace_is_moved_and_other_files_are_refused() {
     let daemon = Daemon::start();
     let (file, old) = (daemon.path("a.etl"), daemon.path("a.old.etl"));
-    let shop = |orders| [WEIR, "demo-shop", "--pause", "0", "--orders", orders];
     let record = |options: &[&str], orders: &str| {
-        let arguments = [&["record", "--no-kernel", "-o", arg(&file)], options, &["--"], &shop(orders)];
+        let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", orders];
+        let arguments = [&["record", "--no-kernel", "-o", arg(&file)], options, &["--"], &shop];
         daemon.weir(arguments.concat())
     };
     record(&[], "1").expect(0);
