@@ -313,18 +313,18 @@ fn refused_request_keeps_an_existing_trace() {
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
     daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
-    let run = daemon.weir(["flush", "Plain", "-o", arg(&keep)]).expect(1);
+    let run = daemon.weir(["flush", "Plain", "--force", "-o", arg(&keep)]).expect(1);
     assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
     for number in 2..=8 {
         daemon.weir(["start", &format!("Live{number}"), "-p", SHOP]).expect(0);
     }
-    let run = daemon.weir(["start", "Ninth", "-o", arg(&keep), "-p", SHOP]).expect(1);
+    let run = daemon.weir(["start", "Ninth", "--force", "-o", arg(&keep), "-p", SHOP]).expect(1);
     assert!(
         run.stderr.contains("eight sessions") && run.stderr.contains("nothing was changed"),
         "{}",
         run.stderr
     );
-    daemon.weir(["record", "-o", arg(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
+    daemon.weir(["record", "--force", "-o", arg(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
     assert_eq!(running_sessions(&daemon).len(), 8);
 }
@@ -334,8 +334,8 @@ fn size_limit_below_two_buffers_is_refused() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
-    let run =
-        daemon.weir(["start", "X", "-o", arg(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
+    let limits = ["--max-size", "1", "--buffer-size", "1024"];
+    let run = daemon.weir([&["start", "X", "--force", "-o", arg(&keep)], &limits[..]].concat()).expect(1);
     assert!(run.stderr.contains("two buffers"), "{}", run.stderr);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
 }
@@ -367,7 +367,7 @@ fn invalid_flags_are_refused_without_effect() {
         (&["--guid", "12"], "--guid"),
         (&["--mode", "sequential"], "-o FILE"),
         (&["--min-buffers", "50", "--max-buffers", "3"], "more than"),
-        (&["--max-size", "5G"], "whole MiB"),
+        (&["--max-size", "5T"], "MiB"),
         (&["--buffer-size", "1k"], "whole KiB"),
         (&["--flush-timer", "1s"], "whole seconds"),
     ] {

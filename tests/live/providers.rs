@@ -195,6 +195,8 @@ fn only_events_with_matching_fields_are_recorded() {
             "jsonl",
             "--event",
             "3",
+            "--provider",
+            "Traceweir-Example-Everything",
             arg(&file),
             manifest_options[0],
             manifest_options[1],

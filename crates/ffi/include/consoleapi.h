@@ -6,7 +6,9 @@
 #pragma GCC system_header
 #endif
 
+#ifndef TRACEWEIR_WINDOWS_H
 #include <windows.h>
+#endif
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 

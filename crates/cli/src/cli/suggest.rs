@@ -99,11 +99,7 @@ mod tests {
             ("weir dmup", "subcommand exists: 'dump'"),
             ("weir stat x.etl", "subcommands exist: 'stats', 'start'"),
             ("weir access grnt", "subcommand exists: 'grant'"),
-<<<<<<< HEAD
             ("weir dump x.etl --formt csv", "exist: '--format'"),
-=======
-            ("weir dump x.etl --formt csv", "exist: '--format', '--from'"),
->>>>>>> door-a
             ("weir dump x.etl --format=jsnl", "value exists: 'jsonl'"),
         ] {
             let text = error_text(typed);
