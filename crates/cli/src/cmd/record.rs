@@ -140,20 +140,16 @@ fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
     }
 }
 
-/// Prints a note if `--pid` is given with manifest providers of the kernel, whose events always
-/// cover the whole machine. If nothing else is recorded, that is a usage error.
+/// Ends the program with a usage error if `--pid` is given with a manifest provider of the kernel,
+/// whose events always cover the whole machine.
 fn check_pid_and_kernel_providers(options: &RecordArgs, requests: &[EnableRequest]) {
-    let covers_machine = |request: &EnableRequest| kernel_provider_name(&request.guid).is_some();
-    if options.pid.is_empty() || !requests.iter().any(covers_machine) {
-        return;
-    }
-    if options.kernel.kernel.is_none() && requests.iter().all(covers_machine) {
+    if !options.pid.is_empty() && requests.iter().any(|request| kernel_provider_name(&request.guid).is_some())
+    {
         cli::exit_with_conflict(
             "--pid does not apply to providers of the kernel: their events cover the whole machine. Record groups of kernel events instead \
              (weir record --kernel cpu --pid PID), or filter afterwards: weir dump FILE --pid PID",
         );
     }
-    eprintln!("note: --pid does not apply to providers of the kernel; their events cover the whole machine");
 }
 
 /// Starts the command, if one is given, and sends an event when it ends. Returns whether a command
