@@ -25,6 +25,7 @@ use traceweir::{Error, Guid, LogFileMode, Session, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
+use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::existing_output::{self, MovedTrace};
@@ -207,10 +208,12 @@ impl StartedSession {
         Self { controller, id, name, is_released: false, interval_before: None, refused_groups: Vec::new() }
     }
 
-    /// Enables providers in these processes; in all processes if `pids` is empty.
+    /// Enables providers in these processes; in all processes if `pids` is empty. System providers
+    /// select kernel events, which the scope of the session restricts.
     pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
         let session = self.session();
         for request in providers {
+            let pids = if is_system_provider(&request.guid) { &[] } else { pids };
             let result = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
             warn_of_delay(result).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
