@@ -6,7 +6,7 @@
 #pragma GCC system_header
 #endif
 
-#include <windows.h>
+#include "windows.h"
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 
