@@ -6,7 +6,7 @@
 #pragma GCC system_header
 #endif
 
-#include <windows.h>
+#include "windows.h"
 
 typedef struct _STRING {
     USHORT Length;

@@ -6,9 +6,7 @@
 #pragma GCC system_header
 #endif
 
-#ifndef TRACEWEIR_WINDOWS_H
-#include <windows.h>
-#endif
+#include "windows.h"
 
 #ifndef TRACEWEIR_NO_WIN32_CALLS
 

@@ -49,8 +49,8 @@ fn sanitizers_report_no_error_in_threads() {
 #[test]
 fn valgrind_reports_no_error_in_threads() {
     if has_program("valgrind") {
-        let program =
-            ProgramFolder::new().build("gcc", &source_path("threads.c"), &["-DROUNDS=50"], Link::Shared);
+        let programs = ProgramFolder::new();
+        let program = programs.build("gcc", &source_path("threads.c"), &["-DROUNDS=50"], Link::Shared);
         let mut command = Command::new("valgrind");
         command.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]).arg(program);
         expect_success(&mut command);
