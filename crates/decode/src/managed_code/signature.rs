@@ -4,6 +4,8 @@
 //!   instance void  (class [mscorlib]System.String,int32[],valuetype A.B`1<!0>&)
 //!   ──▶ (String,int32[],B`1<!0>&)
 //! ```
+//!
+//! The bounds of arrays are left out: `int32[0...,0...]` becomes `int32[,]`.
 
 /// The longest list of parameters, in characters without the parentheses.
 const MAX_PARAMETER_CHARS: usize = 80;
@@ -69,7 +71,7 @@ mod tests {
                 "class [mscorlib]System.Object  (class [mscorlib]System.String[],valuetype A.B`1<!0>&)",
                 "(String[],B`1<!0>&)",
             ),
-            ("instance unsigned int8[]  (int32[0...,0...],native int)", "(int32[0...,0...],native int)"),
+            ("instance unsigned int8[]  (int32[0...,0...],native int)", "(int32[,],native int)"),
             ("void(class A/Nested+Inner)", "(Inner)"),
             ("int32", ""),
             ("", ""),
