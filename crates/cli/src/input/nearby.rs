@@ -39,9 +39,10 @@ fn missing_file_hint(path: &Path) -> Option<String> {
         traces.iter().take(MAX_NAMED_TRACES).map(|name| quote_path_for_shell(&folder.join(name))).collect();
     Some(match traces.len().saturating_sub(listed.len()) {
         _ if listed.is_empty() => {
-            let folder_name = match folder.as_os_str().is_empty() {
-                true => "this folder".to_owned(),
-                false => quote_path_for_shell(folder),
+            let folder_name = if folder.as_os_str().is_empty() {
+                "this folder".to_owned()
+            } else {
+                quote_path_for_shell(folder)
             };
             format!("no trace is in {folder_name}; weir record writes one")
         }
