@@ -82,11 +82,12 @@ fn record_of_the_whole_machine_includes_other_processes() {
 #[test]
 fn orphans_of_the_command_are_recorded() {
     let daemon = Daemon::start();
-    let (file, done) = (daemon.path("a.etl"), daemon.path("done"));
-    // The parent of the sample program ends before the program starts.
+    let (file, go, done) = (daemon.path("a.etl"), daemon.path("go"), daemon.path("done"));
+    // The subshell, which is the parent, ends before the file appears that the program waits for.
     let script = format!(
-        "(sh -c 'while kill -0 $PPID 2>/dev/null && [ $(ps -o ppid= -p $$) -eq $PPID ]; do :; done; \
-         {WEIR} demo-shop --orders 2 --pause 0; touch {0}' &); while [ ! -e {0} ]; do sleep 0.02; done",
+        "(sh -c 'while [ ! -e {0} ]; do sleep 0.02; done; {WEIR} demo-shop --orders 2 --pause 0; touch {1}' &); \
+         touch {0}; while [ ! -e {1} ]; do sleep 0.02; done",
+        arg(&go),
         arg(&done)
     );
     let run = daemon.weir(["record", "--no-kernel", "-o", arg(&file), "--", "sh", "-c", &script]).expect(0);
