@@ -1,9 +1,11 @@
 //! Tests of `weir start`, `stop`, `query`, `list`, `flush`, `enable` and `disable`.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, running_sessions, shop_events_in};
-use crate::util::{Daemon, eventually, weir};
+use crate::util::{Daemon, eventually, root, weir};
 
 const LEVEL_WARNING: u8 = 3;
 
@@ -217,11 +219,18 @@ fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
     }
 }
 
+/// Writes a trace to a file and returns its bytes.
+fn write_old_trace(path: &Path) -> Vec<u8> {
+    let trace = std::fs::read(root().join("fixtures/etl/tracelogging.etl")).unwrap();
+    std::fs::write(path, &trace).unwrap();
+    trace
+}
+
 #[test]
 fn refused_request_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
-    std::fs::write(&keep, "old").unwrap();
+    let old = write_old_trace(&keep);
     daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
     let run = daemon.weir(["flush", "Plain", "-o", arg(&keep)]).expect(1);
     assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
@@ -235,7 +244,7 @@ fn refused_request_keeps_an_existing_trace() {
         run.stderr
     );
     daemon.weir(["record", "-o", arg(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
-    assert_eq!(std::fs::read(&keep).unwrap(), b"old");
+    assert_eq!(std::fs::read(&keep).unwrap(), old);
     assert_eq!(running_sessions(&daemon).len(), 8);
 }
 
@@ -243,11 +252,11 @@ fn refused_request_keeps_an_existing_trace() {
 fn size_limit_below_two_buffers_is_refused() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
-    std::fs::write(&keep, "old").unwrap();
+    let old = write_old_trace(&keep);
     let run =
         daemon.weir(["start", "X", "-o", arg(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
     assert!(run.stderr.contains("two buffers"), "{}", run.stderr);
-    assert_eq!(std::fs::read(&keep).unwrap(), b"old");
+    assert_eq!(std::fs::read(&keep).unwrap(), old);
 }
 
 #[test]
@@ -277,7 +286,7 @@ fn invalid_flags_are_refused_without_effect() {
         (&["--guid", "12"], "--guid"),
         (&["--mode", "sequential"], "-o FILE"),
         (&["--min-buffers", "50", "--max-buffers", "3"], "more than"),
-        (&["--max-size", "5G"], "whole MiB"),
+        (&["--max-size", "5T"], "100M or 2G"),
         (&["--buffer-size", "1k"], "whole KiB"),
         (&["--flush-timer", "1s"], "whole seconds"),
     ] {

@@ -367,7 +367,7 @@ fn capture_state_of_an_unknown_provider_is_refused() {
 fn invalid_providers_are_refused_without_effect() {
     let absent = Daemon::not_started();
     for (provider, word) in [
-        ("My*", "wildcards"),
+        ("My?", "wildcard"),
         ("#12", "GUID"),
         ("A:1:loud", "critical"),
         ("A@names=B,C", "quote a list"),
