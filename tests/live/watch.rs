@@ -139,7 +139,8 @@ fn watch_of_a_file_session_suggests_a_command_that_works() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &format!("{} {suggested}", env!("CARGO_BIN_EXE_weir"))]);
     assert!(shell.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).status().unwrap().success(), "{suggested}");
-    let mut watch = daemon.spawn_weir(["watch", "To file", "--provider", SHOP, "--format", "jsonl", "--head", "1"]);
+    let mut watch =
+        daemon.spawn_weir(["watch", "To file", "--provider", SHOP, "--format", "jsonl", "--head", "1"]);
     let _shop = start_shop(&daemon);
     let mut line = String::new();
     BufReader::new(watch.stdout()).read_line(&mut line).unwrap();

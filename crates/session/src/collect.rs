@@ -54,6 +54,7 @@ use crate::fault::contain_panic;
 use crate::ids::RegionId;
 use crate::merge::{self, MergeLimit, MergeOutcome, MergeRing, RingLane};
 use crate::messages::{Job, SessionSource};
+use crate::modules::ModuleAdded;
 use crate::pool::Buffer;
 use crate::record::RegionWriter;
 use crate::shared::SharedState;
@@ -201,7 +202,7 @@ impl Collector {
             && let Some(record) = source.writer.process_record()
         {
             let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
-            if modules.reserve(&record) {
+            if modules.add_process(&record) == ModuleAdded::New {
                 let _ = self.jobs.send(Job::Module(record));
             }
         }

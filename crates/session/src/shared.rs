@@ -13,7 +13,7 @@ use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::{Properties, SessionConfig};
 
-use crate::config::{Config, Mode, is_system_logger};
+use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::groups;
 use crate::ids::RegionId;
@@ -344,13 +344,13 @@ impl SharedState {
         has_log && mode.can_rewrite_header() && !mode.is_real_time()
     }
 
-    /// Returns whether the log describes attached processes: its front can be rewritten, and there
-    /// are no kernel events, which would describe them.
+    /// Returns whether the log describes attached processes: on request, and if its front can be
+    /// rewritten.
     pub(crate) fn describes_processes(&self) -> bool {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
         let has_log = config.log_file.is_some() || mode.is_buffering();
-        has_log && mode.can_rewrite_header() && !is_system_logger(&config)
+        config.describes_processes() && has_log && mode.can_rewrite_header()
     }
 
     /// Returns the configuration and the counters of the session.

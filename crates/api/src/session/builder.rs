@@ -7,7 +7,7 @@ use traceweir_format::Guid;
 use traceweir_format::info::{ClassicEventId, Set};
 use traceweir_format::spec::session::LogFileMode;
 use traceweir_format::time::ClockKind;
-use traceweir_transport::message::{self, PROCESS_TREE_FILTER, SessionConfig};
+use traceweir_transport::message::{self, DESCRIBE_PROCESSES_FILTER, PROCESS_TREE_FILTER, SessionConfig};
 use traceweir_transport::runtime::Scope;
 
 use super::{ProcessTree, Session, SessionHost, SessionSummary};
@@ -202,6 +202,16 @@ impl SessionBuilder {
     /// system loggers.
     pub fn kernel_stacks(mut self, events: &[ClassicEventId]) -> Self {
         self.config.kernel_stacks = Set::StackTracing(events.to_vec()).to_bytes();
+        self
+    }
+
+    /// Writes an event for each process that takes part to the front of the log file, so that readers
+    /// can name the processes of events. The session does not count these events. Not for private
+    /// sessions and system loggers.
+    pub fn describe_processes(mut self) -> Self {
+        if !self.config.describes_processes() {
+            self.config.filters.push(message::Filter { kind: DESCRIBE_PROCESSES_FILTER, data: Vec::new() });
+        }
         self
     }
 

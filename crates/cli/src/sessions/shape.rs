@@ -17,6 +17,7 @@ use traceweir::controller::info::ClassicEventId;
 use traceweir::session::{ProcessTree, SessionBuilder};
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
+use super::is_private;
 use crate::cli::{self, ClockName, ShapeArgs, SizeLimit};
 
 const DEFAULT_BUFFER_KIB: u32 = 64;
@@ -127,8 +128,11 @@ impl SessionPlan {
         if let Some(stacks) = &self.kernel_stacks {
             builder = builder.kernel_stacks(stacks);
         }
+        let has_log = self.log_file.is_some() || self.mode.contains(LogFileMode::BUFFERING);
         if self.mode.contains(LogFileMode::SYSTEM_LOGGER) {
             builder = builder.kernel_scope(&self.kernel_scope);
+        } else if has_log && !is_private(self.mode) {
+            builder = builder.describe_processes();
         }
         if self.low_latency {
             builder = builder.low_latency();

@@ -127,7 +127,8 @@ pub struct SessionConfig {
     /// V2Options of EVENT_TRACE_PROPERTIES_V2.
     pub options: u64,
     /// Filters that select the processes of a private session by process id and executable name (V2
-    /// FilterDesc), or the process trees of a system session ([`PROCESS_TREE_FILTER`]).
+    /// FilterDesc), the process trees of a system session ([`PROCESS_TREE_FILTER`]), or the request
+    /// to describe processes in the log file ([`DESCRIBE_PROCESSES_FILTER`]).
     pub filters: Vec<Filter>,
     /// Whether the first event in a ring wakes the owner, instead of a certain fill of the ring.
     pub low_latency: bool,
@@ -147,6 +148,11 @@ pub struct SessionConfig {
 /// of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left out). ETW uses
 /// no kind in this range.
 pub const PROCESS_TREE_FILTER: u32 = 0x4000_0001;
+
+/// Kind of the session filter, without data, that requests an event for each process that takes part,
+/// at the front of the log file. A session that a program starts through the API of ETW has no such
+/// events, because the program expects only events of its providers.
+pub const DESCRIBE_PROCESSES_FILTER: u32 = 0x4000_0002;
 
 /// The largest number of trees in a [`PROCESS_TREE_FILTER`].
 pub const MAX_PROCESS_TREES: usize = 256;
@@ -186,6 +192,12 @@ impl ProcessTree {
 }
 
 impl SessionConfig {
+    /// Returns whether the log file describes the processes that take part.
+    #[must_use]
+    pub fn describes_processes(&self) -> bool {
+        self.filters.iter().any(|filter| filter.kind == DESCRIBE_PROCESSES_FILTER)
+    }
+
     /// Returns the process trees that kernel events are restricted to; empty for all processes.
     #[must_use]
     pub fn process_trees(&self) -> Vec<ProcessTree> {
