@@ -18,18 +18,17 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a shell command on a terminal of this size. The terminal stays when the command ends.
+    /// Starts a shell command on a terminal of this size. The terminal stays when the command ends,
+    /// and its last line is then `exit status N`. The shell catches Ctrl-C, which also reaches it.
     fn start(daemon: &Daemon, (columns, lines): (usize, usize), shell_command: &str) -> Self {
         let terminal = Self { socket: daemon.path(&format!("tmux-{columns}")) };
         let settings = daemon.path("tmux.conf");
-        std::fs::write(
-            &settings,
-            "set -g remain-on-exit on\nset -g status off\nset -g default-terminal tmux-256color\n",
-        )
-        .unwrap();
+        std::fs::write(&settings, "set -g status off\nset -g default-terminal tmux-256color\n").unwrap();
+        let script =
+            format!("trap : INT; {shell_command}; result=$?; echo; echo exit status $result; exec sleep 600");
         let status = terminal
             .command(&["-f", arg(&settings), "new-session", "-d"])
-            .args(["-x", &columns.to_string(), "-y", &lines.to_string(), shell_command])
+            .args(["-x", &columns.to_string(), "-y", &lines.to_string(), &script])
             .current_dir(daemon.folder())
             .env("TRACEWEIR_RUNTIME_DIR", daemon.folder())
             .env_remove("NO_COLOR")
@@ -78,9 +77,10 @@ impl Terminal {
 
     /// Waits for the end of the command and returns its exit status.
     fn wait_for_exit(&self) -> i32 {
-        let state = ["display-message", "-p", "#{pane_dead} #{pane_dead_status}#{pane_dead_signal}"];
         eventually("the command ends", || {
-            self.output(&state).trim().strip_prefix("1 ").and_then(|status| status.parse().ok())
+            let text = self.text();
+            let line = text.lines().map(str::trim_end).rfind(|line| !line.is_empty())?;
+            line.strip_prefix("exit status ")?.parse().ok()
         })
     }
 }
