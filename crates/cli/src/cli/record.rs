@@ -80,7 +80,8 @@ pub(crate) struct RecordArgs {
         conflicts_with_all = ["sequential", "circular", "append", "new_file", "real_time", "buffering", "max_size"],
     )]
     pub(crate) flight: Option<SizeLimit>,
-    /// End when this happens: PROVIDER/EVENT[:TEXT], exit!=0, file:PATH or SIGUSR1 (see below)
+    /// End when this happens: PROVIDER/EVENT or PROVIDER/EVENT:TEXT, exit!=0, file:PATH, SIGUSR1 (see
+    /// below)
     #[arg(long, value_name = "CONDITION", value_parser = UntilCondition::parse)]
     pub(crate) until: Option<UntilCondition>,
     /// Record only these running processes and their descendants, until all of them have ended;
