@@ -140,4 +140,6 @@ fn thread_sanitizer_reports_no_race() {
     let mut command = Command::new(decoding);
     command.arg(crate_path("../../fixtures/manifests/everything.man"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"));
+    let threads = build_for_thread_sanitizer(&crate_path("tests/c/threads.c"), &tools, folder.path());
+    expect_success(&mut Command::new(threads));
 }
