@@ -32,7 +32,7 @@ fn thread_mark() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// The published structure RTL_CRITICAL_SECTION. Only [`Self::lock_count`] is a lock; the members
+/// The published structure RTL_CRITICAL_SECTION. Only `lock_count` is a lock; the members
 /// for owner and recursion belong to the thread that holds it.
 #[derive(Debug)]
 #[repr(C)]

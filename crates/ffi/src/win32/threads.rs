@@ -1,7 +1,7 @@
 //! Threads that programs create, and their storage.
 //!
 //! A thread is a detached thread of Linux. Its end makes its object signaled, however it ends:
-//! [`current`] notices it.
+//! `current` notices it.
 
 pub mod storage;
 
