@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use anstream::eprintln;
 use traceweir::Guid;
 use traceweir::session::{ProviderEnable, ProviderInfo};
+use traceweir_format::name_pattern;
 
 use crate::grammar::EnableRequest;
 use crate::text::escape;
@@ -32,7 +33,8 @@ pub(super) fn is_listed_with_others(
             && !other.pids.is_empty()
             && other.guid != provider.guid
             && other.sessions.iter().any(|other_enable| {
-                let is_same = Guid::from_provider_name(&other_enable.name) == provider.guid;
+                let is_same = name_pattern::is_pattern(&enable.name)
+                    && Guid::from_provider_name(&other_enable.name) == provider.guid;
                 other_enable.session == enable.session && (provider.guid.is_hash_of(&other.name) || is_same)
             })
     };
@@ -137,7 +139,7 @@ mod tests {
             "the hash must be listed, because session 6 has no other entry"
         );
         assert_eq!(
-            count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[])]),
+            count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[5])]),
             2
         );
         let mut registered_hash = unregistered_provider(&[5]);
