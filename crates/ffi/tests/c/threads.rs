@@ -12,9 +12,9 @@ fn source_path(name: &str) -> PathBuf {
     crate_path("tests/c").join(name)
 }
 
-/// Builds and runs `threads.c` and `console.c`, and checks that they checked enough.
+/// Builds and runs `threads.c`, `locks.c` and `console.c`, and checks that they checked enough.
 fn run_programs(programs: &ProgramFolder, compiler: &str, flags: &[&str], link: Link) {
-    for (name, min_rows) in [("threads.c", 5000), ("console.c", 12)] {
+    for (name, min_rows) in [("threads.c", 4000), ("locks.c", 100), ("console.c", 12)] {
         let program = programs.build(compiler, &source_path(name), flags, link);
         let output = expect_success(&mut Command::new(&program));
         assert!(checked_rows(&output) >= min_rows, "{name}: {output}");
