@@ -11,6 +11,7 @@ mod repair;
 mod reports;
 mod shims;
 mod symbols;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 

@@ -8,13 +8,16 @@ mod by_name;
 mod container;
 mod control;
 mod doctor;
+mod follow;
 mod kernel;
 mod modes;
 mod private;
 mod providers;
 mod record;
+mod record_scope;
 mod root;
 mod service;
+mod terminal;
 mod update;
 mod watch;
 

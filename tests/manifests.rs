@@ -11,6 +11,7 @@
 //! have the bytes that the module `values` expects, and the schemas in the program must equal those
 //! of the manifest.
 
+mod overrides;
 mod values;
 
 use std::collections::HashMap;

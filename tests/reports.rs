@@ -5,14 +5,20 @@
 //! recorded, if these sample files are on the machine.
 
 mod attribution;
+mod automatic;
 mod browser;
+mod callers;
 mod cpu;
 mod disk;
+mod file;
 mod flame;
 mod hostile;
+mod managed;
+mod net;
 mod sched;
 mod speedscope;
 mod stacks;
+mod syscall;
 mod trace_builder;
 
 use std::path::Path;

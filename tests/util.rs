@@ -14,6 +14,8 @@ use tempfile::TempDir;
 pub(crate) mod daemon_process;
 #[path = "support/skip.rs"]
 pub(crate) mod skip;
+#[path = "support/terminal.rs"]
+pub(crate) mod terminal;
 #[path = "support/wait.rs"]
 pub(crate) mod wait;
 
@@ -79,7 +81,7 @@ impl Run {
 /// Builds a `weir` command without running it.
 pub(crate) fn weir_command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(args).stdin(Stdio::null()).env_remove("NO_COLOR");
+    command.args(args).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     command
 }
 

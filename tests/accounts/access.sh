@@ -78,7 +78,7 @@ step stop-allowed anna stop Live --system
 step member-stops bert stop Own --system
 echo old >"$work/bert/old.etl"
 chown 64309 "$work/bert/old.etl"
-step member-kernel-refused bert record --kernel cpu -o old.etl --duration 100ms --system
+step member-kernel-refused bert record --kernel cpu --force -o old.etl --duration 100ms --system
 step member-kernel-logger bert start 'NT Kernel Logger' --system
 step member-kernel-list bert access grant 9e814aad-3204-11d2-9a82-006008a86939 --user bert kernel-logger --system
 

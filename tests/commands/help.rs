@@ -16,7 +16,13 @@ fn weir_without_arguments_shows_its_commands() {
         "repair",
         "relog",
         "demo",
-        "Examples:",
+        "First steps:",
+        "Record and look:",
+        "Sessions:",
+        "Traces:",
+        "Analysis:",
+        "Programs:",
+        "Machine:",
         "Exit status:",
     ] {
         assert!(run.stderr.contains(word), "no {word} in {}", run.stderr);
@@ -67,8 +73,11 @@ fn help_pages_name_the_options_of_their_command() {
 
 #[test]
 fn typos_get_a_suggestion_and_missing_arguments_are_named() {
-    let run = weir(["dmup", "x.etl"]).expect(2);
-    assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
+    for (typed, meant) in [("dmup", "dump"), ("recrod", "record"), ("reprot", "report")] {
+        let run = weir([typed, "x.etl"]).expect(2);
+        let suggestion = format!("a similar subcommand exists: '{meant}'");
+        assert!(run.stderr.contains(&suggestion), "{typed}: {}", run.stderr);
+    }
     let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);
     assert!(run.stderr.contains("--format"), "{}", run.stderr);
     for command in ["info", "dump", "stats", "check", "repair", "relog"] {
@@ -78,10 +87,25 @@ fn typos_get_a_suggestion_and_missing_arguments_are_named() {
 }
 
 #[test]
+fn older_command_names_are_hidden_and_still_have_help() {
+    let page = weir(["--help"]).expect(0).text();
+    for (name, replacement) in [
+        ("increment", "update --next-file"),
+        ("convert-to-realtime", "update --to-real-time"),
+        ("capture-state", "enable --capture-state"),
+    ] {
+        assert!(!page.contains(name), "{name} is listed: {page}");
+        let own_page = weir([name, "--help"]).expect(0).text();
+        assert!(own_page.contains(&format!("same as {replacement}")), "{own_page}");
+    }
+}
+
+#[test]
 fn help_pages_match_their_golden_text() {
     let mut differing_pages = 0;
     for command in [
         "record",
+        "profiles",
         "watch",
         "start",
         "stop",

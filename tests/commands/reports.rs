@@ -1,11 +1,15 @@
 //! Tests of `weir info`, `stats`, `check` and `demo`, and of the exit codes for loss and damage.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
 use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
 use crate::golden::{TraceMaker, run_to_end, session_options, start_time};
-use crate::util::{weir, weir_command};
+use crate::util::{Daemon, Run, weir, weir_command};
 
 fn lossy_trace() -> Vec<u8> {
     let mut maker = TraceMaker::new(session_options("lossy"));
@@ -22,15 +26,68 @@ fn damage_second_buffer(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn lost_events_are_reported_and_exit_with_4() {
+fn loss_of_a_trace_is_reported_once_and_is_no_failure() {
     let folder = make_folder();
     let path = write_file(&folder, "lossy.etl", &lossy_trace());
-    for verb in ["info", "dump", "stats"] {
-        let run = weir([verb, arg(&path)]).expect(4);
-        assert!(run.stderr.contains("lost 41 events and 2 buffers"), "{verb}: {}", run.stderr);
+    for command in
+        [&["dump"][..], &["dump", "--format", "jsonl"], &["stats"], &["check"], &["info", "--json"]]
+    {
+        let run = weir([command, &[arg(&path)]].concat()).expect(0);
+        let warnings: Vec<_> = run.stderr.lines().filter(|line| line.contains("lost")).collect();
+        assert_eq!(warnings.len(), 1, "{command:?}: {}", run.stderr);
+        assert!(
+            warnings[0].starts_with("warning: ") && warnings[0].ends_with("lost 41 events and 2 buffers")
+        );
     }
-    weir(["check", arg(&path)]).expect(4);
-    assert_eq!(dump_jsonl(&path, &[]).expect(4).json().len(), 6, "events in the file are not printed");
+    // The page contains the losses, so there is no warning.
+    let info = weir(["info", arg(&path)]).expect(0);
+    assert!(info.text().contains("Lost         41 events, 2 buffers\n"), "{}", info.text());
+    assert_eq!(info.stderr, "");
+    assert_eq!(dump_jsonl(&path, &[]).expect(0).json().len(), 6, "events in the file are not printed");
+}
+
+#[test]
+fn strict_check_exits_with_4_if_events_were_lost() {
+    let folder = make_folder();
+    let path = write_file(&folder, "lossy.etl", &lossy_trace());
+    weir(["check", arg(&path)]).expect(0);
+    weir(["check", "--strict", arg(&path)]).expect(4);
+    weir(["check", "--strict", arg(&fixture_path("kernel"))]).expect(0);
+    let damaged = write_file(&folder, "both.etl", &damage_second_buffer(lossy_trace()));
+    weir(["check", "--strict", arg(&damaged)]).expect(3);
+}
+
+#[test]
+fn counts_do_not_include_the_events_of_the_file_itself() {
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    assert_eq!(weir(["dump", arg(&path)]).expect(0).text().lines().count(), 5);
+    assert_eq!(weir(["dump", "--all", arg(&path)]).expect(0).text().lines().count(), 6);
+    let stats = weir(["stats", arg(&path)]).expect(0).text();
+    assert!(stats.starts_with("5 events and 1 of the file itself, "), "{stats}");
+    let info = weir(["info", arg(&path)]).expect(0).text();
+    assert!(
+        info.contains("\nEvents       5 from ") && info.contains(", and 1 of the file itself\n"),
+        "{info}"
+    );
+    let info = weir(["info", "--json", arg(&path)]).expect(0).json().remove(0);
+    assert_eq!((info["events"].as_u64(), info["file_events"].as_u64()), (Some(5), Some(1)));
+    let check = weir(["check", arg(&path)]).expect(0);
+    assert!(check.stderr.contains(": sound: 6 records in "), "{}", check.stderr);
+}
+
+#[test]
+fn header_event_is_printed_as_text_only_on_request() {
+    let path = fixture_path("tracelogging");
+    let header = "Windows Kernel/EventTrace/Header";
+    assert!(!weir(["dump", arg(&path)]).expect(0).text().contains(header));
+    for option in [&["--all"][..], &["--event", "EventTrace/Header"]] {
+        let text = weir([&["dump", arg(&path)], option].concat()).expect(0).text();
+        assert_eq!(text.matches(header).count(), 1, "{option:?}");
+    }
+    // --head counts printed events.
+    let text = weir(["dump", "--head", "2", arg(&path)]).expect(0).text();
+    assert_eq!(text.lines().count(), 2, "{text}");
 }
 
 #[test]
@@ -75,9 +132,9 @@ fn info_describes_a_trace() {
     }
     let object = weir(["info", "--json", arg(&fixture_path("compressed"))]).expect(0).json().remove(0);
     assert_eq!(object["compressed"], true);
-    assert_eq!((object["events"].as_u64(), object["cpus"].as_u64()), (Some(61), Some(2)));
+    assert_eq!((object["events"].as_u64(), object["cpus"].as_u64()), (Some(60), Some(2)));
     assert_eq!(object["start"], "2024-05-01T10:00:00.0000000Z");
-    assert_eq!(object["providers"].as_array().unwrap().len(), 2);
+    assert_eq!(object["providers"].as_array().unwrap().len(), 1);
     let crashed = weir(["info", "--json", arg(&fixture_path("crashed"))]).expect(3).json().remove(0);
     assert_eq!((&crashed["finalised"], &crashed["end"]), (&false.into(), &serde_json::Value::Null));
 }
@@ -87,7 +144,7 @@ fn stats_count_events_by_provider_event_and_process() {
     let path = fixture_path("kernel");
     let page = weir(["stats", arg(&path)]).expect(0).text();
     for fact in [
-        "44 events",
+        "43 events and 1 of the file itself, ",
         "Windows Kernel (Thread)",
         "Windows Kernel/Thread/CSwitch",
         "child.exe (3000)",
@@ -99,7 +156,7 @@ fn stats_count_events_by_provider_event_and_process() {
     for by in ["provider", "event", "process"] {
         let rows_of_kind = rows.iter().filter(|row| row["by"] == by);
         let sum: u64 = rows_of_kind.map(|row| row["events"].as_u64().unwrap()).sum();
-        assert_eq!(sum, 44, "each event is not counted once by {by}");
+        assert_eq!(sum, 43, "each event is not counted once by {by}");
     }
     let top_process = weir(["stats", "--json", "--by", "process", "--top", "1", arg(&path)]).expect(0).json();
     assert_eq!((top_process.len(), &top_process[0]["pid"]), (1, &3000.into()));
@@ -131,7 +188,7 @@ fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     let run = weir(["check", arg(&path)]).expect(0);
     let remark = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
     assert!(run.text().contains(&remark), "{}", run.text());
-    assert!(run.stderr.contains("sound: 6 events") && run.stderr.contains("1 remark"), "{}", run.stderr);
+    assert!(run.stderr.contains("sound: 6 records") && run.stderr.contains("1 remark"), "{}", run.stderr);
     let remarks = weir(["check", "--json", arg(&path)]).expect(0).json();
     assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
     assert_eq!(dump_jsonl(&path, &[]).expect(0).json().len(), 6, "the file is not read completely");
@@ -139,7 +196,7 @@ fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     // In a file with a fault, the decreasing stamp is still reported as a remark.
     bytes.truncate(bytes.len() - 100);
     let run = weir(["check", arg(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
-    assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
+    assert!(run.stderr.contains("finding") && run.stderr.contains("1 remark"), "{}", run.stderr);
 }
 
 #[test]
@@ -168,10 +225,60 @@ fn demo_writes_a_sound_trace_and_prints_it() {
     }
     weir(["check", arg(&path)]).expect(0);
     assert_eq!(dump_jsonl(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
-    // Without -o the trace goes to the temporary folder.
+}
+
+/// Runs the demo without `-o`, as a user with this environment.
+fn run_demo(environment: &[(&str, &Path)]) -> Run {
+    let mut command = weir_command(["demo"]);
+    command.env_remove("XDG_STATE_HOME").envs(environment.iter().copied());
+    run_to_end(&mut command).expect(0)
+}
+
+#[test]
+fn demo_writes_to_a_folder_of_the_user_and_replaces_its_trace() {
+    let home = make_folder();
+    let file = home.path().join(".local/state/traceweir/weir-demo.etl");
+    for _ in 0..2 {
+        run_demo(&[("HOME", home.path())]);
+        weir(["check", arg(&file)]).expect(0);
+    }
+    let mode = file.parent().unwrap().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "other users can enter the folder");
+    // A home that cannot be used gives way to a temporary folder.
     let temporary = make_folder();
-    run_to_end(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
-    assert!(temporary.path().join("weir-demo.etl").exists());
+    let run = run_demo(&[("HOME", Path::new("/dev/null")), ("TMPDIR", temporary.path())]);
+    assert!(run.stderr.contains(arg(temporary.path())), "{}", run.stderr);
+}
+
+#[test]
+fn commands_that_the_demo_prints_work_as_printed() {
+    let home = make_folder();
+    let daemon = Daemon::start();
+    // The path has to be quoted.
+    let state = home.path().join("my state");
+    let run = run_demo(&[("XDG_STATE_HOME", &state)]);
+    let commands: Vec<&str> = run.stderr.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let commands: Vec<&str> = commands.into_iter().filter(|line| line.contains("weir ")).collect();
+    assert_eq!(commands.len(), 5, "{}", run.stderr);
+    for command in commands {
+        assert!(command.starts_with('/') || command.starts_with('\''), "not this program: {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(home.path()).stdin(Stdio::null());
+        shell.env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
+        let run = run_to_end(&mut shell);
+        assert_eq!(run.code, 0, "{command}: {}", run.stderr);
+    }
+    let recorded = dump_jsonl(&home.path().join("shop.etl"), &["--provider", "Traceweir.Demo.*"]);
+    assert_eq!(recorded.expect(0).json().len(), 6);
+}
+
+#[test]
+fn demo_names_weir_where_the_shell_finds_it() {
+    let folder = make_folder();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), folder.path().join("weir")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", arg(folder.path()));
+    let run = run_demo(&[("XDG_STATE_HOME", folder.path()), ("PATH", Path::new(&path))]);
+    assert!(run.stderr.contains("\n  weir info "), "{}", run.stderr);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
 /// events, and each switch of the workload is either in the file or counted as lost.
 #[track_caller]
 fn check_file_and_losses(file: &Path, min_lost: u64) {
-    let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
+    let checked = weir(["check".as_ref(), "--strict".as_ref(), file.as_os_str()]).expect(4);
     assert!(checked.stderr.contains(": sound: "), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
     let header = trace.events_named("EventTrace/Header").next().expect("the file has no header event");

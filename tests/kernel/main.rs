@@ -30,10 +30,12 @@ mod recordings;
 
 mod counts;
 mod file;
+mod io_reports;
 mod loss;
 mod one_trace;
 mod own;
 mod providers;
 mod running;
+mod scope;
 mod stacks;
 mod truth;

@@ -61,10 +61,11 @@ impl Measurement {
             .collect()
     }
 
-    /// Records a command; `options` select the kernel events.
+    /// Records the whole machine while a command runs; `options` select the kernel events.
     pub(crate) fn record(&self, options: &[&str], command: &[OsString]) -> Recording {
         let file = self.path("a.etl");
-        let mut arguments: Vec<OsString> = vec!["record".into(), "-o".into(), file.clone().into()];
+        let mut arguments: Vec<OsString> =
+            vec!["record".into(), "-a".into(), "-o".into(), file.clone().into()];
         arguments.extend(options.iter().map(OsString::from));
         arguments.push("--".into());
         arguments.extend_from_slice(command);
@@ -140,7 +141,7 @@ impl WorkloadOutput {
 
 /// Returns the path of the workload, or `None` without a compiler. The first call compiles the
 /// workload.
-fn compiled_workload() -> Option<PathBuf> {
+pub(crate) fn compiled_workload() -> Option<PathBuf> {
     static WORKLOAD: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let workload = WORKLOAD.get_or_init(|| {
         let folder = tempfile::tempdir().expect("the temporary folder cannot be made");

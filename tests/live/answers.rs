@@ -132,7 +132,7 @@ fn private_session_needs_one_provider_and_reports_no_unwritten_file() {
     let daemon = Daemon::start();
     let file = daemon.path("old.etl");
     std::fs::write(&file, "an old file").unwrap();
-    let start = ["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", SHOP];
+    let start = ["start", "Own", "--mode", "private-logger", "--force", "-o", arg(&file), "-p", SHOP];
     let run = daemon.weir(start).expect(0);
     assert!(run.stderr.contains("no process takes part"), "{}", run.stderr);
     let run = daemon.weir(["stop", "Own"]).expect(0);

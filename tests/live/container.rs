@@ -75,7 +75,8 @@ fn record_reports_at_its_end_a_command_that_was_not_traced() {
     let file = daemon.path("a.etl");
     let shop = weir_command(["demo-shop", "--pause", "0", "--orders", "1"]);
     let enter_group = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-    let mut command = daemon.command(["record", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter_group]);
+    let mut command =
+        daemon.command(["record", "-a", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter_group]);
     command.arg(group.folder()).arg(shop.get_program()).args(shop.get_args());
     let run = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish().expect(0);
     assert!(

@@ -78,8 +78,9 @@ fn process_is_described_by_its_providers_and_socket() {
     let folder = find_object(&objects, "check", "process_folder");
     assert!(folder["now"].as_str().unwrap().contains(daemon.folder().to_str().unwrap()), "{folder}");
     // Linux has no process ids above 4194304.
-    let missing = daemon.weir(["doctor", "--pid", "4194305"]).expect(0).text();
-    assert!(missing.contains("there is no process 4194305"), "{missing}");
+    let missing = daemon.weir(["doctor", "--pid", "4194305"]).expect(1);
+    assert!(missing.stderr.contains("there is no process 4194305"), "{}", missing.stderr);
+    assert_eq!(missing.text(), "", "a report was printed for a process that does not exist");
 }
 
 /// Returns whether `perf record` succeeds with these arguments for this user.

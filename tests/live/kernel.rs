@@ -33,8 +33,10 @@ fn wrong_arguments_are_answered_with_valid_ones() {
         (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 has no unit"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
-        (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
-        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "the whole machine"),
+        (
+            &["record", "-p", "Microsoft-Windows-Kernel-Process", "--pid", "1", "-o", "x.etl"],
+            "weir record --kernel cpu --pid PID",
+        ),
     ] {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -214,14 +216,17 @@ fn setting_the_current_sampling_interval_needs_no_privilege() {
 }
 
 #[test]
-fn pid_filter_limits_providers_but_not_kernel_events() {
+fn pid_applies_to_providers_and_kernel_events() {
     let daemon = Daemon::start();
     let (file, own_pid) = (daemon.path("a.etl"), std::process::id().to_string());
-    let record =
-        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own_pid, "--duration", "50ms", "-o", arg(&file)];
+    let record = ["record", "--kernel", "none", "--pid", &own_pid, "--duration", "50ms", "-o", arg(&file)];
     let run = daemon.weir(record).expect(0);
-    let notes = ["note: --pid applies to the providers", &format!("has not registered {SHOP} so far")];
-    assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
+    assert!(!run.stderr.contains("--pid") && !run.stderr.contains("registered"), "{}", run.stderr);
+    let run = daemon.weir(record.iter().chain(&["-p", SHOP])).expect(0);
+    assert!(run.stderr.contains(&format!("has not registered {SHOP} so far")), "{}", run.stderr);
+    let options = ["-p", "SystemProcess", "--pid", &own_pid, "--duration", "50ms", "-o", arg(&file)];
+    let run = daemon.weir(["record"].iter().chain(&options));
+    assert!(run.code == 0 || !has_kernel_events(&run), "{}", run.stderr);
 }
 
 #[test]

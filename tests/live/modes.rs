@@ -60,7 +60,7 @@ fn increment_starts_the_next_file_of_a_sequence() {
     let file = |number: u32| daemon.path(&format!("row-{number}.etl"));
     daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
-    let run = daemon.weir(["increment", "Row"]).expect(0);
+    let run = daemon.weir(["update", "Row", "--next-file"]).expect(0);
     assert!(
         run.stderr.contains("row-1.etl is finished") && run.stderr.contains("continues in"),
         "{}",
@@ -115,7 +115,27 @@ fn second_session_appends_to_a_file() {
     assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER);
     let run = daemon.weir(["start", "Odd", "-o", arg(&file), "--append", "--buffer-size", "128"]).expect(1);
     assert!(run.stderr.contains("cannot start session Odd"), "{}", run.stderr);
+    assert!(run.stderr.contains("--buffer-size 64"), "{}", run.stderr);
     assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER, "the refused session changed the file");
+}
+
+#[test]
+fn append_to_a_file_with_another_clock_names_the_way_that_works() {
+    let daemon = Daemon::start();
+    let (first, next, both) = (daemon.path("first.etl"), daemon.path("NEXT.etl"), daemon.path("BOTH.etl"));
+    for file in [&first, &next] {
+        daemon.weir(["start", "More", "-o", arg(file), "-p", SHOP]).expect(0);
+        run_shop(&daemon, 2);
+        daemon.weir(["stop", "More"]).expect(0);
+    }
+    let run = daemon.weir(["start", "More", "-o", arg(&first), "--append"]).expect(1);
+    assert!(run.stderr.contains("--clock system"), "{}", run.stderr);
+    let start = run.stderr.find("weir relog").expect("no command is suggested");
+    let suggested: Vec<&str> = run.stderr[start..].split_whitespace().skip(1).collect();
+    assert_eq!(suggested[..3], ["relog", arg(&first), "NEXT.etl"], "{}", run.stderr);
+    let mut command = daemon.command(suggested);
+    assert!(command.current_dir(daemon.folder()).status().unwrap().success());
+    assert_eq!(shop_events_in(&both).len(), 4 * EVENTS_PER_ORDER);
 }
 
 #[test]
@@ -124,7 +144,7 @@ fn converted_session_finalises_its_file_and_delivers_live() {
     let file: PathBuf = daemon.path("a.etl");
     daemon.weir(["start", "Turning", "-o", arg(&file), "-p", SHOP, "--low-latency"]).expect(0);
     run_shop(&daemon, 2);
-    let run = daemon.weir(["convert-to-realtime", "Turning"]).expect(0);
+    let run = daemon.weir(["update", "Turning", "--to-real-time"]).expect(0);
     assert!(
         run.stderr.contains("a.etl is finished") && run.stderr.contains("weir watch Turning"),
         "{}",

@@ -161,19 +161,13 @@ fn recording_of_a_process_ends_with_it() {
 }
 
 #[test]
-fn recording_needs_a_provider_and_a_file() {
-    assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
-    assert!(weir(["record", "-p", "X"]).expect(2).stderr.contains("--output"));
-}
-
-#[test]
 fn full_file_ends_the_recording_and_later_events_are_counted() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
     let run = run_record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
     assert!(run.stderr.contains("lost") && run.stderr.contains("limit of 1 MiB"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(4);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(0);
     assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
     assert_eq!(running_sessions(&daemon).len(), 0);
 }

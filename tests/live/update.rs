@@ -95,9 +95,17 @@ fn update_needs_something_to_change() {
 fn increment_needs_a_file_sequence_and_conversion_needs_a_file() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl"))]).expect(0);
-    let run = daemon.weir(["increment", "Plain"]).expect(1);
-    assert!(run.stderr.contains("next file of session Plain"), "{}", run.stderr);
+    for arguments in [&["increment", "Plain"][..], &["update", "Plain", "--next-file"]] {
+        let run = daemon.weir(arguments).expect(1);
+        assert!(run.stderr.contains("next file of session Plain"), "{}", run.stderr);
+        assert!(run.stderr.contains("--new-file"), "{}", run.stderr);
+    }
     daemon.weir(["start", "Live"]).expect(0);
-    let run = daemon.weir(["convert-to-realtime", "Live"]).expect(1);
-    assert!(run.stderr.contains("cannot convert session Live"), "{}", run.stderr);
+    for arguments in [&["convert-to-realtime", "Live"][..], &["update", "Live", "--to-real-time"]] {
+        let run = daemon.weir(arguments).expect(1);
+        assert!(run.stderr.contains("cannot convert session Live"), "{}", run.stderr);
+    }
+    for conflict in [&["--next-file", "--to-real-time"][..], &["--next-file", "--flush-timer", "2"]] {
+        daemon.weir([&["update", "Plain"], conflict].concat()).expect(2);
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{SHOP, running_sessions, start_shop};
+use super::{SHOP, arg, running_sessions, start_shop};
 use crate::util::{Daemon, eventually};
 
 const LEVEL_WARNING: u8 = 3;
@@ -123,4 +123,37 @@ fn early_end_of_watch_names_its_cause() {
 fn watch_needs_a_session_or_a_provider() {
     let run = crate::util::weir(["watch"]).expect(2);
     assert!(run.stderr.contains("--provider"), "{}", run.stderr);
+}
+
+#[test]
+fn watch_of_a_file_session_suggests_a_command_that_works() {
+    let daemon = Daemon::start();
+    daemon
+        .weir(["start", "To file", "-o", arg(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"])
+        .expect(0);
+    let run = daemon.weir(["watch", "To file"]).expect(1);
+    let hint = run.stderr.lines().last().unwrap();
+    let suggested = hint.trim().strip_prefix("weir ").expect("no command is suggested");
+    let suggested =
+        suggested.strip_suffix(" delivers its events live, too").expect("the hint has another form");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("{} {suggested}", env!("CARGO_BIN_EXE_weir"))]);
+    assert!(shell.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).status().unwrap().success(), "{suggested}");
+    let mut watch =
+        daemon.spawn_weir(["watch", "To file", "--provider", SHOP, "--format", "jsonl", "--head", "1"]);
+    let _shop = start_shop(&daemon);
+    let mut line = String::new();
+    BufReader::new(watch.stdout()).read_line(&mut line).unwrap();
+    assert!(line.contains(SHOP), "{line}");
+    watch.finish().expect(0);
+    daemon.weir(["stop", "To file"]).expect(0);
+}
+
+#[test]
+fn watch_of_a_flight_recorder_suggests_a_snapshot() {
+    let daemon = Daemon::start();
+    daemon.weir(["start", "Recorder", "--buffering"]).expect(0);
+    let run = daemon.weir(["watch", "Recorder"]).expect(1);
+    assert!(run.stderr.contains("weir flush Recorder -o FILE"), "{}", run.stderr);
+    daemon.weir(["stop", "Recorder"]).expect(0);
 }

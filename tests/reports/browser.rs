@@ -24,6 +24,8 @@ use crate::util::{skip, weir};
 
 const PROGRAM_NAMES: [&str; 5] =
     ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+/// The title of the page: the measure, and the file name of the trace.
+const TITLE: &str = "Processor time by samples: kernel.etl";
 /// Deadline for each answer of the browser.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -133,10 +135,10 @@ impl Browser {
         }
     }
 
-    /// Clicks the middle of the first node whose text begins with `label`.
+    /// Clicks the middle of the first node whose full label begins with `label`.
     fn click(&mut self, label: &str) {
         let position = self.evaluate(&format!(
-            "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
+            "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.title.startsWith({})); \
              const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(label)
         ));
@@ -194,8 +196,9 @@ fn browser_draws_zooms_and_searches() {
     // As in `flame::build_trace`, there are 60 samples of `app` and 25 with hostile names. Of the
     // samples of `app`, 20 are in `lib.so`, and 10 are in the kernel, called by `lib.so`.
     assert_eq!(shown_samples(&mut browser), (85, 0));
-    assert_eq!(browser.evaluate("document.getElementById('title').textContent"), "Processor time by samples");
+    assert_eq!(browser.evaluate("document.getElementById('title').textContent"), TITLE);
     check_hostile_names_are_text(&mut browser);
+    check_labels_fit(&mut browser);
     check_clicks_zoom(&mut browser);
     check_keys_move_focus(&mut browser);
     check_search_counts_samples(&mut browser);
@@ -206,14 +209,11 @@ fn browser_draws_zooms_and_searches() {
 }
 
 fn check_hostile_names_are_text(browser: &mut Browser) {
-    assert_eq!(
-        browser.evaluate("document.title"),
-        "Processor time by samples",
-        "a process name ran as a script"
-    );
+    assert_eq!(browser.evaluate("document.title"), TITLE, "a process name ran as a script");
     assert_eq!(browser.evaluate("document.images.length"), 0);
     assert_eq!(browser.evaluate("document.scripts.length"), 2);
-    let drawn = browser.evaluate("[...document.querySelectorAll('.node')].map((n) => n.textContent)");
+    let drawn =
+        browser.evaluate("[...document.querySelectorAll('.node')].map((n) => n.getAttribute('aria-label'))");
     let drawn: Vec<&str> = drawn.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
     for (name, pid) in HOSTILE.iter().zip(500..) {
         let label = format!("{name} ({pid})");
@@ -221,7 +221,19 @@ fn check_hostile_names_are_text(browser: &mut Browser) {
     }
     // The content policy keeps an inserted script element from running.
     browser.evaluate("(() => { const s = document.createElement('script'); s.textContent = \"document.title='owned'\"; document.body.append(s); s.remove(); })()");
-    assert_eq!(browser.evaluate("document.title"), "Processor time by samples");
+    assert_eq!(browser.evaluate("document.title"), TITLE);
+}
+
+/// Checks that no label is wider than its box, and that wide boxes have labels.
+fn check_labels_fit(browser: &mut Browser) {
+    let too_wide = browser.evaluate(
+        "[...document.querySelectorAll('.node')].filter((n) => n.scrollWidth > n.clientWidth + 1).map((n) => n.textContent)",
+    );
+    assert_eq!(too_wide, json!([]), "labels do not fit");
+    let empty = browser.evaluate(
+        "[...document.querySelectorAll('.node')].filter((n) => n.clientWidth > 100 && n.textContent === '').length",
+    );
+    assert_eq!(empty, 0, "wide boxes without a label");
 }
 
 fn check_clicks_zoom(browser: &mut Browser) {
@@ -239,7 +251,7 @@ fn check_clicks_zoom(browser: &mut Browser) {
 
 fn check_keys_move_focus(browser: &mut Browser) {
     browser.evaluate("document.querySelector('.node[data-node=\"0\"]').focus()");
-    let focused = "document.activeElement.textContent";
+    let focused = "document.activeElement.getAttribute('aria-label')";
     browser.press_key("ArrowDown", None);
     let first = browser.evaluate(focused);
     browser.press_key("ArrowRight", None);

@@ -133,7 +133,7 @@ fn report_without_samples_fails() {
     }
     let run = weir(["flame", path, "--collapsed", "--process", "ap"]).expect(1);
     assert!(run.stderr.contains("no samples of process ap; there is app (100)"), "{}", run.stderr);
-    let run = weir(["report", "net", path]).expect(2);
+    let run = weir(["report", "nosuch", path]).expect(2);
     assert!(run.stderr.contains("cpu|sched|disk"), "{}", run.stderr);
 }
 
@@ -155,7 +155,7 @@ fn missing_data_is_reported() {
     }
     let end_time = FileTime(crate::golden::start_time().0 + 600_000_000);
     let path = trace.write_with_summary(Summary { end_time, events_lost: 41, buffers_lost: 2 });
-    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(4).text();
+    let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
     assert!(page.contains("lost: 41 events and 2 buffers"), "{page}");
     trace.add_sampling_interval(30_000, 5_000);
     let page = weir(["report", "cpu", trace.write().to_str().unwrap()]).expect(0).text();

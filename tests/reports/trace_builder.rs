@@ -4,10 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use traceweir_format::Guid;
 use traceweir_format::etl::{Summary, Writer};
+use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::hook;
+use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::stack_key::put_definition;
 use traceweir_format::time::FileTime;
 use traceweir_format::wire::Put;
@@ -244,6 +247,28 @@ impl TraceBuilder {
         let mut payload = Vec::new();
         payload.put_u64(key).put_wide_z(name);
         self.add_perfinfo_event(time, 0, hook::FILE_NAME_RUNDOWN, 2, &payload);
+    }
+
+    /// Adds an event of a provider that is not the kernel.
+    pub(super) fn add_provider_event(
+        &mut self,
+        time: i64,
+        (process_id, thread_id): (u32, u32),
+        (provider, id): (Guid, u16),
+        payload: &[u8],
+    ) {
+        let descriptor = EventDescriptor { id, ..EventDescriptor::default() };
+        let header = EventHeader {
+            provider,
+            descriptor,
+            process_id,
+            thread_id,
+            time: stamp(time),
+            ..EventHeader::default()
+        };
+        let mut record = Vec::new();
+        header.encode(payload, &mut record).unwrap();
+        self.push_record(time, 0, record);
     }
 
     /// Writes the file of a trace that lasts a minute. The file exists as long as this builder.

@@ -35,12 +35,14 @@
 mod builder;
 mod enable;
 mod filter;
+mod process_tree;
 mod providers;
 mod summary;
 
 pub use builder::SessionBuilder;
 pub use enable::{Enable, ProviderId};
 pub use filter::Filter;
+pub use process_tree::ProcessTree;
 pub use providers::{ProviderEnable, ProviderInfo};
 pub use summary::{LostEvents, SessionSummary};
 pub use traceweir_transport::message::MAX_PROVIDER_NAME_UNITS;
@@ -341,7 +343,8 @@ impl Controller {
     }
 
     /// Returns the recently ended sessions that the daemon remembers, the latest first; see
-    /// [`Session::outcome`].
+    /// [`Session::outcome`]. A [`stop`](Session::stop) of an ended session fails, and removes the
+    /// session from this list.
     pub fn ended_sessions(&mut self) -> Result<Vec<SessionSummary>> {
         Ok(self.query_ended()?.into_iter().map(SessionSummary::from_message).collect())
     }

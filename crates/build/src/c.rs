@@ -9,10 +9,11 @@
 //!   EventWriteMapped_Activity(ActivityId, RelatedActivityId, …)
 //! ```
 //!
-//! The macros call the documented functions of `evntprov.h`. Arguments are the fields of the
-//! template in order, including those that hold counts and lengths; arrays are passed as pointers.
-//! A field whose size no other field holds (structures, arrays of texts, counted texts) takes two
-//! arguments, first the number of bytes.
+//! The macros call the documented functions of `evntprov.h`, unless the program defines macros such
+//! as `MCGEN_EVENTWRITETRANSFER` before it includes the header, as for the output of mc.exe.
+//! Arguments are the fields of the template in order, including those that hold counts and lengths;
+//! arrays are passed as pointers. A field whose size no other field holds (structures, arrays of
+//! texts, counted texts) takes two arguments, first the number of bytes.
 
 mod event;
 
@@ -177,15 +178,21 @@ fn write_provider(
     write_maps(code, &provider.maps, &prefix, symbols);
     let context = symbols.used_names.make_unique(context);
     let handle = symbols.used_names.make_unique(format!("{name}Handle"));
+    let events = plan::plan_events(provider, &mut symbols.used_names);
+    for event in &events {
+        event::write_descriptor(code, event);
+    }
     code.push("");
+    code.push("#ifndef MCGEN_DISABLE_PROVIDER_CODE_GENERATION");
     code.push(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
     code.push(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
     code.push(format!("#define {handle} ({context}.RegistrationHandle)"));
     code.push(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
     code.push(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
-    for event in plan::plan_events(provider, &mut symbols.used_names) {
-        event::write_event(code, &event, &context, &options.prefix);
+    for event in &events {
+        event::write_event(code, event, &context, &options.prefix);
     }
+    code.push("#endif /* MCGEN_DISABLE_PROVIDER_CODE_GENERATION */");
 }
 
 fn guid_initializer(id: &Guid) -> String {

@@ -43,6 +43,15 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
         Status::ERROR_BAD_ARGUMENTS | Status::ERROR_OLD_WIN_VERSION => {
             "Programs see Windows 10: compare with that or an earlier version, and set a condition for each member to compare."
         }
+        Status::ERROR_GEN_FAILURE => {
+            "The one-time initialization (INIT_ONCE) is not complete, or another thread completed it first."
+        }
+        Status::ERROR_NOT_OWNER => {
+            "The thread released a mutex that it does not own: check the order of waits and releases."
+        }
+        Status::ERROR_TOO_MANY_POSTS => {
+            "The program released a semaphore more often than its maximum allows."
+        }
         Status::ERROR_INVALID_SID => "The SID is NULL, or its count of parts is above 15.",
         Status::ERROR_BAD_LENGTH => {
             "A size is wrong: set Wnode.BufferSize to the size of the structure and its names, and lengths to whole elements."
@@ -138,7 +147,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "No process has registered this GUID: weir providers lists the registered ones."
         }
         Status::ERROR_WMI_INSTANCE_NOT_FOUND => {
-            "No session of that name or id is running, or it is not live: weir list shows the running sessions."
+            "No session of that name or id is running, or it is not live: weir list shows the running sessions, weir update NAME --real-time on makes one live."
         }
         Status::ERROR_WMI_SERVER_UNAVAILABLE => {
             "The source of schemas cannot be reached: try again, or pass the manifest itself."

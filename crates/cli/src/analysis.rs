@@ -4,7 +4,7 @@
 //! ```text
 //!   traces ──first pass──▶ TraceFacts: processes, threads, images, stack definitions, file names
 //!     │                      │
-//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, chosen event)
+//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, operation, call …)
 //!                          │
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
@@ -22,6 +22,8 @@ mod event;
 mod events_with_stacks;
 mod fields;
 mod functions;
+mod io;
+mod io_event;
 mod latency;
 mod names;
 mod path;
@@ -32,7 +34,11 @@ mod trace_facts;
 mod tree;
 
 pub(crate) use event::{Occurrence, ReportEvent, Transfer};
+#[cfg(test)]
+pub(crate) use functions::StackFunction;
 pub(crate) use functions::{CodeKind, FunctionId, FunctionTable};
+pub(crate) use io::{elapsed_ns, is_file_event, is_network_event};
+pub(crate) use io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
 pub(crate) use latency::Latencies;
 pub(crate) use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub(crate) use processes::{ProcessId, ProcessTable, ThreadSelection};

@@ -11,16 +11,19 @@ mod kernel;
 mod mc;
 mod number;
 mod providers;
+mod record;
 mod relog;
 mod report;
 mod sessions;
 mod shape;
 mod shims;
+mod suggest;
+mod verbs;
 
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{
     AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb,
@@ -35,56 +38,67 @@ pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
-pub(crate) use number::clamp_buffer_kib;
+pub(crate) use number::{SizeLimit, clamp_buffer_kib};
+use providers::expand_logman_flags;
 pub(crate) use providers::{
     CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
-    expand_logman_flags,
 };
+pub(crate) use record::{ProfilesArgs, RecordArgs, UntilCondition};
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
-    FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
+    FlameArgs, FlameKind, ReportArgs, ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs,
+    ReportNetArgs, ReportSchedArgs, ReportSyscallArgs, ReportVerb, TableArgs,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
-    QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
+    QueryArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
 
 use crate::symbols::SymbolArgs;
-use crate::text::{Moment, parse_level, parse_mask, parse_moment};
+use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
-Examples:
-  weir demo                                      record a sample program and show its events
-  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
-  weir record -p MyCompany.App -o app.etl        record running programs until Ctrl-C
-  weir record --kernel cpu -o cpu.etl -- ./app   record CPU samples with call stacks
-  weir watch -p MyCompany.App:0x10:warning       print live events, decoded
-  weir start App -o app.etl -p MyCompany.App     start a session that runs until weir stop App
-  weir providers                                 list the providers that can be recorded now
-  weir dump trace.etl                            print every event, decoded, in time order
-  weir dump trace.etl --provider MyCompany.App --level warning
-  weir dump trace.etl.zip --format jsonl | jq 'select(.pid == 4)'
-  weir dump app.etl --manifest app.dll           take schemas from a manifest, a DLL or an ELF file
-  weir dump app.etl --stacks                     print call stacks (recorded with -p NAME@stack)
-  weir dump kernel.etl --symbols                 print functions and source lines for addresses
-  weir stats trace.etl                           count events by provider, event and process
-  weir report cpu trace.etl                      show where processor time went, by samples
-  weir flame trace.etl -o flame.html             draw the same as a flame graph
-  weir relog a.etl b.etl -o both.etl             merge files in time order
-  weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
-  weir check trace.etl                           list what is wrong with a file, with offsets
-  weir doctor                                    check what this machine allows, with fixes
+weir VERB --help describes one command, with examples.
 
-Exit status: 0 success, 1 error, 2 wrong usage, 3 damaged input (the readable part was processed), 4 events were lost, 77 not permitted, 130 ended by Ctrl-C; weir record -- CMD: the status of CMD.";
+Exit status: 0 success; 1 error; 2 wrong usage; 3 damaged input, of which the
+readable part was processed; 4 this run lost events; 77 not permitted; 130 ended
+by Ctrl-C. weir record -- CMD: the status of CMD.";
 
-/// Record, watch, decode, check and repair event traces (.etl), recorded here or on Windows.
+/// Record, watch, decode and repair event traces (.etl) of Linux and Windows.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    /// Print colours: auto (on terminals), always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    #[arg(display_order = 1000)]
+    pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the command line. Help, the version and usage errors are printed, and end the program.
+    pub(crate) fn parse_arguments() -> Self {
+        let arguments: Vec<_> = expand_logman_flags(std::env::args_os()).collect();
+        let mut command = verbs::add_help(Self::command());
+        let parsed = command.try_get_matches_from_mut(&arguments);
+        let parsed = parsed
+            .and_then(|matches| Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+        parsed.unwrap_or_else(|mut error| {
+            suggest::improve_suggestions(&mut error, &command, &arguments);
+            error.exit()
+        })
+    }
 }
 
 /// Prints a usage error for conflicting arguments and exits.
@@ -98,14 +112,19 @@ pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
     find_subcommand(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
 }
 
+/// Prints a usage error for a missing argument and exits.
+pub(crate) fn exit_with_missing_argument(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::MissingRequiredArgument, reason).exit()
+}
+
 /// Returns the subcommand named on the command line, so that an error shows its usage.
 fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
     command.build();
+    // Options may precede a subcommand: `weir --color never start App`.
     for word in arguments.skip(1) {
-        match command.find_subcommand(&word) {
-            Some(found) => command = found.clone(),
-            None => break,
+        if let Some(found) = command.find_subcommand(&word) {
+            command = found.clone();
         }
     }
     command
@@ -115,56 +134,61 @@ fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
 pub(crate) enum Command {
     /// Record events to a file while a program runs, or until Ctrl-C
     Record(Box<RecordArgs>),
+    /// List and explain the profiles: sets of events to record
+    Profiles(ProfilesArgs),
     /// Print live events, decoded
     Watch(Box<WatchArgs>),
     /// Start a session that runs until it is stopped
     Start(Box<StartArgs>),
     /// Stop a session and finalise its log file
     Stop(StopArgs),
-    /// Show a session: settings, buffers, providers, lost events by cause
+    /// Show a session: settings, buffers, providers, losses by cause
     Query(QueryArgs),
     /// List sessions, or providers with --providers
     List(ListArgs),
-    /// List providers, the processes that registered them and the sessions that enable them
+    /// List providers, their processes, and the sessions that enable them
     Providers(ListProvidersArgs),
     /// Enable providers in a session
     Enable(Box<EnableArgs>),
     /// Disable providers in a session
     Disable(Box<DisableArgs>),
-    /// Ask providers to write their current state as events (a rundown) into a session
+    /// Ask providers to write their state as events; same as enable --capture-state
+    #[command(hide = true)]
     CaptureState(Box<CaptureStateArgs>),
     /// Change settings of a running session
     Update(UpdateArgs),
-    /// Flush the buffers of a session to its file, or write a flight recorder's snapshot
+    /// Write buffered events to the file, or a flight recorder's snapshot
     Flush(FlushArgs),
-    /// Finish the current log file and continue in the next one of the sequence
+    /// Continue in the next file of a sequence; same as update --next-file
+    #[command(hide = true)]
     Increment(IncrementArgs),
-    /// Finish the log file of a session and deliver its events live from now on
+    /// Finish the log file and deliver live; same as update --to-real-time
+    #[command(hide = true)]
     ConvertToRealtime(ConvertToRealtimeArgs),
-    /// Show and change access rights to sessions and providers of the system's daemon
+    /// Show and change access rights of the system's daemon
     Access(AccessArgs),
-    /// Query information classes: limits, profile sources, counters, groups, streams of a session
+    /// Query information classes: limits, profile sources, counters
     Ask(AskArgs),
-    /// Show what a trace contains: session, machine, clock, time span, buffers, losses, providers
+    /// Show what a trace contains: session, machine, time span, losses
     Info(InfoArgs),
     /// Print every event, decoded, in time order; merges several traces
     Dump(Box<DumpArgs>),
     /// Count events and bytes by provider, event and process
     Stats(Box<StatsArgs>),
-    /// Report where time went in a kernel trace: processors, threads, disks
-    Report(ReportArgs),
+    /// Report on a kernel trace: CPU, threads, disks, files, network
+    Report(Box<ReportArgs>),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
-    /// List every rule of the file format that a trace breaks, with offsets
+    /// List the rules of the file format that a trace breaks
     #[command(
         after_help = "Remarks are listed too. A remark is not damage: for example, a provider may supply a timestamp that is earlier than those around it.\nA file with only remarks is sound, and the exit status is 0."
     )]
     Check(CheckArgs),
-    /// Finalise a log file that was not closed, for example after a crash
+    /// Finalise a log file that was not closed, as after a crash
     Repair(RepairArgs),
     /// Write a new trace from others: cut, filter, merge, compress
     Relog(Box<RelogArgs>),
-    /// Compile an instrumentation manifest to a C header, a Rust module and its binary form
+    /// Compile a manifest to a C header, a Rust module and binary form
     Mc(McArgs),
     /// Run a C or C++ compiler for sources that were written for Windows
     Cc(CcArgs),
@@ -172,13 +196,13 @@ pub(crate) enum Command {
     Error(ErrorArgs),
     /// Check what this machine allows, and print how to allow the rest
     Doctor(DoctorArgs),
-    /// Create links so that programs that load advapi32, sechost or tdh find this library
+    /// Create links for programs that load advapi32, sechost or tdh
     Shims(ShimsArgs),
-    /// Record a sample program and show its events, live and from the file
+    /// Record a sample program and show its events
     Demo(DemoArgs),
-    /// Manage sessions that start with the daemon: add, remove, list, show
+    /// Manage sessions that start with the daemon
     Autologger(AutologgerArgs),
-    /// Run the daemon that owns the sessions; weir starts it on demand, so this is for services
+    /// Run the daemon that owns the sessions; for service managers
     Daemon(DaemonArgs),
     #[command(hide = true)]
     DemoShop(DemoShopArgs),
@@ -188,6 +212,15 @@ pub(crate) enum Command {
 pub(crate) struct InputFiles {
     /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input
     #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Traces to read; if the list is empty, the newest recording of the current folder.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OptionalFiles {
+    /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input. Without FILE: the
+    /// newest weir-*.etl of the current folder
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -263,7 +296,7 @@ pub(crate) struct EventFilterArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Print one JSON object per file
     #[arg(long)]
     pub(crate) json: bool,
@@ -296,21 +329,51 @@ pub(crate) struct ShownParts {
     /// container). The other formats print them where an event has them
     #[arg(long)]
     pub(crate) items: bool,
+    /// Text: how to print the time of an event
+    #[arg(long, value_enum, value_name = "STYLE", default_value_t)]
+    pub(crate) time: TimeStyle,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimeStyle {
+    /// Date and time in UTC
+    #[default]
+    Abs,
+    /// Date and time in the local time zone (TZ)
+    Local,
+    /// Seconds since the start of the trace, as --from and --to take them
+    Rel,
+    /// Seconds since the event printed before
+    Delta,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) format: OutputFormat,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
+    /// Text: also print the events that describe the file itself, such as its header. Without this
+    /// flag, they are printed only if --event selects them. The other formats always contain them
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print only the last N events that the filters keep
+    #[arg(long, value_name = "N", conflicts_with = "head", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) tail: Option<u64>,
+    /// Keep printing events while a session writes them to the file, until it finalises the file or
+    /// Ctrl-C
+    #[arg(long, conflicts_with = "stacks")]
+    pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) show: ShownParts,
     /// Resolve addresses in call stacks and kernel events to functions, source files and lines:
@@ -331,6 +394,11 @@ impl DumpArgs {
         self.symbols || !self.symbol.symbol_path.is_empty()
     }
 
+    /// Returns whether to leave out events that describe the log file.
+    pub(crate) fn hides_file_events(&self) -> bool {
+        self.format == OutputFormat::Text && !self.all && self.filters.events.event.is_empty()
+    }
+
     /// Returns every path that is read, so that the output does not overwrite one of them.
     pub(crate) fn input_paths(&self) -> impl Iterator<Item = &PathBuf> {
         let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
@@ -341,7 +409,7 @@ impl DumpArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Which tables to print
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: GroupBy,
@@ -377,6 +445,9 @@ pub(crate) struct CheckArgs {
     /// Print one JSON object per finding
     #[arg(long)]
     pub(crate) json: bool,
+    /// Exit with status 4 if the session of a trace lost events
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 #[derive(Debug, Args)]
@@ -386,7 +457,8 @@ pub(crate) struct RepairArgs {
     /// Where to write the finalised copy
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists
+    /// Replace OUT if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -400,7 +472,7 @@ mod tests {
         for (typed, usage) in [
             ("weir start App --circular", "weir start"),
             ("weir access grant X", "weir access grant"),
-            ("weir", "weir <COMMAND>"),
+            ("weir", "weir [OPTIONS] <COMMAND>"),
         ] {
             let words = typed.split(' ').map(str::to_owned);
             let error = find_subcommand(words).error(ErrorKind::ValueValidation, "no").to_string();

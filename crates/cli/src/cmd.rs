@@ -18,8 +18,10 @@ mod flame;
 mod info;
 mod list;
 mod mc;
+mod profiles;
 mod providers;
 mod record;
+mod recordings;
 mod relog;
 mod repair;
 mod report;
@@ -37,6 +39,7 @@ use crate::exit::CommandOutcome;
 pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
+        Command::Profiles(options) => profiles::run(&options),
         Command::Watch(options) => watch::run(&options),
         Command::Start(options) => command_result::print_result(options.json, start::run(&options)),
         Command::Stop(options) => command_result::print_result(options.json, control::stop(&options)),
@@ -50,23 +53,42 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
             command_result::print_result(options.targets.json, enable::disable(&options.targets))
         }
         Command::CaptureState(options) => {
-            command_result::print_result(options.targets.json, enable::capture_state(&options.targets))
+            let targets = &options.targets;
+            let result = enable::capture_state(targets, |names| targets.resolve(names));
+            command_result::print_result(targets.json, result)
         }
         Command::Update(options) => command_result::print_result(options.json, control::update(&options)),
         Command::Flush(options) => command_result::print_result(options.json, control::flush(&options)),
         Command::Increment(options) => {
-            command_result::print_result(options.json, control::increment(&options))
+            let target = control::SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
+            command_result::print_result(options.json, control::switch_to_next_file(target))
         }
         Command::ConvertToRealtime(options) => {
-            command_result::print_result(options.json, control::convert(&options))
+            let target = control::SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
+            command_result::print_result(options.json, control::convert_to_real_time(target))
         }
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
-        Command::Info(options) => info::run(&options),
-        Command::Dump(options) => dump::run(&options),
-        Command::Stats(options) => stats::run(&options),
-        Command::Report(options) => report::run(&options.verb),
-        Command::Flame(options) => flame::run(&options),
+        Command::Info(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            info::run(&options)
+        }
+        Command::Dump(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            dump::run(&options)
+        }
+        Command::Stats(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            stats::run(&options)
+        }
+        Command::Report(mut options) => {
+            recordings::choose_newest_if_empty(options.files_mut());
+            report::run(*options)
+        }
+        Command::Flame(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.selection.files);
+            flame::run(&options)
+        }
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::{Decoder, Undecoded};
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook;
+use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
@@ -52,6 +54,29 @@ impl DescribedEvent<'_> {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
+}
+
+/// Returns whether an event describes the log file: its header, the processes that wrote to it, and
+/// similar events, which the session itself writes and does not count.
+///
+/// This function defines what "events" means in all counts for people: every event of the file
+/// except these. Two events of the class `EVENT_TRACE` come from the capture of kernel events, and
+/// the session counts them: the end of the first rundown, and the groups at the end of the session.
+#[inline]
+pub(crate) fn describes_file(record: &Record<'_>) -> bool {
+    let is_captured = |hook: u16| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook);
+    (record.provider() == class::EVENT_TRACE && !record.hook().is_some_and(is_captured))
+        || is_attached_process(record)
+}
+
+/// Returns whether an event describes a process that wrote to the session: the session itself puts
+/// it at the front of the file and does not count it. Unlike the kernel's rundown of processes, it
+/// has the id of the process in its header.
+#[inline]
+fn is_attached_process(record: &Record<'_>) -> bool {
+    record.hook() == Some(hook::PROCESS_DC_START)
+        && record.thread_id() == NO_ID
+        && record.process_id() != NO_ID
 }
 
 /// Whether to continue reading.

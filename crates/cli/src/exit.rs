@@ -18,7 +18,8 @@ pub(crate) const NOT_PERMITTED: u8 = 77;
 pub(crate) enum CommandOutcome {
     #[default]
     Fine,
-    /// The trace or the session reports lost events.
+    /// The session of this run lost events, or `weir check --strict` found a trace that reports a
+    /// loss. Reading such a trace is no failure.
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,
@@ -59,12 +60,39 @@ pub(crate) fn process_each(
     result
 }
 
+/// An error of a Traceweir library with a hint that the place of the error knows, such as the names
+/// of the running sessions. It replaces the hint of [`find_hint`].
+#[derive(Debug)]
+struct HintedError {
+    error: Error,
+    hint: String,
+}
+
+impl std::fmt::Display for HintedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for HintedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Adds a hint to an error; [`print_error`] prints it below the error.
+pub(crate) fn with_hint(error: Error, hint: impl Into<String>) -> anyhow::Error {
+    HintedError { error, hint: hint.into() }.into()
+}
+
 /// Prints an error, and a hint if there is one.
 pub(crate) fn print_error(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    eprintln!("{style}error:{style:#} {}", format_error(error) + &format_status_suffix(status_of(error)));
-    if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(find_hint) {
-        eprintln!("  {hint}");
+    eprintln!("{style}error:{style:#} {}", format_error_with_status(error));
+    let own_hint = error.chain().find_map(|e| e.downcast_ref::<HintedError>()).map(|e| e.hint.clone());
+    let general_hint = || error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(find_hint);
+    if let Some(hint) = own_hint.or_else(general_hint) {
+        eprintln!("  {}", escape_lines(&hint));
     }
 }
 
@@ -79,6 +107,20 @@ pub(crate) fn format_status_suffix(status: Option<Status>) -> String {
         Some((number, Some(name))) => format!(" ({number} {name})"),
         Some((number, None)) => format!(" ({number})"),
         None => String::new(),
+    }
+}
+
+/// Formats an error with one status: the Win32 status, if there is one, or else the number of the
+/// operating system.
+fn format_error_with_status(error: &anyhow::Error) -> String {
+    let text = format_error(error);
+    let suffix = format_status_suffix(status_of(error));
+    let without_number = text.rsplit_once(" (os error ").filter(|(_, number)| {
+        number.strip_suffix(')').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    match without_number {
+        Some((sentence, _)) if !suffix.is_empty() => format!("{sentence}{suffix}"),
+        _ => text + &suffix,
     }
 }
 
@@ -223,6 +265,24 @@ mod tests {
         assert_eq!(format_suffix(&refusal(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
         assert_eq!(format_suffix(&refusal(0x00FF_FFFF)), " (16777215)");
         assert_eq!(format_suffix(&anyhow::anyhow!("a sentence of our own")), "");
+    }
+
+    #[test]
+    fn error_of_the_system_has_one_number() {
+        let cause = || std::io::Error::from_raw_os_error(2);
+        let error = anyhow::Error::new(Error::File { path: "/x/a.etl".into(), source: cause() });
+        let text = format_error_with_status(&error);
+        assert_eq!(text, "/x/a.etl: No such file or directory (2 ERROR_FILE_NOT_FOUND)");
+        let text = format_error_with_status(&anyhow::Error::new(cause()));
+        assert_eq!(text, "No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn hinted_error_has_the_text_and_status_of_its_error() {
+        let error = with_hint(Error::refused(Status(4201), "it is not there"), "look elsewhere");
+        let error = error.context("cannot find it");
+        assert_eq!(format_error(&error), "cannot find it: it is not there");
+        assert_eq!(status_of(&error), Some(Status::ERROR_WMI_INSTANCE_NOT_FOUND));
     }
 
     #[test]

@@ -6,12 +6,14 @@ mod frames;
 mod items;
 mod json;
 mod text;
+mod time_column;
 mod time_text;
 mod xml;
 
 pub(crate) use fields::MAX_FIELDS_BYTES;
 use text::TextSink;
 pub(crate) use text::push_frame;
+use time_column::TimeColumn;
 use time_text::TimeFormatter;
 
 use traceweir_decode::Undecoded;

@@ -7,6 +7,7 @@
 //!                                the columns of logman; a name may follow only a GUID
 //!   id        =  NAME            see below; several words must be quoted or followed by a colon
 //!             |  *NAME           only step 4 below
+//!             |  PATTERN         all registered names that match: Contoso.*, *.Shop, *
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
@@ -56,6 +57,7 @@ use std::path::Path;
 use traceweir::session::{Enable, Filter, MAX_PROVIDER_NAME_UNITS, ProviderId};
 use traceweir::{EnableProperties, Guid, Keywords, Level, Session};
 use traceweir_format::header::Record;
+use traceweir_format::name_pattern;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::Traits;
@@ -100,6 +102,7 @@ pub(crate) const PROVIDER_SYNTAX: &str = "\
 PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by '+', ',' or ';'
   MyCompany.App               by name: from a manifest, else every provider registered under it
   *MyCompany.App              by name, ignoring manifests
+  'MyCompany.*', '*'          every registered name that matches, now and later; * : every provider
   {b3864c38-…}, #b3864c38-…   by GUID
   \"My App\", My App:0x10       a name with blanks is quoted, or followed by a colon
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
@@ -195,12 +198,18 @@ impl EnableRequest {
     /// Returns whether the event's provider has the name of this request. The provider's GUID may
     /// differ from the hash of the name.
     pub(crate) fn matches_provider_name(&self, record: &Record<'_>) -> bool {
-        let traits = record.items().data_of(ExtType::PROV_TRAITS);
-        let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|traits| Traits::parse(traits).ok())
-        else {
+        if !self.is_hashed() {
             return false;
-        };
-        std::str::from_utf8(traits.name).is_ok_and(|name| self.guid.is_hash_of(name))
+        }
+        let traits = record.items().data_of(ExtType::PROV_TRAITS);
+        let traits = traits.and_then(|traits| Traits::parse(traits).ok());
+        let name = traits.and_then(|traits| std::str::from_utf8(traits.name).ok()).unwrap_or_default();
+        if self.is_pattern() { name_pattern::is_match(&self.name, name) } else { self.guid.is_hash_of(name) }
+    }
+
+    /// Returns whether the request enables all providers whose names match a pattern.
+    pub(crate) fn is_pattern(&self) -> bool {
+        self.is_hashed() && name_pattern::is_pattern(&self.name)
     }
 
     /// Returns whether [`enables_event`](Self::enables_event) checks all filters. It does not check

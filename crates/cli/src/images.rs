@@ -323,6 +323,11 @@ impl LoadedImages {
             .find(|(_, image)| is_match(image))
     }
 
+    /// Returns when a pid was last released before a time.
+    pub(crate) fn end_before(&self, pid: u32, time: i64) -> Option<i64> {
+        self.lifetimes.end_before(pid, time)
+    }
+
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
         self.lifetimes.find_user(pid, time)
     }

@@ -3,6 +3,8 @@
 //! Archives are unpacked to an unlinked temporary file, which the system removes however the
 //! program ends. The size of an unpacked archive is limited: a decompression bomb is an error.
 
+mod nearby;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
-use crate::text::escape;
+use crate::text::{escape, format_count, format_number};
 
 /// Maximum ratio of unpacked to packed bytes. Traces with much padding reach a few hundred.
 const MAX_UNPACK_RATIO: u64 = 1000;
@@ -27,6 +29,8 @@ pub(crate) struct TraceInput {
     /// The path, escaped for display; for a ZIP archive followed by `:` and the name of the member.
     pub(crate) name: String,
     pub(crate) trace: Trace<TraceFile>,
+    /// Whether the trace was copied from an archive or a pipe.
+    pub(crate) is_unpacked: bool,
     /// Damage of the archive that contained the trace.
     pub(crate) damage: Option<String>,
 }
@@ -64,18 +68,20 @@ fn open_file(path: &Path) -> traceweir::Result<File> {
 
 fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
     let is_standard_input = path.as_os_str() == "-";
-    let mut file = open_file(if is_standard_input { Path::new("/dev/stdin") } else { path })?;
+    let file = open_file(if is_standard_input { Path::new("/dev/stdin") } else { path });
+    let mut file = file.map_err(|error| nearby::add_hint(path, error))?;
     if file.metadata()?.is_dir() {
         bail!("is a folder; name the traces in it");
     }
     if file.metadata()?.file_type().is_char_device() || file.metadata()?.file_type().is_block_device() {
         bail!("is a device, not a trace");
     }
-    if !file.metadata()?.is_file() {
+    let is_pipe = !file.metadata()?.is_file();
+    if is_pipe {
         // Random access needs a regular file, so data from a pipe is stored first.
         let stored = unpack(file, &mut UnpackBudget::unlimited())?;
         if let Some(ReadFailure { total_bytes, error }) = stored.failure {
-            bail!("reading failed after {total_bytes} bytes: {error}");
+            bail!("reading failed after {}: {error}", format_count(total_bytes, "byte"));
         }
         file = stored.file;
     }
@@ -90,11 +96,13 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
             let mut budget = UnpackBudget::new(file.metadata()?.len());
             let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
             let damage = unpacked.archive_damage();
-            inputs.push(TraceInput { name, trace: Trace::open(unpacked.file.into())?, damage });
+            let trace = Trace::open(unpacked.file.into())?;
+            inputs.push(TraceInput { name, trace, is_unpacked: true, damage });
             Ok(())
         }
         _ => {
-            inputs.push(TraceInput { name, trace: Trace::open(file.into())?, damage: None });
+            let trace = Trace::open(file.into())?;
+            inputs.push(TraceInput { name, trace, is_unpacked: is_pipe, damage: None });
             Ok(())
         }
     }
@@ -115,7 +123,8 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> 
         let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
         let damage = unpacked.archive_damage();
         let trace = Trace::open(unpacked.file.into()).with_context(|| member_name.clone())?;
-        inputs.push(TraceInput { name: format!("{name}:{member_name}"), trace, damage });
+        let name = format!("{name}:{member_name}");
+        inputs.push(TraceInput { name, trace, is_unpacked: true, damage });
     }
     if inputs.len() == old_count {
         bail!("the archive contains no .etl file");
@@ -143,9 +152,9 @@ impl UnpackBudget {
     fn spend(&mut self, bytes: usize) -> Result<()> {
         let Some(remaining) = self.remaining_bytes.checked_sub(bytes as u64) else {
             bail!(
-                "refusing the archive: it expands to more than {} bytes from {}",
-                self.limit_bytes,
-                self.packed_bytes
+                "refusing the archive: it expands to more than {} from {}",
+                format_count(self.limit_bytes, "byte"),
+                format_number(self.packed_bytes)
             );
         };
         self.remaining_bytes = remaining;
@@ -169,7 +178,8 @@ impl UnpackedFile {
     /// Describes the failure as damage of the archive that the file was unpacked from.
     fn archive_damage(&self) -> Option<String> {
         let ReadFailure { total_bytes, error } = self.failure.as_ref()?;
-        Some(format!("the archive is damaged: reading failed after {total_bytes} unpacked bytes: {error}"))
+        let unpacked = format_count(*total_bytes, "unpacked byte");
+        Some(format!("the archive is damaged: reading failed after {unpacked}: {error}"))
     }
 }
 

@@ -128,7 +128,7 @@ impl Screen {
         Ok(Self { shared })
     }
 
-    /// Returns whether output goes to a terminal and may have colours.
+    /// Returns whether the output may have colours.
     pub(crate) fn is_colourful(&self) -> bool {
         self.shared.lock().output.is_colourful()
     }

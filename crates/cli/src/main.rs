@@ -6,6 +6,7 @@ mod analysis;
 mod cli;
 mod cmd;
 mod event;
+mod existing_output;
 mod exit;
 mod export;
 mod filter;
@@ -16,11 +17,13 @@ mod input;
 mod live;
 mod missing;
 mod output;
+mod own_command;
 #[cfg(test)]
 #[path = "../../../tests/support/pdb.rs"]
 mod pdb_file;
 mod printer;
 mod processes;
+mod profiles;
 mod progress;
 mod schema_files;
 mod sessions;
@@ -33,10 +36,9 @@ mod text;
 mod tracefs;
 mod traces;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
-    let cli = cli::Cli::parse_from(cli::expand_logman_flags(std::env::args_os()));
+    let cli = cli::Cli::parse_arguments();
+    text::set_color_choice(cli.color);
     exit::report_result(cmd::run(cli))
 }

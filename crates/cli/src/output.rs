@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::text::allows_colours;
+
 /// Number of bytes that are collected before they are written.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -43,11 +45,9 @@ impl BufferedOutput {
         Ok(Self { target, buffer: Vec::with_capacity(2 * WRITE_BYTES), is_terminal })
     }
 
-    /// Returns whether output goes to a terminal and may have colours.
+    /// Returns whether the output may have colours.
     pub(crate) fn is_colourful(&self) -> bool {
-        let allows_colours = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        let is_dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        self.is_terminal && allows_colours && !is_dumb
+        allows_colours(self.is_terminal)
     }
 
     /// Returns the buffer to append to; call [`BufferedOutput::flush_if_full`] after each event.

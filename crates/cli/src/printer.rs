@@ -7,12 +7,12 @@ use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 
 use crate::cli::{OutputFormat, ShownParts};
-use crate::event::{DescribedEvent, ReadFlow};
+use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::export::{self, EventSink};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::missing::MissingSchemas;
-use crate::text::format_number;
+use crate::text::{format_count, format_number};
 
 /// Writes the events that pass the filters.
 pub(crate) struct EventPrinter<'f> {
@@ -21,6 +21,8 @@ pub(crate) struct EventPrinter<'f> {
     sink: Box<dyn EventSink + Send>,
     /// Number of events that `--head` still allows.
     remaining: u64,
+    /// Whether events that describe the log file are left out.
+    hides_file_events: bool,
     counts: DecodeCounts,
 }
 
@@ -34,7 +36,13 @@ impl<'f> EventPrinter<'f> {
     ) -> Self {
         let sink = export::create_sink(format, style, show, is_colourful);
         let remaining = filter.head.unwrap_or(u64::MAX);
-        Self { filter, grep: Grep::new(filter, style), sink, remaining, counts: DecodeCounts::default() }
+        let (grep, counts) = (Grep::new(filter, style), DecodeCounts::default());
+        Self { filter, grep, sink, remaining, hides_file_events: false, counts }
+    }
+
+    /// Leaves out events that describe the log file.
+    pub(crate) fn hide_file_events(&mut self) {
+        self.hides_file_events = true;
     }
 
     /// Writes the start of the output, before the first event.
@@ -45,6 +53,9 @@ impl<'f> EventPrinter<'f> {
     /// Writes an event if it passes the filters; returns whether `--head` allows more.
     #[inline]
     pub(crate) fn print_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
+        if self.hides_file_events && describes_file(&event.record) {
+            return ReadFlow::Continue;
+        }
         if !self.filter.accepts(event) || !self.grep.accepts(event) {
             self.counts.add_skipped(event);
             return ReadFlow::Continue;
@@ -69,7 +80,9 @@ impl<'f> EventPrinter<'f> {
 /// Counts written and undecoded events.
 #[derive(Default)]
 struct DecodeCounts {
-    /// The number of events written so far.
+    /// Whether any event was written.
+    has_written: bool,
+    /// The number of events written so far, without those that describe the log file.
     events: u64,
     /// Written events that could not be decoded.
     undecoded: u64,
@@ -81,6 +94,10 @@ struct DecodeCounts {
 
 impl DecodeCounts {
     fn add_written(&mut self, event: &DescribedEvent<'_>, misfit: Option<&Undecoded>) {
+        self.has_written = true;
+        if describes_file(&event.record) {
+            return;
+        }
         self.events += 1;
         if let Some(reason) = event.schema_match.as_ref().err().or(misfit) {
             self.undecoded += 1;
@@ -94,20 +111,21 @@ impl DecodeCounts {
     }
 
     fn report(&self, uses_names: bool) {
-        if uses_names && self.events == 0 {
+        if uses_names && !self.has_written {
             eprintln!("no event matched");
         }
         if uses_names && self.without_schema > 0 {
-            let without_schema = format_number(self.without_schema);
+            let events = format_count(self.without_schema, "event");
+            let were = if self.without_schema == 1 { "was" } else { "were" };
             eprintln!(
-                "{without_schema} events without a schema were not compared by name or decoded text: --manifest may help"
+                "{events} without a schema {were} not compared by name or decoded text: --manifest may help"
             );
         }
         if self.undecoded == 0 {
             return;
         }
-        let (undecoded, events) = (format_number(self.undecoded), format_number(self.events));
-        eprintln!("{undecoded} of {events} events could not be decoded:");
+        let (undecoded, events) = (format_number(self.undecoded), format_count(self.events, "event"));
+        eprintln!("{undecoded} of {events} could not be decoded:");
         for (reason, count) in &self.reasons {
             eprintln!("  {:>10}  {reason}", format_number(*count));
         }

@@ -1,15 +1,19 @@
 //! Shows progress on standard error: a bar for input, a line for a recording or for its end.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 use traceweir::session::SessionSummary;
 
 use crate::text::{format_count, format_number};
 
 /// How long work must take before progress is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(400);
+
+/// Columns that a line of progress leaves free, for `^C` and the cursor.
+const RESERVED_COLUMNS: usize = 3;
 
 /// Number of [`Progress::update`] calls for each change of the bar.
 const CALLS_PER_UPDATE: u32 = 4096;
@@ -62,38 +66,47 @@ impl Progress {
 }
 
 /// Shows the state of a recording in one line.
+///
+/// The line ends before the last columns of the terminal: the terminal prints `^C` at its end when
+/// the user ends the recording, and a line of the full width would wrap and stay on the screen.
 pub(crate) struct RecordingLine {
-    line: ProgressBar,
+    is_shown: bool,
+    started: Instant,
 }
 
 impl RecordingLine {
     /// Creates a line on a terminal; hidden if `is_allowed` is not set.
     pub(crate) fn new(is_allowed: bool) -> Self {
-        let is_shown = is_allowed && std::io::stderr().is_terminal();
-        let target =
-            if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
-        let line = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} recording {elapsed}: {msg} (Ctrl-C ends)")
-        {
-            line.set_style(style);
-        }
-        Self { line }
+        Self { is_shown: is_allowed && std::io::stderr().is_terminal(), started: Instant::now() }
     }
 
     /// Shows the current counters of the session.
     pub(crate) fn show_counters(&self, summary: &SessionSummary) {
+        if !self.is_shown {
+            return;
+        }
         let lost = summary.events_lost.saturating_add(summary.real_time_events_lost);
         let (events, lost) = (format_count(summary.events, "event"), format_number(lost));
-        let processes = format_count(summary.processes.into(), "process");
-        self.line.set_message(format!("{events} from {processes}, {lost} lost"));
-        self.line.tick();
+        let (processes, seconds) =
+            (format_count(summary.processes.into(), "process"), self.started.elapsed().as_secs());
+        let line = format!("recording {seconds}s: {events} from {processes}, {lost} lost (Ctrl-C ends)");
+        let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let shown: String = line.chars().take(columns.saturating_sub(RESERVED_COLUMNS)).collect();
+        replace_line(&shown);
     }
 }
 
 impl Drop for RecordingLine {
     fn drop(&mut self) {
-        self.line.finish_and_clear();
+        if self.is_shown {
+            replace_line("");
+        }
     }
+}
+
+/// Replaces the last line of the terminal. An error is ignored: the recording is more important.
+fn replace_line(text: &str) {
+    let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{text}");
 }
 
 /// Shows on a terminal that the program waits, until this value is dropped.

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 use traceweir::consumer::open_program;
 use traceweir_decode::{Decoder, Error};
 
+use crate::text::format_count;
+
 /// Maximum size of a manifest, PE, ELF or TMF file.
 const MAX_SCHEMA_FILE_BYTES: u64 = 512 << 20;
 
@@ -38,7 +40,8 @@ pub(crate) fn list_files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf
 pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
     if size > MAX_SCHEMA_FILE_BYTES {
-        bail!("{} is too large for a file with schemas ({size} bytes)", path.display());
+        let size = format_count(size, "byte");
+        bail!("{} is too large for a file with schemas ({size})", path.display());
     }
     let context = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();

@@ -1,17 +1,20 @@
 //! Finds and starts sessions for the commands, and stops them when a command ends. `shape` and
 //! `kernel` turn options into the settings of a session, `report` prints how a session ended,
 //! `page` formats a session and `enable_text` its enables. `untraced` warns about providers and
-//! processes that are not traced, and `by_name` finds the providers that one name means.
+//! processes that are not traced, and `by_name` finds the providers that one name means. `lookup`
+//! finds a session by name, and `append` explains why a file cannot be continued.
 
+mod append;
 mod by_name;
 mod enable_text;
 mod kernel;
+mod lookup;
 mod page;
 mod report;
 mod shape;
 mod untraced;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
@@ -22,20 +25,27 @@ use traceweir::{Error, Guid, LogFileMode, Session, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
+use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{DaemonChoice, KernelEvents};
+use crate::existing_output::{self, MovedTrace};
 use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
+use crate::input::is_same_file;
 use crate::text::{escape, escape_path};
 
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
+pub(crate) use lookup::{
+    FoundSession, connect_to_session, dismiss_ended, find_session, missing_session_error,
+};
 pub(crate) use page::{
     SessionState, format_json, format_page, format_status, provider_kind, provider_name, put_enable,
 };
 pub(crate) use report::{
-    SessionEnd, count_events, describe_end, finalised_time, is_at_limit, print_summary, report_losses,
+    SessionEnd, count_events, describe_earlier_end, describe_end, finalised_time, has_ended_by_itself,
+    is_at_limit, print_summary, report_losses,
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
@@ -111,23 +121,6 @@ fn add_folder_context(daemon_choice: DaemonChoice, error: Error) -> anyhow::Erro
     }
 }
 
-/// Connects to the daemon of a session; without a daemon there is no session.
-pub(crate) fn connect_to_session(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, Session)> {
-    match find_daemon(daemon_choice)? {
-        Some(controller) => {
-            let session = controller.session(name);
-            Ok((controller, session))
-        }
-        None => Err(anyhow!(Error::refused(
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            format!(
-                "session {} is not running, because no daemon is (weir start starts a session)",
-                escape(name)
-            ),
-        ))),
-    }
-}
-
 /// Returns the documented names of the bits of a LogFileMode.
 pub(crate) fn mode_names(mode: LogFileMode) -> String {
     let names: Vec<_> =
@@ -149,6 +142,8 @@ pub(crate) struct StartedSession {
     is_released: bool,
     /// The sampling interval before this session changed it.
     interval_before: Option<u32>,
+    /// Names of the requested kernel groups that are left out because a privilege is missing.
+    refused_groups: Vec<String>,
 }
 
 impl StartedSession {
@@ -194,6 +189,9 @@ impl StartedSession {
         })?;
         let mut session = Self::new(controller, plan, &summary);
         session.interval_before = interval_before;
+        if let (Some(requested), Some(recorded)) = (&events.kernel, &kernel) {
+            session.refused_groups = requested.names_without(recorded);
+        }
         if let Some(note) = kernel::stack_limit_note(plan.kernel_stack_bytes, summary.kernel_stack_bytes) {
             eprintln!("note: {note}");
         }
@@ -207,13 +205,15 @@ impl StartedSession {
 
     fn new(controller: Controller, plan: &SessionPlan, summary: &SessionSummary) -> Self {
         let (id, name) = (summary.id, plan.name.clone());
-        Self { controller, id, name, is_released: false, interval_before: None }
+        Self { controller, id, name, is_released: false, interval_before: None, refused_groups: Vec::new() }
     }
 
-    /// Enables providers in these processes; in all processes if `pids` is empty.
+    /// Enables providers in these processes; in all processes if `pids` is empty. System providers
+    /// select kernel events, which the scope of the session restricts.
     pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
         let session = self.session();
         for request in providers {
+            let pids = if is_system_provider(&request.guid) { &[] } else { pids };
             let result = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
             warn_of_delay(result).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
@@ -246,6 +246,10 @@ impl StartedSession {
         }
     }
 
+    pub(crate) fn refused_groups(&self) -> &[String] {
+        &self.refused_groups
+    }
+
     pub(crate) fn is_released(&self) -> bool {
         self.is_released
     }
@@ -263,8 +267,17 @@ impl StartedSession {
         // all its samples have the same interval.
         self.restore_interval();
         match stopped {
-            Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
-            Ok(summary) => Ok(SessionEnd::BeforeStop(summary)),
+            Ok(summary) => {
+                // The caller reports how the session ended, so that `weir list` need not.
+                if has_ended_by_itself(&summary) {
+                    dismiss_ended(&self.controller, &summary);
+                }
+                Ok(if summary.end_status.is_none() {
+                    SessionEnd::ByUs(summary)
+                } else {
+                    SessionEnd::BeforeStop(summary)
+                })
+            }
             Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
                 Ok(self.wait_for_end())
             }
@@ -278,7 +291,10 @@ impl StartedSession {
         let (session, started) = (self.session(), Instant::now());
         loop {
             match session.outcome() {
-                Ok(outcome) => return SessionEnd::BeforeStop(outcome),
+                Ok(outcome) => {
+                    dismiss_ended(&self.controller, &outcome);
+                    return SessionEnd::BeforeStop(outcome);
+                }
                 // Another client is stopping the session.
                 Err(_) if started.elapsed() < STOP_TIMEOUT && session.query().is_ok() => {
                     std::thread::sleep(Duration::from_millis(20));
@@ -314,8 +330,23 @@ fn start_session(
     check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
     controller.check_enables(&guids).with_context(context)?;
-    let (_, summary) = plan.to_builder().daemon(controller).start_with_summary().with_context(context)?;
+    let moved = plan.first_file().map(|file| make_room(controller, &file, plan.force)).transpose()?;
+    let summary = match plan.to_builder().daemon(controller).start_with_summary() {
+        Ok((_, summary)) => summary,
+        Err(error) => return Err(append::explain_refusal(plan, error)).with_context(context),
+    };
+    moved.into_iter().for_each(MovedTrace::keep);
     Ok(summary)
+}
+
+/// Moves an existing trace out of the way of a log file. The file of a running session stays, so
+/// that the daemon refuses it.
+pub(crate) fn make_room(controller: &mut Controller, file: &Path, force: bool) -> Result<MovedTrace> {
+    let is_in_use = |session: &SessionSummary| {
+        session.log_file.as_deref().is_some_and(|log_file| is_same_file(log_file, file))
+    };
+    let keep_in_place = force || (file.exists() && controller.sessions()?.iter().any(is_in_use));
+    existing_output::make_room(file, keep_in_place)
 }
 
 /// Returns whether an error means that the session does not exist or has ended.

@@ -5,22 +5,31 @@
 //!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), (2), …
 //! ```
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// Exit status after Ctrl-C: 128 + SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Calls `on_signal` with the number of signals so far, in a separate thread. The signals no longer
 /// end the process.
-pub(crate) fn handle_interrupts(mut on_signal: impl FnMut(u32) + Send + 'static) -> Result<()> {
-    let (mut receiver, sender) = UnixStream::pair().context("cannot handle Ctrl-C")?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let sender = sender.try_clone().context("cannot handle Ctrl-C")?;
-        signal_hook::low_level::pipe::register(signal, sender).context("cannot handle Ctrl-C")?;
+pub(crate) fn handle_interrupts(on_signal: impl FnMut(u32) + Send + 'static) -> Result<()> {
+    handle_signals(&[SIGINT, SIGTERM, SIGHUP], on_signal).context("cannot handle Ctrl-C")
+}
+
+/// Calls `on_signal` for each SIGUSR1, or SIGUSR2 if `is_second` is set, in a separate thread.
+pub(crate) fn handle_user_signal(is_second: bool, on_signal: impl Fn() + Send + 'static) -> Result<()> {
+    let signal = if is_second { SIGUSR2 } else { SIGUSR1 };
+    handle_signals(&[signal], move |_| on_signal()).context("cannot handle signals")
+}
+
+fn handle_signals(signals: &[i32], mut on_signal: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
+    let (mut receiver, sender) = UnixStream::pair()?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
     }
     let read_signals = move || {
         let mut byte = [0];
@@ -30,9 +39,6 @@ pub(crate) fn handle_interrupts(mut on_signal: impl FnMut(u32) + Send + 'static)
             on_signal(count);
         }
     };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(read_signals)
-        .context("cannot handle Ctrl-C")?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(read_signals)?;
     Ok(())
 }

@@ -9,7 +9,8 @@
 //!        │               Search: program · debug file by build id or link · --symbol-path · PDB
 //!        ├─ the kernel ──▶ KernelSymbols: /proc/kallsyms of this boot, System.map, vmlinux
 //!        ├─ [vdso] ──────▶ the vDSO of this process, if the build is the same
-//!        └─ nowhere ─────▶ GeneratedCode: /tmp/perf-PID.map
+//!        └─ nowhere ─────▶ ManagedCode: methods of the .NET runtime, by events of the trace
+//!                          GeneratedCode: /tmp/perf-PID.map
 //! ```
 //!
 //! Invariants:
@@ -34,6 +35,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use traceweir_decode::Decoder;
+use traceweir_decode::managed_code::{ManagedCode, ManagedMethod};
 use traceweir_format::header::Record;
 
 use self::generated_code::GeneratedCode;
@@ -84,6 +86,7 @@ pub(crate) struct TraceSymbols {
     by_key: HashMap<ModuleKey, usize>,
     loads_left: usize,
     kernel: Option<KernelSymbols>,
+    managed: ManagedCode,
     generated: GeneratedCode,
     answers: HashMap<SymbolLookup, Arc<[SymbolFrame]>>,
     answer_bytes: usize,
@@ -105,6 +108,8 @@ enum SymbolLookup {
     /// An offset in a module.
     Module(usize, u64),
     Kernel(u64),
+    /// A process, an address, and when the method there was loaded.
+    Managed(u32, u64, i64),
     /// A process, and an address in none of its files.
     Generated(u32, u64),
 }
@@ -119,6 +124,7 @@ impl TraceSymbols {
             by_key: HashMap::new(),
             loads_left: MAX_LOADS,
             kernel: None,
+            managed: ManagedCode::default(),
             generated: GeneratedCode::default(),
             answers: HashMap::new(),
             answer_bytes: 0,
@@ -135,6 +141,10 @@ impl TraceSymbols {
         {
             self.images.observe_all(record, &schema_match);
         }
+        if ManagedCode::is_informative(record) {
+            let free_since = self.images.end_before(record.process_id(), record.time());
+            self.managed.observe(record, free_since.unwrap_or(i64::MIN));
+        }
     }
 
     /// Returns the functions at an address of a process at a time (raw timestamp of the trace), the
@@ -144,6 +154,9 @@ impl TraceSymbols {
     /// return address.
     pub(crate) fn resolve(&mut self, process: u32, address: u64, time: i64) -> Arc<[SymbolFrame]> {
         let Some(location) = self.images.find_exact(process, address, time) else {
+            if let Some(frames) = self.resolve_managed_code((process, address, time), None) {
+                return frames;
+            }
             let unresolved = SymbolFrame { offset: address, ..SymbolFrame::default() };
             return self.resolve_generated_code((process, address, time), unresolved);
         };
@@ -156,6 +169,9 @@ impl TraceSymbols {
         }
         if generated_code::is_anonymous_memory(&image.path) {
             let module = Some(module::file_name_of(&image.path));
+            if let Some(frames) = self.resolve_managed_code((process, address, time), None) {
+                return frames;
+            }
             return self.resolve_generated_code(
                 (process, address, time),
                 SymbolFrame { module, offset, ..SymbolFrame::default() },
@@ -164,9 +180,15 @@ impl TraceSymbols {
         let key = (Arc::clone(&image.path), image.id.clone());
         let min_size = min_file_size(image.size);
         let slot = self.find_or_add_slot(key.clone());
-        self.find_or_compute(SymbolLookup::Module(slot, offset), |symbols| {
+        let frames = self.find_or_compute(SymbolLookup::Module(slot, offset), |symbols| {
             symbols.resolve_in_module(slot, &key, min_size, offset)
-        })
+        });
+        if frames.iter().any(|frame| frame.function.is_some()) || self.managed.is_empty() {
+            return frames;
+        }
+        // The runtime also reports the methods of images with code that was compiled in advance.
+        let module = frames.first().and_then(|frame| frame.module.clone());
+        self.resolve_managed_code((process, address, time), module).unwrap_or(frames)
     }
 
     /// Returns whether the trace was recorded on Linux, as far as it has been observed.
@@ -270,6 +292,27 @@ impl TraceSymbols {
         frames.unwrap_or_else(|| {
             vec![SymbolFrame { module: Some(image.into()), offset, ..SymbolFrame::default() }]
         })
+    }
+
+    /// Returns the method of the .NET runtime at an address. `image` is the image at the address, or
+    /// `None` for memory without a file.
+    fn resolve_managed_code(
+        &mut self,
+        (process, address, time): (u32, u64, i64),
+        image: Option<Arc<str>>,
+    ) -> Option<Arc<[SymbolFrame]>> {
+        let not_before = self.images.end_before(process, time).unwrap_or(i64::MIN);
+        let method = self.managed.find(process, address, time, not_before)?;
+        let lookup = SymbolLookup::Managed(process, address, method.loaded_at);
+        Some(self.find_or_compute(lookup, |_| {
+            let ManagedMethod { name, module, start, .. } = method;
+            vec![SymbolFrame {
+                module: image.or(module).or_else(|| Some(".NET".into())),
+                function: Some(name),
+                offset: address.saturating_sub(start),
+                ..SymbolFrame::default()
+            }]
+        }))
     }
 
     /// Returns the function that a process generated at an address, or `unresolved`.

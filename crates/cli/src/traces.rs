@@ -12,6 +12,8 @@
 //! needed. Otherwise it happens at the first event that does not describe itself, so long traces of
 //! self-describing events need no survey.
 
+pub(crate) mod follow;
+
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +39,7 @@ use crate::input::{self, TraceInput};
 use crate::progress::Progress;
 use crate::schema_files::{list_files, list_manifest_files, load_traced_programs, read_schema_file};
 use crate::symbols::{self, TraceSymbols};
-use crate::text::{escape_path, format_count};
+use crate::text::{escape_path, format_count, format_number};
 
 /// Traces of up to this size in total are surveyed before the first event.
 const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
@@ -66,13 +68,23 @@ pub(crate) struct TraceSet {
 /// The result of reading traces.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSummary {
+    /// Fine or damaged. Reading a trace whose session lost events is no failure.
     pub(crate) outcome: CommandOutcome,
-    /// Defects and losses, one line each.
+    /// Defects, one line each.
     pub(crate) warnings: Vec<String>,
+    /// Losses, one line for each trace that reports any.
+    pub(crate) losses: Vec<String>,
 }
 
 impl ReadSummary {
+    /// Prints defects and losses.
     pub(crate) fn print_warnings(&self) {
+        self.print_defects();
+        self.losses.iter().for_each(|warning| exit::print_warning(warning));
+    }
+
+    /// Prints defects, for commands whose output contains the losses.
+    pub(crate) fn print_defects(&self) {
         self.warnings.iter().for_each(|warning| exit::print_warning(warning));
     }
 }
@@ -251,28 +263,48 @@ fn survey_traces(
             let bytes_read = events.bytes_read();
             progress.update(|| earlier_bytes.saturating_add(bytes_read));
             let Some(record) = events.next()? else { break };
-            if let Some(symbols) = &mut symbols {
-                symbols.observe(&record);
-            }
-            actors.read_switch_ahead(&record);
-            if Actors::is_informative(&record) {
-                if let Ok(schema_match) = decoder.find(&record) {
-                    actors.observe(&record, &schema_match);
-                }
-                continue;
-            }
-            decoder.observe(&record);
-            stacks.observe(&record);
-            if let Some(images) = images.as_mut().filter(|_| LoadedImages::is_informative(&record))
-                && let Ok(schema_match) = decoder.find(&record)
-            {
-                images.observe(&record, &schema_match);
-            }
+            let tables = SurveyTables {
+                actors,
+                images: images.as_deref_mut(),
+                symbols: symbols.as_deref_mut(),
+                stacks,
+            };
+            survey_record(&record, decoder, tables);
         }
         earlier_bytes = earlier_bytes.saturating_add(trace.file_size());
     }
     progress.finish();
     Ok(())
+}
+
+/// The tables of one trace that the survey fills.
+struct SurveyTables<'l> {
+    actors: &'l mut Actors,
+    images: Option<&'l mut LoadedImages>,
+    symbols: Option<&'l mut TraceSymbols>,
+    stacks: &'l mut Definitions,
+}
+
+/// Collects from a record what other events need: schemas, processes, images and stacks.
+fn survey_record(record: &Record<'_>, decoder: &mut Decoder, tables: SurveyTables<'_>) {
+    let SurveyTables { actors, images, symbols, stacks } = tables;
+    if let Some(symbols) = symbols {
+        symbols.observe(record);
+    }
+    actors.read_switch_ahead(record);
+    if Actors::is_informative(record) {
+        if let Ok(schema_match) = decoder.find(record) {
+            actors.observe(record, &schema_match);
+        }
+        return;
+    }
+    decoder.observe(record);
+    stacks.observe(record);
+    if let Some(images) = images.filter(|_| LoadedImages::is_informative(record))
+        && let Ok(schema_match) = decoder.find(record)
+    {
+        images.observe(record, &schema_match);
+    }
 }
 
 fn collect_defects<'t>(
@@ -309,26 +341,28 @@ fn collect_defects<'t>(
             ));
         }
         if let Some((written, present)) = trace.missing_buffers() {
-            let missing =
-                format!("{}: the header counts {written} buffers, the file has {present}", input.name);
+            let (written, present) = (format_count(written, "buffer"), format_number(present));
+            let missing = format!("{}: the header counts {written}, the file has {present}", input.name);
             reading.warnings.push(missing);
             reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
-        if trace.loss_flags() != 0 {
-            reading
-                .warnings
-                .push(format!("{}: buffers report that events were lost before them", input.name));
-            reading.outcome = reading.outcome.max(CommandOutcome::EventsLost);
-        }
-        let header = trace.header();
-        if header.events_lost > 0 || header.buffers_lost > 0 {
-            let (events, buffers) = (header.events_lost, header.buffers_lost);
-            let lost = format!("{}: the session lost {events} events and {buffers} buffers", input.name);
-            reading.warnings.push(lost);
-            reading.outcome = reading.outcome.max(CommandOutcome::EventsLost);
+        if let Some(loss) = describe_losses(trace) {
+            reading.losses.push(format!("{}: {loss}", input.name));
         }
     }
     reading
+}
+
+/// Describes the losses that a trace reports; `None` if it reports none.
+pub(crate) fn describe_losses(trace: &Trace<TraceFile>) -> Option<String> {
+    let (events, buffers) = (trace.header().events_lost, trace.header().buffers_lost);
+    if events > 0 || buffers > 0 {
+        let (events, buffers) =
+            (format_count(events.into(), "event"), format_count(buffers.into(), "buffer"));
+        return Some(format!("the session lost {events} and {buffers}"));
+    }
+    let has_flags = trace.loss_flags() != 0;
+    has_flags.then(|| "the session lost events; the file does not contain how many".to_owned())
 }
 
 /// Loads the schemas that the command line names, and the installed manifests.
@@ -378,6 +412,7 @@ fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
         anstream::eprintln!("warning: {}:{line}: {reason}", escape_path(file));
     }
     if warnings.len() > MAX_SHOWN_LINES {
-        anstream::eprintln!("warning: {}: and {} more", escape_path(file), warnings.len() - MAX_SHOWN_LINES);
+        let more = format_number((warnings.len() - MAX_SHOWN_LINES) as u64);
+        anstream::eprintln!("warning: {}: and {more} more", escape_path(file));
     }
 }

@@ -10,6 +10,7 @@
 //! | Filter | A process is included | Later processes |
 //! |---|---|---|
 //! | process ids | if it had one of the ids when the call was made | never |
+//! | process trees | if it had one of the ids when the call was made, or descends from such a process | descendants |
 //! | executable names | if its program has one of the names | as now |
 //! | package ids, application ids, containers | if its control group matches | as now |
 //!
@@ -23,7 +24,7 @@ mod facts;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
     EVENT_FILTER_TYPE_NONE, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
-    EVENT_FILTER_TYPE_PID,
+    EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_PROCESS_TREE,
 };
 use traceweir_format::spec::status::Status;
 use traceweir_format::{Guid, filter};
@@ -40,6 +41,8 @@ pub(crate) type ProcessScope = Option<Conditions>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions {
     processes: Option<Vec<ProcessKey>>,
+    /// Roots of process trees.
+    trees: Option<Vec<ProcessKey>>,
     executables: Option<Vec<String>>,
     packages: Option<Vec<String>>,
     applications: Option<Vec<String>>,
@@ -49,15 +52,18 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Returns whether a process meets all conditions. Facts are requested only if a condition
-    /// needs them.
+    /// Returns whether a process meets all conditions. Facts and ancestry are requested only if a
+    /// condition needs them. The ancestry includes the process itself.
     pub(crate) fn are_met<'f>(
         &self,
         process: Option<ProcessKey>,
         facts: impl Fn() -> &'f ProcessFacts,
+        ancestry: impl Fn() -> &'f [ProcessKey],
     ) -> bool {
         let is_listed = |keys: &Vec<ProcessKey>| process.is_some_and(|key| keys.contains(&key));
+        let is_in_tree = |roots: &Vec<ProcessKey>| roots.iter().any(|root| ancestry().contains(root));
         self.processes.as_ref().is_none_or(is_listed)
+            && self.trees.as_ref().is_none_or(is_in_tree)
             && self.executables.as_ref().is_none_or(|names| facts().is_program(names))
             && self.packages.as_ref().is_none_or(|names| facts().is_in_package(names))
             && self.applications.as_ref().is_none_or(|names| facts().is_application(names))
@@ -67,7 +73,7 @@ impl Conditions {
     /// Returns whether the conditions include processes in containers: they name single processes
     /// or containers.
     pub(crate) fn includes_containers(&self) -> bool {
-        self.processes.is_some() || self.containers.is_some()
+        self.processes.is_some() || self.trees.is_some() || self.containers.is_some()
     }
 
     pub(crate) fn filters(&self) -> &[Filter] {
@@ -81,12 +87,14 @@ impl Conditions {
 
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
+        let parse_processes = || -> Result<Option<Vec<ProcessKey>>, Refusal> {
+            let pids = filter::parse_pids(data).map_err(|e| invalid_parameter(&e))?;
+            Ok(Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect()))
+        };
         let parse_names = || filter::parse_name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
-            EVENT_FILTER_TYPE_PID => {
-                let pids = filter::parse_pids(data).map_err(|e| invalid_parameter(&e))?;
-                self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
-            }
+            EVENT_FILTER_TYPE_PID => self.processes = parse_processes()?,
+            EVENT_FILTER_TYPE_PROCESS_TREE => self.trees = parse_processes()?,
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = parse_names()?,
             EVENT_FILTER_TYPE_PACKAGE_ID => self.packages = parse_names()?,
             EVENT_FILTER_TYPE_PACKAGE_APP_ID => self.applications = parse_names()?,
@@ -127,6 +135,8 @@ fn invalid_parameter(error: &traceweir_format::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use traceweir_format::filter::encode;
+
+    use crate::process;
     use traceweir_format::spec::enable::{
         EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_SYSTEM_FLAGS, EVENT_FILTER_TYPE_TRACEHANDLE,
     };
@@ -173,8 +183,10 @@ mod tests {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
         let (key, facts) = (ProcessKey::from_pid(own), ProcessFacts::from_pid(own));
-        let are_met =
-            |filters: Vec<(u32, Vec<u8>)>| resolve_all(filters).unwrap().1.unwrap().are_met(key, || &facts);
+        let ancestry = process::read_ancestry(own);
+        let are_met = |filters: Vec<(u32, Vec<u8>)>| {
+            resolve_all(filters).unwrap().1.unwrap().are_met(key, || &facts, || &ancestry)
+        };
         let this_program = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name(&format!("other;{program}")));
         let other_program = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name("other"));
         let (pid, no_pid) = (own.to_le_bytes().to_vec(), u32::MAX.to_le_bytes().to_vec());
@@ -182,7 +194,11 @@ mod tests {
         assert!(!are_met(vec![other_program.clone()]));
         assert!(are_met(vec![this_program.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
         assert!(!are_met(vec![other_program, (EVENT_FILTER_TYPE_PID, pid)]));
-        assert!(!are_met(vec![this_program.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
+        assert!(!are_met(vec![this_program.clone(), (EVENT_FILTER_TYPE_PID, no_pid.clone())]));
+        let parent = std::os::unix::process::parent_id().to_le_bytes().to_vec();
+        assert!(are_met(vec![(EVENT_FILTER_TYPE_PROCESS_TREE, own.to_le_bytes().to_vec())]));
+        assert!(are_met(vec![(EVENT_FILTER_TYPE_PROCESS_TREE, [no_pid.clone(), parent].concat())]));
+        assert!(!are_met(vec![(EVENT_FILTER_TYPE_PROCESS_TREE, no_pid)]));
         for kind in
             [EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_CONTAINER]
         {

@@ -35,13 +35,15 @@ use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, has_group};
-use traceweir_kernel::{Capture, CaptureControl, CaptureScope, CaptureSettings, Counter, Groups};
+use traceweir_kernel::{
+    Capture, CaptureControl, CaptureScope, CaptureSettings, Counter, Groups, ProcessTree,
+};
 use traceweir_session::config::stream_count;
 use traceweir_session::groups::with_twins;
 use traceweir_session::info::{Machine, Settings, System, TIMER};
 use traceweir_session::{Error, Result};
 use traceweir_transport::cpu;
-use traceweir_transport::message::SessionConfig;
+use traceweir_transport::message::{self, SessionConfig};
 
 use crate::process::may_profile;
 
@@ -94,8 +96,19 @@ pub(crate) fn capture_settings_at_start(
     let ring_bytes = ring_bytes(config, cpus, scope, LockableMemory::current);
     let relay_queue_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
-    let base =
-        CaptureSettings { scope, ring_bytes, relay_queue_bytes, stack_bytes, ..CaptureSettings::default() };
+    let to_tree = |tree: &message::ProcessTree| {
+        let message::ProcessTree { root, includes_root } = *tree;
+        ProcessTree { root, includes_root }
+    };
+    let process_trees = config.process_trees().iter().map(to_tree).collect();
+    let base = CaptureSettings {
+        scope,
+        process_trees,
+        ring_bytes,
+        relay_queue_bytes,
+        stack_bytes,
+        ..CaptureSettings::default()
+    };
     capture_settings(&base, requested, settings, system, machine)
 }
 

@@ -29,6 +29,8 @@ const UNKNOWN_THREAD_ID: u32 = u32::MAX;
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of scans that can accumulate.
 const MAX_SAVED_SCANS: u32 = 16;
+/// Maximum number of ancestors that are followed.
+const MAX_ANCESTORS: usize = 256;
 /// Maximum number of thread ids kept per process.
 const MAX_THREADS: usize = 65_536;
 
@@ -47,6 +49,24 @@ impl ProcessKey {
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         read_start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
+}
+
+/// Returns the process that has this id now, and its ancestors, as far as `/proc` shows them.
+pub(crate) fn read_ancestry(pid: u32) -> Vec<ProcessKey> {
+    let mut ancestry: Vec<ProcessKey> = Vec::new();
+    let mut next = pid;
+    while next != 0 && ancestry.len() < MAX_ANCESTORS {
+        let Some(stat) = cgroup::read_limited(&format!("/proc/{next}/stat")) else { break };
+        let Some(start_ticks) = start_ticks_in(stat.as_bytes()) else { break };
+        // A process that started later than its child has got the id of a parent that has ended.
+        if ancestry.last().is_some_and(|child| child.start_ticks < start_ticks) {
+            break;
+        }
+        ancestry.push(ProcessKey { pid: next, start_ticks });
+        let parent = stat_fields(stat.as_bytes()).nth(1).and_then(|field| std::str::from_utf8(field).ok());
+        next = parent.and_then(|parent| parent.parse().ok()).unwrap_or(0);
+    }
+    ancestry
 }
 
 /// Returns whether the process with this id and key has ended. A process that its parent has not
@@ -220,6 +240,16 @@ fn namespace_ids(status: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ancestry_leads_from_the_process_to_its_parents() {
+        let own = std::process::id();
+        let ancestry = read_ancestry(own);
+        let parent = ProcessKey::from_pid(std::os::unix::process::parent_id());
+        assert_eq!(ancestry.first().copied(), ProcessKey::from_pid(own));
+        assert_eq!(ancestry.get(1).copied(), parent);
+        assert!(read_ancestry(u32::MAX).is_empty() && read_ancestry(0).is_empty());
+    }
 
     #[test]
     fn process_key_holds_id_and_start_time() {

@@ -9,6 +9,7 @@
 //!                                                the GUID of their group
 //!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has a hash other than
 //!                                                their GUID
+//!   patterns      hash ─▶ pattern                names of enables that match several names
 //!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
 //!   disallowed    session ─▶ { provider }        providers that group enables leave out
 //!
@@ -23,7 +24,8 @@
 //!    parameters for that session. A classic registration has at most one session: the one that
 //!    enabled it last.
 //! 3. A session's enable of a provider by name (`registry/by_name.rs`) reaches a registration with
-//!    that name and another GUID only while the registration's `by_name` holds the session.
+//!    that name and another GUID, or whose name the pattern matches, only while the registration's
+//!    `by_name` holds the target of the enable and the session.
 //! 4. `regions` of a process holds a session exactly while one of its registrations is enabled
 //!    there (and a region could be created).
 //!
@@ -59,6 +61,8 @@ pub(crate) use process::ProviderProcess;
 const MAX_SESSIONS_PER_TARGET: usize = 8;
 /// Maximum number of providers and groups that one session enables.
 const MAX_ENABLES_PER_SESSION: usize = 4096;
+/// Maximum number of name patterns that one session enables; each is compared with every new name.
+const MAX_PATTERNS_PER_SESSION: usize = 64;
 /// Maximum total length of the provider names kept for one process; further names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
@@ -75,9 +79,9 @@ pub(crate) struct ProviderRegistration {
     name: String,
     /// The hash of the provider's name, if it differs from the GUID.
     name_hash: Option<Guid>,
-    /// Sessions that enable the registration by its name and whose controllers have the right to
-    /// enable its GUID.
-    by_name: BTreeSet<u64>,
+    /// Enables by name that match the registration and whose controllers have the right to enable
+    /// its GUID: the hash of the name or pattern, and the session.
+    by_name: BTreeSet<(Guid, u64)>,
 }
 
 impl ProviderRegistration {
@@ -158,6 +162,9 @@ pub(crate) struct Registry {
     pub(crate) processes: BTreeMap<LinkId, ProviderProcess>,
     registered: BTreeMap<EnableTarget, BTreeSet<(LinkId, u32)>>,
     by_name_hash: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
+    /// Enabled patterns of names, by the hash of the pattern. Entries of patterns that are no
+    /// longer enabled are removed.
+    patterns: BTreeMap<Guid, String>,
     enables: BTreeMap<EnableTarget, BTreeMap<u64, TargetEnable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Number of registrations per user; users without registrations have no entry.
@@ -355,6 +362,10 @@ impl Registry {
             if enable_count >= MAX_ENABLES_PER_SESSION {
                 return limit_refusal("a session enables at most 4096 providers and groups");
             }
+            if by_name::is_pattern_of(target, name) && self.pattern_count(session) >= MAX_PATTERNS_PER_SESSION
+            {
+                return limit_refusal("a session enables at most 64 patterns of provider names");
+            }
         }
         self.last_call_number = self.last_call_number.wrapping_add(1);
         let sessions = self.enables.entry(target).or_default();
@@ -440,6 +451,7 @@ impl Registry {
             self.enables.remove(&target);
         }
         self.forget_matches(target, session);
+        self.remove_unused_patterns();
         was_enabled
     }
 
@@ -450,6 +462,7 @@ impl Registry {
             !sessions.is_empty()
         });
         self.disallowed.remove(&session);
+        self.remove_unused_patterns();
         for process in self.processes.values_mut() {
             process.left_out_of.retain(|(_, enabling)| *enabling != session);
         }
@@ -457,7 +470,7 @@ impl Registry {
         for (link, process) in &mut self.processes {
             for registration in process.registrations.values_mut() {
                 registration.sessions.remove(&session);
-                registration.by_name.remove(&session);
+                registration.by_name.retain(|(_, enabling)| *enabling != session);
             }
             if process.regions.remove(&session).is_some() {
                 links.push(*link);

@@ -11,7 +11,8 @@
 //! each kind of event; the walker then visits each payload without copying it. [`tdh`] answers the
 //! queries of tdh.h from schemas; [`expand`] and [`message`] build the messages of events. For
 //! whole traces, [`actors`] finds the processes and threads of events, [`stack`] joins call stacks
-//! to their events, and `symbols` finds the functions of addresses.
+//! to their events, [`managed_code`] names the code that the .NET runtime generated, and `symbols`
+//! finds the functions of addresses.
 //!
 //! Everything from a file is hostile: schemas are checked when they are built and payloads while
 //! they are walked. An event that cannot be decoded is reported with the reason, as [`Undecoded`].
@@ -29,6 +30,7 @@ pub mod actors;
 pub mod error;
 pub mod expand;
 pub mod format;
+pub mod managed_code;
 pub mod message;
 #[cfg(test)]
 #[path = "../../../tests/support/pdb.rs"]

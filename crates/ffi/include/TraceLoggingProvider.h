@@ -32,7 +32,7 @@
 #pragma GCC system_header
 #endif
 
-#include "windows.h"
+#include "traceweir/windows_types.h"
 #include "evntprov.h"
 #include "traceweir/tlg_provider.h"
 #include "traceweir/tlg_fields.h"

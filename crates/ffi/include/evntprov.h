@@ -22,7 +22,7 @@
 #pragma GCC system_header
 #endif
 
-#include "windows.h"
+#include "traceweir/windows_types.h"
 
 #ifndef EVNTAPI
 #define EVNTAPI

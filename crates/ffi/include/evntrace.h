@@ -24,7 +24,7 @@
 
 #include <stdarg.h>
 
-#include "windows.h"
+#include "traceweir/windows_types.h"
 
 #include "wmistr.h"
 /* Included again, because INITGUID may have been defined after windows.h. */

@@ -76,8 +76,14 @@ typedef struct _GUID {
 
 typedef GUID *LPGUID;
 typedef const GUID *LPCGUID;
-typedef GUID IID;
-typedef GUID CLSID;
+typedef GUID IID, *LPIID;
+typedef GUID CLSID, *LPCLSID;
+typedef GUID FMTID, *LPFMTID;
+/* Declared by rpcdce.h on Windows. */
+#ifndef UUID_DEFINED
+#define UUID_DEFINED
+typedef GUID UUID;
+#endif
 
 #ifdef __cplusplus
 #define REFGUID const GUID &
@@ -90,6 +96,13 @@ static inline bool operator!=(REFGUID a, REFGUID b) { return memcmp(&a, &b, size
 #define InlineIsEqualGUID(a, b) (memcmp((a), (b), sizeof(GUID)) == 0)
 #define IsEqualGUID(a, b) (memcmp((a), (b), sizeof(GUID)) == 0)
 #endif
+
+#define REFIID REFGUID
+#define REFCLSID REFGUID
+#define REFFMTID REFGUID
+#define IsEqualIID(a, b) IsEqualGUID(a, b)
+#define IsEqualCLSID(a, b) IsEqualGUID(a, b)
+#define IsEqualFMTID(a, b) IsEqualGUID(a, b)
 
 #ifdef __cplusplus
 #define TRACEWEIR_EXTERN_GUID(name) extern "C" const GUID name

@@ -6,7 +6,9 @@
 #pragma GCC system_header
 #endif
 
+#define TRACEWEIR_TYPES_ONLY
 #include <windows.h>
+#undef TRACEWEIR_TYPES_ONLY
 
 typedef ULONG NET_IFINDEX, *PNET_IFINDEX;
 typedef USHORT NET_IFTYPE, *PNET_IFTYPE;

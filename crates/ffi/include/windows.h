@@ -265,7 +265,7 @@ typedef LONG NTSTATUS;
 /* Pointer types. */
 typedef void *PVOID, *LPVOID, *HANDLE, *HMODULE, *HINSTANCE, *HLOCAL, *HGLOBAL, *PSID;
 typedef const void *PCVOID, *LPCVOID;
-typedef HANDLE *PHANDLE;
+typedef HANDLE *PHANDLE, *LPHANDLE;
 typedef BYTE *PBYTE, *LPBYTE;
 typedef UCHAR *PUCHAR;
 typedef const UCHAR *PCUCHAR;
@@ -289,6 +289,10 @@ typedef CHAR *PCHAR, *PSTR, *LPSTR;
 typedef const CHAR *PCSTR, *LPCSTR, *PCCH;
 typedef WCHAR *PWCHAR, *PWSTR, *LPWSTR;
 typedef const WCHAR *PCWSTR, *LPCWSTR, *PCWCH;
+/* Text of COM, which wtypesbase.h declares on Windows. */
+typedef WCHAR OLECHAR, *LPOLESTR;
+typedef const WCHAR *LPCOLESTR;
+#define OLESTR(text) TRACEWEIR_WIDE_TEXT(text)
 
 /* Characters of the width that UNICODE selects. */
 #ifdef UNICODE
@@ -433,4 +437,15 @@ HLOCAL WINAPI LocalFree(HLOCAL hMem);
 #include "traceweir/file_calls.h"
 #endif
 
+#define TRACEWEIR_WINDOWS_H_IS_COMPLETE
 #endif /* TRACEWEIR_WINDOWS_H */
+
+/* Threads, objects, locks and the console: only for sources that include this header. A source that
+ * only includes headers for tracing may define some of these names itself. */
+#if defined(TRACEWEIR_WINDOWS_H_IS_COMPLETE) && !defined(TRACEWEIR_TYPES_ONLY) && !defined(TRACEWEIR_NO_WIN32_CALLS)
+#include "traceweir/interlocked.h"
+#include "synchapi.h"
+#include "processthreadsapi.h"
+#include "handleapi.h"
+#include "consoleapi.h"
+#endif

@@ -11,7 +11,9 @@
 #pragma GCC system_header
 #endif
 
+#define TRACEWEIR_TYPES_ONLY
 #include <windows.h>
+#undef TRACEWEIR_TYPES_ONLY
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

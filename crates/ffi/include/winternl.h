@@ -1,6 +1,7 @@
-/* Information about the system by class. The only class here is SystemPerformanceTraceInformation,
- * with the group masks of a session: see traceweir/nt_system_information.h for their structure,
- * which the published header does not have either.
+/* Texts with a length (ntdef.h), and information about the system by class. The only class here is
+ * SystemPerformanceTraceInformation, with the group masks of a session: see
+ * traceweir/nt_system_information.h for their structure, which the published header does not have
+ * either.
  */
 #ifndef TRACEWEIR_WINTERNL_H
 #define TRACEWEIR_WINTERNL_H
@@ -9,6 +10,7 @@
 #pragma GCC system_header
 #endif
 
+#include "ntdef.h"
 #include "windows.h"
 
 typedef enum _SYSTEM_INFORMATION_CLASS {

@@ -8,7 +8,7 @@
 #pragma GCC system_header
 #endif
 
-#include "windows.h"
+#include "traceweir/windows_types.h"
 
 /* Flags of a WNODE_HEADER. */
 #define WNODE_FLAG_USE_TIMESTAMP 0x00000200

@@ -16,6 +16,12 @@ pub(crate) fn set(status: Status) {
     unsafe { *libc::__errno_location() = status.0.cast_signed() };
 }
 
+/// Sets the last error of this thread, and leaves `errno` as it is: for functions that also set it
+/// on success.
+pub(crate) fn set_without_errno(status: Status) {
+    LAST.set(status.0);
+}
+
 /// Returns the calling thread's last error; 0 in a new thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetLastError() -> u32 {

@@ -28,7 +28,7 @@
 //! | `evntrace/file_names` | log-file names as this process spelled them |
 //! | `text` | text that callers pass and receive |
 //! | `kernel_trace_control` | KernelTraceControl.h: the kernel logger with stacks, merged traces |
-//! | `win32` | functions other than tracing: versions, privileges, libraries, GUIDs |
+//! | `win32` | functions other than tracing: versions, privileges, libraries, GUIDs, threads, locks |
 //!
 //! Invariants
 //!

@@ -1,6 +1,7 @@
-//! The few functions that tracing programs call in addition to those for tracing: new GUIDs, SIDs,
-//! COM, the heap, the version of Windows, privileges, the command line, files, libraries and
-//! volumes, IP addresses, times, the performance counter, decompression, and group masks.
+//! The functions that tracing programs call in addition to those for tracing: new GUIDs, SIDs, COM,
+//! the heap, the version of Windows, privileges, the command line, files, libraries and volumes, IP
+//! addresses, times, the performance counter, decompression, group masks, threads, objects, locks,
+//! and Ctrl+C.
 //!
 //! They exist so that such programs link and run unchanged. Linux has no tokens, no COM and no
 //! volumes; each function reports the state of Windows that comes closest to the state here.
@@ -10,17 +11,23 @@ pub mod clock;
 pub mod com;
 pub mod command_line;
 pub mod compression;
+pub mod console;
 pub mod files;
+pub mod handles;
 pub mod heap;
 pub mod libraries;
+pub mod locks;
+pub mod objects;
 pub mod sids;
 pub mod system_information;
+pub mod threads;
 pub mod times;
 pub mod token;
 pub mod version;
 pub mod volumes;
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use traceweir::{Guid, Status};
 use traceweir_format::security::Sid;
@@ -33,6 +40,23 @@ const S_OK: i32 = 0;
 const S_FALSE: i32 = 1;
 const E_INVALIDARG: i32 = 0x8007_0057_u32.cast_signed();
 const E_FAIL: i32 = 0x8000_4005_u32.cast_signed();
+
+/// The handle that stands for the current process.
+const CURRENT_PROCESS: usize = usize::MAX;
+/// The handle that stands for the calling thread.
+const CURRENT_THREAD: usize = CURRENT_PROCESS.wrapping_sub(1);
+/// The handle that stands for the token of the current process.
+const PROCESS_TOKEN: usize = CURRENT_PROCESS.wrapping_sub(3);
+
+/// INFINITE: a timeout that never expires.
+const INFINITE: u32 = u32::MAX;
+
+/// Returns a number that no other handle of a file or object has or had. Handles are multiples of
+/// 4, as on Windows. They start above the numbers that .NET and other libraries use for theirs.
+fn new_handle() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x7000_0000);
+    NEXT.fetch_add(4, Ordering::Relaxed)
+}
 
 /// Makes a random GUID of version 4.
 ///

@@ -257,23 +257,6 @@ int CompareFileTime(const FILETIME *a, const FILETIME *b) {
     return (left > right) - (left < right);
 }
 
-void Sleep(DWORD milliseconds) {
-    struct timespec rest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
-    if (milliseconds == INFINITE)
-        for (;;)
-            pause();
-    while (nanosleep(&rest, &rest) != 0 && errno == EINTR) {
-    }
-}
-
-DWORD GetCurrentProcessId(void) {
-    return (DWORD)getpid();
-}
-
-DWORD GetCurrentThreadId(void) {
-    return (DWORD)gettid();
-}
-
 DWORD GetEnvironmentVariableA(LPCSTR name, LPSTR to, DWORD room) {
     const char *value = name ? getenv(name) : NULL;
     if (!value) {

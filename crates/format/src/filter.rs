@@ -3,7 +3,7 @@
 //! ```text
 //! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │
 //!                               u32 size of the filter │ u32 next │ the provider's data
-//! PID                           u32[1 to 8]
+//! PID, PROCESS_TREE             u32[1 to 8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
 //! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', an optional NUL at the end
 //! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1 to 64]
@@ -28,7 +28,7 @@
 //!
 //! Source: Documented ("EVENT_FILTER_DESCRIPTOR structure", "EVENT_FILTER_EVENT_ID",
 //! "EVENT_FILTER_EVENT_NAME", "EVENT_FILTER_LEVEL_KW", "EVENT_FILTER_HEADER"). The list of
-//! containers and the payload filter are layouts of this project.
+//! containers, the filter of process trees and the payload filter are layouts of this project.
 
 pub mod encode;
 pub mod payload;
@@ -91,7 +91,7 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_SCHEMATIZED => Header::parse(data).map(drop),
         EVENT_FILTER_TYPE_SYSTEM_FLAGS => check_size(4),
         EVENT_FILTER_TYPE_TRACEHANDLE => check_size(8),
-        EVENT_FILTER_TYPE_PID => parse_pids(data).map(drop),
+        EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_PROCESS_TREE => parse_pids(data).map(drop),
         EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | EVENT_FILTER_TYPE_PACKAGE_ID
         | EVENT_FILTER_TYPE_PACKAGE_APP_ID
@@ -112,6 +112,7 @@ pub const fn is_scope(kind: u32) -> bool {
     matches!(
         kind,
         EVENT_FILTER_TYPE_PID
+            | EVENT_FILTER_TYPE_PROCESS_TREE
             | EVENT_FILTER_TYPE_EXECUTABLE_NAME
             | EVENT_FILTER_TYPE_PACKAGE_ID
             | EVENT_FILTER_TYPE_PACKAGE_APP_ID

@@ -11,6 +11,7 @@
 //! | `etl`, `buffer`, `logfile`, `header`, `time` | files, buffers, headers, records, clocks |
 //! | `kernel`, `stack_walk`, `stack_key` | payloads of kernel events, and call stacks |
 //! | `binary_path` | the event that names the binary of a provider |
+//! | `dotnet` | the events of the .NET runtime that name generated code |
 //! | `tracelogging` | schemas that events carry, traits of providers |
 //! | `filter`, `info`, `security` | filters, information classes, access lists |
 //! | `linux` | process information of procfs |
@@ -39,6 +40,7 @@ extern crate std;
 
 pub mod binary_path;
 pub mod buffer;
+pub mod dotnet;
 pub mod error;
 pub mod etl;
 pub mod filter;
@@ -49,6 +51,7 @@ pub mod kernel;
 pub mod linux;
 pub mod logfile;
 pub mod lznt1;
+pub mod name_pattern;
 pub mod security;
 pub mod spec;
 pub mod stack_key;

@@ -225,11 +225,20 @@ impl Capture {
         if is_changed {
             open_events.forget_closed_events();
         }
+        let has_own_scope = open_events.settings.scope == CaptureScope::Own;
         if self.last_thread_search.elapsed() > THREAD_SEARCH_INTERVAL {
             self.last_thread_search = Instant::now();
-            let tasks = &self.families.context.tasks;
-            open_events.watch_new_threads(&shared.ring_events, |process| tasks.has_process(process));
+            let context = &mut self.families.context;
+            if let Some(scope) = context.scope.as_mut().filter(|_| has_own_scope) {
+                // The threads of a process that was forked before its parent was watched.
+                scope.adopt_from_proc();
+            }
+            let (scope, tasks) = (context.scope.as_ref(), &context.tasks);
+            open_events.watch_new_threads(&shared.ring_events, scope, |process| tasks.has_process(process));
             shared.publish(&open_events);
+        }
+        if let Some(scope) = &self.families.context.scope {
+            shared.set_unattributed_events(scope.unattributed_events());
         }
     }
 

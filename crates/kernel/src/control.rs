@@ -44,6 +44,7 @@ struct Omissions {
     missing_events: Vec<String>,
     unwatched_targets: u64,
     abandoned_reads: u64,
+    unattributed_events: u64,
 }
 
 impl CaptureControl {
@@ -57,7 +58,8 @@ impl CaptureControl {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Replaces the settings. The scope must be that of the start; the ring size stays unchanged.
+    /// Replaces the settings. The scope and the process trees must be those
+    /// of the start; the ring size stays unchanged.
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
@@ -86,6 +88,13 @@ impl CaptureControl {
         self.shared.lock_omissions().abandoned_reads
     }
 
+    /// Returns how many events were left out because their process is unknown, in captures that are
+    /// restricted to process trees.
+    #[must_use]
+    pub fn unattributed_events(&self) -> u64 {
+        self.shared.lock_omissions().unattributed_events
+    }
+
     /// Requests another start rundown at the next poll.
     pub fn run_down(&self) {
         self.shared.is_rundown_due.store(true, Relaxed);
@@ -107,6 +116,11 @@ impl SharedCapture {
             (open_events.missing.clone(), open_events.targets.unwatched_targets());
         let mut omissions = self.lock_omissions();
         (omissions.missing_events, omissions.unwatched_targets) = (missing_events, unwatched_targets);
+    }
+
+    /// Sets the number of events whose process is unknown.
+    pub(crate) fn set_unattributed_events(&self, count: u64) {
+        self.lock_omissions().unattributed_events = count;
     }
 
     /// Adds the number of reads that a poll gave up.

@@ -18,9 +18,11 @@ use crate::family::{Context, EventFamily, Rundown};
 use crate::groups::{Group, Groups};
 use crate::kallsyms;
 use crate::out::Out;
-use crate::record::SidebandRecord;
+use crate::record::{Mmap, Sideband, SidebandRecord};
+use crate::scope::ProcessScope;
 use crate::settings::CaptureSettings;
 use crate::spec::{PerfEventSpec, SampleEvent};
+use crate::tasks::TaskIds;
 
 /// Declares the families of a capture. Their order is that in which they handle records and write
 /// their rundown: the process family updates the tasks that the following ones use.
@@ -54,7 +56,10 @@ macro_rules! families {
 
             /// Passes a sample to the handler of its row.
             pub(crate) fn on_sample(&mut self, row: RowId, event: &SampleEvent<'_>, out: &mut Out<'_>) {
+                let ids = TaskIds { pid: event.sample.pid, tid: event.sample.tid };
+                out.is_in_scope = self.context.is_task_in_scope(ids);
                 match row.family {
+                    $(FamilyId::$family if !out.is_in_scope && !self.$field.handles_all_processes() => {})*
                     $(FamilyId::$family => {
                         if let Some(row) = $family::rows().get(row.index) {
                             (row.on_sample)(&mut self.$field, event, &mut self.context, out);
@@ -92,6 +97,18 @@ fn family_specs<F: EventFamily>(family: FamilyId) -> impl Iterator<Item = (RowId
     rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
 }
 
+/// Returns the task that a side-band record is about: the new one in a fork, otherwise the one that
+/// ended, changed or was switched.
+fn find_subject(record: &SidebandRecord<'_>) -> TaskIds {
+    match record.body {
+        Sideband::Mmap(Mmap { pid, tid, .. })
+        | Sideband::Comm { pid, tid, .. }
+        | Sideband::Fork { pid, tid, .. }
+        | Sideband::Exit { pid, tid, .. } => TaskIds { pid, tid },
+        Sideband::Lost(_) | Sideband::Switch { .. } => TaskIds { pid: record.pid, tid: record.tid },
+    }
+}
+
 /// Reads the kernel's symbols, if these groups need them. Runs before the first event of the groups
 /// is opened: reading takes long, and their records would fill the rings meanwhile.
 pub(crate) fn read_symbols(groups: Groups) {
@@ -109,7 +126,9 @@ impl Families {
     /// Creates the families of a capture. Must run before the rings of the capture are opened: a
     /// task that started before this call counts as one whose start was not recorded.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
-        let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
+        let scope = ProcessScope::new(&settings.process_trees);
+        let context =
+            Context { groups: settings.groups, settings: settings.clone(), scope, ..Context::default() };
         let mut families = Self { context, ..Self::default() };
         families.images.prepare_kernel_images(&families.context);
         families.update_exec_capture();
@@ -128,12 +147,26 @@ impl Families {
     }
 
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
+        if let (Sideband::Fork { pid, ppid, tid, .. }, Some(scope)) = (&record.body, &mut self.context.scope)
+        {
+            scope.note_fork(*ppid, TaskIds { pid: *pid, tid: *tid });
+        }
+        let ids = find_subject(record);
+        let is_in_scope = self.context.is_task_in_scope(ids);
+        out.is_in_scope = is_in_scope;
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.
-        self.images.unload_ended_program(record, &self.context, out);
+        if is_in_scope {
+            self.images.unload_ended_program(record, &self.context, out);
+        }
         let (families, context) = self.split_context();
         for family in families {
-            family.on_sideband(record, context, out);
+            if is_in_scope || family.handles_all_processes() {
+                family.on_sideband(record, context, out);
+            }
+        }
+        if let (Sideband::Exit { .. }, Some(scope)) = (&record.body, &mut context.scope) {
+            scope.note_exit(ids, !context.tasks.has_process(ids.pid));
         }
     }
 
@@ -144,6 +177,9 @@ impl Families {
             family.forget_after_loss();
         }
         context.activity.clear();
+        if let Some(scope) = &mut context.scope {
+            scope.note_loss();
+        }
     }
 
     /// Writes the rundown of the machine, processes, threads, images, open files and sampling
@@ -197,6 +233,9 @@ impl Families {
     /// Begins a poll: receives exit statuses and the arguments of execs, and prepares all families.
     pub(crate) fn begin_poll(&mut self) {
         self.context.tasks.poll();
+        if let Some(scope) = &mut self.context.scope {
+            scope.recover_from_loss();
+        }
         let (families, context) = self.split_context();
         for family in families {
             family.begin_poll(context);
@@ -208,6 +247,9 @@ impl Families {
         self.processes.finish_poll(&mut self.context, out);
     }
 }
+
+#[cfg(test)]
+mod scope_tests;
 
 #[cfg(test)]
 mod tests {

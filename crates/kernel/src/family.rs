@@ -43,9 +43,10 @@ use crate::activity::Activity;
 use crate::groups::{Group, Groups};
 use crate::out::Out;
 use crate::record::{SampleParts, SidebandRecord};
+use crate::scope::{self, ProcessScope};
 use crate::settings::CaptureSettings;
 use crate::spec::{PerfEventSpec, PerfSource, SampleEvent};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskIds, Tasks};
 
 /// The facts that all families share.
 #[derive(Debug, Default)]
@@ -56,6 +57,32 @@ pub(crate) struct Context {
     pub(crate) groups: Groups,
     pub(crate) tasks: Tasks,
     pub(crate) activity: Activity,
+    /// The processes that the capture is restricted to; `None` for all processes.
+    pub(crate) scope: Option<ProcessScope>,
+}
+
+impl Context {
+    /// Returns whether a task is in the scope of the capture.
+    pub(crate) fn is_task_in_scope(&self, ids: TaskIds) -> bool {
+        scope::is_task_in_scope(self.scope.as_ref(), ids)
+    }
+
+    /// Returns whether a process is in the scope of the capture.
+    pub(crate) fn is_process_in_scope(&self, pid: u32) -> bool {
+        self.scope.as_ref().is_none_or(|scope| scope.has_process(pid))
+    }
+
+    /// Returns whether a thread, by its id alone, is in the scope of the capture.
+    pub(crate) fn is_thread_in_scope(&self, tid: u32) -> bool {
+        scope::is_thread_in_scope(self.scope.as_ref(), &self.tasks, tid)
+    }
+
+    /// Counts an event that is left out because its process is unknown.
+    pub(crate) fn count_unattributed(&mut self) {
+        if let Some(scope) = &mut self.scope {
+            scope.count_unattributed();
+        }
+    }
 }
 
 /// Whether a rundown belongs to the start or to the end of a capture.
@@ -73,6 +100,13 @@ pub(crate) trait EventFamily: 'static {
         Self: Sized,
     {
         &[]
+    }
+
+    /// Returns whether the family handles records of processes outside the scope of the capture:
+    /// its state depends on them, or some of their events are in scope. In such a record
+    /// [`Out::is_in_scope`] is false, and the family sets it before it writes events in scope.
+    fn handles_all_processes(&self) -> bool {
+        false
     }
 
     /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.

@@ -36,6 +36,7 @@ use crate::family::file::probe;
 use crate::groups::Groups;
 use crate::perf_ring::{Attr, PerfEvent};
 use crate::record::SampleParts;
+use crate::scope::ProcessScope;
 use crate::settings::{CaptureScope, CaptureSettings, EventExtras};
 use crate::spec::{PerfEventSpec, PerfSource};
 use crate::stack::registers;
@@ -145,7 +146,7 @@ impl OpenEvents {
             missing: Vec::new(),
             tracefs: None,
             formats: HashMap::new(),
-            targets: Targets::new(settings.scope),
+            targets: Targets::new(settings.scope, &settings.process_trees),
             task_events: Vec::new(),
             are_events_disabled: true,
             changes: 0,
@@ -276,9 +277,14 @@ impl OpenEvents {
     }
 
     /// Searches for threads that do not inherit events from a watched thread, and watches them.
-    /// `is_followed`: see [`Targets::find_new_threads`].
-    pub(crate) fn watch_new_threads(&mut self, rings: &[Arc<PerfEvent>], is_followed: impl Fn(u32) -> bool) {
-        let new = self.targets.find_new_threads(is_followed);
+    /// `process_scope` and `is_followed`: see [`Targets::find_new_threads`].
+    pub(crate) fn watch_new_threads(
+        &mut self,
+        rings: &[Arc<PerfEvent>],
+        process_scope: Option<&ProcessScope>,
+        is_followed: impl Fn(u32) -> bool,
+    ) {
+        let new = self.targets.find_new_threads(process_scope, is_followed);
         self.watch_threads(&new, rings);
     }
 

@@ -102,6 +102,8 @@ pub(crate) struct Out<'a> {
     pub(crate) sample: Option<PerfSample<'a>>,
     /// While a record other than a sample is handled: the thread that ran when it was written.
     pub(crate) current: Option<TaskIds>,
+    /// Whether events are written. Events of processes outside the scope of the capture are not.
+    pub(crate) is_in_scope: bool,
 }
 
 impl<'a> Out<'a> {
@@ -125,13 +127,16 @@ impl<'a> Out<'a> {
             time: now_ns(),
             sample: None,
             current: None,
+            is_in_scope: true,
         }
     }
 }
 
 impl Out<'_> {
-    /// Sets the processor and time of the following events, which belong to no sample.
+    /// Sets the processor and time of the following events, which belong to no sample and are in
+    /// scope.
     pub(crate) fn set_origin(&mut self, cpu: u16, time: u64) {
+        self.is_in_scope = true;
         (self.cpu, self.time, self.sample, self.current) = (cpu, time, None, None);
     }
 
@@ -156,6 +161,10 @@ impl Out<'_> {
 
     /// Writes an event with process and thread id in its header.
     pub(crate) fn write_system(&mut self, hook: u16, version: u8, ids: TaskIds, payload: Vec<u8>) {
+        if !self.is_in_scope {
+            self.scratch = payload;
+            return;
+        }
         let (process_id, thread_id) = (ids.pid, ids.tid);
         let cpu_times = Some((0, 0));
         let header =
@@ -173,13 +182,17 @@ impl Out<'_> {
 
     /// Writes an event like [`write_perfinfo`](Self::write_perfinfo) and returns its position, so
     /// that it can be [completed](Self::complete_payload) later. Returns `None` if the event was
-    /// lost.
+    /// lost or is out of scope.
     pub(crate) fn write_completable_perfinfo(
         &mut self,
         hook: u16,
         version: u8,
         payload: Vec<u8>,
     ) -> Option<PayloadPosition> {
+        if !self.is_in_scope {
+            self.scratch = payload;
+            return None;
+        }
         let position = self.append_perfinfo(hook, version, payload);
         self.put_stacks(hook, position.is_some());
         position
@@ -194,6 +207,10 @@ impl Out<'_> {
         payload: Vec<u8>,
         stack: Option<&KeptStack>,
     ) {
+        if !self.is_in_scope {
+            self.scratch = payload;
+            return;
+        }
         let is_written = self.append_perfinfo(hook, version, payload).is_some();
         let stack = stack.filter(|_| self.extras.stacks.has(hook));
         for part in stack.iter().flat_map(|stack| &stack.parts).filter(|part| !part.is_empty()) {
@@ -269,6 +286,10 @@ impl Out<'_> {
         ids: TaskIds,
         payload: Vec<u8>,
     ) {
+        if !self.is_in_scope {
+            self.scratch = payload;
+            return;
+        }
         let (process_id, thread_id) = (ids.pid, ids.tid);
         let header =
             ClassicHeader { class, opcode, version, process_id, thread_id, ..ClassicHeader::default() };

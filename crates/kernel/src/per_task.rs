@@ -40,6 +40,13 @@ impl<T> PerTask<T> {
         }
     }
 
+    /// Returns whether a task has a value.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.slots
+            .get(Self::slot_index(id))
+            .is_some_and(|slot| slot.as_ref().is_some_and(|(stored, _)| *stored == id))
+    }
+
     /// Removes and returns the value of a task.
     pub(crate) fn take(&mut self, id: u32) -> Option<T> {
         let slot = self.slots.get_mut(Self::slot_index(id))?;
@@ -62,6 +69,7 @@ mod tests {
         values.put(other, "other");
         assert_eq!((values.take(7), values.take(other)), (None, Some("other")));
         values.put(u32::MAX, "last");
+        assert!(values.has(u32::MAX) && !values.has(other));
         assert_eq!(values.take(u32::MAX), Some("last"));
     }
 }

@@ -17,6 +17,15 @@ pub enum CaptureScope {
     Own,
 }
 
+/// A process and its descendants, existing and future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessTree {
+    /// The process id of the root.
+    pub root: u32,
+    /// Whether the root itself belongs to the tree, not only its descendants.
+    pub includes_root: bool,
+}
+
 /// The settings of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureSettings {
@@ -44,6 +53,9 @@ pub struct CaptureSettings {
     pub has_program_details: bool,
     /// The processes whose events are captured.
     pub scope: CaptureScope,
+    /// Process trees that the events are restricted to; empty for all processes of `scope`. Cannot
+    /// be changed while the capture runs.
+    pub process_trees: Vec<ProcessTree>,
     /// Ring size of each processor in bytes.
     pub ring_bytes: usize,
     /// Bytes of ordinary memory into which the relay empties each ring, if locked memory limits the
@@ -64,6 +76,7 @@ impl Default for CaptureSettings {
             stack_bytes: 0,
             has_program_details: false,
             scope: CaptureScope::Everything,
+            process_trees: Vec::new(),
             ring_bytes: 2 << 20,
             relay_queue_bytes: 16 << 20,
         }

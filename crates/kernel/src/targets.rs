@@ -28,7 +28,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, PerfEvent};
 use crate::proc;
-use crate::settings::CaptureScope;
+use crate::scope::ProcessScope;
+use crate::settings::{CaptureScope, ProcessTree};
 
 /// In a capture that watches each thread, half of the limit on file descriptors stays free, but at
 /// most this many descriptors. This is more than the daemon withholds from its clients, so that a
@@ -49,13 +50,17 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub(crate) fn new(scope: CaptureScope) -> Self {
+    /// Finds the threads to watch: those of this user's processes that belong to `trees`, or of all
+    /// of its processes if there are no trees.
+    pub(crate) fn new(scope: CaptureScope, trees: &[ProcessTree]) -> Self {
+        let mut targets =
+            Self { scope, threads: BTreeSet::new(), unfollowed: BTreeSet::new(), unwatched_targets: 0 };
         if scope == CaptureScope::Own {
             raise_descriptor_limit();
+            let process_scope = ProcessScope::new(trees);
+            targets.unfollowed = list_own_processes().into_iter().collect();
+            targets.find_new_threads(process_scope.as_ref(), |_| false);
         }
-        let unfollowed = list_own_processes().into_iter().collect();
-        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched_targets: 0 };
-        targets.find_new_threads(|_| false);
         targets
     }
 
@@ -88,15 +93,22 @@ impl Targets {
         self.unwatched_targets = self.unwatched_targets.saturating_add(1);
     }
 
-    /// Finds threads of this user that are not watched yet, the newest first. `is_followed` returns
+    /// Finds threads of this user that are not watched yet, the newest first. With a scope, only the
+    /// processes in scope are watched, and the roots whose children are. `is_followed` returns
     /// whether a process is watched already because its parent was.
-    pub(crate) fn find_new_threads(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
+    pub(crate) fn find_new_threads(
+        &mut self,
+        process_scope: Option<&ProcessScope>,
+        is_followed: impl Fn(u32) -> bool,
+    ) -> Vec<i32> {
         if self.scope == CaptureScope::Everything {
             return Vec::new();
         }
         let mut new = Vec::new();
         let processes = list_own_processes().into_iter();
-        let unfollowed: BTreeSet<u32> = processes.filter(|process| !is_followed(*process)).collect();
+        let is_wanted = |pid: &u32| process_scope.is_none_or(|scope| scope.has_process_or_root(*pid));
+        let unfollowed: BTreeSet<u32> =
+            processes.filter(|process| is_wanted(process) && !is_followed(*process)).collect();
         // A new child of a watched thread is watched, but its record takes a while to arrive.
         let unfollowed_before = std::mem::replace(&mut self.unfollowed, unfollowed);
         let processes: Vec<u32> = self.unfollowed.intersection(&unfollowed_before).copied().collect();
@@ -205,23 +217,23 @@ mod tests {
         assert!(list_own_processes().contains(&own_pid));
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(list_threads(own_pid).contains(&thread) && is_alive(thread));
-        let mut own = Targets::new(CaptureScope::Own);
+        let mut own = Targets::new(CaptureScope::Own, &[]);
         assert!(own.target_ids().contains(&thread));
         assert!(
-            own.find_new_threads(|_| false).iter().all(|new_thread| *new_thread != thread),
+            own.find_new_threads(None, |_| false).iter().all(|new_thread| *new_thread != thread),
             "a watched thread was found again"
         );
-        assert_eq!(Targets::new(CaptureScope::Everything).target_ids(), [-1]);
+        assert_eq!(Targets::new(CaptureScope::Everything, &[]).target_ids(), [-1]);
     }
 
     #[test]
     fn newest_threads_come_first() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let is_newest_first = |ids: &[i32]| ids.is_sorted_by(|a, b| a > b);
-        let mut own = Targets::new(CaptureScope::Own);
+        let mut own = Targets::new(CaptureScope::Own, &[]);
         let ids = own.target_ids();
         own.threads.clear();
-        let new_threads = own.find_new_threads(|_| false);
+        let new_threads = own.find_new_threads(None, |_| false);
         child.kill().and_then(|()| child.wait()).unwrap();
         // At least the threads of this process and of its child.
         assert!(ids.len() >= 2 && is_newest_first(&ids), "{ids:?}");

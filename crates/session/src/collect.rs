@@ -39,9 +39,9 @@ mod fill;
 mod send;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError};
 
 use traceweir_format::info::StackCaching;
 use traceweir_transport::ring::{RegionReader, RingReader};
@@ -54,6 +54,7 @@ use crate::fault::contain_panic;
 use crate::ids::RegionId;
 use crate::merge::{self, MergeLimit, MergeOutcome, MergeRing, RingLane};
 use crate::messages::{Job, SessionSource};
+use crate::modules::ModuleAdded;
 use crate::pool::Buffer;
 use crate::record::RegionWriter;
 use crate::shared::SharedState;
@@ -196,6 +197,14 @@ impl Collector {
         self.shared.stats.processes.fetch_add(1, Relaxed);
         if let Some(reader) = source.reader.as_mut().filter(|_| self.is_closed) {
             reader.set_closed(true);
+        }
+        if self.shared.describes_processes()
+            && let Some(record) = source.writer.process_record()
+        {
+            let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
+            if modules.add_process(&record) == ModuleAdded::New {
+                let _ = self.jobs.send(Job::Module(record));
+            }
         }
         self.has_backlog |= !source.backlog_streams.is_empty();
         self.sources.push(source);

@@ -32,7 +32,9 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::message::{MAX_NAME_UNITS, SessionConfig};
+use traceweir_transport::message::{
+    DESCRIBE_PROCESSES_FILTER, MAX_NAME_UNITS, PROCESS_TREE_FILTER, ProcessTree, SessionConfig,
+};
 
 use crate::error::{Result, refuse};
 use crate::region::{Regions, wake_at_bytes};
@@ -335,12 +337,25 @@ pub fn check_enable_flags(properties: &SessionConfig, flags: u32) -> Result<()> 
     Ok(())
 }
 
-/// Checks that only private sessions have filters, and that these are process ids or executable
-/// names.
+/// Checks the filters of a session: process ids or executable names of a private session, the
+/// process trees of a system logger, or the request of another session to describe processes.
 fn check_filters(properties: &SessionConfig) -> Result<()> {
     let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
     let reason = match properties.filters.as_slice() {
         [] => return Ok(()),
+        [trees] if trees.kind == PROCESS_TREE_FILTER => {
+            if is_system_logger(properties) && ProcessTree::decode(&trees.data).is_some() {
+                return Ok(());
+            }
+            "process trees must be valid, and only a session with kernel events can have them"
+        }
+        [request] if request.kind == DESCRIBE_PROCESSES_FILTER => {
+            let is_private = Mode(properties.log_file_mode).is_private();
+            if request.data.is_empty() && !is_private && !is_system_logger(properties) {
+                return Ok(());
+            }
+            "a private session or a system logger cannot describe processes in its log file"
+        }
         _ if !Mode(properties.log_file_mode).is_private() => "only a private session can have filters",
         filters if filters.iter().any(|filter| !supported.contains(&filter.kind)) => {
             "filters of a session must be process ids or executable names"

@@ -25,6 +25,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
 
 use crate::cgroup::{self, read_limited};
+use crate::program::Program;
 
 /// Audit session id of a process without one.
 const NO_AUDIT_SESSION: u32 = u32::MAX;
@@ -53,6 +54,8 @@ pub struct Identity {
     pub package: Option<String>,
     /// Id of the container that the process runs in.
     pub container: Option<String>,
+    /// The program that the process runs, if log files describe the process.
+    pub program: Option<Program>,
 }
 
 /// Creates an identity with only a process id.
@@ -79,7 +82,14 @@ impl Identity {
             start_key: read_start_ticks(pid).map(|ticks| start_key(read_boot_key(), ticks, pid)),
             package: cgroup::package(&groups),
             container: cgroup::container(&groups),
+            program: None,
         }
+    }
+
+    /// Adds the program that the process runs now, so that log files describe the process.
+    #[must_use]
+    pub fn with_program(self) -> Self {
+        Self { program: Program::read(self.pid), ..self }
     }
 
     /// Returns the extended data items that the flags of a record request, encoded as in a
@@ -180,6 +190,7 @@ mod tests {
             start_key: Some(0x0102_0304_0506_0708),
             package: Some("ü.service".into()),
             container: Some("c0ffee".into()),
+            program: None,
         };
         let items = identity.encode_items(abi::FLAGS);
         let mut record = Vec::new();

@@ -126,7 +126,8 @@ pub(crate) enum Job {
     Buffer(Buffer),
     /// A copy of records for live consumers only.
     Live(Buffer),
-    /// A record that names a provider's module, for the front of this file and of all later ones.
+    /// A record that names a provider's module or describes a process, for the front of this file
+    /// and of all later ones.
     Module(Vec<u8>),
     /// Everything up to this stamp was sent before: live consumers get it as their completeness
     /// stamp.

@@ -70,6 +70,18 @@ impl Modules {
         self.payloads.push(payload.to_vec());
         ModuleAdded::New
     }
+
+    /// Adds the record of an attached process, which follows the log-file header like those of
+    /// modules. A process attaches again if all its providers were disabled and one is enabled.
+    pub(crate) fn add_process(&mut self, record: &[u8]) -> ModuleAdded {
+        if self.payloads.iter().any(|known| known == record) {
+            return ModuleAdded::Duplicate;
+        }
+        let Some(free_bytes) = self.free_bytes.checked_sub(record.len()) else { return ModuleAdded::NoRoom };
+        self.free_bytes = free_bytes;
+        self.payloads.push(record.to_vec());
+        ModuleAdded::New
+    }
 }
 
 /// Checks a record of `length` bytes, padded with zeros, and sets the true process id. Returns
@@ -158,5 +170,14 @@ mod tests {
         assert_eq!(modules.add(&module_record(&"y".repeat(2000))), ModuleAdded::NoRoom);
         assert_eq!(modules.add(&module_record("/a")), ModuleAdded::Duplicate);
         assert_eq!(Modules::new(4096).add(&module_record("/a")), ModuleAdded::NoRoom);
+    }
+
+    #[test]
+    fn process_is_added_once_while_there_is_room() {
+        let mut modules = Modules::new(RESERVED_BYTES + 24);
+        assert_eq!(modules.add_process(&[1; 16]), ModuleAdded::New);
+        assert_eq!(modules.add_process(&[1; 16]), ModuleAdded::Duplicate);
+        assert_eq!(modules.add_process(&[2; 16]), ModuleAdded::NoRoom);
+        assert_eq!(modules.add_process(&[2; 8]), ModuleAdded::New);
     }
 }

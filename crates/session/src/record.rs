@@ -28,6 +28,7 @@ use traceweir_transport::abi;
 
 use crate::identity::{self, EncodedItems, Identity};
 use crate::message_sequence::MessageSequence;
+use crate::process_record;
 
 /// Thread ids cached per process before the cache is cleared.
 const MAX_TRANSLATED_IDS: usize = 4096;
@@ -97,6 +98,11 @@ impl RegionWriter {
         let identity = process.into();
         let (translated_ids, items, sequence) = (HashMap::new(), HashMap::new(), MessageSequence::None);
         Self { process_id: identity.pid, thread_ids, translated_ids, identity, items, sequence }
+    }
+
+    /// Returns the event that describes the process; `None` if its program is unknown.
+    pub(crate) fn process_record(&self) -> Option<Vec<u8>> {
+        process_record::encode(&self.identity)
     }
 
     /// Sets the sequence that numbers the messages of the process.

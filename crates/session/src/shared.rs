@@ -344,6 +344,15 @@ impl SharedState {
         has_log && mode.can_rewrite_header() && !mode.is_real_time()
     }
 
+    /// Returns whether the log describes attached processes: on request, and if its front can be
+    /// rewritten.
+    pub(crate) fn describes_processes(&self) -> bool {
+        let config = self.config();
+        let mode = Mode(config.log_file_mode);
+        let has_log = config.log_file.is_some() || mode.is_buffering();
+        config.describes_processes() && has_log && mode.can_rewrite_header()
+    }
+
     /// Returns the configuration and the counters of the session.
     pub(crate) fn properties(&self) -> Properties {
         let config = self.config();

@@ -28,8 +28,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use rustix::fs::OFlags;
-use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::{Guid, name_pattern};
 
 use crate::abi::RegionParams;
 use crate::message::wire::HEADER_BYTES;
@@ -67,7 +67,12 @@ impl ListedEnable {
         // applies to providers that have this name and another GUID.
         let hash = |name: &str| (!name.is_empty()).then(|| Guid::from_provider_name(name));
         let is_by_name = hash(&self.name) == Some(self.target);
-        provider == self.target || (is_by_name && hash(name) == Some(self.target))
+        let is_name_matched = if name_pattern::is_pattern(&self.name) {
+            name_pattern::is_match(&self.name, name)
+        } else {
+            hash(name) == Some(self.target)
+        };
+        provider == self.target || (is_by_name && is_name_matched)
     }
 }
 
@@ -209,6 +214,9 @@ mod tests {
         let by_name = ListedEnable { target: hash, name: "My.App".into(), ..build_enabled(1) };
         assert!(by_name.applies_to(other, None, "my.app") && by_name.applies_to(hash, None, ""));
         assert!(!by_name.applies_to(other, None, "My.Other") && !by_name.applies_to(other, None, ""));
+        let target = Guid::from_provider_name("My.*");
+        let by_pattern = ListedEnable { target, name: "My.*".into(), ..build_enabled(1) };
+        assert!(by_pattern.applies_to(other, None, "my.app") && !by_pattern.applies_to(other, None, ""));
         let by_guid = ListedEnable { name: String::new(), ..by_name.clone() };
         assert!(!by_guid.applies_to(other, None, "My.App"));
         let mut group = by_name;

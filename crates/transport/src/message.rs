@@ -47,7 +47,10 @@ pub use page::MAX_PIDS;
 pub use provider::{
     EnableCode, EnableEntry, EnableParams, Filter, PROPERTY_INDEPENDENT, ProviderEntry, RegistrationEntry,
 };
-pub use session::{Control, LostByCause, Properties, SessionConfig, SessionRef, Update};
+pub use session::{
+    Control, DESCRIBE_PROCESSES_FILTER, LostByCause, MAX_PROCESS_TREES, PROCESS_TREE_FILTER, ProcessTree,
+    Properties, SessionConfig, SessionRef, Update,
+};
 
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects)]

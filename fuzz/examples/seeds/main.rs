@@ -10,6 +10,7 @@
 mod calls;
 mod containers;
 mod control;
+mod dotnet;
 mod filter;
 mod records;
 mod region;
@@ -100,6 +101,7 @@ fn seeds_of_all_targets() -> Vec<(&'static str, Seeds)> {
         ("consumer", calls::consumer_seeds(file_seeds())),
         ("relog", calls::relog_seeds(file_seeds())),
         ("symbols", symbols::symbol_seeds()),
+        ("dotnet", dotnet::dotnet_seeds()),
     ]
 }
 

@@ -41,8 +41,10 @@ const PROGRAM: &str = "weir";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long another daemon may take to answer after the new daemon has failed.
 const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause between two attempts to connect.
-const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// The pause between the first two attempts to connect; later pauses are longer.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_micros(500);
+/// The longest pause between two attempts to connect.
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Size in bytes above which a daemon's log is emptied.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Bytes of the log's end that an error quotes when a daemon does not start.
@@ -171,7 +173,7 @@ fn wait_until_daemon_answers(
 ) -> Result<DaemonLink> {
     let exit_receiver = wait_in_background(child);
     let mut deadline = Instant::now() + START_TIMEOUT;
-    let mut exit = None;
+    let (mut exit, mut pause) = (None, FIRST_RETRY_PAUSE);
     loop {
         // The answer may come from a daemon that another process started, which serves as well.
         if let Some(link) = DaemonLink::open(dir, Role::Controller)? {
@@ -187,7 +189,8 @@ fn wait_until_daemon_answers(
         if Instant::now() >= deadline {
             return Err(start_failed_error(exit, dir, program, log));
         }
-        std::thread::sleep(CONNECT_RETRY_INTERVAL);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(MAX_RETRY_PAUSE);
     }
 }
 

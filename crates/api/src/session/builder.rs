@@ -7,10 +7,10 @@ use traceweir_format::Guid;
 use traceweir_format::info::{ClassicEventId, Set};
 use traceweir_format::spec::session::LogFileMode;
 use traceweir_format::time::ClockKind;
-use traceweir_transport::message::SessionConfig;
+use traceweir_transport::message::{self, DESCRIBE_PROCESSES_FILTER, PROCESS_TREE_FILTER, SessionConfig};
 use traceweir_transport::runtime::Scope;
 
-use super::{Session, SessionHost, SessionSummary};
+use super::{ProcessTree, Session, SessionHost, SessionSummary};
 use crate::controller::Controller;
 use crate::error::Result;
 use crate::private::PrivateSession;
@@ -202,6 +202,32 @@ impl SessionBuilder {
     /// system loggers.
     pub fn kernel_stacks(mut self, events: &[ClassicEventId]) -> Self {
         self.config.kernel_stacks = Set::StackTracing(events.to_vec()).to_bytes();
+        self
+    }
+
+    /// Writes an event for each process that takes part to the front of the log file, so that readers
+    /// can name the processes of events. The session does not count these events. Not for private
+    /// sessions and system loggers.
+    pub fn describe_processes(mut self) -> Self {
+        if !self.config.describes_processes() {
+            self.config.filters.push(message::Filter { kind: DESCRIBE_PROCESSES_FILTER, data: Vec::new() });
+        }
+        self
+    }
+
+    /// Restricts kernel events to these process trees, for system loggers; without trees, kernel
+    /// events cover all processes.
+    ///
+    /// Events belong to the process that was running. A context switch is recorded if one of its
+    /// threads is in a tree. Disk requests and network events belong to the process that issued
+    /// the request or owns the socket; the daemon leaves out those that it cannot attribute. The
+    /// scope does not apply to the providers of a session.
+    pub fn kernel_scope(mut self, trees: &[ProcessTree]) -> Self {
+        self.config.filters.retain(|filter| filter.kind != PROCESS_TREE_FILTER);
+        if !trees.is_empty() {
+            let trees: Vec<_> = trees.iter().map(|tree| tree.0).collect();
+            self.config.filters.push(message::ProcessTree::encode(&trees));
+        }
         self
     }
 

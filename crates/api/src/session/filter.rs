@@ -3,8 +3,8 @@
 use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
-    EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_STACKWALK,
-    EVENT_FILTER_TYPE_STACKWALK_NAME,
+    EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_PROCESS_TREE,
+    EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_NAME,
 };
 use traceweir_transport::message;
 
@@ -55,6 +55,12 @@ impl Filter {
     #[must_use]
     pub fn process_ids(pids: &[u32]) -> Self {
         Self::from_parts(EVENT_FILTER_TYPE_PID, encode::pids(pids))
+    }
+
+    /// Takes events of these processes and of their descendants only, also of later ones; at most 8.
+    #[must_use]
+    pub fn process_trees(pids: &[u32]) -> Self {
+        Self::from_parts(EVENT_FILTER_TYPE_PROCESS_TREE, encode::pids(pids))
     }
 
     /// Takes events of processes that run these programs only, by file name.

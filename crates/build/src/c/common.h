@@ -1,7 +1,36 @@
 #include <evntprov.h>
 
-#ifndef TRACEWEIR_MC_COMMON
+#if !defined(TRACEWEIR_MC_COMMON) && !defined(MCGEN_DISABLE_PROVIDER_CODE_GENERATION)
 #define TRACEWEIR_MC_COMMON
+
+/* A program may define these macros before it includes the header, to use functions or checks of its own. */
+#ifndef MCGEN_EVENTREGISTER
+#define MCGEN_EVENTREGISTER EventRegister
+#endif
+#ifndef MCGEN_EVENTUNREGISTER
+#define MCGEN_EVENTUNREGISTER EventUnregister
+#endif
+#ifndef MCGEN_EVENTSETINFORMATION
+#define MCGEN_EVENTSETINFORMATION EventSetInformation
+#endif
+#ifndef MCGEN_HAVE_EVENTSETINFORMATION
+#define MCGEN_HAVE_EVENTSETINFORMATION 1 /* 0: never call MCGEN_EVENTSETINFORMATION. */
+#endif
+#ifndef MCGEN_EVENTWRITETRANSFER
+#define MCGEN_EVENTWRITETRANSFER EventWriteTransfer
+#endif
+#ifndef MCGEN_PENABLECALLBACK
+#define MCGEN_PENABLECALLBACK PENABLECALLBACK
+#endif
+#ifndef MCGEN_GETLENGTHSID /* The second byte of a SID is the number of its parts. */
+#define MCGEN_GETLENGTHSID(Sid) (8u + 4u * (ULONG)((const UCHAR *)(Sid))[1])
+#endif
+#ifndef MCGEN_EVENT_ENABLED
+#define MCGEN_EVENT_ENABLED(EventName) EventEnabled##EventName()
+#endif
+#ifndef MCGEN_ENABLE_CHECK
+#define MCGEN_ENABLE_CHECK(Context, Descriptor) McGenEventEnabled(&(Context), &(Descriptor))
+#endif
 
 /* The level and keywords that sessions enable. The provider's callback changes them; they are read without a lock. */
 typedef struct _MCGEN_TRACE_CONTEXT {
@@ -35,11 +64,13 @@ static inline ULONG McGenEventRegister(LPCGUID ProviderId, PMCGEN_TRACE_CONTEXT 
     if (Context->RegistrationHandle != 0) {
         return 0; /* Registered already. */
     }
-    Status = EventRegister(ProviderId, McGenControlCallbackV2, Context, &Context->RegistrationHandle);
+    Status = MCGEN_EVENTREGISTER(ProviderId, (MCGEN_PENABLECALLBACK)McGenControlCallbackV2, Context, &Context->RegistrationHandle);
+#if MCGEN_HAVE_EVENTSETINFORMATION
     if (Status == 0) {
         /* Lets sessions record which file holds the compiled manifest. Without it, traces are only harder to read. */
-        (void)EventSetInformation(Context->RegistrationHandle, EventProviderBinaryTrackInfo, NULL, 0);
+        (void)MCGEN_EVENTSETINFORMATION(Context->RegistrationHandle, EventProviderBinaryTrackInfo, NULL, 0);
     }
+#endif
     return Status;
 }
 
@@ -50,7 +81,7 @@ static inline ULONG McGenEventUnregister(PMCGEN_TRACE_CONTEXT Context) {
     }
     Context->RegistrationHandle = 0;
     __atomic_store_n(&Context->IsEnabled, (UCHAR)0, __ATOMIC_RELAXED);
-    return EventUnregister(Handle);
+    return MCGEN_EVENTUNREGISTER(Handle);
 }
 
 /* Returns whether a session may have enabled events of this level and keyword. EventWrite checks each session. */
@@ -65,6 +96,10 @@ static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, 
     All = __atomic_load_n(&Context->MatchAllKeyword, __ATOMIC_RELAXED);
     return (Level <= Most || Most == 0) &&
            (Keyword == 0 || ((Any == 0 || (Keyword & Any) != 0) && (Keyword & All) == All));
+}
+
+static inline BOOL McGenEventEnabled(const MCGEN_TRACE_CONTEXT *Context, PCEVENT_DESCRIPTOR Descriptor) {
+    return McGenLevelKeywordEnabled(Context, Descriptor->Level, Descriptor->Keyword);
 }
 
 /* Describes a text with its NUL. A null pointer is written as the text NULL. */

@@ -19,7 +19,8 @@ struct FieldParameters {
     blocks: Vec<String>,
 }
 
-pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, context: &str, prefix: &str) {
+/// Writes the descriptor of an event and the constant for its id.
+pub(super) fn write_descriptor(code: &mut SourceText, event: &PlannedEvent<'_>) {
     let (d, symbol) = (&event.definition.event.descriptor, &event.symbol);
     let descriptor = to_c_symbol(symbol);
     let message = event.schema().message.as_deref().map(sanitize_comment).unwrap_or_default();
@@ -30,6 +31,13 @@ pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, conte
         d.id, d.version, d.channel, d.level, d.opcode, d.task, d.keyword
     ));
     code.push(format!("#define {symbol}_value {:#x}", d.id));
+}
+
+/// Writes the function and the macros that write an event.
+pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, context: &str, prefix: &str) {
+    let (d, symbol) = (&event.definition.event.descriptor, &event.symbol);
+    let descriptor = to_c_symbol(symbol);
+    code.push("");
     code.push(format!(
         "#define EventEnabled{symbol}() McGenLevelKeywordEnabled(&{context}, {:#x}, {:#x}ull)",
         d.level, d.keyword
@@ -46,7 +54,7 @@ pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, conte
     let write = format!("{prefix}{symbol}");
     code.push(format!("#define {write}_AssumeEnabled({declared}) McTemplate_{symbol}(NULL, NULL{passed})"));
     code.push(format!(
-        "#define {write}({declared}) (EventEnabled{symbol}() ? {write}_AssumeEnabled({arguments}) : (ULONG)0)"
+        "#define {write}({declared}) (MCGEN_EVENT_ENABLED({symbol}) ? {write}_AssumeEnabled({arguments}) : (ULONG)0)"
     ));
     let activity_parameters = if parameters.is_empty() {
         "ActivityId, RelatedActivityId"
@@ -54,7 +62,7 @@ pub(super) fn write_event(code: &mut SourceText, event: &PlannedEvent<'_>, conte
         "ActivityId, RelatedActivityId, ..."
     };
     code.push(format!(
-        "#define {write}_Activity({activity_parameters}) (EventEnabled{symbol}() ? McTemplate_{symbol}(ActivityId, RelatedActivityId{passed}) : (ULONG)0)"
+        "#define {write}_Activity({activity_parameters}) (MCGEN_EVENT_ENABLED({symbol}) ? McTemplate_{symbol}(ActivityId, RelatedActivityId{passed}) : (ULONG)0)"
     ));
 }
 
@@ -72,14 +80,14 @@ fn write_function(
     );
     code.push_block(signature, "}", |code| {
         if blocks == 0 {
-            code.push(format!("return EventWriteTransfer({context}.RegistrationHandle, &{descriptor}, McActivity, McRelated, 0, NULL);"));
+            code.push(format!("return MCGEN_EVENTWRITETRANSFER({context}.RegistrationHandle, &{descriptor}, McActivity, McRelated, 0, NULL);"));
             return;
         }
         code.push(format!("EVENT_DATA_DESCRIPTOR McData[{blocks}];"));
         for (index, block) in parameters.iter().flat_map(|parameter| &parameter.blocks).enumerate() {
             code.push(block.replace('@', &format!("&McData[{index}]")));
         }
-        code.push(format!("return EventWriteTransfer({context}.RegistrationHandle, &{descriptor}, McActivity, McRelated, {blocks}, McData);"));
+        code.push(format!("return MCGEN_EVENTWRITETRANSFER({context}.RegistrationHandle, &{descriptor}, McActivity, McRelated, {blocks}, McData);"));
     });
 }
 
@@ -175,10 +183,9 @@ fn single_parameters(
         (ValueForm::Text8, Some(n)) => {
             (format!("PCSTR {name}"), format!("EventDataDescCreate(@, {name}, {n});"))
         }
-        // The size of a SID depends on the number of its parts, which is its second byte.
         (ValueForm::Sid, _) => (
             format!("const void *{name}"),
-            format!("EventDataDescCreate(@, {name}, 8u + 4u * (ULONG)((const UCHAR *){name})[1]);"),
+            format!("EventDataDescCreate(@, {name}, MCGEN_GETLENGTHSID({name}));"),
         ),
         (ValueForm::Counted16 | ValueForm::Counted8, _) => {
             let ty = if form == ValueForm::Counted16 { "PCWSTR " } else { "const void *" };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::io_event::{FileOperation, NetworkTransfer};
 use super::scheduler::ContextSwitch;
 
 /// An event of a report.
@@ -33,6 +34,16 @@ pub(crate) enum Occurrence {
     Ready { thread: u32 },
     /// A disk operation completed.
     Transfer(Transfer),
+    /// An event of TCP or UDP.
+    Network(NetworkTransfer),
+    /// A file operation began.
+    FileStart(FileOperation),
+    /// A file operation ended; `bytes` is the number of transferred bytes of a read or write.
+    FileEnd { irp: u64, bytes: u64 },
+    /// A system call began. The thread is unknown in traces without context switches.
+    CallStart { thread: Option<u32>, address: u64 },
+    /// A system call ended.
+    CallEnd { thread: Option<u32>, status: u32 },
     /// An event that was selected by name or id.
     Chosen { pid: u32, thread: u32 },
 }

@@ -15,6 +15,10 @@ use traceweir_format::time::{Clock, FileTime};
 use super::event::{Occurrence, ReportEvent, Transfer};
 use super::events_with_stacks::EventsWithStacks;
 use super::fields::read_numbers;
+use super::io::{
+    convert_file_event, convert_network_event, convert_system_call, is_file_event, is_network_event,
+    is_system_call_event,
+};
 use super::scheduler::ContextSwitch;
 use super::trace_facts::TraceFacts;
 use crate::cli::SchemaArgs;
@@ -36,6 +40,9 @@ pub(crate) struct NeededEvents {
     pub(crate) samples: bool,
     pub(crate) switches: bool,
     pub(crate) transfers: bool,
+    pub(crate) network: bool,
+    pub(crate) file_operations: bool,
+    pub(crate) system_calls: bool,
     /// Names or ids of events. If the list is not empty, the report gets only these events.
     pub(crate) events: Vec<String>,
 }
@@ -107,6 +114,9 @@ impl Analysis {
             end = end.max(clock.file_time(record.time()));
             if let Some(facts) = facts.get_mut(file) {
                 facts.observe(record, &mut traces.decoder);
+                if needed.system_calls {
+                    facts.actors.read_switch_ahead(record);
+                }
             }
             if is_by_name {
                 traces.decoder.observe(record);
@@ -187,6 +197,9 @@ impl Analysis {
         let reading = read_records(inputs, false, |file, clock, record| {
             let wall_time = clock.file_time(record.time());
             if let Some(trace_facts) = facts.get_mut(file) {
+                if converter.needed.system_calls {
+                    trace_facts.actors.follow(record);
+                }
                 if let Some(stack) = StackWalk::parse(record) {
                     if is_by_name {
                         events_with_stacks.observe_stack(file, &stack);
@@ -274,6 +287,15 @@ impl RecordConverter<'_> {
                 if needed.transfers =>
             {
                 self.convert_transfer(hook, record, facts, decoder)
+            }
+            _ if needed.network && is_network_event(hook) => {
+                convert_network_event(&mut self.walker, hook, record, decoder)
+            }
+            _ if needed.file_operations && is_file_event(hook) => {
+                convert_file_event(&mut self.walker, hook, record, facts, decoder)
+            }
+            _ if needed.system_calls && is_system_call_event(hook) => {
+                convert_system_call(&mut self.walker, hook, record, facts, decoder)
             }
             _ => None,
         }

@@ -107,6 +107,11 @@ impl StackTree {
         self.merged_stacks
     }
 
+    /// Returns the function of a node.
+    pub(crate) fn function(&self, node: NodeId) -> FunctionId {
+        self.nodes.get(node.0 as usize).map_or_else(FunctionId::default, |node| node.function)
+    }
+
     /// Returns the functions on the path to a node, outermost first.
     pub(crate) fn path(&self, node: NodeId) -> Vec<FunctionId> {
         let mut path = Vec::new();

@@ -29,4 +29,13 @@ impl DaemonChoice {
             _ => None,
         }
     }
+
+    /// Returns the flag that was given, with a blank before it, for a command line in a message.
+    pub(crate) const fn flag(self) -> &'static str {
+        match self {
+            Self { system: true, .. } => " --system",
+            Self { user: true, .. } => " --user",
+            _ => "",
+        }
+    }
 }

@@ -16,7 +16,7 @@ Examples:
 The doctor changes nothing: it prints commands for you to run. Recording events of your own programs needs no privilege.
 docs/doctor.md describes every check.
 
-Exit status: 0 if events of programs work and every --need is met, otherwise 77.";
+Exit status: 0 if events of programs work and every --need is met, otherwise 77; 1 if there is no process PID.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]

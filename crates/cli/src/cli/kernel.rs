@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::number::parse_frequency;
 use crate::grammar::{KernelSelection, StackSelection, parse_kernel, parse_stacks};
 use crate::text::parse_duration;
 
@@ -21,7 +22,7 @@ pub(crate) const KERNEL_SYNTAX: &str = "\
 The whole machine needs root or CAP_PERFMON: weir doctor shows what is missing and how to fix it.";
 
 /// Kernel events of a new session.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Kernel events")]
 pub(crate) struct KernelEvents {
     /// Record kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
@@ -30,18 +31,51 @@ pub(crate) struct KernelEvents {
     pub(crate) kernel: Option<KernelSelection>,
     /// Record call stacks with these kernel events: none, default, all, or event names [default:
     /// those of WHAT]
-    #[arg(long, value_name = "EVENTS", value_parser = parse_stacks, requires = "kernel")]
+    #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
     pub(crate) stacks: Option<StackSelection>,
     /// Sampling interval of each processor, for all sessions: 1ms, 125us [default: unchanged,
     /// initially 1ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "kernel")]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Option<u32>,
+    /// Samples per second of each processor; the same as --interval 1s/HZ
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_frequency, conflicts_with = "interval")]
+    pub(crate) frequency: Option<u32>,
     /// Unwind user stacks with DWARF tables, copying SIZE bytes of stack per sample: 16K, at most
     /// 64K. Needed for programs built without frame pointers. Uses only program files that belong
     /// to root or the daemon's user and that no other user can write [default: frame pointers,
     /// which cost less]
-    #[arg(long, value_name = "SIZE", value_parser = parse_stack_bytes, requires = "kernel")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_stack_bytes)]
     pub(crate) unwind: Option<u32>,
+}
+
+impl KernelEvents {
+    /// Returns the requested sampling interval in units of 100 ns.
+    pub(crate) fn requested_interval(&self) -> Option<u32> {
+        self.interval.or(self.frequency)
+    }
+
+    /// Adds the kernel events of profiles.
+    pub(crate) fn add(&mut self, profile: Option<KernelSelection>) {
+        self.kernel = match (self.kernel.take(), profile) {
+            (Some(kernel), Some(profile)) => Some(kernel.merge(&profile)),
+            (kernel, profile) => kernel.or(profile),
+        };
+    }
+
+    /// Ends the program with a usage error if an option needs kernel events and none are recorded.
+    pub(crate) fn check_used(&self) {
+        let options = [
+            ("--stacks", self.stacks.is_some()),
+            ("--interval", self.interval.is_some()),
+            ("-F", self.frequency.is_some()),
+            ("--unwind", self.unwind.is_some()),
+        ];
+        if let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given && self.kernel.is_none()) {
+            super::exit_with_conflict(&format!(
+                "{option} is for kernel events, and none are recorded: add --kernel cpu"
+            ));
+        }
+    }
 }
 
 /// Changes to the kernel events of a running session.

@@ -18,7 +18,7 @@ pub(crate) struct McArgs {
     /// Manifest to compile
     #[arg(value_name = "FILE.man")]
     pub(crate) file: PathBuf,
-    /// Folder for the generated files; it must exist
+    /// Folder for the generated files; created if it does not exist
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) out: PathBuf,
     /// Write a C/C++ header, and a C file with the compiled manifest

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use anstream::eprintln;
 use traceweir_daemon::settings::MAX_SESSIONS;
 
+const UNITS_100NS_PER_SECOND: u32 = 10_000_000;
 /// Buffer sizes that a session accepts.
 const VALID_BUFFER_KIB: RangeInclusive<u32> = 4..=16384;
 
@@ -31,6 +32,47 @@ pub(crate) fn clamp_buffer_kib(requested: Option<u32>) -> u32 {
 /// Parses a file size in MiB.
 pub(super) fn parse_mib(text: &str) -> Result<u32, String> {
     parse_in_range(text, 1, u32::MAX, "a size in whole MiB, such as 100")
+}
+
+/// A size as typed: a number without a unit, which means MiB in most places, or KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SizeLimit {
+    Bare(u32),
+    Kib(u64),
+}
+
+impl SizeLimit {
+    /// Returns the size in KiB; a number without a unit is in MiB.
+    pub(crate) fn kib(self) -> u64 {
+        match self {
+            Self::Bare(mib) => u64::from(mib) << 10,
+            Self::Kib(kib) => kib,
+        }
+    }
+}
+
+/// Parses a size: 100 (MiB), 512K, 100M or 2G.
+pub(super) fn parse_size(text: &str) -> Result<SizeLimit, String> {
+    const EXPECTED: &str = "a size such as 100 (MiB), 512K, 100M or 2G";
+    let text = text.trim();
+    if let Ok(mib) = parse_in_range(text, 1, u32::MAX, EXPECTED) {
+        return Ok(SizeLimit::Bare(mib));
+    }
+    let shift = match text.chars().last() {
+        Some('k' | 'K') => 0,
+        Some('m' | 'M') => 10,
+        Some('g' | 'G') => 20,
+        _ => return Err(format!("give {EXPECTED}")),
+    };
+    let digits = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+    let number = parse_in_range(digits, 1, u32::MAX, EXPECTED)?;
+    Ok(SizeLimit::Kib(u64::from(number) << shift))
+}
+
+/// Parses a sampling frequency, and returns the interval in units of 100 ns.
+pub(super) fn parse_frequency(text: &str) -> Result<u32, String> {
+    let hz = parse_in_range(text, 1, 1_000_000, "samples per second, such as 999")?;
+    Ok(UNITS_100NS_PER_SECOND / hz)
 }
 
 pub(super) fn parse_buffer_count(text: &str) -> Result<u32, String> {
@@ -60,6 +102,20 @@ fn parse_in_range(text: &str, least: u32, most: u32, expected: &str) -> Result<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_take_units_and_bare_numbers_are_mib() {
+        for (text, kib) in
+            [("1", 1 << 10), ("100", 100 << 10), ("512K", 512), ("64m", 64 << 10), ("2G", 2 << 20)]
+        {
+            assert_eq!(parse_size(text).map(SizeLimit::kib), Ok(kib), "{text}");
+        }
+        for wrong in ["", "0", "K", "-1M", "1T", "1.5G", "99999999999", "0K", "é"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([parse_frequency("1000"), parse_frequency("99")], [Ok(10_000), Ok(101_010)]);
+        assert!(parse_frequency("0").is_err() && parse_frequency("1ms").is_err());
+    }
 
     #[test]
     fn buffer_size_is_clamped_to_valid_range() {

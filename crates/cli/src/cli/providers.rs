@@ -81,7 +81,8 @@ Examples:
                                                         keywords by name, all levels
   weir enable App MyCompany.App --pid 1234              in one process only
   weir enable App 'MyCompany.App@ids=1,2-5@stack'       some events, with call stacks
-  weir enable App -pf providers.txt                     every provider that a file lists";
+  weir enable App -pf providers.txt                     every provider that a file lists
+  weir enable App MyCompany.App --capture-state         ask it to write its state as events";
 
 #[derive(Debug, Args)]
 #[command(
@@ -108,6 +109,10 @@ pub(crate) struct EnableArgs {
     /// Enable the provider only in these processes; separated by commas, may be repeated
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub(crate) pid: Vec<u32>,
+    /// Change nothing; ask the providers to write their current state as events (a rundown). Level
+    /// and keywords limit how much they write; a provider may have no state
+    #[arg(long, conflicts_with = "pid")]
+    pub(crate) capture_state: bool,
     // Flattened last, because its help heading also applies to arguments that follow.
     #[command(flatten)]
     pub(crate) targets: SessionProviderArgs,

@@ -32,7 +32,8 @@ pub(crate) struct RelogArgs {
     /// File to write; it appears only when it is complete
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists; an input is never replaced
+    /// Replace OUT if it exists, but never an input; without it, an existing trace is moved to
+    /// NAME.old.etl, and any other file is refused
     #[arg(long)]
     pub(crate) force: bool,
     /// Compress the buffers [default: compress if an input is compressed]

@@ -4,25 +4,50 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{InputFiles, SchemaArgs};
+use super::{OptionalFiles, SchemaArgs};
 use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_moment};
 
 const AFTER_REPORT: &str = "\
+Without a report name, weir chooses the first of cpu, sched, disk, file, net and syscall that the
+trace has events for. A report name is never a file: ./cpu names a file called cpu.
+
 Examples:
+  weir report                                    the newest weir-*.etl of this folder
   weir report cpu trace.etl                      where processor time went, by function
+  weir report cpu trace.etl --function parse     callers and callees of one function
   weir report sched trace.etl --process shell    which threads ran, and what they waited for
   weir report disk trace.etl --top 5             disk latency by disk, process and file
+  weir report file trace.etl                     file operations by process and path
+  weir report net trace.etl                      bytes and packets by process and peer
+  weir report syscall trace.etl                  system calls by process and name, with time
   weir report cpu trace.etl --json | jq 'select(.by == \"function\")'
 
 Record kernel events with weir record --kernel, or on Windows; docs/reports.md lists the events that
 each report needs.";
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_REPORT, arg_required_else_help = true, subcommand_value_name = "cpu|sched|disk")]
+#[command(
+    after_help = AFTER_REPORT,
+    args_conflicts_with_subcommands = true,
+    subcommand_value_name = "cpu|sched|disk|file|net|syscall"
+)]
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
-    pub(crate) verb: ReportVerb,
+    pub(crate) verb: Option<ReportVerb>,
+    #[command(flatten)]
+    pub(crate) automatic: ReportAutoArgs,
+}
+
+/// Options of a report that is chosen by the content of the trace.
+#[derive(Debug, Args)]
+pub(crate) struct ReportAutoArgs {
+    #[command(flatten)]
+    pub(crate) selection: TraceSelection,
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,13 +59,43 @@ pub(crate) enum ReportVerb {
     Sched(Box<ReportSchedArgs>),
     /// Show what disks did: operations, bytes and latency by disk, process and file
     Disk(Box<ReportDiskArgs>),
+    /// Show what processes did with files: operations, bytes and time by process and path
+    File(Box<ReportFileArgs>),
+    /// Show what processes sent and received: bytes and packets by process, connection and peer
+    Net(Box<ReportNetArgs>),
+    /// Show system calls: number, failures and time by process and name
+    Syscall(Box<ReportSyscallArgs>),
+}
+
+impl ReportVerb {
+    /// Returns the traces that the report reads.
+    pub(crate) fn files_mut(&mut self) -> &mut OptionalFiles {
+        match self {
+            Self::Cpu(options) => &mut options.selection.files,
+            Self::Sched(options) => &mut options.selection.files,
+            Self::Disk(options) => &mut options.selection.files,
+            Self::File(options) => &mut options.selection.files,
+            Self::Net(options) => &mut options.selection.files,
+            Self::Syscall(options) => &mut options.selection.files,
+        }
+    }
+}
+
+impl ReportArgs {
+    /// Returns the traces that the report reads.
+    pub(crate) fn files_mut(&mut self) -> &mut OptionalFiles {
+        match &mut self.verb {
+            Some(verb) => verb.files_mut(),
+            None => &mut self.automatic.selection.files,
+        }
+    }
 }
 
 /// The traces, processes, threads and time span that a report covers.
 #[derive(Debug, Args)]
 pub(crate) struct TraceSelection {
     #[command(flatten)]
-    pub(crate) files: InputFiles,
+    pub(crate) files: OptionalFiles,
     /// Include only this process: id, or name (case-insensitive, wildcards * and ?); may be
     /// repeated
     #[arg(long, value_name = "NAME|PID")]
@@ -76,6 +131,7 @@ of idle processors are counted but not reported, unless --idle is given.
 
 Examples:
   weir report cpu trace.etl
+  weir report cpu trace.etl --function parse_line
   weir report cpu trace.etl --process 'build*' --from 2s --to 5s";
 
 #[derive(Debug, Args)]
@@ -88,6 +144,10 @@ pub(crate) struct ReportCpuArgs {
     /// Include samples of idle processors
     #[arg(long)]
     pub(crate) idle: bool,
+    /// Show callers and callees of this function instead: its whole name, with or without module!,
+    /// or a part of the name that only one function has (case-insensitive)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) function: Option<String>,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
 }
@@ -131,6 +191,63 @@ pub(crate) struct ReportDiskArgs {
     pub(crate) tables: TableArgs,
 }
 
+const AFTER_FILE: &str = "\
+An operation is counted when it begins. Its time ends when the call returns, in traces that record
+that (group FILE_IO). Bytes are those that were transferred; where the trace does not record the end
+of an operation, those that were requested.
+
+Examples:
+  weir record --kernel file -o file.etl -- ./app
+  weir report file file.etl
+  weir report file file.etl --process app --top 0";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_FILE)]
+pub(crate) struct ReportFileArgs {
+    #[command(flatten)]
+    pub(crate) selection: TraceSelection,
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+}
+
+const AFTER_NET: &str = "\
+A packet is one send or receive event: on Linux, one call of a program. A peer is the remote address
+of a connection, whatever its ports.
+
+Examples:
+  weir record --kernel net -o net.etl -- ./app
+  weir report net net.etl
+  weir report net net.etl --process curl --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_NET)]
+pub(crate) struct ReportNetArgs {
+    #[command(flatten)]
+    pub(crate) selection: TraceSelection,
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+}
+
+const AFTER_SYSCALL: &str = "\
+The time of a call is the time from its entry to its return in the same thread. Events of system
+calls do not name their thread: it is known only if the trace has context switches.
+
+Examples:
+  weir record --kernel syscall,sched -o calls.etl -- ./app
+  weir report syscall calls.etl
+  weir report syscall calls.etl --process app --top 0";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_SYSCALL)]
+pub(crate) struct ReportSyscallArgs {
+    #[command(flatten)]
+    pub(crate) selection: TraceSelection,
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
+}
+
 const AFTER_FLAME: &str = "\
 The page is self-contained: it loads nothing from the network. Click or Enter zooms, Escape zooms
 out, the arrow keys move, / searches. The URL keeps zoom and search.
@@ -151,6 +268,9 @@ pub(crate) struct FlameArgs {
     /// speedscope; .txt, .folded, .collapsed: collapsed stacks)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long)]
+    pub(crate) force: bool,
     /// What the width of a frame measures
     #[arg(long, value_enum, default_value_t)]
     pub(crate) kind: FlameKind,

@@ -1,12 +1,11 @@
 //! Command-line arguments of the commands that control and watch sessions.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::number::{parse_buffer_count, parse_max_sessions, parse_pid, parse_seconds};
+use super::number::{parse_buffer_count, parse_max_sessions, parse_seconds};
 use super::{
     DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
     SchemaArgs, ShapeArgs, ShownParts,
@@ -28,11 +27,18 @@ Examples:
 pub(crate) struct StartArgs {
     /// Name for the new session
     pub(crate) name: String,
-    /// Log file; an existing file is replaced, unless --append is given
+    /// Log file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
+    /// Profiles: sets of providers and kernel events (weir profiles), separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) profile: Vec<String>,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -50,7 +56,8 @@ pub(crate) struct StartArgs {
 
 const AFTER_STOP: &str = "\
 Examples:
-  weir stop App                 stop it; exit status 4 if events were lost
+  weir stop App                 stop it; exit status 4 if events were lost. If it has ended by
+                                itself, show how it ended
   weir stop {b3864c38-…}        stop a session by its GUID";
 
 #[derive(Debug, Args)]
@@ -96,6 +103,10 @@ pub(crate) struct FlushArgs {
     /// Where a flight recorder writes its snapshot [default: the session's own file]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
@@ -108,13 +119,15 @@ Examples:
   weir update App --flush-timer 5              flush partly filled buffers after 5 seconds
   weir update App -o next.etl                  finish the current file and continue in another
   weir update App --real-time on               deliver live too: weir watch App
+  weir update App --to-real-time               finish the file, and only deliver live from now on
+  weir update App --next-file                  finish app-1.etl and continue in app-2.etl
   weir update K --kernel sched --stacks none   record other kernel events, without call stacks";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = AFTER_UPDATE,
-    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]",
-    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"]),
+    override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE]\n                   [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]\n       weir update <NAME> --next-file\n       weir update <NAME> --to-real-time",
+    group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "next_file", "to_real_time", "kernel", "stacks", "interval"]),
 )]
 pub(crate) struct UpdateArgs {
     /// Name of the session
@@ -128,9 +141,20 @@ pub(crate) struct UpdateArgs {
     /// Continue in this log file; a flight recorder writes its snapshot there
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace FILE if it exists; without it, an existing trace is moved to NAME.old.etl, and any
+    /// other file is refused
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Turn live delivery on or off
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<OnOff>,
+    /// Finish the current log file and continue in the next one of the sequence; for a session
+    /// that was started with --new-file
+    #[arg(long, conflicts_with_all = ["flush_timer", "max_buffers", "output", "real_time", "to_real_time", "kernel", "stacks", "interval"])]
+    pub(crate) next_file: bool,
+    /// Finish the log file, and only deliver events live from now on
+    #[arg(long, conflicts_with_all = ["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"])]
+    pub(crate) to_real_time: bool,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
@@ -182,7 +206,7 @@ pub(crate) struct ConvertToRealtimeArgs {
 
 const AFTER_LIST: &str = "\
 Examples:
-  weir list                                        list sessions, also those that ended by themselves
+  weir list                                        list sessions; one that ended by itself is shown once
   weir list --json | jq -r 'select(.events_lost > 0).name'
   weir list --providers                            same as weir providers";
 
@@ -195,55 +219,6 @@ pub(crate) struct ListArgs {
     /// Print one JSON object per line; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) daemon_choice: DaemonChoice,
-}
-
-const RECORD_EXAMPLES: &str = "\
-Examples:
-  weir record -p MyCompany.App -o app.etl -- ./app --its --flags
-  weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
-  weir record -pf providers.txt -o app.etl --circular --max-size 100
-  weir record --kernel cpu -o cpu.etl -- ./app                  record CPU samples with call stacks
-  weir record --kernel sched,disk -p MyCompany.App -o all.etl   record both on one clock";
-
-const AFTER_RECORD: &str = "\
-Press Ctrl-C once to end the recording and finalise the file. Press it twice to exit at once; the daemon then finalises the file.
-
-Exit status: the status of CMD; 126 if CMD cannot be run, 127 if it is not found, 125 if recording \
-fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. Without CMD as for other commands, for example 4 if events were lost.";
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = format!("{RECORD_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}\n\n{AFTER_RECORD}"),
-    override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
-    group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
-)]
-pub(crate) struct RecordArgs {
-    #[command(flatten)]
-    pub(crate) providers: ProviderArgs,
-    /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
-    /// defines names of providers and keywords
-    #[arg(long, value_name = "FILE|DIR")]
-    pub(crate) manifest: Vec<PathBuf>,
-    /// Trace file to write; an existing file is replaced
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-    /// Record for this long: 10s, 500ms, 2min [default: until CMD ends, or Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Record only these running processes, until all of them have ended; separated by commas, may
-    /// be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, conflicts_with = "command")]
-    pub(crate) pid: Vec<u32>,
-    /// Program to run while recording, and its arguments; other processes that register the
-    /// provider are recorded too
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) kernel: KernelEvents,
-    #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }
@@ -312,7 +287,8 @@ pub(crate) struct DaemonArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Where to write the trace [default: weir-demo.etl in the temporary folder]
+    /// Where to write the trace [default: weir-demo.etl in $XDG_STATE_HOME/traceweir, else in
+    /// ~/.local/state/traceweir; each demo replaces it]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Runs the session in the folder that the parent process made for it

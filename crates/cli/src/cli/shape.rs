@@ -10,7 +10,7 @@ use traceweir_format::spec::session::{
     LOG_FILE_MODES,
 };
 
-use super::number::{parse_buffer_count, parse_kib, parse_mib, parse_seconds};
+use super::number::{SizeLimit, parse_buffer_count, parse_kib, parse_seconds, parse_size};
 use crate::text::parse_mask;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,10 +86,10 @@ pub(crate) struct ShapeArgs {
     /// Maximum number of buffers [default: 32 MiB in all]
     #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
-    /// Maximum size of the file; a sequential session ends there, a circular file wraps around
-    /// [default: no limit]
-    #[arg(long, value_name = "MIB", value_parser = parse_mib)]
-    pub(crate) max_size: Option<u32>,
+    /// Maximum size of the file, in MiB or with K, M or G; a sequential session ends there, a
+    /// circular file wraps around [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) max_size: Option<SizeLimit>,
     /// Flush partly filled buffers after this time; each takes its full size in the file. 0 flushes
     /// only full ones [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]

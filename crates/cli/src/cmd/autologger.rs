@@ -22,7 +22,9 @@ use crate::exit::CommandOutcome;
 use crate::grammar::{EnableFilters, EnableRequest};
 use crate::output::print_text;
 use crate::sessions::{self, mode_names};
-use crate::text::{JsonObject, escape, escape_path, format_table, join_lines, json_array, quote_for_shell};
+use crate::text::{
+    JsonObject, escape, escape_path, format_table, join_lines, json_array, quote_for_shell, suggest_names,
+};
 
 pub(super) fn run(verb: &AutologgerVerb) -> Result<CommandOutcome> {
     match verb {
@@ -198,7 +200,7 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     let is_removed =
         autologgers.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
     if !is_removed {
-        return Err(not_found_error(&options.name));
+        return Err(not_found_error(&autologgers, &options.name));
     }
     let name = escape(&options.name);
     let how_it_ends = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
@@ -210,8 +212,10 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     Ok(())
 }
 
-fn not_found_error(name: &str) -> anyhow::Error {
-    anyhow!("no autologger {} (weir autologger list shows them)", escape(name))
+fn not_found_error(autologgers: &Autologgers, name: &str) -> anyhow::Error {
+    let question = suggest_names(name, autologgers.names().unwrap_or_default());
+    let question = question.map_or_else(String::new, |question| format!(". {question}"));
+    anyhow!("there is no autologger {}{question} (weir autologger list shows them)", escape(name))
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
@@ -219,7 +223,7 @@ fn show(options: &NamedAutologger) -> Result<()> {
     let file = autologgers.file(&options.name);
     let definition =
         autologgers.get(&options.name).map_err(|error| anyhow!("{}: {error}", escape_path(&file)))?;
-    let definition = definition.ok_or_else(|| not_found_error(&options.name))?;
+    let definition = definition.ok_or_else(|| not_found_error(&autologgers, &options.name))?;
     let state = autologgers.state(&options.name);
     let mut text = format!("# {}\n# last start: {}\n", escape_path(&file), format_last_start(&state));
     for (provider, status) in &state.refused {

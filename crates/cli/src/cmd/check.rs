@@ -14,41 +14,43 @@ use crate::cli::CheckArgs;
 use crate::exit::{self, CommandOutcome};
 use crate::input::{self, TraceInput};
 use crate::output::BufferedOutput;
-use crate::text::{format_count, format_number};
+use crate::text::format_count;
+use crate::traces::describe_losses;
 
 /// Maximum number of faults to print, and maximum number of remarks. Further ones are only counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;
 
 pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
-    exit::process_each(&options.files.files, |path| check_path(path, options.json, &mut output))
+    exit::process_each(&options.files.files, |path| check_path(path, options, &mut output))
 }
 
-fn check_path(path: &Path, as_json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+fn check_path(path: &Path, options: &CheckArgs, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let mut outcome = CommandOutcome::Fine;
     for file in input::open_path(path)? {
-        outcome = outcome.max(check_file(&file, as_json, output)?);
+        outcome = outcome.max(check_file(&file, options, output)?);
     }
     Ok(outcome)
 }
 
-fn check_file(file: &TraceInput, as_json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+fn check_file(file: &TraceInput, options: &CheckArgs, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let (mut faults, mut remarks) = (0_u64, 0_u64);
     let mut write_result = Ok(());
-    let events = etl::check(&file.trace, &mut |finding| {
+    let records = etl::check(&file.trace, &mut |finding| {
         let count = if finding.rule.is_remark() { &mut remarks } else { &mut faults };
         *count += 1;
         if *count > MAX_SHOWN_FINDINGS || write_result.is_err() {
             return;
         }
-        write_finding(&file.name, &finding, as_json, output.buffer());
+        write_finding(&file.name, &finding, options.json, output.buffer());
         write_result = output.flush_if_full();
     })?;
     write_result?;
     output.flush()?;
     let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
-    let (events, buffers) = (format_count(events, "event"), format_count(buffers, "buffer"));
-    let contents = format!("{events} in {buffers}, {}", format_count(size, "byte"));
+    // Records are the events and those that describe the file itself.
+    let (records, buffers) = (format_count(records, "record"), format_count(buffers, "buffer"));
+    let contents = format!("{records} in {buffers}, {}", format_count(size, "byte"));
     let remarks_text = match remarks {
         0 => String::new(),
         count => format!("; {}", format_count(count, "remark")),
@@ -57,15 +59,19 @@ fn check_file(file: &TraceInput, as_json: bool, output: &mut BufferedOutput) -> 
     if faults == 0 {
         eprintln!("{}: sound: {contents}{remarks_text}", file.name);
     } else {
-        eprintln!("{}: {} findings; {contents} can be read{remarks_text}", file.name, format_number(faults));
+        let findings = format_count(faults, "finding");
+        eprintln!("{}: {findings}; {contents} can be read{remarks_text}", file.name);
         outcome = CommandOutcome::Damaged;
     }
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
         outcome = CommandOutcome::Damaged;
     }
-    if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {
-        outcome = outcome.max(CommandOutcome::EventsLost);
+    if let Some(loss) = describe_losses(&file.trace) {
+        exit::print_warning(&format!("{}: {loss}", file.name));
+        if options.strict {
+            outcome = outcome.max(CommandOutcome::EventsLost);
+        }
     }
     Ok(outcome)
 }

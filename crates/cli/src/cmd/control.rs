@@ -1,5 +1,5 @@
-//! `weir stop`, `query`, `update`, `flush`, `increment`, `convert-to-realtime`: one request about a
-//! running session.
+//! `weir stop`, `query`, `update` and `flush`: one request about a session. `increment` and
+//! `convert-to-realtime` are older forms of `update --next-file` and `update --to-real-time`.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -7,20 +7,27 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::Controller;
 use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 
 use super::command_result::{self, CommandResult};
-use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
-use crate::exit::CommandOutcome;
+use crate::cli::{DaemonChoice, FlushArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
+use crate::existing_output::MovedTrace;
+use crate::exit::{CommandOutcome, with_hint};
 use crate::output::print_text;
 use crate::progress::WaitLine;
-use crate::sessions::{self, KernelState, SessionState, connect_to_session};
+use crate::sessions::{self, FoundSession, KernelState, SessionState, connect_to_session, find_session};
 use crate::text::{escape, escape_path, format_count, format_number, quote_for_shell};
 
+/// The session that a request is about.
+#[derive(Clone, Copy)]
+pub(super) struct SessionTarget<'a> {
+    pub(super) name: &'a str,
+    pub(super) daemon_choice: DaemonChoice,
+}
+
 pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
-    let (controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
     let is_watched = session.query().is_ok_and(|summary| summary.consumers > 0);
     let waiting = WaitLine::new("stopping");
@@ -28,21 +35,33 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
     drop(waiting);
     match stopped {
         Ok(stopped) => {
-            let (outcome, failure) = match sessions::print_summary(&stopped, is_watched) {
-                Ok(outcome) => (outcome, None),
-                // The session has stopped; only the output failed.
-                Err(error) => (CommandOutcome::Fine, Some(error)),
-            };
-            Ok(CommandResult { failure, ..CommandResult::for_ended(stopped, outcome) })
-        }
-        Err(error) => {
-            if let Some(ended) = find_ended_session(&controller, &options.name, &error) {
-                sessions::print_summary(&ended, false)?;
-                return Err(already_ended_error(&ended));
+            // It ended by itself while this program stopped it.
+            if sessions::has_ended_by_itself(&stopped) {
+                sessions::dismiss_ended(&controller, &stopped);
             }
-            Err(error).with_context(|| format_context("stop", &options.name))
+            Ok(summarise(stopped, is_watched))
         }
+        Err(error) if sessions::is_gone(&error) => match controller.session(&options.name).outcome() {
+            // The refused stop has removed the session from the list of ended sessions.
+            Ok(ended) if sessions::has_ended_by_itself(&ended) => {
+                eprintln!("{}", sessions::describe_earlier_end(&ended));
+                Ok(summarise(ended, false))
+            }
+            _ => Err(sessions::missing_session_error(&mut controller, &options.name))
+                .with_context(|| format_context("stop", &options.name)),
+        },
+        Err(error) => Err(error).with_context(|| format_context("stop", &options.name)),
     }
+}
+
+/// Prints how a session ended, and returns the result of the command.
+fn summarise(ended: SessionSummary, is_watched: bool) -> CommandResult {
+    let (outcome, failure) = match sessions::print_summary(&ended, is_watched) {
+        Ok(outcome) => (outcome, None),
+        // The session has ended; only the output failed.
+        Err(error) => (CommandOutcome::Fine, Some(error)),
+    };
+    CommandResult { failure, ..CommandResult::for_ended(ended, outcome) }
 }
 
 /// Runs `weir query`. With `--json` it prints one object: the session, or the error.
@@ -58,11 +77,19 @@ pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
             print_session(&summary, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(CommandOutcome::Fine)
         }
-        Err(error) => {
-            if let Some(ended) = find_ended_session(&controller, &options.name, &error) {
+        Err(error) if sessions::is_gone(&error) => {
+            if let Ok(ended) = controller.session(&options.name).outcome() {
                 print_session(&ended, SessionState::Ended, &[], None, options.json)?;
+                sessions::dismiss_ended(&controller, &ended);
                 return Err(already_ended_error(&ended));
             }
+            let failed = Err(sessions::missing_session_error(&mut controller, &options.name));
+            command_result::print_result(
+                options.json,
+                failed.with_context(|| format_context("query", &options.name)),
+            )
+        }
+        Err(error) => {
             let failed = Err(error).with_context(|| format_context("query", &options.name));
             command_result::print_result(options.json, failed)
         }
@@ -84,22 +111,23 @@ fn print_session(
     print_text(&text)
 }
 
-/// Returns the final state of a session, if `error` means that it has ended.
-fn find_ended_session(controller: &Controller, name: &str, error: &Error) -> Option<SessionSummary> {
-    sessions::is_gone(error).then(|| controller.session(name).outcome().ok()).flatten()
-}
-
 fn already_ended_error(ended: &SessionSummary) -> anyhow::Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::describe_end(ended)).into()
 }
 
 pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
-    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let context = || format_context("flush", &options.name);
+    let FoundSession { mut controller, session, .. } =
+        find_session(options.daemon_choice, &options.name).with_context(context)?;
     let flushed = match make_absolute(options.output.as_ref())? {
-        Some(file) => session.snapshot(file),
-        None => session.flush(),
+        Some(file) => {
+            let moved = sessions::make_room(&mut controller, &file, options.force)?;
+            let flushed = session.snapshot(file).with_context(context)?;
+            moved.keep();
+            flushed
+        }
+        None => session.flush().with_context(context)?,
     };
-    let flushed = flushed.with_context(|| format_context("flush", &options.name))?;
     let (name, events) = (escape(&options.name), format_count(flushed.events, "event"));
     match &options.output {
         Some(file) => {
@@ -116,15 +144,25 @@ pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
 }
 
 pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
-    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let target = SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
+    if options.next_file {
+        return switch_to_next_file(target);
+    }
+    if options.to_real_time {
+        return convert_to_real_time(target);
+    }
+    let context = || format_context("update", &options.name);
+    let FoundSession { mut controller, session, .. } =
+        find_session(options.daemon_choice, &options.name).with_context(context)?;
     let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
     let log_file = make_absolute(options.output.as_ref())?;
-    let context = || format_context("update", &options.name);
     sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(context)?;
     let has_property_changes = flush_timer.is_some()
         || options.max_buffers.is_some()
         || options.real_time.is_some()
         || log_file.is_some();
+    let moved = log_file.as_ref().map(|file| sessions::make_room(&mut controller, file, options.force));
+    let moved = moved.transpose()?;
     let mut update = session.update();
     if let Some(seconds) = flush_timer {
         update = update.flush_timer(Duration::from_secs(seconds.into()));
@@ -140,6 +178,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     }
     let summary =
         if has_property_changes { update.apply() } else { session.query() }.with_context(context)?;
+    moved.into_iter().for_each(MovedTrace::keep);
     let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", escape(&options.name), format_settings(&summary, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &summary)) {
@@ -190,32 +229,44 @@ fn buffer_count_note(requested: u32, summary: &SessionSummary) -> Option<String>
     }
 }
 
-pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
-    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    let context = || format!("cannot switch to the next file of session {}", escape(&options.name));
-    let finished_file = session.query().with_context(context)?.log_file;
+/// Runs `weir update NAME --next-file` and its older form `weir increment NAME`.
+pub(super) fn switch_to_next_file(target: SessionTarget<'_>) -> Result<CommandResult> {
+    let name = escape(target.name);
+    let context = || format!("cannot switch to the next file of session {name}");
+    let found = find_session(target.daemon_choice, target.name).with_context(context)?;
+    let finished_file = found.summary.and_then(|summary| summary.log_file);
     let file_context = || match &finished_file {
         Some(file) => format!("{} after {}", context(), escape_path(file)),
         None => context(),
     };
-    let summary = session.next_file().with_context(file_context)?;
-    let name = escape(&options.name);
+    let summary = found.session.next_file().map_err(explain_wrong_mode).with_context(file_context)?;
     let finished = finished_file.as_deref().map_or_else(|| "the file".to_owned(), escape_path);
     let next = summary.log_file.as_deref().map_or_else(|| "the next file".to_owned(), escape_path);
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(CommandResult::for_running(summary))
 }
 
-pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> {
-    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    let context = || format_context("convert", &options.name);
-    let file = session.query().with_context(context)?.log_file;
-    let summary = session.convert_to_real_time().with_context(context)?;
-    let (name, events) = (escape(&options.name), format_count(summary.events, "event"));
+/// Adds a hint if the session writes no sequence of files.
+fn explain_wrong_mode(error: Error) -> anyhow::Error {
+    if error.status() == Status::ERROR_INVALID_FUNCTION {
+        let hint = "only a session started with --new-file has a next file; weir update NAME -o FILE continues \
+                    in a file that you name";
+        return with_hint(error, hint);
+    }
+    error.into()
+}
+
+/// Runs `weir update NAME --to-real-time` and its older form `weir convert-to-realtime NAME`.
+pub(super) fn convert_to_real_time(target: SessionTarget<'_>) -> Result<CommandResult> {
+    let context = || format_context("convert", target.name);
+    let found = find_session(target.daemon_choice, target.name).with_context(context)?;
+    let file = found.summary.and_then(|summary| summary.log_file);
+    let summary = found.session.convert_to_real_time().with_context(context)?;
+    let (name, events) = (escape(target.name), format_count(summary.events, "event"));
     let finished_text = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
         "{finished_text}session {name}: {events} so far, live from now on (weir watch {})",
-        quote_for_shell(&options.name)
+        quote_for_shell(target.name)
     );
     Ok(CommandResult::for_running(summary))
 }

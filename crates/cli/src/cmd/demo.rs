@@ -12,13 +12,16 @@
 
 mod shop;
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 use traceweir::LogFileMode;
 use traceweir::consumer::Trace;
@@ -35,9 +38,11 @@ use crate::exit::CommandOutcome;
 use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
+use crate::own_command::own_command;
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
+use crate::text::{escape_path, quote_path_for_shell};
 use crate::traces::TraceSet;
 
 const RUNTIME_DIR_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
@@ -77,28 +82,36 @@ fn run_processes(options: &DemoArgs) -> Result<CommandOutcome> {
     Ok(code.map_or(CommandOutcome::Status(signals::INTERRUPTED), CommandOutcome::Status))
 }
 
-/// Creates the trace file and returns its path. An existing file is removed, never opened: in the
-/// temporary folder, it may be a link that another user made.
+/// Creates the trace file and returns its path. An existing file is removed, never opened: it may be
+/// a link.
 fn create_output(options: &DemoArgs) -> Result<PathBuf> {
-    let create_new = |path: &Path| match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-        _ => File::options().write(true).create_new(true).open(path).map(drop),
+    let path = match &options.output {
+        Some(path) => path.clone(),
+        None => create_own_folder()?.join("weir-demo.etl"),
     };
-    let folder = std::env::temp_dir();
-    let preferred_path = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
-    let path = match create_new(&preferred_path) {
-        // In a shared temporary folder, a file with the default name may belong to another user.
-        Err(_) if options.output.is_none() => {
-            let unique_path = folder.join(format!("weir-demo-{}.etl", std::process::id()));
-            create_new(&unique_path).with_context(|| format!("cannot write {}", unique_path.display()))?;
-            unique_path
-        }
-        result => {
-            result.with_context(|| format!("cannot write {}", preferred_path.display()))?;
-            preferred_path
-        }
+    let path = std::path::absolute(path).context("cannot resolve the current directory")?;
+    let created = match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => File::options().write(true).create_new(true).open(&path),
     };
-    std::path::absolute(path).context("cannot resolve the current directory")
+    created.with_context(|| format!("cannot write {}; name another file with -o", escape_path(&path)))?;
+    Ok(path)
+}
+
+/// Creates the folder of this user for the state of Traceweir, accessible to this user only. Without
+/// a home folder, creates a temporary folder that remains.
+fn create_own_folder() -> Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home_state = || absolute("HOME").map(|home| home.join(".local/state"));
+    if let Some(state) = absolute("XDG_STATE_HOME").or_else(home_state) {
+        let folder = state.join("traceweir");
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        if created.is_ok() && access(&folder, Access::WRITE_OK).is_ok() {
+            return Ok(folder);
+        }
+    }
+    let folder = tempfile::Builder::new().prefix("weir-demo-").tempdir();
+    Ok(folder.context("cannot create a temporary folder for the trace")?.keep())
 }
 
 fn command_for_this_program() -> Result<Command> {
@@ -155,14 +168,19 @@ fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
         recorded == expected && live_count == expected || outcome != CommandOutcome::Fine,
         "{expected} events were written, {live_count} shown live, {recorded} recorded"
     );
-    eprintln!("\nNow try it on the file:");
-    for verb in ["info", "dump --format jsonl", "stats", "check"] {
-        eprintln!("  weir {verb} {}", path.display());
-    }
-    eprintln!(
-        "or on a program of your own:\n  weir record -p PROVIDER -o my.etl -- PROGRAM\n  weir watch -p PROVIDER"
-    );
+    print_next_commands(path);
     Ok(outcome)
+}
+
+/// Prints commands that can be pasted into a shell as they are.
+fn print_next_commands(path: &Path) {
+    let (weir, file) = (own_command(), quote_path_for_shell(path));
+    eprintln!("\nNow try these on the file:");
+    for verb in ["info", "dump --format jsonl", "stats", "check"] {
+        eprintln!("  {weir} {verb} {file}");
+    }
+    eprintln!("and record the sample program yourself, or your own program and provider in its place:");
+    eprintln!("  {weir} record -p {PROVIDER} -o shop.etl -- {weir} demo-shop");
 }
 
 fn wait_for_daemon() -> Result<()> {

@@ -34,14 +34,15 @@ mod tests;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use traceweir_daemon::RuntimeDir;
 use traceweir_daemon::machine::{Counter, counters, supports_rseq};
 
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
 use crate::output::print_text;
-use crate::sessions;
+use crate::text::TerminalStyle;
+use crate::{processes, sessions};
 
 use check::{DoctorCheck, blocking_checks};
 use machine::{MachineState, SystemFacts};
@@ -52,6 +53,11 @@ use target::{DaemonView, TargetProcess};
 const MAX_SOCKETS_PER_USER: usize = 4096;
 
 pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
+    if let Some(pid) = options.pid.filter(|pid| !processes::exists(*pid)) {
+        bail!(
+            "cannot check process {pid}: there is no process {pid}, or /proc hides it; ps -e lists the processes"
+        );
+    }
     let facts = SystemFacts {
         has_rseq: supports_rseq(),
         counter: Counter::best(),
@@ -67,7 +73,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let text = if options.json {
         page::format_objects(&checks, &options.need)
     } else {
-        page::format_page(&checks, &options.need, options.all)
+        page::format_page(&checks, &options.need, options.all, TerminalStyle::for_stdout())
     };
     print_text(&text)?;
     Ok(exit_outcome(&checks, &options.need))

@@ -1,26 +1,42 @@
 //! `weir dump`: prints every event, decoded, in time order.
 
+mod event_output;
 mod joined;
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
+use traceweir_format::header::Record;
 
+use self::event_output::EventOutput;
 use self::joined::JoinedPrinter;
 use crate::cli::{DumpArgs, OutputFormat, ShownParts};
-use crate::exit::CommandOutcome;
+use crate::event::{DescribedEvent, ReadFlow};
+use crate::existing_output;
+use crate::exit::{self, CommandOutcome};
 use crate::filter::EventFilter;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
+use crate::signals;
 use crate::symbols;
 use crate::traces::TraceSet;
+use crate::traces::follow::FollowedTrace;
+
+/// How often a followed file is read again.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// How often, and how many times, a file is opened again that ends within a buffer, because its
+/// session may be writing this buffer.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_REOPENS: u32 = 50;
 
 pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
-    let is_on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
-    let mut traces = TraceSet::open(&options.files.files, &options.schemas, is_on_terminal)?;
+    let mut traces = open_traces(options)?;
+    let mut following = if options.follow { Some(Following::new(&traces)?) } else { None };
     if options.show.stacks && options.format == OutputFormat::Text {
         traces.collect_images();
     }
@@ -28,10 +44,11 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
         traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
     }
     let filter = EventFilter::new(&options.filters, traces.start());
-    if let Some(output) = &options.output
-        && options.input_paths().any(|input| is_same_file(input, output))
-    {
-        bail!("{} is an input; name another file with -o", output.display());
+    if let Some(output) = &options.output {
+        if options.input_paths().any(|input| is_same_file(input, output)) {
+            bail!("{} is an input; name another file with -o", output.display());
+        }
+        existing_output::check_other(output, options.force)?;
     }
     let mut output = BufferedOutput::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
@@ -39,20 +56,115 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
         return run_with_stacks(options, &mut traces, &filter, &mut output);
     }
     let mut printer = EventPrinter::new(&filter, options.format, style, options.show, output.is_colourful());
-    printer.write_start(output.buffer());
+    if options.hides_file_events() {
+        printer.hide_file_events();
+    }
+    let mut dump = DumpOutput { printer, output: EventOutput::new(&mut output, options.tail) };
+    dump.printer.write_start(dump.output.buffer());
+    let mut last_flow = ReadFlow::Continue;
     let reading = traces.read(
         |record, time| filter.accepts_header(record, time),
         |event| {
-            let flow = printer.print_event(event, output.buffer());
-            output.flush_if_full()?;
-            Ok(flow)
+            last_flow = dump.print_event(event)?;
+            if following.as_ref().is_some_and(|following| following.interrupted.try_recv().is_ok()) {
+                last_flow = ReadFlow::Stop;
+            }
+            Ok(last_flow)
         },
     )?;
-    printer.write_end(output.buffer());
-    output.flush()?;
-    printer.report_undecoded();
-    reading.print_warnings();
+    dump.output.end_tail();
+    let Some(mut following) = following.take() else {
+        dump.end()?;
+        reading.print_warnings();
+        return Ok(reading.outcome);
+    };
+    if last_flow == ReadFlow::Continue {
+        following.print_added(&mut traces, &filter, &mut dump)?;
+    }
+    dump.end()?;
+    // Without damage, the only warning is that the file was not finalised.
+    if reading.outcome == CommandOutcome::Damaged {
+        reading.print_defects();
+    }
+    if let Some(loss) = following.trace.losses() {
+        exit::print_warning(loss);
+    }
     Ok(reading.outcome)
+}
+
+/// Opens the traces. A file that is followed is opened again while its session writes its last
+/// buffer, so that the buffer is read once and completely.
+fn open_traces(options: &DumpArgs) -> Result<TraceSet> {
+    let is_on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
+    let open = || TraceSet::open(&options.files.files, &options.schemas, is_on_terminal);
+    let mut traces = open()?;
+    for _ in 0..if options.follow { MAX_REOPENS } else { 0 } {
+        if traces.ends_with_whole_buffers() {
+            break;
+        }
+        std::thread::sleep(REOPEN_INTERVAL);
+        traces = open()?;
+    }
+    Ok(traces)
+}
+
+/// The printer of `weir dump`, and where it prints to.
+struct DumpOutput<'f, 'o> {
+    printer: EventPrinter<'f>,
+    output: EventOutput<'o>,
+}
+
+impl DumpOutput<'_, '_> {
+    fn print_event(&mut self, event: &DescribedEvent<'_>) -> Result<ReadFlow> {
+        let flow = self.output.write_event(|out| self.printer.print_event(event, out));
+        self.output.flush_if_full()?;
+        Ok(flow)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.printer.write_end(self.output.buffer());
+        self.output.flush()?;
+        self.printer.report_undecoded();
+        Ok(())
+    }
+}
+
+/// A file that is followed.
+struct Following {
+    trace: FollowedTrace,
+    interrupted: Receiver<()>,
+}
+
+impl Following {
+    fn new(traces: &TraceSet) -> Result<Self> {
+        let trace = traces.follow()?;
+        let (interrupts, interrupted) = channel();
+        signals::handle_interrupts(move |_| {
+            let _ = interrupts.send(());
+        })?;
+        Ok(Self { trace, interrupted })
+    }
+
+    /// Prints the events that a session adds to the file, until it finalises the file or Ctrl-C.
+    fn print_added(
+        &mut self,
+        traces: &mut TraceSet,
+        filter: &EventFilter,
+        dump: &mut DumpOutput<'_, '_>,
+    ) -> Result<()> {
+        loop {
+            // On a pipe, too, events appear soon after their buffer.
+            dump.output.flush()?;
+            if self.trace.is_finalised() || self.interrupted.recv_timeout(FOLLOW_INTERVAL).is_ok() {
+                return Ok(());
+            }
+            let accepts = |record: &Record<'_>, time| filter.accepts_header(record, time);
+            let flow = traces.read_added(&mut self.trace, accepts, |event| dump.print_event(event))?;
+            if flow == ReadFlow::Stop {
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
@@ -66,17 +178,22 @@ fn run_with_stacks(
     let style = Style { numeric: options.numeric };
     // `JoinedPrinter` prints the stacks.
     let show = ShownParts { stacks: false, ..options.show };
-    let printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());
+    let mut printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());
+    if options.hides_file_events() {
+        printer.hide_file_events();
+    }
+    let mut output = EventOutput::new(output, options.tail);
     let joined = RefCell::new(JoinedPrinter::new(printer, filter));
     let reading = traces.read(
         |record, time| joined.borrow().needs_record(record, time),
         |event| {
-            let flow = joined.borrow_mut().add_event(event, output.buffer());
+            let flow = joined.borrow_mut().add_event(event, &mut output);
             output.flush_if_full()?;
             Ok(flow)
         },
     )?;
-    joined.into_inner().end(output.buffer());
+    joined.into_inner().end(&mut output);
+    output.end_tail();
     output.flush()?;
     reading.print_warnings();
     Ok(reading.outcome)

@@ -1,4 +1,4 @@
-//! `weir enable`, `disable`, `capture-state`: send requests about providers of a running session.
+//! `weir enable` and `disable`: send requests about providers of a running session.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,20 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use super::command_result::CommandResult;
 use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
-use crate::sessions::{self, connect_to_session, warn_of_delay};
+use crate::sessions::{self, FoundSession, find_session, warn_of_delay};
 use crate::text::escape;
 
 pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     let targets = &options.targets;
+    if options.capture_state {
+        return capture_state(targets, |names| options.resolve(names));
+    }
     let mut names = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
     options.resolve(&names)?;
-    let (mut controller, session) = connect_to_session(targets.daemon_choice, &targets.name)?;
+    let context = || format!("cannot enable providers in session {}", escape(&targets.name));
+    let FoundSession { mut controller, session, .. } =
+        find_session(targets.daemon_choice, &targets.name).with_context(context)?;
     names.enabled = enabled_providers(&mut controller, &session);
     let requests = options.resolve(&names)?;
     for request in &requests {
@@ -69,29 +74,38 @@ fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(Str
 }
 
 pub(super) fn disable(options: &SessionProviderArgs) -> Result<CommandResult> {
-    send_request(options, "disable", ControlCode::Disable, |call, request| {
+    let resolve = |names: &ManifestNames| options.resolve(names);
+    send_request(options, resolve, "disable", ControlCode::Disable, |call, request| {
         // Only the group property matters for a disable.
         call.properties(EnableProperties::new(request.property))
     })
 }
 
-pub(super) fn capture_state(options: &SessionProviderArgs) -> Result<CommandResult> {
-    send_request(options, "capture the state of", ControlCode::CaptureState, |call, request| {
+/// Runs `weir enable … --capture-state` and its older form `weir capture-state`. `resolve` returns
+/// the providers with their levels and keywords.
+pub(super) fn capture_state(
+    options: &SessionProviderArgs,
+    resolve: impl Fn(&ManifestNames) -> Result<Vec<EnableRequest>>,
+) -> Result<CommandResult> {
+    send_request(options, resolve, "capture the state of", ControlCode::CaptureState, |call, request| {
         request.add_parameters(call, &[])
     })
 }
 
 fn send_request(
     options: &SessionProviderArgs,
+    resolve: impl Fn(&ManifestNames) -> Result<Vec<EnableRequest>>,
     verb: &str,
     code: ControlCode,
     add_parameters: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
 ) -> Result<CommandResult> {
     let mut names = ManifestNames::load(&options.manifest)?;
-    options.resolve(&names)?;
-    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    resolve(&names)?;
+    let context = || format!("cannot {verb} providers in session {}", escape(&options.name));
+    let FoundSession { mut controller, session, .. } =
+        find_session(options.daemon_choice, &options.name).with_context(context)?;
     names.enabled = enabled_providers(&mut controller, &session);
-    let requests = options.resolve(&names)?;
+    let requests = resolve(&names)?;
     let registered = sessions::query_registered_guids(&mut controller)?;
     for request in &requests {
         let is_enabled = is_enabled(&mut controller, &session, request);

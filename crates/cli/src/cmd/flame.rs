@@ -22,6 +22,7 @@ use anyhow::{Result, bail};
 
 use crate::analysis::{Analysis, NeededEvents};
 use crate::cli::{FlameArgs, FlameKind};
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
@@ -47,8 +48,8 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents {
         samples: measure == StackMeasure::Samples,
         switches: measure == StackMeasure::Waits,
-        transfers: false,
         events: options.event.clone(),
+        ..NeededEvents::default()
     };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
@@ -120,7 +121,7 @@ fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
     if inputs.into_iter().any(|input| is_same_file(input, output)) {
         bail!("{} is an input; name another file with -o", output.display());
     }
-    Ok(())
+    existing_output::check_other(output, options.force)
 }
 
 /// Prints the names of events that have stacks.
@@ -151,6 +152,9 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     }
     if graph.truncations > 0 {
         eprintln!("{}", graph.truncation_note());
+    }
+    if let Some(unknown) = graph.unknown_note() {
+        eprintln!("{unknown}");
     }
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(

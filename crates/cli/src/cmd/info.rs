@@ -15,18 +15,21 @@ use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use crate::cli::InfoArgs;
-use crate::event::{DescribedEvent, ReadFlow};
+use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::exit::{self, CommandOutcome};
 use crate::input::TraceInput;
 use crate::output::BufferedOutput;
 use crate::sessions::mode_names;
-use crate::text::{escape, format_number};
+use crate::text::{escape, format_count, format_number, format_table};
 use crate::traces::TraceSet;
 
 /// Facts that a pass over the events finds.
 #[derive(Default)]
 struct TraceSurvey {
+    /// Number of events, without those that describe the log file.
     events: u64,
+    /// Number of events that describe the log file; no other number includes them.
+    file_events: u64,
     first: Option<FileTime>,
     last: Option<FileTime>,
     /// The system that wrote the trace, if an event names it.
@@ -57,12 +60,25 @@ fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) ->
         output.buffer().extend_from_slice(text.as_bytes());
     }
     output.flush()?;
-    reading.print_warnings();
+    if options.json {
+        reading.print_warnings();
+    } else {
+        // The page contains the losses.
+        reading.print_defects();
+    }
     Ok(reading.outcome)
 }
 
 impl TraceSurvey {
     fn add_event(&mut self, event: &DescribedEvent<'_>) {
+        if event.record.hook() == Some(hook::BUILD_INFO) && self.system.is_none() {
+            let text = until_nul8(event.record.payload());
+            self.system = Some(String::from_utf8_lossy(text).into_owned());
+        }
+        if describes_file(&event.record) {
+            self.file_events += 1;
+            return;
+        }
         self.events += 1;
         self.first.get_or_insert(event.time);
         self.last = self.last.max(Some(event.time));
@@ -71,10 +87,6 @@ impl TraceSurvey {
             event.provider.unwrap_or_default().clone_into(name);
         }
         *count += 1;
-        if event.record.hook() == Some(hook::BUILD_INFO) && self.system.is_none() {
-            let text = until_nul8(event.record.payload());
-            self.system = Some(String::from_utf8_lossy(text).into_owned());
-        }
     }
 }
 
@@ -85,7 +97,7 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
     let mut add_line = |name: &str, value: &str| {
         let _ = writeln!(page, "{name:<12} {value}");
     };
-    add_line("File", &format!("{} ({} bytes)", input.name, format_number(trace.file_size())));
+    add_line("File", &format!("{} ({})", input.name, format_count(trace.file_size(), "byte")));
     add_line(
         "Session",
         &format!(
@@ -107,20 +119,33 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
     } else {
         add_line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
     }
+    let of_file = match survey.file_events {
+        0 => String::new(),
+        count => format!(", and {} of the file itself", format_number(count)),
+    };
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
-        add_line("Events", &format!("{} from {first} to {last}", format_number(survey.events)));
+        let span = format!("from {first} to {last}");
+        add_line("Events", &format!("{} {span}{of_file}", format_number(survey.events)));
     } else {
-        add_line("Events", "none");
+        add_line("Events", &format!("none{of_file}"));
     }
     add_line("Buffers", &format_buffers(input));
-    add_line("Lost", &format!("{} events, {} buffers", header.events_lost, header.buffers_lost));
-    add_line("Providers", &survey.providers.len().to_string());
+    let (events, buffers) = (header.events_lost.into(), header.buffers_lost.into());
+    let lost = format!("{}, {}", format_count(events, "event"), format_count(buffers, "buffer"));
+    let has_uncounted_loss = events == 0 && buffers == 0 && trace.loss_flags() != 0;
+    let uncounted = if has_uncounted_loss { "; buffers report a loss, but not how many" } else { "" };
+    add_line("Lost", &format!("{lost}{uncounted}"));
+    add_line("Providers", &format_number(survey.providers.len() as u64));
     let mut providers: Vec<_> = survey.providers.iter().collect();
     providers.sort_by_key(|(guid, (name, count))| (std::cmp::Reverse(*count), name, *guid));
-    for (guid, (name, count)) in providers {
+    let mut rows = vec![["events", "guid", "provider"].map(str::to_owned)];
+    rows.extend(providers.into_iter().map(|(guid, (name, count))| {
         // Kernel events share one provider name; their class distinguishes them.
         let class = class_name(guid).map_or_else(String::new, |c| format!(" ({c})"));
-        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", format_number(*count), name_or_placeholder(name));
+        [format_number(*count), guid.to_string(), format!("{}{class}", name_or_placeholder(name))]
+    }));
+    if rows.len() > 1 {
+        let _ = write!(page, "\n{}", format_table(&rows, &[true, false, false]));
     }
     page.push('\n');
     page
@@ -142,7 +167,8 @@ fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
     let zone = header.time_zone.bias.saturating_add(header.time_zone.standard_bias).saturating_neg();
     let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
     let (hours, minutes) = (zone / 60, zone % 60);
-    format!("{system}, {cpus} CPUs at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}")
+    let cpus = format_count(cpus.into(), "CPU");
+    format!("{system}, {cpus} at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}")
 }
 
 fn format_clock(clock: &Clock) -> String {
@@ -160,10 +186,16 @@ fn format_buffers(input: &TraceInput) -> String {
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
-    let state = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
+    let state = match compressed as u64 {
+        0 => "not compressed".to_owned(),
+        compressed => format!("{} compressed", format_number(compressed)),
+    };
     format!(
-        "{count} of {} bytes in {cpus} streams, {state}; header says {header_count}",
-        format_number(u64::from(size))
+        "{} of {} in {}, {state}; header says {}",
+        format_number(count as u64),
+        format_count(size.into(), "byte"),
+        format_count(cpus as u64, "stream"),
+        format_number(header_count.into())
     )
 }
 
@@ -210,7 +242,7 @@ fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
     format!(
         ",\"size\":{},\"mode\":\"{:#x}\",\"os\":\"{}.{}\",\"build\":{},\"cpus\":{},\"cpu_mhz\":{},\"pointer_size\":{},\
          \"clock\":\"{kind}\",\"clock_hz\":{},\"boot\":\"{}\",\"start\":\"{}\",\"end\":{end},\"finalised\":{},\
-         \"events\":{},\"first\":{},\"last\":{},\"buffers\":{},\"compressed_buffers\":{},\"compressed\":{},\"buffer_size\":{},\
+         \"events\":{},\"file_events\":{},\"first\":{},\"last\":{},\"buffers\":{},\"compressed_buffers\":{},\"compressed\":{},\"buffer_size\":{},\
          \"buffers_written\":{},\"events_lost\":{},\"buffers_lost\":{}",
         trace.file_size(),
         header.log_file_mode,
@@ -225,6 +257,7 @@ fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
         header.start_time,
         trace.is_finalised(),
         survey.events,
+        survey.file_events,
         quote_or_null(survey.first),
         quote_or_null(survey.last),
         trace.buffers().len(),

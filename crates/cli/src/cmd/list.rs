@@ -1,4 +1,6 @@
-//! `weir list`: lists the sessions of a daemon, including those that ended by themselves.
+//! `weir list`: lists the sessions of a daemon, and once each session that ended by itself.
+
+use std::fmt::Write;
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -9,8 +11,8 @@ use super::providers;
 use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
-use crate::sessions::{self, SessionState, is_at_limit, mode_names};
-use crate::text::{escape, format_number, format_table, join_lines};
+use crate::sessions::{self, SessionState, mode_names};
+use crate::text::{escape, format_count, format_number, format_table, join_lines};
 
 pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     if options.providers {
@@ -25,16 +27,21 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
         return Ok(CommandOutcome::Fine);
     };
-    let sessions = list_sessions(&mut controller)?;
+    let listed = list_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
         join_lines(
-            sessions.iter().map(|(summary, state)| sessions::format_json(summary, *state, &providers, None)),
+            listed.iter().map(|(summary, state)| sessions::format_json(summary, *state, &providers, None)),
         )
     } else {
-        format_session_table(&sessions)
+        format_session_table(&listed)
     };
     print_text(&text)?;
+    // A person has now seen how these sessions ended. Programs that read the JSON may poll.
+    if !options.json {
+        let ended = listed.iter().filter(|(_, state)| *state == SessionState::Ended);
+        ended.for_each(|(summary, _)| sessions::dismiss_ended(&controller, summary));
+    }
     Ok(CommandOutcome::Fine)
 }
 
@@ -46,8 +53,9 @@ fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, Ses
     for ended in controller.ended_sessions()? {
         let has_same_name =
             |summary: &SessionSummary| summary.name.to_lowercase() == ended.name.to_lowercase();
-        let ended_by_itself = ended.end_status.is_some() || is_at_limit(&ended);
-        if ended_by_itself && !sessions.iter().any(|(summary, _)| has_same_name(summary)) {
+        if sessions::has_ended_by_itself(&ended)
+            && !sessions.iter().any(|(summary, _)| has_same_name(summary))
+        {
             sessions.push((ended, SessionState::Ended));
         }
     }
@@ -62,35 +70,31 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         eprintln!("no session is running");
         return String::new();
     }
-    const HEADINGS: [&str; 10] = [
-        "Name",
-        "Type",
-        "Status",
-        "Events",
-        "Lost",
-        "Lost buffers",
-        "Undelivered",
-        "Processes",
-        "Mode",
-        "File",
-    ];
+    const HEADINGS: [&str; 8] =
+        ["Name", "Status", "Events", "Lost", "Undelivered", "Processes", "Mode", "File"];
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(summary, state)| {
         let file = summary.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let (mut lost, undelivered) =
-            (format_number(summary.events_lost), format_number(summary.real_time_events_lost));
+        let mut lost = format_number(summary.events_lost);
         if summary.uncounted_processes > 0 {
             lost.push_str(UNKNOWN_LOSS_SUFFIX);
         }
-        let buffers = format_number(summary.buffers_lost.into());
-        let (name, mode) = (escape(&summary.name), mode_names(summary.mode));
-        let (status, processes) = (sessions::format_status(summary, *state), summary.processes.to_string());
-        let events = format_number(summary.events);
-        let kind = "Trace".to_owned();
-        [name, kind, status, events, lost, buffers, undelivered, processes, mode, escape(&file)]
+        if summary.buffers_lost > 0 {
+            let _ = write!(lost, " in {}", format_count(summary.buffers_lost.into(), "buffer"));
+        }
+        [
+            escape(&summary.name),
+            sessions::format_status(summary, *state),
+            format_number(summary.events),
+            lost,
+            format_number(summary.real_time_events_lost),
+            format_number(summary.processes.into()),
+            mode_names(summary.mode),
+            escape(&file),
+        ]
     }));
     explain_losses(sessions);
-    format_table(&rows, &[false, false, false, true, true, true, true, true, false, false])
+    format_table(&rows, &[false, false, true, true, true, true, false, false])
 }
 
 /// Explains the columns of losses that are not zero.
@@ -105,7 +109,7 @@ fn explain_losses(sessions: &[(SessionSummary, SessionState)]) {
         );
     }
     if has_any(|summary| summary.buffers_lost.into()) {
-        eprintln!("Lost buffers: full buffers that could not be written; their events count as lost");
+        eprintln!("in buffers: full buffers that could not be written; their events count as lost");
     }
     if has_any(|summary| summary.real_time_events_lost) {
         eprintln!(

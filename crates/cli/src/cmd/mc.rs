@@ -1,7 +1,7 @@
 //! `weir mc`: compiles instrumentation manifests.
 
 use anstream::println;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use traceweir_build::{COptions, Manifest};
 
 use crate::cli::McArgs;
@@ -12,6 +12,8 @@ pub(super) fn run(options: &McArgs) -> Result<CommandOutcome> {
     if let Some(name) = &options.base_name {
         manifest = manifest.with_base_name(name);
     }
+    std::fs::create_dir_all(&options.out)
+        .with_context(|| format!("cannot create the folder {}", options.out.display()))?;
     let writes_both = !options.c && !options.rust;
     let mut paths = Vec::new();
     if options.c || writes_both {

@@ -17,7 +17,9 @@ use crate::exit::CommandOutcome;
 use crate::grammar::property_names;
 use crate::output::print_text;
 use crate::sessions;
-use crate::text::{JsonObject, escape, format_count, format_table, join_lines, json_array, matches_pattern};
+use crate::text::{
+    JsonObject, escape, format_count, format_table, join_lines, json_array, matches_pattern, suggest_names,
+};
 
 /// Maximum number of pids of a provider in the table; pages and JSON contain all.
 const MAX_SHOWN_PIDS: usize = 8;
@@ -31,7 +33,9 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
     };
     let sessions = controller.sessions()?;
     let mut providers = sessions::remove_duplicate_listings(controller.providers()?);
+    let mut suggestion = None;
     if let Some(pattern) = &options.pattern {
+        suggestion = suggest_names(pattern, providers.iter().filter_map(sessions::provider_name));
         providers.retain(|provider| matches_provider(provider, pattern));
     }
     let names = session_names(&sessions);
@@ -43,8 +47,12 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
         let pages: Vec<_> =
             providers.iter().map(|provider| page::format_page(provider, &names, exact_pattern)).collect();
         pages.join("\n")
+    } else if let Some(pattern) = options.pattern.as_deref().filter(|_| providers.is_empty()) {
+        let question = suggestion.map_or_else(String::new, |question| format!(". {question}"));
+        eprintln!("no registered or enabled provider matches {}{question}", escape(pattern));
+        String::new()
     } else {
-        format_provider_table(&providers, &names, options.pattern.as_deref())
+        format_provider_table(&providers, &names)
     };
     print_text(&text)?;
     Ok(CommandOutcome::Fine)
@@ -72,16 +80,9 @@ fn session_names(sessions: &[SessionSummary]) -> BTreeMap<SessionId, &str> {
     sessions.iter().map(|session| (session.id, session.name.as_str())).collect()
 }
 
-fn format_provider_table(
-    providers: &[ProviderInfo],
-    names: &BTreeMap<SessionId, &str>,
-    pattern: Option<&str>,
-) -> String {
+fn format_provider_table(providers: &[ProviderInfo], names: &BTreeMap<SessionId, &str>) -> String {
     if providers.is_empty() {
-        match pattern {
-            Some(pattern) => eprintln!("no registered or enabled provider matches {}", escape(pattern)),
-            None => eprintln!("no provider is registered or enabled"),
-        }
+        eprintln!("no provider is registered or enabled");
         return String::new();
     }
     const HEADINGS: [&str; 6] = ["Provider", "GUID", "Kind", "Groups", "Processes", "Enabled by"];
@@ -244,7 +245,7 @@ Provider       GUID                                    Kind    Groups           
 MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-0000-0000-000000000009}  1 2 3 4 5 6 7 8 and 2 more  Morning:0x1:4, 0x6:all
 -              {00000000-0000-0000-0000-000000000009}  group   -                                       -                           -
 ";
-        assert_eq!(format_provider_table(&[sample_provider(), group], &names, None), expected);
+        assert_eq!(format_provider_table(&[sample_provider(), group], &names), expected);
     }
 
     #[test]

@@ -9,35 +9,41 @@
 //!   the file
 //! ```
 
+mod command;
 mod runnable;
+mod setup;
+mod summary;
+mod until;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
-use traceweir::Guid;
 use traceweir::session::SessionSummary;
+use traceweir::{Guid, LogFileMode};
 
-use crate::cli::{self, RecordArgs};
+use crate::cli::RecordArgs;
+use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
 use crate::grammar::EnableRequest;
 use crate::progress::{RecordingLine, WaitLine};
 use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape_path, format_count, quote_path_for_shell};
-
-/// Exit status if recording fails while a command is given.
-const RECORDING_FAILED: u8 = 125;
+use command::{RECORDING_FAILED, to_exit_status};
+use setup::RecordedEvents;
+use until::UntilWatch;
 
 /// How often the session is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is polled if `--stop-after` or a file ends the recording.
+const SHORT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a command may take to end after Ctrl-C before the recording ends without it.
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long sending the stop request may take after a second Ctrl-C.
@@ -48,6 +54,8 @@ const WAIT_WITHOUT_DEADLINE: Duration = Duration::from_secs(3600);
 /// An event while recording.
 enum RecordingEvent {
     Interrupt,
+    /// The condition of `--until` is met.
+    ConditionMet,
     CommandEnded(io::Result<ExitStatus>),
     SessionStopped(Box<Result<SessionEnd>>),
 }
@@ -74,14 +82,12 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 }
 
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
-    let requests = options.providers.resolve(&options.manifest)?;
-    check_pid_and_kernel_events(options, &requests);
+    let events_to_record = RecordedEvents::resolve(options)?;
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {missing}");
     }
     if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check_command(program)) {
-        // This is checked before the session starts, so that a mistyped command does not truncate
-        // an existing trace.
+        // This is checked before the session starts, so that a mistyped command leaves no trace.
         eprintln!("error: {}", failure.text);
         return Ok(CommandOutcome::Status(failure.status));
     }
@@ -89,79 +95,61 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let interrupts = events.clone();
     signals::handle_interrupts(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
 
-    let name = format!("weir-record-{}", std::process::id());
-    let mut plan = sessions::build_plan(&name, Some(&options.output), &options.shape)?;
-    // The daemon finalises the file however this process ends.
-    plan.stop_on_drop = true;
-    let (mut session, first_summary) =
-        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
-    session.enable(&requests, &options.pid)?;
-    sessions::note_literal_percent_d(&plan);
+    let (plan, file) = setup::build_plan(options)?;
+    let until = UntilWatch::start(options, &events)?;
+    let (mut session, first_summary, kernel_refusal) = events_to_record.start(options, plan)?;
+    let RecordedEvents { requests, named_requests, .. } = events_to_record;
     if !options.pid.is_empty() {
-        sessions::check_pids(session.controller(), &requests, &options.pid)?;
+        sessions::check_pids(session.controller(), &named_requests, &options.pid)?;
     } else if options.command.is_empty() {
-        sessions::note_unseen_providers(session.controller(), &requests)?;
-        sessions::note_filters_without_match(&requests);
+        sessions::note_unseen_providers(session.controller(), &named_requests)?;
+        sessions::note_filters_without_match(&named_requests);
     }
-    let has_command = match spawn_command(options, &events) {
+    let started = Instant::now();
+    let has_command = match command::spawn(&options.command, &events) {
         Ok(has_command) => has_command,
         Err(status) => return Ok(CommandOutcome::Status(status)),
     };
     let has_container_warning =
         sessions::warn_of_left_out_processes(session.controller(), first_summary.id, &requests)?;
-    let registered = BTreeSet::new();
     let mut recording = Recording {
         options,
+        file,
         requests,
+        named_requests,
+        kernel_refusal,
+        until,
+        is_condition_met: false,
         incoming,
+        refused_groups: session.refused_groups().to_vec(),
         session: Some(session),
         last_summary: first_summary,
-        registered,
+        registered: BTreeSet::new(),
         has_name_note: false,
         has_container_warning,
         command_status: None,
         has_command,
+        started,
+        elapsed: Duration::ZERO,
     };
     let end_reason = recording.wait_until_done()?;
     recording.finish(end_reason, events)
 }
 
-/// Prints a note if `--pid` is given with kernel events, because `--pid` applies to providers only.
-/// With kernel events alone, `--pid` is a usage error.
-fn check_pid_and_kernel_events(options: &RecordArgs, requests: &[EnableRequest]) {
-    let is_kernel = |request: &EnableRequest| sessions::is_provider_of_kernel(&request.guid);
-    let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
-    if options.pid.is_empty() || !has_kernel_events {
-        return;
-    }
-    if requests.iter().all(is_kernel) {
-        cli::exit_with_conflict(
-            "--pid applies to providers, and none is given: kernel events cover the whole machine. Record without --pid, and filter afterwards: \
-             weir report cpu FILE --process PID, weir dump FILE --pid PID",
-        );
-    }
-    eprintln!("note: --pid applies to the providers only; kernel events cover the whole machine");
-}
-
-/// Starts the command, if one is given, and sends an event when it ends. Returns whether a command
-/// was started, or the exit status for a failed start.
-fn spawn_command(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Result<bool, u8> {
-    let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
-    let child = Command::new(program).args(arguments).spawn();
-    let mut child: Child = child.map_err(|error| {
-        let failure = runnable::CommandFailure::new(program, error);
-        eprintln!("error: {}", failure.text);
-        failure.status
-    })?;
-    let events = events.clone();
-    std::thread::spawn(move || drop(events.send(RecordingEvent::CommandEnded(child.wait()))));
-    Ok(true)
-}
-
 struct Recording<'o> {
     options: &'o RecordArgs,
+    /// The trace file.
+    file: PathBuf,
     /// Providers that are recorded.
     requests: Vec<EnableRequest>,
+    /// Those that the user named.
+    named_requests: Vec<EnableRequest>,
+    /// Why kernel events are left out.
+    kernel_refusal: Option<String>,
+    /// Requested kernel groups that need a privilege.
+    refused_groups: Vec<String>,
+    until: UntilWatch,
+    is_condition_met: bool,
     incoming: Receiver<RecordingEvent>,
     /// The session, until it is stopped.
     session: Option<StartedSession>,
@@ -175,6 +163,9 @@ struct Recording<'o> {
     has_container_warning: bool,
     command_status: Option<ExitStatus>,
     has_command: bool,
+    started: Instant,
+    /// How long the recording took.
+    elapsed: Duration,
 }
 
 impl Recording<'_> {
@@ -184,9 +175,11 @@ impl Recording<'_> {
         let recording_line = RecordingLine::new(!self.has_command);
         let mut deadline = self.options.duration.and_then(|d| Instant::now().checked_add(d));
         let mut end_reason = EndReason::Done;
+        let needs_short_poll = self.options.stop_after.is_some() || self.until.file().is_some();
+        let poll_interval = if needs_short_poll { SHORT_POLL_INTERVAL } else { POLL_INTERVAL };
         loop {
-            let timeout = deadline.map_or(POLL_INTERVAL, |d| d.saturating_duration_since(Instant::now()));
-            match self.incoming.recv_timeout(timeout.min(POLL_INTERVAL)) {
+            let timeout = deadline.map_or(poll_interval, |d| d.saturating_duration_since(Instant::now()));
+            match self.incoming.recv_timeout(timeout.min(poll_interval)) {
                 Ok(RecordingEvent::Interrupt) if end_reason == EndReason::Interrupted => {
                     return Ok(EndReason::InterruptedTwice);
                 }
@@ -197,8 +190,14 @@ impl Recording<'_> {
                     end_reason = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
+                Ok(RecordingEvent::ConditionMet) => {
+                    self.is_condition_met = true;
+                    return Ok(end_reason);
+                }
                 Ok(RecordingEvent::CommandEnded(status)) => {
-                    self.command_status = Some(status.context("cannot wait for the command")?);
+                    let status = status.context("cannot wait for the command")?;
+                    self.is_condition_met |= self.until.is_met_by_end(status);
+                    self.command_status = Some(status);
                     return Ok(end_reason);
                 }
                 Ok(RecordingEvent::SessionStopped(_)) | Err(RecvTimeoutError::Disconnected) => {
@@ -226,11 +225,18 @@ impl Recording<'_> {
             return Ok(self.has_command);
         };
         self.last_summary = summary;
-        if self.requests.iter().any(|request| !self.registered.contains(&request.guid)) {
+        if self.options.stop_after.is_some_and(|limit| self.last_summary.events >= limit) {
+            return Ok(false);
+        }
+        if self.until.file().is_some_and(Path::exists) {
+            self.is_condition_met = true;
+            return Ok(false);
+        }
+        if self.named_requests.iter().any(|request| !self.registered.contains(&request.guid)) {
             let providers = session.controller().providers()?;
             self.registered.extend(sessions::registered_guids(&providers));
             if self.has_command && !self.has_name_note {
-                self.has_name_note = sessions::note_same_names(&providers, &self.requests);
+                self.has_name_note = sessions::note_same_names(&providers, &self.named_requests);
             }
         }
         let pids = &self.options.pid;
@@ -239,6 +245,13 @@ impl Recording<'_> {
 
     /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end_reason: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
+        self.elapsed = self.started.elapsed();
+        if end_reason != EndReason::InterruptedTwice {
+            // The event may be among the last that a command wrote.
+            self.is_condition_met |= self.until.stop_watching();
+        }
+        let snapshot = self.snapshot_file(end_reason);
+        let is_written = self.options.flight.is_none() || snapshot.is_some();
         if let Some(mut session) = self.session.take() {
             if end_reason != EndReason::InterruptedTwice
                 && !self.has_container_warning
@@ -251,8 +264,10 @@ impl Recording<'_> {
                     &self.requests,
                 );
             }
+            let force = self.options.force;
             std::thread::spawn(move || {
-                drop(events.send(RecordingEvent::SessionStopped(Box::new(session.stop()))))
+                let end = stop_session(session, snapshot.as_deref(), force);
+                drop(events.send(RecordingEvent::SessionStopped(Box::new(end))));
             });
         }
         // While the command runs, it may use the terminal, so no line is shown.
@@ -265,7 +280,7 @@ impl Recording<'_> {
             eprintln!("exited at once; the daemon finalises the file");
             return Ok(CommandOutcome::Status(INTERRUPTED));
         };
-        let outcome = self.print_summary(&session_end)?;
+        let outcome = self.print_summary(&session_end, is_written)?;
         Ok(match self.command_status {
             Some(status) => CommandOutcome::Status(to_exit_status(status)),
             None if self.has_command => {
@@ -276,11 +291,24 @@ impl Recording<'_> {
         })
     }
 
+    /// Returns the file that events in memory are written to; `None` if there are none, or if they
+    /// are dropped because the condition of `--until` was not met.
+    fn snapshot_file(&self, end_reason: EndReason) -> Option<PathBuf> {
+        self.options.flight?;
+        let is_wanted = !self.until.is_given() || self.is_condition_met || end_reason != EndReason::Done;
+        is_wanted.then(|| self.file.clone())
+    }
+
     /// Prints a summary and, if the recording ended early, the reason.
-    fn print_summary(&self, session_end: &SessionEnd) -> Result<CommandOutcome> {
-        let file = &self.options.output;
+    fn print_summary(&self, session_end: &SessionEnd, is_written: bool) -> Result<CommandOutcome> {
+        let mut file = &self.file;
         let outcome = match session_end {
-            SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
+            SessionEnd::ByUs(summary) => {
+                // The last file of a sequence has a number in its name.
+                let is_sequence = summary.mode.contains(LogFileMode::NEWFILE);
+                file = summary.log_file.as_ref().filter(|_| is_sequence).unwrap_or(file);
+                sessions::print_summary(summary, false)?
+            }
             SessionEnd::BeforeStop(summary) => {
                 let outcome = sessions::print_summary(summary, false)?;
                 if let Some(status) = summary.end_status {
@@ -294,7 +322,23 @@ impl Recording<'_> {
             }
             SessionEnd::WithDaemon(socket) => bail!("{}", describe_daemon_end(socket, file)),
         };
-        sessions::warn_of_missing_providers(&self.requests, &self.registered, file);
+        if !is_written {
+            eprintln!("the condition of --until was not met, so {} was not written", escape_path(file));
+            return Ok(outcome);
+        }
+        if !self.refused_groups.is_empty() {
+            let groups = self.refused_groups.join(", ").to_ascii_lowercase();
+            eprintln!("refused without CAP_PERFMON: {groups} (weir doctor shows how to get them)");
+        }
+        if let Some(reason) = &self.kernel_refusal {
+            eprintln!("note: kernel events were left out: {reason} (weir doctor shows how to get them)");
+        }
+        sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file);
+        let collected = match session_end {
+            SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => summary.events,
+            SessionEnd::WithDaemon(_) => 0,
+        };
+        summary::print(file, &self.options.manifest, collected, self.elapsed);
         Ok(outcome)
     }
 
@@ -314,6 +358,7 @@ impl Recording<'_> {
                     deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
                 }
                 Ok(RecordingEvent::Interrupt) => is_interrupted = true,
+                Ok(RecordingEvent::ConditionMet) => {}
                 Ok(RecordingEvent::CommandEnded(status)) => {
                     self.command_status = Some(status.context("cannot wait for the command")?)
                 }
@@ -343,10 +388,18 @@ fn describe_daemon_end(socket: &Path, file: &Path) -> String {
     format!("the daemon at {} has ended; {file_text}", escape_path(socket))
 }
 
-/// Converts an exit status as shells do: 128 + N for signal N.
-fn to_exit_status(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(RECORDING_FAILED)
+/// Writes the events of a flight recorder to a file, if one is given, and stops the session.
+fn stop_session(session: StartedSession, snapshot: Option<&Path>, force: bool) -> Result<SessionEnd> {
+    let Some(file) = snapshot else { return session.stop() };
+    let file = std::path::absolute(file).context("cannot resolve the current directory")?;
+    let moved = existing_output::make_room(&file, force)?;
+    session.session().snapshot(&file).context("cannot write the events in memory")?;
+    moved.keep();
+    let mut end = session.stop()?;
+    if let SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) = &mut end {
+        summary.log_file = Some(file);
+    }
+    Ok(end)
 }
 
 /// Returns whether a process exists, whichever user owns it.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::eprintln;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use traceweir::relog::{self, Input, Output, Settings, is_context};
 use traceweir::{Error, Status};
 use traceweir_decode::format::Style;
@@ -27,6 +27,7 @@ use traceweir_format::time::FileTime;
 
 use crate::cli::{FilterArgs, RelogArgs};
 use crate::event::{DescribedEvent, ReadFlow};
+use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
@@ -37,7 +38,7 @@ use marks::Marks;
 
 pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
-    check_output(options, &path)?;
+    check_output(options)?;
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
@@ -48,6 +49,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let stopped = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stopped);
     handle_interrupts(move |_| stop_flag.store(true, Ordering::Relaxed))?;
+    let moved = existing_output::make_room(&options.output, options.force)?;
     let output = Output::create(&options.output, &options.input_paths(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
     let counts =
@@ -66,6 +68,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let RelogOutput { mut output, counts, mut marks } = out;
     marks.write_remaining(&mut output)?;
     let summary = output.finish()?;
+    moved.keep();
     eprintln!("{}", report::format_summary(&path, &summary, &counts));
     reading.print_warnings();
     let outside_warnings =
@@ -79,18 +82,14 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     Ok(reading.outcome)
 }
 
-/// Rejects an impossible output, or an existing file without `--force`, before any input is read.
-fn check_output(options: &RelogArgs, path: &str) -> Result<()> {
+/// Rejects an impossible output, or an existing file that would be refused, before any input is read.
+fn check_output(options: &RelogArgs) -> Result<()> {
     if options.output.as_os_str() == "-" {
         let reason = "the header of a trace is written last, so the output must be a file, not standard output; use ./- for a file of that name";
         return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason).into());
     }
     Output::check(&options.output, &options.input_paths())?;
-    // A dangling link counts as an existing file.
-    if options.output.symlink_metadata().is_ok() && !options.force {
-        bail!("cannot write {path} (--force replaces it): it exists already");
-    }
-    Ok(())
+    existing_output::check_trace(&options.output, options.force)
 }
 
 fn check_span(filter: &EventFilter) -> Result<()> {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
 use crate::cli::RepairArgs;
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::input::{self, TraceInput};
 use crate::text::{format_count, format_number};
@@ -24,36 +25,36 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
         bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();
-    let sink = traceweir::output::create(&options.output, !options.force).with_context(|| {
-        let hint = if options.output.exists() { " (--force replaces an existing file)" } else { "" };
-        format!("cannot write the output{hint}")
-    })?;
+    let moved = existing_output::make_room(&options.output, options.force)?;
+    let sink = traceweir::output::create(&options.output, false).context("cannot write the output")?;
+    moved.keep();
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
     }
     let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
         "{path}: {} in {}, ends {}",
-        format_count(repaired.events, "event"),
+        format_count(repaired.events, "record"),
         format_count(u64::from(repaired.buffers), "buffer"),
         repaired.end_time
     );
     if repaired.salvaged > 0 || repaired.dropped > 0 {
-        eprintln!("damaged buffers: {} saved in part, {} left out", repaired.salvaged, repaired.dropped);
+        let [salvaged, dropped] =
+            [repaired.salvaged, repaired.dropped].map(|count| format_number(count.into()));
+        eprintln!("damaged buffers: {salvaged} saved in part, {dropped} left out");
     }
     if repaired.unpadded > 0 {
         eprintln!(
-            "{} damaged buffers are shorter than the session's buffer size: padded to this size, they \
-             would make the file much larger than the input",
-            format_number(u64::from(repaired.unpadded))
+            "{} not padded to the session's buffer size, which would make the file much larger than the input",
+            format_count(u64::from(repaired.unpadded), "damaged buffer")
         );
     }
     let missing = file.trace.missing_buffers();
     if let Some((written, present)) = missing {
         eprintln!(
-            "{}: the session wrote {} buffers and the file has {}; the events of the others are lost",
+            "{}: the session wrote {} and the file has {}; the events of the others are lost",
             file.name,
-            format_number(written),
+            format_count(written, "buffer"),
             format_number(present)
         );
     }

@@ -6,20 +6,33 @@
 //!   tables: at most --top rows each    one object per row, {"by":"function"}, …
 //! ```
 
+mod callers;
+mod choose;
 mod cpu;
 mod disk;
+mod file;
+mod net;
 mod page;
+mod rows;
 mod sched;
+mod syscall;
 
 use anyhow::Result;
 
-use crate::cli::ReportVerb;
+use crate::cli::{ReportArgs, ReportVerb};
 use crate::exit::CommandOutcome;
 
-pub(super) fn run(verb: &ReportVerb) -> Result<CommandOutcome> {
+pub(super) fn run(options: ReportArgs) -> Result<CommandOutcome> {
+    let verb = match options.verb {
+        Some(verb) => verb,
+        None => choose::choose_report(options.automatic)?,
+    };
     match verb {
-        ReportVerb::Cpu(options) => cpu::run(options),
-        ReportVerb::Sched(options) => sched::run(options),
-        ReportVerb::Disk(options) => disk::run(options),
+        ReportVerb::Cpu(options) => cpu::run(&options),
+        ReportVerb::Sched(options) => sched::run(&options),
+        ReportVerb::Disk(options) => disk::run(&options),
+        ReportVerb::File(options) => file::run(&options),
+        ReportVerb::Net(options) => net::run(&options),
+        ReportVerb::Syscall(options) => syscall::run(&options),
     }
 }

@@ -8,23 +8,30 @@ use traceweir::{Guid, LogFileMode};
 use super::command_result::CommandResult;
 use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
+use crate::profiles;
 use crate::sessions::{self, StartedSession};
 use crate::text::{escape, escape_path, format_number, quote_for_shell};
 
 pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
-    let requests = options.providers.resolve(&options.manifest)?;
+    let mut requests = options.providers.resolve(&options.manifest)?;
+    let profile = profiles::resolve(&options.profile)?;
+    requests.extend(profile.providers);
+    let mut kernel = options.kernel.clone();
+    kernel.add(profile.kernel);
+    kernel.check_used();
     let mut plan = sessions::build_plan(&options.name, options.output.as_deref(), &options.shape)?;
+    plan.force = options.force;
     let is_private = sessions::is_private(plan.mode);
     if is_private && plan.guid.is_null() {
         plan.guid = private_session_guid(&requests);
     }
     let (mut session, summary) =
-        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
+        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &kernel, &requests)?;
     session.enable(&requests, &[])?;
     session.leave_running();
     sessions::note_literal_percent_d(&plan);
     eprintln!("{}", describe_session(&summary));
-    if requests.is_empty() && options.kernel.kernel.is_none() {
+    if requests.is_empty() && kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", quote_for_shell(&options.name));
     }
     // Enabling a name may have added processes that registered the name with another GUID.

@@ -10,13 +10,13 @@ use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
 use crate::cli::{GroupBy, StatsArgs};
-use crate::event::{DescribedEvent, ReadFlow};
+use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::exit::CommandOutcome;
 use crate::export::format_unnamed_event;
 use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::output::print_text;
-use crate::text::{escape, format_number};
+use crate::text::{escape, format_count, format_events, format_number, format_table, format_tenths};
 use crate::traces::TraceSet;
 
 /// Number of events and bytes of a row, or of all events.
@@ -49,6 +49,8 @@ impl RowKey {
 #[derive(Default)]
 struct TraceStats {
     totals: EventTotals,
+    /// Number of events that describe the log file; no other number includes them.
+    file_events: u64,
     rows: HashMap<RowKey, EventTotals>,
     providers: HashMap<Guid, Box<str>>,
     processes: HashMap<u32, Box<str>>,
@@ -75,7 +77,7 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
         |event| {
             if filter.accepts(event) && grep.accepts(event) {
                 stats.add_event(event, by);
-                remaining -= 1;
+                remaining -= u64::from(!describes_file(&event.record));
             }
             Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
         },
@@ -89,6 +91,10 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
 impl TraceStats {
     fn add_event(&mut self, event: &DescribedEvent<'_>, by: GroupBy) {
         let record = &event.record;
+        if describes_file(record) {
+            self.file_events += 1;
+            return;
+        }
         let bytes = record.bytes().len() as u64;
         let guid = record.provider();
         self.first_time.get_or_insert(event.time.0);
@@ -136,8 +142,9 @@ impl TraceStats {
     fn format_page(&self, options: &StatsArgs) -> String {
         let mut page = String::new();
         if !options.json {
-            let (events, bytes) = (format_number(self.totals.events), format_number(self.totals.bytes));
-            let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
+            let events = format_events(self.totals.events, self.file_events);
+            let bytes = format_count(self.totals.bytes, "byte");
+            let _ = writeln!(page, "{events}, {bytes} in {:.3} s", self.seconds());
         }
         for name in ["provider", "event", "process"] {
             let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| k.table_name() == name).collect();
@@ -161,43 +168,42 @@ impl TraceStats {
         as_json: bool,
         page: &mut String,
     ) {
+        let shown = rows.iter().take(max_rows);
+        if as_json {
+            return shown.for_each(|(key, totals)| self.write_json_row(name, key, totals, page));
+        }
+        let mut lines = vec![["events", "bytes", "events/s", "share", name].map(str::to_owned)];
+        lines.extend(shown.map(|(key, totals)| {
+            let share = totals.events as f64 * 100.0 / self.totals.events.max(1) as f64;
+            [
+                format_number(totals.events),
+                format_number(totals.bytes),
+                format_tenths(self.events_per_second(totals.events)),
+                format!("{share:.1}%"),
+                escape(&self.row_label(key)),
+            ]
+        }));
+        page.push('\n');
+        page.push_str(&format_table(&lines, &[true, true, true, true, false]));
+        if rows.len() > max_rows {
+            let hidden = format_number((rows.len() - max_rows) as u64);
+            let _ = writeln!(page, "{hidden} more (--top 0 shows all)");
+        }
+    }
+
+    fn events_per_second(&self, events: u64) -> f64 {
         let seconds = self.seconds();
-        let events_per_second = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
-        if !as_json {
-            let _ = writeln!(
-                page,
-                "\n{:>12} {:>15} {:>12} {:>7}  {name}",
-                "events", "bytes", "events/s", "share"
-            );
-        }
-        for (key, totals) in rows.iter().take(max_rows) {
-            let label = self.row_label(key);
-            if as_json {
-                let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
-                push_json_string(&label, &mut out);
-                page.push_str(&String::from_utf8_lossy(&out));
-                self.write_json_ids(key, page);
-                let rate = events_per_second(totals.events);
-                let _ = writeln!(
-                    page,
-                    ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}",
-                    totals.events, totals.bytes
-                );
-            } else {
-                let share = totals.events as f64 * 100.0 / self.totals.events.max(1) as f64;
-                let (events, bytes) = (format_number(totals.events), format_number(totals.bytes));
-                let rate = events_per_second(totals.events);
-                let _ =
-                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
-            }
-        }
-        if rows.len() > max_rows && !as_json {
-            let _ = writeln!(
-                page,
-                "{:>12} more (--top 0 shows all)",
-                format_number((rows.len() - max_rows) as u64)
-            );
-        }
+        if seconds > 0.0 { events as f64 / seconds } else { 0.0 }
+    }
+
+    fn write_json_row(&self, name: &str, key: &RowKey, totals: &EventTotals, page: &mut String) {
+        let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
+        push_json_string(&self.row_label(key), &mut out);
+        page.push_str(&String::from_utf8_lossy(&out));
+        self.write_json_ids(key, page);
+        let rate = self.events_per_second(totals.events);
+        let _ =
+            writeln!(page, ",\"events\":{},\"bytes\":{},\"rate\":{rate:.3}}}", totals.events, totals.bytes);
     }
 
     fn write_json_ids(&self, key: &RowKey, page: &mut String) {

@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
-use traceweir::LogFileMode;
 use traceweir::consumer::{Closer, Trace};
+use traceweir::session::SessionSummary;
+use traceweir::{Error, LogFileMode, Status};
 use traceweir_decode::format::Style;
 
 use crate::cli::{self, WatchArgs};
-use crate::exit::{self, CommandOutcome};
+use crate::exit::{self, CommandOutcome, with_hint};
 use crate::filter::EventFilter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{escape, escape_path, format_count};
+use crate::text::{escape, escape_path, format_count, quote_for_shell};
 
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
@@ -86,9 +87,12 @@ fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionE
         (Some(Some(SessionEnd::BeforeStop(summary))), _) => eprintln!("{}", sessions::describe_end(summary)),
         (_, Some(name)) => {
             let ended = sessions::connect_to_session(options.daemon_choice, name)
-                .and_then(|(_, session)| Ok(session.outcome()?));
+                .and_then(|(controller, session)| Ok((controller, session.outcome()?)));
             match ended {
-                Ok(summary) => eprintln!("{}", sessions::describe_end(&summary)),
+                Ok((controller, summary)) => {
+                    eprintln!("{}", sessions::describe_end(&summary));
+                    sessions::dismiss_ended(&controller, &summary);
+                }
                 Err(_) => eprintln!("session {} has ended", escape(name)),
             }
         }
@@ -97,7 +101,7 @@ fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionE
 }
 
 fn is_daemon_disconnect(error: &anyhow::Error) -> bool {
-    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_disconnect))
+    error.chain().any(|e| e.downcast_ref::<Error>().is_some_and(sessions::is_disconnect))
 }
 
 fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) -> anyhow::Error {
@@ -149,9 +153,12 @@ struct WatchedTrace {
 impl WatchedTrace {
     fn open(options: &WatchArgs, requests: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
-            // Finding the daemon first gives a better error message.
-            drop(sessions::connect_to_session(options.daemon_choice, name)?);
             let context = || format!("cannot watch session {}", escape(name));
+            let found = sessions::find_session(options.daemon_choice, name).with_context(context)?;
+            if let Some(summary) = &found.summary {
+                check_is_live(summary, options).with_context(context)?;
+            }
+            drop(found);
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
             let stopper = WatchStopper::new(trace.closer(), None);
             return Ok(Self { trace, stopper });
@@ -176,6 +183,31 @@ impl WatchedTrace {
         let stopper = WatchStopper::new(trace.closer(), Some(session));
         Ok(Self { trace, stopper })
     }
+}
+
+/// Fails if a session does not deliver its events live, and names the command that changes that.
+fn check_is_live(summary: &SessionSummary, options: &WatchArgs) -> Result<()> {
+    if summary.mode.contains(LogFileMode::REAL_TIME) {
+        return Ok(());
+    }
+    let (name, daemon) = (quote_for_shell(&summary.name), options.daemon_choice.flag());
+    let (reason, hint) = if summary.mode.contains(LogFileMode::BUFFERING) {
+        (
+            "it is a flight recorder, which keeps its events in memory",
+            format!("weir flush {name}{daemon} -o FILE writes them to a file"),
+        )
+    } else if sessions::is_private(summary.mode) {
+        (
+            "it is a private session, which only writes files",
+            format!("weir stop {name}{daemon} finalises them"),
+        )
+    } else {
+        (
+            "it only writes a file",
+            format!("weir update {name}{daemon} --real-time on delivers its events live, too"),
+        )
+    };
+    Err(with_hint(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason), hint))
 }
 
 /// Stops the watching from any thread.

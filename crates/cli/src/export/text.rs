@@ -1,8 +1,8 @@
 //! The text format: one line per event, for people.
 //!
 //! ```text
-//! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 …
-//! time (UTC)                  cpu pid/tid   process   provider/event         fields
+//! 2020-07-29 00:07:00.6821234 I [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 …
+//! time (UTC, or --time) level cpu pid/tid   process     provider/event         fields
 //!     PerfView.exe+0x1a2b               with --stacks: the call stack, innermost frame first
 //!     0x7ff812345678                    an address in no known module
 //!     shop!sell+0x2b  /src/sell.c:12    with --symbols, also for code addresses of kernel events
@@ -12,18 +12,28 @@ use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::class_name;
 
 use super::fields::TextFields;
 use super::{
-    EventSink, TimeFormatter, describe_undecoded, format_unnamed_event, frames, items, push_hex, push_id,
+    EventSink, TimeColumn, describe_undecoded, format_unnamed_event, frames, items, push_hex, push_id,
 };
 use crate::cli::ShownParts;
 use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
+/// The letters of the levels 0 to 5; level 0 is always enabled.
+const LEVEL_LETTERS: [u8; 6] = *b"-CEWIV";
+/// The letter of levels that only a provider defines.
+const OTHER_LEVEL: u8 = b'+';
+
+const COLOUR_CRITICAL: &[u8] = b"\x1b[1;31m";
 const COLOUR_TIME: &[u8] = b"\x1b[2m";
 const COLOUR_NAME: &[u8] = b"\x1b[36m";
-const COLOUR_ERROR: &[u8] = b"\x1b[33m";
+const COLOUR_ERROR: &[u8] = b"\x1b[31m";
+const COLOUR_WARNING: &[u8] = b"\x1b[33m";
+const COLOUR_INFORMATION: &[u8] = b"\x1b[32m";
 const COLOUR_RESET: &[u8] = b"\x1b[0m";
 
 /// Maximum number of undecoded bytes to show.
@@ -33,7 +43,7 @@ pub(crate) struct TextSink {
     style: Style,
     is_colourful: bool,
     shows_stacks: bool,
-    time_formatter: TimeFormatter,
+    time_column: TimeColumn,
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
@@ -63,15 +73,40 @@ const PROCESSOR_SLOTS: usize = 64;
 impl TextSink {
     pub(crate) fn new(style: Style, show: ShownParts, is_colourful: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
-        let (time_formatter, last_origins) = (TimeFormatter::new(b' '), Vec::new());
+        let (time_column, last_origins) = (TimeColumn::new(show.time), Vec::new());
         let shows_stacks = show.stacks;
-        Self { style, is_colourful, shows_stacks, time_formatter, walker, messages, message, last_origins }
+        Self { style, is_colourful, shows_stacks, time_column, walker, messages, message, last_origins }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
         if self.is_colourful {
             out.extend_from_slice(code);
         }
+    }
+
+    /// Writes the letter of the level; a space for messages and kernel events, which have no level.
+    fn write_level(&self, record: &Record<'_>, out: &mut Vec<u8>) {
+        out.push(b' ');
+        let level = record.descriptor().level;
+        let has_level = match record.family() {
+            Family::Event => true,
+            Family::Full | Family::Instance => level > 0 || class_name(&record.provider()).is_none(),
+            _ => false,
+        };
+        if !has_level {
+            return out.push(b' ');
+        }
+        let letter = LEVEL_LETTERS.get(usize::from(level)).copied().unwrap_or(OTHER_LEVEL);
+        let colour = match level {
+            1 => COLOUR_CRITICAL,
+            2 => COLOUR_ERROR,
+            3 => COLOUR_WARNING,
+            4 => COLOUR_INFORMATION,
+            _ => COLOUR_TIME,
+        };
+        self.paint(colour, out);
+        out.push(letter);
+        self.paint(COLOUR_RESET, out);
     }
 
     /// Writes processor, process, thread, provider and event. Consecutive events of a processor
@@ -172,7 +207,7 @@ impl TextSink {
     }
 
     fn write_undecoded(&self, reason: &Undecoded, payload: &[u8], out: &mut Vec<u8>) {
-        self.paint(COLOUR_ERROR, out);
+        self.paint(COLOUR_WARNING, out);
         if !payload.is_empty() {
             out.extend_from_slice(b" 0x");
             push_hex(&payload[..payload.len().min(MAX_SHOWN_BYTES)], out);
@@ -241,8 +276,9 @@ pub(crate) fn push_frame(
 impl EventSink for TextSink {
     fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         self.paint(COLOUR_TIME, out);
-        self.time_formatter.push_time(event.time, out);
+        self.time_column.push_time(event, out);
         self.paint(COLOUR_RESET, out);
+        self.write_level(&event.record, out);
         self.write_origin(event, out);
         let misfit = self.write_payload(event, out);
         items::push_text(&event.record, out);

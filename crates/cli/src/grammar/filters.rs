@@ -7,8 +7,9 @@ use traceweir_format::filter::{Gate, check, encode};
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
     EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
-    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_SCHEMATIZED,
-    EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME,
+    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_PROCESS_TREE,
+    EVENT_FILTER_TYPE_SCHEMATIZED, EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW,
+    EVENT_FILTER_TYPE_STACKWALK_NAME,
 };
 
 /// A list of values to include, or to exclude.
@@ -27,6 +28,8 @@ pub(crate) struct EnableFilters {
     pub(crate) names: Option<InclusionList<String>>,
     /// Processes that exist when the filter is set.
     pub(crate) pids: Vec<u32>,
+    /// Processes whose trees are meant: these processes and their descendants.
+    pub(crate) trees: Vec<u32>,
     /// Programs by file name.
     pub(crate) exes: Vec<String>,
     pub(crate) packages: Vec<String>,
@@ -57,6 +60,7 @@ impl EnableFilters {
         push(EVENT_FILTER_TYPE_SCHEMATIZED, self.schematized.clone());
         push(EVENT_FILTER_TYPE_PAYLOAD, self.payload.clone());
         push(EVENT_FILTER_TYPE_PID, encode::pids(&self.pids));
+        push(EVENT_FILTER_TYPE_PROCESS_TREE, encode::pids(&self.trees));
         push(EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&self.exes));
         push(EVENT_FILTER_TYPE_PACKAGE_ID, encode::name_list(&self.packages));
         push(EVENT_FILTER_TYPE_PACKAGE_APP_ID, encode::name_list(&self.apps));

@@ -17,7 +17,6 @@
 //! A preset includes processes, threads and images: they give samples and switches their names.
 
 mod absent;
-mod nearest;
 
 use traceweir::controller::info::{ClassicEventId, GroupMask};
 use traceweir_format::kernel::hook::hook_of;
@@ -26,7 +25,7 @@ use traceweir_format::spec::system::{
     GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
 };
 
-use crate::text::parse_mask;
+use crate::text::{find_similar_names, format_question, parse_mask};
 pub(crate) use absent::describe_absent_groups;
 
 /// Maximum number of events in `TraceStackTracingInfo`.
@@ -162,6 +161,21 @@ impl KernelSelection {
         has_both.then(|| (Self { groups: allowed, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
+    /// Returns the groups and stacks of both selections.
+    pub(crate) fn merge(mut self, other: &Self) -> Self {
+        self.groups.iter_mut().zip(other.groups).for_each(|(word, bits)| *word |= bits);
+        Self { groups: self.groups, stacks: merge_events(self.stacks, &other.stacks) }
+    }
+
+    /// Returns the names of the groups that another selection leaves out, as far as Linux has them.
+    pub(crate) fn names_without(&self, other: &Self) -> Vec<String> {
+        let mut missing = self.groups;
+        missing.iter_mut().zip(other.groups).for_each(|(word, bits)| *word &= !bits);
+        let absent = absent::remove_available_groups(&missing);
+        missing.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
+        group_names(&missing)
+    }
+
     /// Returns the events to be followed by a call stack.
     pub(crate) fn events_with_stacks(&self, selection: Option<&StackSelection>) -> Vec<ClassicEventId> {
         match selection {
@@ -215,9 +229,8 @@ pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
 fn unknown_group_message(word: &str) -> String {
     let names = PRESETS.iter().map(|preset| preset.name.to_owned());
     let names = names.chain(absent::available_groups().map(str::to_ascii_lowercase));
-    let similar = nearest::find_similar_names(&normalize_name(word), names, normalize_name);
-    let suggestion =
-        if similar.is_empty() { String::new() } else { format!(" Did you mean {}?", similar.join(" or ")) };
+    let similar = find_similar_names(word, names, normalize_name);
+    let suggestion = format_question(&similar).map_or_else(String::new, |question| format!(" {question}"));
     format!(
         "{word:?} is not a group of kernel events.{suggestion} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
     )

@@ -107,6 +107,9 @@ fn parse_id(scanner: &mut Scanner<'_>) -> Result<ProviderSpelling, ArgumentError
         true => scanner.read_quoted()?,
         false => scanner.read_name_before_colon(ENDS).unwrap_or_else(|| scanner.read_word(ENDS)),
     };
+    if !is_quoted && is_pattern(is_hash, &name.text) {
+        return parse_pattern(scanner, start, is_hash, &name);
+    }
     if name.text.is_empty() {
         return Err(scanner.error_at(start..scanner.position(), "a provider needs a name or a GUID"));
     }
@@ -116,14 +119,35 @@ fn parse_id(scanner: &mut Scanner<'_>) -> Result<ProviderSpelling, ArgumentError
     {
         return Ok(ProviderSpelling::Guid(guid));
     }
-    if !is_quoted && name.text.contains(['*', '?']) {
-        let reason = "a provider is enabled by its whole name: wildcards choose only among recorded events";
+    if !is_quoted && name.text.contains('?') {
+        let reason = "in the name of a provider, the only wildcard is *";
         return Err(scanner.error_at(name.range, reason));
     }
     if !is_hash && !is_quoted {
         check_name(scanner, &name)?;
     }
     Ok(if is_hash { ProviderSpelling::Hash(name.text) } else { ProviderSpelling::Name(name.text) })
+}
+
+/// Returns whether a name is a pattern. A first `*` before a letter or digit (`*NAME`) is a pattern
+/// only if another `*` follows.
+fn is_pattern(has_leading_star: bool, name: &str) -> bool {
+    name.contains('*') || (has_leading_star && !name.starts_with(char::is_alphanumeric))
+}
+
+/// Returns the pattern of a name, whose leading `*` the scanner has taken.
+fn parse_pattern(
+    scanner: &Scanner<'_>,
+    start: usize,
+    has_leading_star: bool,
+    name: &TextSpan,
+) -> Result<ProviderSpelling, ArgumentError> {
+    if name.text.contains('?') {
+        let reason = "in the name of a provider, the only wildcard is *";
+        return Err(scanner.error_at(start..name.range.end, reason));
+    }
+    let star = if has_leading_star { "*" } else { "" };
+    Ok(ProviderSpelling::Hash(format!("{star}{}", name.text)))
 }
 
 /// Rejects text that is unlikely to be the name of a provider. Names in quotes and after `*` are

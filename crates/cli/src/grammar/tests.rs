@@ -211,11 +211,9 @@ fn lists_accept_three_separators() {
 fn errors_explain_and_mark_the_mistake() {
     for (text, marked, message_part) in [
         ("", "", "name"),
-        ("*", "*", "name"),
         (":1", ":", "name"),
         ("A,", "", "name"),
         ("A,,B", ",", "name"),
-        ("My*", "My*", "wildcards"),
         ("#12", "12", "GUID"),
         ("{12}", "{12}", "GUID"),
         ("{b3864c38-4273", "{b3864c38-4273", "GUID"),
@@ -396,7 +394,7 @@ prop_compose! {
         let mut name_lists = name_lists.into_iter().map(remove_blank_names);
         let mut next_list = || name_lists.next().unwrap_or_default();
         EnableFilters {
-            ids, names, pids: pids.into_iter().collect(), exes: next_list(), packages: next_list(), apps: next_list(),
+            ids, names, pids: pids.into_iter().collect(), trees: Vec::new(), exes: next_list(), packages: next_list(), apps: next_list(),
             containers: next_list(), stack_ids, stack_names, stack_level, stack_keywords,
             payload: payload.map(encode_number_filter).unwrap_or_default(),
             schematized: schematized.map(|(id, version, data)| encode::schematized(id, version, &data)).unwrap_or_default(),

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use anstream::eprintln;
 use traceweir::Guid;
 use traceweir::session::{ProviderEnable, ProviderInfo};
+use traceweir_format::name_pattern;
 
 use crate::grammar::EnableRequest;
 use crate::text::escape;
@@ -31,8 +32,11 @@ pub(super) fn is_listed_with_others(
         !other.is_group
             && !other.pids.is_empty()
             && other.guid != provider.guid
-            && provider.guid.is_hash_of(&other.name)
-            && other.sessions.iter().any(|other_enable| other_enable.session == enable.session)
+            && other.sessions.iter().any(|other_enable| {
+                let is_same = name_pattern::is_pattern(&enable.name)
+                    && Guid::from_provider_name(&other_enable.name) == provider.guid;
+                other_enable.session == enable.session && (provider.guid.is_hash_of(&other.name) || is_same)
+            })
     };
     !provider.is_group && provider.pids.is_empty() && is_by_name && providers.iter().any(is_reached)
 }
@@ -51,7 +55,7 @@ pub(crate) fn remove_duplicate_listings(providers: Vec<ProviderInfo>) -> Vec<Pro
 
 /// Prints a note if a name means several providers; returns whether a note was printed.
 pub(crate) fn note_same_names(providers: &[ProviderInfo], requests: &[EnableRequest]) -> bool {
-    let by_name = requests.iter().filter(|request| request.is_hashed());
+    let by_name = requests.iter().filter(|request| request.is_hashed() && !request.is_pattern());
     let notes: Vec<String> = by_name.filter_map(|request| same_name_note(providers, request)).collect();
     for note in &notes {
         eprintln!("{note}");

@@ -12,10 +12,11 @@ use crate::text::{JsonObject, escape, format_count, json_array};
 
 /// Filter types, each with its command-line option or, if it has none, with a name in the same
 /// style.
-const FILTER_OPTIONS: [(u32, &str); 13] = [
+const FILTER_OPTIONS: [(u32, &str); 14] = [
     (spec::EVENT_FILTER_TYPE_SCHEMATIZED, "schematized"),
     (spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS, "system-flags"),
     (spec::EVENT_FILTER_TYPE_PID, "pid"),
+    (spec::EVENT_FILTER_TYPE_PROCESS_TREE, "tree"),
     (spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME, "exe"),
     (spec::EVENT_FILTER_TYPE_PACKAGE_ID, "package"),
     (spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID, "app"),
@@ -118,7 +119,7 @@ fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
     let to_texts = |names: Vec<String>| names.into_iter().map(FilterValue::Text).collect::<Vec<_>>();
     let build = |option, values| Some(DecodedFilter { option, values });
     match filter.kind() {
-        spec::EVENT_FILTER_TYPE_PID => build(
+        spec::EVENT_FILTER_TYPE_PID | spec::EVENT_FILTER_TYPE_PROCESS_TREE => build(
             option,
             filter::parse_pids(data).ok()?.into_iter().map(|pid| FilterValue::Number(pid.into())).collect(),
         ),

@@ -61,7 +61,7 @@ pub(super) fn find_allowed_part(
     error: &anyhow::Error,
     kernel: Option<&KernelSelection>,
 ) -> Option<KernelSelection> {
-    if error.downcast_ref::<Error>()?.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
+    if !is_privilege_missing(error) {
         return None;
     }
     let (part, left_out) = kernel?.allowed_for_own_processes()?;
@@ -73,6 +73,10 @@ pub(super) fn find_allowed_part(
         );
     }
     Some(part)
+}
+
+fn is_privilege_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.status() == Status::ERROR_PRIVILEGE_NOT_HELD)
 }
 
 /// Warns about requested groups that have no events on Linux, and about limits of recorded groups.
@@ -124,7 +128,7 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let previous = query_interval(controller);
-    let Some(requested) = events.interval else {
+    let Some(requested) = events.requested_interval() else {
         let has_samples = has_group(&kernel.groups, PROFILE_GROUP);
         if let Some(interval) = previous.filter(|interval| has_samples && *interval != DEFAULT_INTERVAL_100NS)
         {
@@ -135,8 +139,19 @@ pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents
         }
         return Ok(None);
     };
-    let is_changed = change_interval(controller, requested)?;
-    Ok(previous.filter(|_| is_changed))
+    match change_interval(controller, requested) {
+        Ok(is_changed) => Ok(previous.filter(|_| is_changed)),
+        // Another user's daemon keeps its interval for the users that it serves.
+        Err(error) if is_privilege_missing(&error) => {
+            let interval =
+                previous.map_or_else(String::new, |interval| format!(" every {}", format_ms(interval)));
+            eprintln!(
+                "warning: processors are sampled{interval}: you may not change the interval of this daemon"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Sets the sampling interval, unless it already has the requested value, because a change needs a

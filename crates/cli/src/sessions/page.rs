@@ -126,8 +126,8 @@ fn format_on_off(is_on: bool) -> &'static str {
 fn format_max_size(summary: &SessionSummary) -> String {
     match summary.maximum_file_bytes {
         None => "no limit".to_owned(),
-        Some(bytes) if is_limit_in_kib(summary) => format!("{} KiB", bytes >> 10),
-        Some(bytes) => format!("{} MiB", bytes >> 20),
+        Some(bytes) if is_limit_in_kib(summary) => format!("{} KiB", format_number(bytes >> 10)),
+        Some(bytes) => format!("{} MiB", format_number(bytes >> 20)),
     }
 }
 
@@ -142,12 +142,11 @@ fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
     lines
         .add_line("Append", format_on_off(summary.mode.contains(LogFileMode::APPEND)))
         .add_line("Circular", format_on_off(summary.mode.contains(LogFileMode::CIRCULAR)));
-    lines.add_line("Buffer Size", format!("{} KiB", summary.buffer_kib));
-    let (count, free) = (summary.buffers, summary.free_buffers);
-    lines.add_line(
-        "Buffers",
-        format!("{count} ({} to {}), {free} free", summary.minimum_buffers, summary.maximum_buffers),
-    );
+    lines.add_line("Buffer Size", format!("{} KiB", format_number(summary.buffer_kib.into())));
+    let [count, minimum, maximum, free] =
+        [summary.buffers, summary.minimum_buffers, summary.maximum_buffers, summary.free_buffers]
+            .map(|count| format_number(count.into()));
+    lines.add_line("Buffers", format!("{count} ({minimum} to {maximum}), {free} free"));
     let timer = if summary.flush_timer.is_zero() {
         "none".to_owned()
     } else {
@@ -155,7 +154,7 @@ fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
     };
     lines.add_line("Buffer Flush Timer", timer);
     if summary.flush_threshold > 0 {
-        lines.add_line("Flush Threshold", format!("{} buffers", summary.flush_threshold));
+        lines.add_line("Flush Threshold", format_count(summary.flush_threshold.into(), "buffer"));
     }
     lines.add_line("Clock Type", page_clock(summary.clock)).add_line("File Mode", file_mode_name(summary));
     lines.add_line("Log Mode", format!("{:#x} ({})", summary.mode.bits(), mode_names(summary.mode)));

@@ -10,11 +10,9 @@ use traceweir::consumer::TraceFile;
 use traceweir::session::SessionSummary;
 use traceweir::{Error, LogFileMode, Status};
 use traceweir_format::etl::Trace;
-use traceweir_format::header::Record;
-use traceweir_format::kernel::hook;
-use traceweir_format::spec::event::class;
 
 use super::is_private;
+use crate::event::describes_file;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 
@@ -95,7 +93,8 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     }
     eprintln!("warning: lost: {}", lost.join(", "));
     if summary.lost.no_room > 0 {
-        let (kib, max_buffers) = (summary.buffer_kib, summary.maximum_buffers);
+        let [kib, max_buffers] =
+            [summary.buffer_kib, summary.maximum_buffers].map(|count| format_number(count.into()));
         eprintln!(
             "hint: more or larger buffers lose less: the session had at most {max_buffers} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
         );
@@ -119,9 +118,10 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
 /// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on the
 /// privileges of the daemon, which the summary does not contain, so the hint covers every daemon.
 fn perf_ring_hint(summary: &SessionSummary) -> String {
-    let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *summary;
+    let [buffer_kib, maximum_buffers] =
+        [summary.buffer_kib, summary.maximum_buffers].map(|count| format_number(count.into()));
     let largest_kib = MAX_UNPRIVILEGED_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
-    let unwind_hint = if kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
+    let unwind_hint = if summary.kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
     format!(
         "larger perf rings lose less: those of a daemon with CAP_PERFMON grow with its buffers, which were at most \
          {maximum_buffers} of {buffer_kib} KiB (--max-buffers, --buffer-size); those of other daemons are limited by \
@@ -152,7 +152,7 @@ pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Resul
         let bytes = summary.maximum_file_bytes.unwrap_or(0);
         let (limit, unit) =
             if is_limit_in_kib(summary) { (bytes >> 10, "KiB") } else { (bytes >> 20, "MiB") };
-        eprintln!("the file reached its limit of {limit} {unit}");
+        eprintln!("the file reached its limit of {} {unit}", format_number(limit));
     }
     if let Some(status) = summary.end_status {
         eprintln!("warning: the session ended by itself: {status}");
@@ -190,7 +190,7 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
     } else {
         u64::from(summary.buffers_written)
     };
-    let size = format!("{}, {} bytes", format_count(buffers, "buffer"), format_number(metadata.len()));
+    let size = format!("{}, {}", format_count(buffers, "buffer"), format_count(metadata.len(), "byte"));
     if !has_newest_only && metadata.len() > MAX_COUNTED_FILE_BYTES {
         let session = escape(&summary.name);
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
@@ -226,23 +226,16 @@ fn print_private_summary(summary: &SessionSummary, file: &Path) {
     eprintln!("session {session}: {collected}, in {name} and, for each further process, {name}_PID");
 }
 
-/// Counts the events in a file, without those that the session itself wrote; `None` if the file is
+/// Counts the events in a file, without those that describe the file; `None` if the file is
 /// unreadable.
 pub(crate) fn count_events(file: &Path) -> Option<u64> {
     let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let mut events = trace.events();
     let mut count = 0;
     while let Some(record) = events.next().ok()? {
-        count += u64::from(record.provider() != class::EVENT_TRACE || is_captured(&record));
+        count += u64::from(!describes_file(&record));
     }
     Some(count)
-}
-
-/// Returns whether an event of the class `EVENT_TRACE` comes from the capture of kernel events, so
-/// that the session counts it: the end of the first rundown, and the groups at the end of the
-/// session. The session itself writes all other events of this class and does not count them.
-fn is_captured(record: &Record<'_>) -> bool {
-    record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
 pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
@@ -257,13 +250,25 @@ pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
     is_full && summary.end_status.is_none() && !summary.mode.intersects(continuing_modes)
 }
 
+/// Returns whether a session ended at its size limit or by a failure, not by a stop.
+pub(crate) fn has_ended_by_itself(summary: &SessionSummary) -> bool {
+    summary.end_status.is_some() || is_at_limit(summary)
+}
+
+/// States that a session had ended before it was stopped, and when.
+pub(crate) fn describe_earlier_end(summary: &SessionSummary) -> String {
+    format!("session {} had already ended by itself{}", escape(&summary.name), format_end_time(summary))
+}
+
+/// Returns the time at which the file of an ended session was finalised, to follow a verb.
+fn format_end_time(summary: &SessionSummary) -> String {
+    let time = summary.log_file.as_deref().and_then(finalised_time);
+    time.map_or_else(String::new, |time| format!(" at {time}"))
+}
+
 /// Describes why a session ended that this program did not stop.
 pub(crate) fn describe_end(summary: &SessionSummary) -> String {
-    let time_text = summary
-        .log_file
-        .as_deref()
-        .and_then(finalised_time)
-        .map_or_else(String::new, |time| format!(" at {time}"));
+    let time_text = format_end_time(summary);
     let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {

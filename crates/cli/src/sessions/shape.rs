@@ -14,10 +14,11 @@ use std::time::Duration;
 use anstream::eprintln;
 use anyhow::{Context, Result};
 use traceweir::controller::info::ClassicEventId;
-use traceweir::session::SessionBuilder;
+use traceweir::session::{ProcessTree, SessionBuilder};
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
-use crate::cli::{self, ClockName, ShapeArgs};
+use super::is_private;
+use crate::cli::{self, ClockName, ShapeArgs, SizeLimit};
 
 const DEFAULT_BUFFER_KIB: u32 = 64;
 const DEFAULT_MIN_TOTAL_KIB: u32 = 4 << 10;
@@ -50,6 +51,8 @@ pub(crate) struct SessionPlan {
     pub(crate) flush_timer: Duration,
     pub(crate) flush_threshold: u32,
     pub(crate) low_latency: bool,
+    /// Whether an existing file is replaced, whatever it is.
+    pub(crate) force: bool,
     /// Whether the daemon stops the session when this program ends.
     pub(crate) stop_on_drop: bool,
     /// The EnableFlags of kernel events.
@@ -58,9 +61,48 @@ pub(crate) struct SessionPlan {
     pub(crate) kernel_stack_bytes: u32,
     /// Kernel events that are recorded with their call stack; `None` without kernel events.
     pub(crate) kernel_stacks: Option<Vec<ClassicEventId>>,
+    /// Process trees that kernel events are restricted to; empty for the whole machine.
+    pub(crate) kernel_scope: Vec<ProcessTree>,
 }
 
 impl SessionPlan {
+    /// Sets the size limit of the file. A number without a unit is in MiB, or in KiB if the mode says
+    /// so; a size that is not a multiple of 1 MiB needs a limit in KiB.
+    fn set_maximum_file(&mut self, limit: Option<SizeLimit>) {
+        let kbytes = LogFileMode::USE_KBYTES_FOR_SIZE;
+        self.maximum_file = match limit {
+            None => 0,
+            Some(SizeLimit::Bare(number)) => number,
+            Some(SizeLimit::Kib(kib)) => {
+                if !kib.is_multiple_of(1 << 10) {
+                    self.mode |= kbytes;
+                }
+                let number = if self.mode.contains(kbytes) { kib } else { kib >> 10 };
+                u32::try_from(number).unwrap_or(u32::MAX)
+            }
+        };
+    }
+
+    /// Turns the session into a flight recorder: the newest events stay in memory, and the session
+    /// has no file.
+    pub(crate) fn keep_in_memory(&mut self, size: SizeLimit) {
+        self.mode = LogFileMode::new(self.mode.bits() & !OUTPUT_MODES.bits()) | LogFileMode::BUFFERING;
+        let buffers = size.kib().div_ceil(u64::from(self.buffer_kib.max(1)));
+        self.minimum_buffers = u32::try_from(buffers).unwrap_or(u32::MAX).max(2);
+        self.maximum_buffers = self.minimum_buffers;
+        self.flush_timer = Duration::ZERO;
+        self.log_file = None;
+    }
+
+    /// Returns the file that a start would replace.
+    pub(crate) fn first_file(&self) -> Option<PathBuf> {
+        let file = self.log_file.as_ref().filter(|_| !self.mode.contains(LogFileMode::APPEND))?;
+        if !self.mode.contains(LogFileMode::NEWFILE) {
+            return Some(file.clone());
+        }
+        Some(file.to_str()?.replace("%d", "1").into())
+    }
+
     pub(crate) fn to_builder(&self) -> SessionBuilder {
         let mut builder = Session::builder(&self.name)
             .guid(self.guid)
@@ -85,6 +127,12 @@ impl SessionPlan {
         }
         if let Some(stacks) = &self.kernel_stacks {
             builder = builder.kernel_stacks(stacks);
+        }
+        let has_log = self.log_file.is_some() || self.mode.contains(LogFileMode::BUFFERING);
+        if self.mode.contains(LogFileMode::SYSTEM_LOGGER) {
+            builder = builder.kernel_scope(&self.kernel_scope);
+        } else if has_log && !is_private(self.mode) {
+            builder = builder.describe_processes();
         }
         if self.low_latency {
             builder = builder.low_latency();
@@ -118,12 +166,12 @@ pub(crate) fn build_plan(name: &str, file: Option<&Path>, shape: &ShapeArgs) -> 
         buffer_kib: cli::clamp_buffer_kib(shape.buffer_size),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
-        maximum_file: shape.max_size.unwrap_or(0),
         flush_threshold: shape.flush_threshold.unwrap_or(0),
         log_file,
         low_latency: shape.low_latency,
         ..SessionPlan::default()
     };
+    plan.set_maximum_file(shape.max_size);
     plan.fill_in_defaults();
     if let Some(seconds) = shape.flush_timer {
         plan.flush_timer = Duration::from_secs(seconds.into());

@@ -27,7 +27,7 @@ use traceweir_format::tracelogging::Traits;
 use super::by_name;
 use crate::grammar::EnableRequest;
 use crate::processes;
-use crate::text::{escape, format_count};
+use crate::text::{escape, format_count, suggest_names};
 
 /// How long a daemon that was just started may take to find the running processes.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
@@ -55,11 +55,23 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
                 "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
                 escape(&request.name)
             ),
-            None => eprintln!("{} yet; {PROVIDERS_HINT}", unseen_message(request)),
+            None => {
+                let question = suggest_provider(&providers, request);
+                eprintln!("{} yet; {question}{PROVIDERS_HINT}", unseen_message(request));
+            }
         }
     }
     by_name::note_same_names(&providers, requests);
     Ok(())
+}
+
+/// Returns the question whether another registered provider is meant, with a blank after it; empty
+/// if no name is similar, or if the provider was given by its GUID.
+fn suggest_provider(providers: &[ProviderInfo], request: &EnableRequest) -> String {
+    let registered = providers.iter().filter(|provider| !provider.pids.is_empty());
+    let names = registered.map(|provider| provider.name.as_str()).filter(|name| !name.is_empty());
+    let question = if request.is_hashed() { suggest_names(&request.name, names) } else { None };
+    question.map_or_else(String::new, |question| format!("{question} "))
 }
 
 /// Returns whether a provider was registered, or is the kernel's, which needs no process.
@@ -189,15 +201,17 @@ fn may_come_from(record: &Record<'_>, request: &EnableRequest) -> bool {
 }
 
 /// Warns about processes that have registered none of the providers. A process of another user is
-/// an error, unless the daemon serves all users.
+/// an error, unless the daemon serves all users or only its kernel events are recorded, by root.
 pub(crate) fn check_pids(
     controller: &mut Controller,
     requests: &[EnableRequest],
     pids: &[u32],
 ) -> Result<()> {
+    let program_requests: Vec<&EnableRequest> =
+        requests.iter().filter(|request| !is_provider_of_kernel(&request.guid)).collect();
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();
-    while !missing.is_empty() {
+    while !missing.is_empty() && !program_requests.is_empty() {
         let providers = controller.providers()?;
         let is_requested = |provider: &ProviderInfo| {
             requests.iter().any(|request| by_name::enable_guids(provider).contains(&request.guid))
@@ -213,19 +227,19 @@ pub(crate) fn check_pids(
     let is_system_daemon =
         RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     let own_uid = rustix::process::geteuid().as_raw();
+    let is_any_user_allowed = is_system_daemon || own_uid == 0 && program_requests.is_empty();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
-            Ok(uid) if uid != own_uid && !is_system_daemon => {
+            Ok(uid) if uid != own_uid && !is_any_user_allowed => {
                 let reason = format!(
                     "process {pid} belongs to another user (uid {uid}), and this daemon serves only your own programs; \
                      the system's daemon (--system) serves those of all users"
                 );
                 return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
             }
+            Ok(_) if program_requests.is_empty() => {}
             Ok(_) => {
-                let program_requests =
-                    requests.iter().filter(|request| !is_provider_of_kernel(&request.guid));
-                let names: Vec<_> = program_requests.map(|request| escape(&request.name)).collect();
+                let names: Vec<_> = program_requests.iter().map(|request| escape(&request.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }
             Err(_) => eprintln!("warning: there is no process {pid}"),

@@ -18,12 +18,15 @@ pub(crate) struct CaptureLosses {
     dropped: AtomicU64,
     /// Process details that were not read in time.
     unread: AtomicU64,
+    /// Events that were left out because their process is unknown.
+    unattributed: AtomicU64,
 }
 
 impl CaptureLosses {
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
-        Self { by_cpu, dropped: AtomicU64::new(0), unread: AtomicU64::new(0) }
+        let [dropped, unread, unattributed] = [0; 3].map(AtomicU64::new);
+        Self { by_cpu, dropped, unread, unattributed }
     }
 
     /// Returns the number of lost events for each processor.
@@ -41,6 +44,12 @@ impl CaptureLosses {
         self.unread.store(unread, Relaxed);
     }
 
+    /// Stores the number of events that were left out because their process is unknown. They count
+    /// neither as lost nor as events of the session's process trees.
+    pub(crate) fn store_unattributed(&self, count: u64) {
+        self.unattributed.store(count, Relaxed);
+    }
+
     /// Returns the losses as messages; empty if nothing was lost.
     pub(crate) fn messages(&self) -> Vec<String> {
         let by_cpu = self.lost_by_cpu().into_iter().enumerate().filter(|(_, lost)| *lost > 0);
@@ -52,6 +61,11 @@ impl CaptureLosses {
         }
         if let unread @ 1.. = self.unread.load(Relaxed) {
             messages.push(format!("{unread} process details were not read in time"));
+        }
+        if let unattributed @ 1.. = self.unattributed.load(Relaxed) {
+            messages.push(format!(
+                "{unattributed} disk and network events were left out: their process is unknown"
+            ));
         }
         messages
     }
@@ -70,6 +84,7 @@ impl KernelCapture {
 
     fn store_losses(&self) {
         self.losses.store(self.capture.lost(), self.capture.lost_by_cpu(), self.control.abandoned_reads());
+        self.losses.store_unattributed(self.control.unattributed_events());
     }
 }
 

@@ -11,12 +11,17 @@
 //! enabled, and later when a process registers the name (`Register`) or sets it (`SetTraits`).
 //! Names are compared by their hash, which ignores case. Providers without traits have no name and
 //! never match.
+//!
+//! A NAME with `*` is a pattern (`traceweir_format::name_pattern`). It reaches all registrations
+//! whose name it matches, whatever their GUID is; `*` also reaches providers without a name. The
+//! providers of the kernel are not matched.
 
 use std::collections::BTreeMap;
 
-use traceweir_format::Guid;
+use traceweir_format::kernel::providers::kernel_provider_name;
+use traceweir_format::{Guid, name_pattern};
 
-use super::{EnableTarget, Registry, TargetEnable};
+use super::{EnableTarget, ProviderRegistration, Registry, TargetEnable};
 use crate::access::UserIdentity;
 use crate::ids::LinkId;
 
@@ -27,6 +32,8 @@ pub(crate) struct NameMatch {
     pub(crate) link: LinkId,
     pub(crate) number: u32,
     pub(crate) provider: Guid,
+    /// The hash of the name or pattern that is enabled.
+    pub(crate) hash: Guid,
     /// The session that enables its name.
     pub(crate) session: u64,
     /// The controller that enabled the name.
@@ -36,6 +43,19 @@ pub(crate) struct NameMatch {
 /// Returns the GUID that a provider of this name has by default; `None` for an empty name.
 pub(super) fn hash_of_name(name: &str) -> Option<Guid> {
     (!name.is_empty()).then(|| Guid::from_provider_name(name))
+}
+
+/// Returns whether an enable of this target with this name enables a pattern.
+pub(super) fn is_pattern_of(target: EnableTarget, name: &str) -> bool {
+    matches!(target, EnableTarget::Provider(provider)
+        if name_pattern::is_pattern(name) && provider.is_hash_of(name))
+}
+
+/// Returns whether a pattern matches a registration. The kernel alone writes the events of its
+/// providers.
+fn is_matched(registration: &ProviderRegistration, pattern: &str) -> bool {
+    kernel_provider_name(&registration.provider).is_none()
+        && name_pattern::is_match(pattern, &registration.name)
 }
 
 impl Registry {
@@ -49,16 +69,46 @@ impl Registry {
             && provider.is_hash_of(&enable.name)
         {
             enable.controller = Some(controller);
+            if name_pattern::is_pattern(&enable.name) {
+                self.patterns.insert(provider, enable.name.clone());
+            }
         }
+    }
+
+    /// Returns the number of patterns that a session enables.
+    pub(super) fn pattern_count(&self, session: u64) -> usize {
+        let targets = self.patterns.keys().map(|hash| EnableTarget::Provider(*hash));
+        let enables = targets.filter_map(|target| self.enables.get(&target));
+        enables.filter(|sessions| sessions.contains_key(&session)).count()
+    }
+
+    pub(super) fn remove_unused_patterns(&mut self) {
+        let enables = &self.enables;
+        self.patterns.retain(|hash, _| enables.contains_key(&EnableTarget::Provider(*hash)));
+    }
+
+    /// Returns the registrations that an enable of a name or pattern can match, except those of the
+    /// GUID that is the hash of the name.
+    fn registrations_named(&self, hash: Guid) -> Vec<(LinkId, u32)> {
+        let Some(pattern) = self.patterns.get(&hash) else {
+            return self.by_name_hash.get(&hash).into_iter().flatten().copied().collect();
+        };
+        let processes = self.processes.iter();
+        let matching = processes.flat_map(|(link, process)| {
+            let registrations = process.registrations.iter();
+            let matching = registrations.filter(|(_, registration)| is_matched(registration, pattern));
+            matching.map(|(number, _)| (*link, *number))
+        });
+        matching.collect()
     }
 
     /// Returns the registrations that an enable matches by name.
     pub(crate) fn matches_of_enable(&self, target: EnableTarget, session: u64) -> Vec<NameMatch> {
         let EnableTarget::Provider(hash) = target else { return Vec::new() };
-        let named = self.by_name_hash.get(&hash).into_iter().flatten();
+        let named = self.registrations_named(hash).into_iter();
         named
-            .flat_map(|(link, number)| self.name_matches(*link, *number))
-            .filter(|name_match| name_match.session == session)
+            .flat_map(|(link, number)| self.name_matches(link, number))
+            .filter(|name_match| name_match.session == session && name_match.hash == hash)
             .collect()
     }
 
@@ -70,12 +120,15 @@ impl Registry {
     fn name_matches(&self, link: LinkId, number: u32) -> impl Iterator<Item = NameMatch> {
         let registration = self.processes.get(&link).and_then(|process| process.registrations.get(&number));
         registration.into_iter().flat_map(move |registration| {
-            let target = registration.name_hash.map(EnableTarget::Provider);
-            let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
-            enables.filter_map(move |(session, enable)| {
-                let (provider, session) = (registration.provider, *session);
-                let controller = enable.controller.clone()?;
-                Some(NameMatch { link, number, provider, session, controller })
+            let matching = self.patterns.iter().filter(|(_, pattern)| is_matched(registration, pattern));
+            let hashes = registration.name_hash.into_iter().chain(matching.map(|(hash, _)| *hash));
+            hashes.flat_map(move |hash| {
+                let enables = self.enables.get(&EnableTarget::Provider(hash)).into_iter().flatten();
+                enables.filter_map(move |(session, enable)| {
+                    let (provider, session) = (registration.provider, *session);
+                    let controller = enable.controller.clone()?;
+                    Some(NameMatch { link, number, provider, hash, session, controller })
+                })
             })
         })
     }
@@ -120,18 +173,18 @@ impl Registry {
     /// Sets whether an enable by name reaches a registration that it matches; returns whether it
     /// did before.
     pub(crate) fn set_reached(&mut self, name_match: &NameMatch, is_reached: bool) -> bool {
-        let NameMatch { link, number, session, .. } = *name_match;
+        let NameMatch { link, number, hash, session, .. } = *name_match;
         let Some(registration) = self.registration_mut(link, number) else { return false };
-        if is_reached { !registration.by_name.insert(session) } else { registration.by_name.remove(&session) }
+        let enable = (hash, session);
+        if is_reached { !registration.by_name.insert(enable) } else { registration.by_name.remove(&enable) }
     }
 
     /// Removes the matches of a session that no longer enables this name.
     pub(super) fn forget_matches(&mut self, target: EnableTarget, session: u64) {
         let EnableTarget::Provider(hash) = target else { return };
-        let named: Vec<_> = self.by_name_hash.get(&hash).into_iter().flatten().copied().collect();
-        for (link, number) in named {
+        for (link, number) in self.registrations_named(hash) {
             if let Some(registration) = self.registration_mut(link, number) {
-                registration.by_name.remove(&session);
+                registration.by_name.remove(&(hash, session));
             }
         }
     }
@@ -141,13 +194,14 @@ impl Registry {
     pub(crate) fn registrations_reached(&self, target: EnableTarget, session: u64) -> Vec<(LinkId, u32)> {
         let mut reached = self.registrations_of_target(target);
         if let EnableTarget::Provider(hash) = target {
-            let named = self.by_name_hash.get(&hash).into_iter().flatten();
+            let named = self.registrations_named(hash).into_iter();
             reached.extend(named.filter(|(link, number)| {
                 let registration =
                     self.processes.get(link).and_then(|process| process.registrations.get(number));
-                registration.is_some_and(|registration| registration.by_name.contains(&session))
+                registration.is_some_and(|registration| registration.by_name.contains(&(hash, session)))
             }));
             reached.sort_unstable();
+            reached.dedup();
         }
         reached
     }
@@ -158,15 +212,12 @@ impl Registry {
         let mut reaching = BTreeMap::new();
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let registration = self.processes.get(link).and_then(|process| process.registrations.get(number));
-            let Some(registration) = registration.filter(|registration| !registration.by_name.is_empty())
-            else {
-                continue;
-            };
-            let target = registration.name_hash.map(EnableTarget::Provider);
-            let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
-            reaching.extend(
-                enables.filter(|(id, _)| registration.by_name.contains(id)).map(|(id, enable)| (*id, enable)),
-            );
+            let by_name = registration.into_iter().flat_map(|registration| &registration.by_name);
+            let enables = by_name.filter_map(|(hash, session)| {
+                let enables = self.enables.get(&EnableTarget::Provider(*hash))?;
+                Some((*session, enables.get(session)?))
+            });
+            reaching.extend(enables);
         }
         reaching
     }

@@ -99,7 +99,8 @@ impl Registry {
         let mut numbers_by_key: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         for number in numbers {
             if let Some(registration) = process.registrations.get(number) {
-                let by_name = registration.name_hash.filter(|_| registration.by_name.contains(&session));
+                let by_name = registration.by_name.iter().filter(|(_, enabling)| *enabling == session);
+                let by_name: Vec<Guid> = by_name.map(|(hash, _)| *hash).collect();
                 numbers_by_key
                     .entry((registration.provider, registration.group, registration.is_classic, by_name))
                     .or_default()
@@ -151,9 +152,12 @@ impl Registry {
             let enables = enables.map(move |(session, enable)| (target, *session, enable));
             enables.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
-        let by_name =
-            registration.name_hash.map(EnableTarget::Provider).into_iter().flat_map(enables_of_target);
-        let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
+        let is_other = move |hash: &Guid| hash != provider && kernel_provider_name(hash).is_none();
+        let by_name = registration.by_name.iter().filter(move |(hash, _)| is_other(hash));
+        let by_name = by_name.filter_map(|(hash, session)| {
+            let target = EnableTarget::Provider(*hash);
+            Some((target, *session, self.enables.get(&target)?.get(session)?))
+        });
         let direct = enables_of_target(EnableTarget::Provider(registration.provider));
         let of_group = registration.group.map(EnableTarget::Group).into_iter().flat_map(enables_of_target);
         direct.chain(by_name).chain(of_group)

@@ -27,6 +27,8 @@ pub(crate) struct ProviderProcess {
     pub(super) key: Option<ProcessKey>,
     /// Process properties that scope filters test; read on first use.
     facts: OnceCell<ProcessFacts>,
+    /// The process and its ancestors; read on first use. Ancestors that end later stay listed.
+    ancestry: OnceCell<Vec<ProcessKey>>,
     /// Whether the process runs in a container; determined on first use.
     contained: OnceCell<bool>,
     pub(crate) registrations: BTreeMap<u32, ProviderRegistration>,
@@ -51,6 +53,7 @@ impl ProviderProcess {
             instance,
             key,
             facts: OnceCell::new(),
+            ancestry: OnceCell::new(),
             contained: OnceCell::new(),
             registrations: BTreeMap::new(),
             regions: BTreeMap::new(),
@@ -76,7 +79,12 @@ impl ProviderProcess {
 
     pub(crate) fn is_in_scope(&self, scope: &ProcessScope) -> bool {
         let facts = || self.facts.get_or_init(|| self.inspect(ProcessFacts::from_pid).unwrap_or_default());
-        scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
+        let ancestry = || self.ancestry.get_or_init(|| self.read_ancestry()).as_slice();
+        scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts, ancestry))
+    }
+
+    fn read_ancestry(&self) -> Vec<ProcessKey> {
+        self.inspect(process::read_ancestry).unwrap_or_else(|| self.key.into_iter().collect())
     }
 
     /// Returns whether an enable applies to this process. Processes in containers need an enable

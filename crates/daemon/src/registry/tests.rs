@@ -407,6 +407,60 @@ fn only_an_enable_by_name_matches_names() {
     assert!(registry.matches_of_registration(1, 0).is_empty(), "an enable of a group matches no name");
 }
 
+fn enable_pattern(registry: &mut Registry, pattern: &str, session: u64, level: u8) -> EnableTarget {
+    let target = EnableTarget::Provider(Guid::from_provider_name(pattern));
+    let params = EnableParams { level, ..EnableParams::default() };
+    registry.enable(target, session, params, None, pattern).unwrap();
+    registry.set_controller(target, session, root());
+    for name_match in registry.matches_of_enable(target, session) {
+        registry.set_reached(&name_match, true);
+    }
+    target
+}
+
+#[test]
+fn pattern_reaches_matching_names_now_and_later() {
+    let mut registry = registry();
+    let hash = Guid::from_provider_name("Some.Other");
+    registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
+    registry.register(1, 1, hash, &traits_named("Some.Other"), false).unwrap();
+    registry.register(1, 2, Guid::from_u128(0x99), &traits_named("Foreign"), false).unwrap();
+    let target = enable_pattern(&mut registry, "some.*", 5, 4);
+    assert_eq!(registry.registrations_reached(target, 5), [(1, 0), (1, 1)]);
+    assert_eq!(registry.sessions_wanting(1, 1), [5], "the GUID is the hash of the name");
+    assert!(registry.sessions_wanting(1, 2).is_empty());
+    registry.register(1, 3, KERNEL_PROCESS, &traits_named("Some.Kernel"), false).unwrap();
+    registry.register(1, 4, Guid::from_u128(0x44), &[], false).unwrap();
+    (3..5).for_each(|number| reach_registration(&mut registry, number));
+    assert!(registry.sessions_wanting(1, 3).is_empty(), "a process got a provider of the kernel");
+    assert!(registry.sessions_wanting(1, 4).is_empty(), "a provider without a name matched");
+    registry.set_traits(1, 4, &traits_named("Some.Late")).unwrap();
+    reach_registration(&mut registry, 4);
+    assert_eq!(registry.sessions_wanting(1, 4), [5]);
+    let all = enable_pattern(&mut registry, "*", 5, 2);
+    assert_eq!(registry.combined_params(1, 0, 5).unwrap().level, 4, "both patterns combine");
+    assert_eq!(registry.combined_params(1, 2, 5).unwrap().level, 2);
+    assert!(registry.disable(target, 5));
+    assert_eq!(registry.combined_params(1, 0, 5).unwrap().level, 2);
+    assert!(registry.disable(all, 5));
+    assert!(registry.sessions_wanting(1, 0).is_empty() && registry.patterns.is_empty());
+    enable_pattern(&mut registry, "*", 6, 0);
+    registry.forget_session(6);
+    assert!(registry.sessions_wanting(1, 0).is_empty() && registry.patterns.is_empty());
+}
+
+#[test]
+fn session_has_a_limited_number_of_patterns() {
+    let mut registry = registry();
+    for number in 0..MAX_PATTERNS_PER_SESSION {
+        enable_pattern(&mut registry, &format!("{number}.*"), 5, 0);
+    }
+    let target = EnableTarget::Provider(Guid::from_provider_name("more*"));
+    let refusal = registry.enable(target, 5, EnableParams::default(), None, "more*").unwrap_err();
+    assert_eq!(refusal.status, Status::ERROR_NO_SYSTEM_RESOURCES);
+    registry.enable(target, 6, EnableParams::default(), None, "more*").unwrap();
+}
+
 #[test]
 fn enables_by_name_and_by_guid_combine_and_are_listed_once() {
     let mut registry = registry();

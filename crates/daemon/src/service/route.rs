@@ -180,6 +180,9 @@ impl Service {
         passed: PassedDescriptors,
     ) -> Result<(), Refusal> {
         let Core { turn, access, sessions, .. } = &mut self.core;
+        if matches!(control, Control::Stop) {
+            sessions.dismiss_stopped(access, reply_to.link, session);
+        }
         sessions.check_control(access, reply_to.link, session, &control)?;
         match control {
             Control::Query => sessions.query(turn, reply_to, session),

@@ -115,6 +115,15 @@ impl UncountedProcesses {
 /// Maximum number of ended sessions whose outcome is kept.
 const MAX_OUTCOMES: usize = 64;
 
+/// A session that has ended.
+struct EndedSession {
+    /// The final properties.
+    outcome: Properties,
+    /// Whether a controller sent a stop after the session had ended, or a later session of the same
+    /// name has ended. Such a session is no longer listed; its outcome is still returned.
+    is_dismissed: bool,
+}
+
 /// All sessions, with the outcomes (the final properties) of the last that ended.
 pub(super) struct SessionTable {
     max_sessions: usize,
@@ -123,8 +132,8 @@ pub(super) struct SessionTable {
     generation: u64,
     last_logger_id: u16,
     by_id: BTreeMap<u64, SessionEntry>,
-    /// Final properties of the last ended sessions, the latest first.
-    outcomes: VecDeque<Properties>,
+    /// The last ended sessions, the latest first.
+    ended: VecDeque<EndedSession>,
     /// The files that sessions write.
     pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
@@ -146,7 +155,7 @@ impl SessionTable {
             generation: seconds & 0xFFFF_FFFF,
             last_logger_id: 0,
             by_id: BTreeMap::new(),
-            outcomes: VecDeque::new(),
+            ended: VecDeque::new(),
             files: ClaimedFiles::default(),
             file_checks: 0,
             has_unaccepted_processes: false,
@@ -231,9 +240,20 @@ impl SessionTable {
     /// Stores the final properties of a session; returns the oldest stored properties if they were
     /// dropped.
     pub(super) fn store_outcome(&mut self, outcome: Properties) -> Option<Properties> {
-        let forgotten = if self.outcomes.len() < MAX_OUTCOMES { None } else { self.outcomes.pop_back() };
-        self.outcomes.push_front(outcome);
-        forgotten
+        let forgotten = if self.ended.len() < MAX_OUTCOMES { None } else { self.ended.pop_back() };
+        self.dismiss_ended(&SessionRef::Name(outcome.config.name.clone()));
+        self.ended.push_front(EndedSession { outcome, is_dismissed: false });
+        forgotten.map(|ended| ended.outcome)
+    }
+
+    /// Removes an ended session, and earlier ones of the same name, from the list of ended sessions.
+    /// Their outcomes are still returned.
+    pub(super) fn dismiss_ended(&mut self, reference: &SessionRef) {
+        let Some(name) = self.find_outcome(reference).map(|outcome| outcome.config.name.clone()) else {
+            return;
+        };
+        let same_name = self.ended.iter_mut().filter(|ended| is_same_name(&ended.outcome.config.name, &name));
+        same_name.for_each(|ended| ended.is_dismissed = true);
     }
 
     /// Returns the final properties of a session that has ended.
@@ -245,9 +265,10 @@ impl SessionTable {
         self.find_outcome(reference).ok_or_else(|| self.unknown_session_refusal(reference))
     }
 
-    /// Returns the kept outcomes, the latest first.
-    pub(super) fn outcomes(&self) -> Vec<Properties> {
-        self.outcomes.iter().cloned().collect()
+    /// Returns the outcomes of the sessions that are not dismissed, the latest first.
+    pub(super) fn listed_outcomes(&self) -> Vec<Properties> {
+        let listed = self.ended.iter().filter(|ended| !ended.is_dismissed);
+        listed.map(|ended| ended.outcome.clone()).collect()
     }
 
     fn find_outcome(&self, reference: &SessionRef) -> Option<&Properties> {
@@ -255,7 +276,7 @@ impl SessionTable {
             SessionRef::Id(id) => outcome.id == *id,
             SessionRef::Name(name) => is_same_name(&outcome.config.name, name),
         };
-        self.outcomes.iter().find(matches)
+        self.ended.iter().map(|ended| &ended.outcome).find(matches)
     }
 
     /// Returns the refusal for a reference that names no running session.
@@ -268,7 +289,7 @@ impl SessionTable {
         let (name, status) = (&outcome.config.name, Status(outcome.end_status));
         let reason = match status {
             Status::ERROR_SUCCESS => format!("session {name:?} has ended"),
-            status => format!("session {name:?} ended by itself: {status} (status {})", status.0),
+            status => format!("session {name:?} ended by itself: {status}"),
         };
         Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
     }

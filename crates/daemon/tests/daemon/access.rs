@@ -200,6 +200,11 @@ fn each_operation_of_a_controller_needs_its_right() {
     // session does not suffice.
     remove_access(&mut root, SESSION);
     assert_eq!(ann.status(control_message(Control::Outcome)), ACCESS_DENIED);
+    // Without the rights to stop it, Ann cannot remove the ended session from the list.
+    for (client, listed) in [(&mut ann, 1), (&mut daemon.controller(), 0)] {
+        assert_eq!(client.status(control_message(Control::Stop)), WMI_INSTANCE_NOT_FOUND);
+        assert_eq!(ended_names(&mut root).len(), listed);
+    }
     let start = || Message::Start(Box::new(with_session_guid(file_config("s", &path))));
     assert_eq!(status(&ann.request_with(start(), &[&file])), ACCESS_DENIED);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_REALTIME);

@@ -297,3 +297,30 @@ fn session_that_reaches_its_size_limit_is_stopped() {
     assert!(fs::metadata(&path).unwrap().len() <= 256 * 1024);
     controller.start(file_config("s", &path));
 }
+
+#[test]
+fn stop_of_an_ended_session_is_refused_and_removes_it_from_the_list() {
+    let daemon = Daemon::start();
+    let mut controller = daemon.controller();
+    let first = controller.start(real_time_config("first")).id;
+    let second = controller.start(real_time_config("second")).id;
+    controller.stop(first);
+    controller.stop(second);
+    assert_eq!(ended_names(&mut controller), ["second", "first"]);
+    assert_eq!(status(&controller.control(first, Control::Stop)), WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(ended_names(&mut controller), ["second"]);
+    assert_eq!(expect_properties(controller.control(first, Control::Outcome)).id, first);
+    let by_name = |control| Message::Control { session: SessionRef::Name("SECOND".to_owned()), control };
+    assert_eq!(controller.status(by_name(Control::Stop)), WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(ended_names(&mut controller), [""; 0]);
+    // An ended session replaces earlier ones of the same name, and a stop of a running session
+    // removes none.
+    for _ in 0..2 {
+        let again = controller.start(real_time_config("first")).id;
+        controller.stop(again);
+    }
+    assert_eq!(ended_names(&mut controller), ["first"]);
+    let running = controller.start(real_time_config("first")).id;
+    assert_eq!(ended_names(&mut controller), ["first"]);
+    controller.stop(running);
+}

@@ -397,3 +397,13 @@ pub(crate) fn write_events(region: Region, count: usize) -> usize {
     assert!(outlet.close());
     lost
 }
+
+/// Returns the names of the ended sessions that the daemon lists, the latest first.
+pub(crate) fn ended_names(controller: &mut Client) -> Vec<String> {
+    match controller.request(Message::QueryEnded { from: 0 }) {
+        Message::Sessions { sessions, .. } => {
+            sessions.into_iter().map(|session| session.config.name).collect()
+        }
+        other => panic!("not a list of sessions: {other:?}"),
+    }
+}

@@ -8,10 +8,13 @@ use traceweir_format::wire::{chunk, u16_at, u32_at};
 
 use super::number::push_decimal;
 
-/// The address family IPv4, as on Windows.
+/// The address family IPv4, on Windows and Linux.
 const AF_INET: u16 = 2;
-/// The address family IPv6, as on Windows.
-const AF_INET6: u16 = 23;
+/// The address family IPv6 on Windows.
+const AF_INET6_WINDOWS: u16 = 23;
+/// The address family IPv6 on Linux. On Windows, 10 is a family without addresses of this form
+/// (CCITT protocols).
+const AF_INET6_LINUX: u16 = 10;
 /// The number of 100-nanosecond units in a millisecond.
 const UNITS_PER_MILLISECOND: u32 = 10_000;
 /// The number of 100-nanosecond units in a second.
@@ -36,7 +39,7 @@ pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
         (AF_INET, Some(v4), _) => {
             push_ipv4(*v4, out);
         }
-        (AF_INET6, _, Some(v6)) => {
+        (AF_INET6_WINDOWS | AF_INET6_LINUX, _, Some(v6)) => {
             out.push(b'[');
             push_ipv6(v6, out);
             out.push(b']');

@@ -271,12 +271,21 @@ fn addresses_are_in_memory_order_and_ports_are_big_endian() {
     (v6[0], v6[1], v6[15]) = (0x20, 1, 1);
     assert_formats(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
     assert_formats(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
-    // Family (2 is IPv4, 23 is IPv6 on Windows), port, address; IPv6 has a flow label before its
-    // address and a scope after it.
+    // Family (2 is IPv4; IPv6 is 23 on Windows and 10 on Linux), port, address; IPv6 has a flow label
+    // before its address and a scope after it.
     let v4_socket = [2, 0, 0x1F, 0x90, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
-    let v6_socket = [&[23, 0, 0, 80, 0, 0, 0, 0], &v6[..], &[0; 4]].concat();
-    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &v6_socket, "[2001::1]:80", "\"[2001::1]:80\"");
+    for family in [23, 10] {
+        let v6_socket = [&[family, 0, 0, 80, 0, 0, 0, 0], &v6[..], &[0; 4]].concat();
+        assert_formats(
+            InType::BINARY,
+            OutType::SOCKETADDRESS,
+            &v6_socket,
+            "[2001::1]:80",
+            "\"[2001::1]:80\"",
+        );
+    }
+    assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[10, 0, 0, 80], "0x0A000050", "\"0a000050\"");
     assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[1, 0, b'/'], "0x01002F", "\"01002f\"");
     assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[2, 0, 1], "0x020001", "\"020001\"");
     assert_formats(InType::BINARY, OutType::SOCKETADDRESS, &[], "", "\"\"");

@@ -7,7 +7,7 @@
 #pragma GCC system_header
 #endif
 
-#include "../windows.h"
+#include "windows_types.h"
 
 #ifndef EVNTAPI
 #define EVNTAPI

@@ -6,7 +6,7 @@
 #pragma GCC system_header
 #endif
 
-#include "../windows.h"
+#include "windows_types.h"
 
 /* Names of the system's sessions. */
 #define KERNEL_LOGGER_NAMEW TRACEWEIR_WIDE_TEXT("NT Kernel Logger")

@@ -11,7 +11,7 @@
 #pragma GCC system_header
 #endif
 
-#include "../windows.h"
+#include "windows_types.h"
 
 #ifndef WMIAPI
 #define WMIAPI

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <wchar.h>
 
-#include "../windows.h"
+#include "../traceweir/windows_types.h"
 
 #define STRSAFE_MAX_CCH 2147483647
 #define STRSAFE_MAX_LENGTH (STRSAFE_MAX_CCH - 1)

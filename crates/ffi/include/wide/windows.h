@@ -108,10 +108,6 @@ int GetTimeFormatEx(LPCWSTR lpLocaleName, DWORD dwFlags, const SYSTEMTIME *lpTim
 #define GetTimeFormat GetTimeFormatA
 #endif
 
-void Sleep(DWORD dwMilliseconds);
-DWORD GetCurrentProcessId(void);
-DWORD GetCurrentThreadId(void);
-
 /* Both return the length of the value. If it does not fit, they return the size that it needs; if
  * there is no such variable, 0, and the last error is ERROR_ENVVAR_NOT_FOUND. */
 DWORD GetEnvironmentVariableA(LPCSTR lpName, LPSTR lpBuffer, DWORD nSize);
@@ -133,3 +129,6 @@ DWORD GetEnvironmentVariableW(LPCWSTR lpName, LPWSTR lpBuffer, DWORD nSize);
 #endif
 
 #endif /* TRACEWEIR_WIDE_WINDOWS_H */
+
+/* For the part of the header that TRACEWEIR_TYPES_ONLY left out before. */
+#include "../windows.h"

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
 
-use super::to_bool;
+use super::{new_handle, to_bool};
 use crate::text::{MAX_PATH_UNITS, TextUnit};
 use crate::{boundary, last_error, ptr};
 
@@ -82,29 +82,33 @@ fn is_same_file(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The open files by handle, and the next handle.
-#[derive(Debug)]
-struct HandleTable {
-    files: BTreeMap<usize, Arc<OpenFile>>,
-    next: usize,
-}
+/// The open files by handle.
+static HANDLES: Mutex<BTreeMap<usize, Arc<OpenFile>>> = Mutex::new(BTreeMap::new());
 
-/// Handles are multiples of 4, as on Windows. They start above the numbers that .NET and other
-/// libraries use for their handles.
-static HANDLES: Mutex<HandleTable> = Mutex::new(HandleTable { files: BTreeMap::new(), next: 0x7000_0000 });
-
-fn lock_handles() -> MutexGuard<'static, HandleTable> {
+fn lock_handles() -> MutexGuard<'static, BTreeMap<usize, Arc<OpenFile>>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn find_file(handle: *mut c_void) -> Result<Arc<OpenFile>, Status> {
-    lock_handles().files.get(&handle.addr()).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
+    lock_handles().get(&handle.addr()).cloned().ok_or(Status::ERROR_INVALID_HANDLE)
+}
+
+fn insert_file(file: Arc<OpenFile>) -> *mut c_void {
+    let handle = new_handle();
+    lock_handles().insert(handle, file);
+    std::ptr::without_provenance_mut(handle)
 }
 
 /// Closes a file. Returns `false` if the handle does not name a file.
 pub(super) fn close_file(handle: *mut c_void) -> bool {
-    let removed = lock_handles().files.remove(&handle.addr());
+    let removed = lock_handles().remove(&handle.addr());
     removed.is_some()
+}
+
+/// Returns a second handle of a file, which is closed when both are. Returns `None` if the handle
+/// does not name a file.
+pub(super) fn duplicate_file(handle: *mut c_void) -> Option<*mut c_void> {
+    find_file(handle).ok().map(insert_file)
 }
 
 /// Returns the Win32 code for an error of the system.
@@ -202,14 +206,9 @@ fn open(path: PathBuf, access: u32, disposition: u32, flags: u32) -> Result<*mut
     let is_deleted_on_close = Mutex::new(flags & FILE_FLAG_DELETE_ON_CLOSE != 0);
     // The folder may change before the file is deleted.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let open_file = Arc::new(OpenFile { file, path, can_delete, is_deleted_on_close });
-    let mut handles = lock_handles();
-    let handle = handles.next;
-    handles.next = handle.wrapping_add(4);
-    handles.files.insert(handle, open_file);
-    drop(handles);
+    let handle = insert_file(Arc::new(OpenFile { file, path, can_delete, is_deleted_on_close }));
     last_error::set(if may_create && existed { Status::ERROR_ALREADY_EXISTS } else { Status::ERROR_SUCCESS });
-    Ok(std::ptr::without_provenance_mut(handle))
+    Ok(handle)
 }
 
 /// Opens or creates a file. Returns INVALID_HANDLE_VALUE on failure, with the reason in the last

@@ -9,15 +9,9 @@ use std::ffi::c_void;
 use traceweir::Status;
 use traceweir_format::security::Sid;
 
-use super::files::close_file;
-use super::to_bool;
+use super::{PROCESS_TOKEN, to_bool};
 use crate::text::{self, TextUnit};
 use crate::{last_error, ptr};
-
-/// The handle that stands for the current process.
-const CURRENT_PROCESS: isize = -1;
-/// The handle that stands for the token of the current process.
-const PROCESS_TOKEN: isize = -4;
 
 /// Published names of privileges with their numbers.
 const PRIVILEGES: [(&str, u32); 35] = [
@@ -86,22 +80,6 @@ fn is_root() -> bool {
     user_id() == 0
 }
 
-/// Returns the handle of the current process.
-#[unsafe(no_mangle)]
-pub extern "C" fn GetCurrentProcess() -> *mut c_void {
-    std::ptr::without_provenance_mut(CURRENT_PROCESS.cast_unsigned())
-}
-
-/// Closes the handle of a file. Also accepts the handles of this process and of its token, which
-/// need not be closed. Any other handle is invalid here.
-#[unsafe(no_mangle)]
-pub extern "C" fn CloseHandle(handle: *mut c_void) -> i32 {
-    to_bool(|| {
-        let is_known = [CURRENT_PROCESS, PROCESS_TOKEN].contains(&handle.addr().cast_signed());
-        if is_known || close_file(handle) { Ok(()) } else { Err(Status::ERROR_INVALID_HANDLE) }
-    })
-}
-
 /// Opens the token of the current process. Handles of processes come from elsewhere, such as the
 /// .NET runtime, so any handle except NULL stands for the current process.
 ///
@@ -122,7 +100,7 @@ pub unsafe extern "C" fn OpenProcessToken(
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller passes NULL or a writable `token`.
-        unsafe { ptr::store(token, std::ptr::without_provenance_mut(PROCESS_TOKEN.cast_unsigned())) };
+        unsafe { ptr::store(token, std::ptr::without_provenance_mut(PROCESS_TOKEN)) };
         Ok(())
     })
 }
@@ -191,7 +169,7 @@ pub unsafe extern "C" fn AdjustTokenPrivileges(
     required_bytes: *mut u32,
 ) -> i32 {
     to_bool(|| {
-        if token.addr().cast_signed() != PROCESS_TOKEN {
+        if token.addr() != PROCESS_TOKEN {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller passes NULL or a readable `state`, which begins with its count.
@@ -228,7 +206,7 @@ pub unsafe extern "C" fn GetTokenInformation(
     required_bytes: *mut u32,
 ) -> i32 {
     to_bool(|| {
-        if token.addr().cast_signed() != PROCESS_TOKEN {
+        if token.addr() != PROCESS_TOKEN {
             return Err(Status::ERROR_INVALID_HANDLE);
         }
         let answer = match class {

@@ -18,4 +18,5 @@ mod replaced_malloc;
 mod support;
 mod symbols;
 mod tdh;
+mod threads;
 mod wide;

@@ -11,10 +11,13 @@
 #include <oleauto.h>
 #include <sddl.h>
 #include <shellapi.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <traceweir/nt_system_information.h>
 #include <unistd.h>
+#include <winternl.h>
+#include <wtypes.h>
 
 #include "check.h"
 
@@ -29,6 +32,34 @@ static void check_intrinsics(void) {
     LPVOID memory = CoTaskMemRealloc(CoTaskMemAlloc(1), 100);
     EXPECT(1, memory != NULL);
     CoTaskMemFree(memory);
+}
+
+/* Texts with a length, and types of COM. */
+static void check_types(void) {
+    static CHAR narrow[] = "text";
+    static WCHAR wide[] = {'t', 'e', 'x', 't', 0};
+    ANSI_STRING ansi = RTL_CONSTANT_STRING(narrow);
+    UNICODE_STRING unicode = RTL_CONSTANT_STRING(wide);
+    PCUNICODE_STRING constant = &unicode;
+    LPOLESTR text = wide;
+    UUID id = {1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}};
+    EXPECT(16, sizeof(STRING));
+    EXPECT(16, sizeof(UNICODE_STRING));
+    EXPECT(2, offsetof(STRING, MaximumLength));
+    EXPECT(8, offsetof(STRING, Buffer));
+    EXPECT(2, offsetof(UNICODE_STRING, MaximumLength));
+    EXPECT(8, offsetof(UNICODE_STRING, Buffer));
+    EXPECT(1, ansi.Length == 4 && ansi.MaximumLength == 5 && constant->Length == 8 && constant->MaximumLength == 10);
+    EXPECT(1, text[3] == 't' && sizeof(OLECHAR) == 2);
+#ifdef __cplusplus
+    REFIID interface_id = id;
+    REFCLSID class_id = id;
+    EXPECT(1, IsEqualIID(interface_id, id) && IsEqualCLSID(class_id, interface_id));
+#else
+    REFIID interface_id = &id;
+    REFCLSID class_id = &id;
+    EXPECT(1, IsEqualIID(interface_id, &id) && IsEqualCLSID(class_id, interface_id));
+#endif
 }
 
 static void check_guids_and_sids(void) {
@@ -529,6 +560,7 @@ int main(void) {
     check_compression();
     check_system_information();
     check_intrinsics();
+    check_types();
     check_guids_and_sids();
     check_versions();
     check_well_known_sids();

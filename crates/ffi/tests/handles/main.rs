@@ -140,4 +140,8 @@ fn thread_sanitizer_reports_no_race() {
     let mut command = Command::new(decoding);
     command.arg(crate_path("../../fixtures/manifests/everything.man"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere"));
+    for name in ["threads.c", "locks.c"] {
+        let source = crate_path("tests/c").join(name);
+        expect_success(&mut Command::new(build_for_thread_sanitizer(&source, &tools, folder.path())));
+    }
 }

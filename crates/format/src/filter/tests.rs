@@ -87,6 +87,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
         (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, vec![0; 24], vec![0; 18]),
         (EVENT_FILTER_TYPE_PAYLOAD, payload.clone(), [payload, vec![0]].concat()),
         (EVENT_FILTER_TYPE_PAYLOAD, payload::tests::sample_filter(), vec![]),
+        (EVENT_FILTER_TYPE_PROCESS_TREE, vec![1; 32], vec![1; 36]),
         // Types below 0x8000_0000 are those of providers.
         (1, vec![0; 1024], vec![0; 1025]),
         (0x7FFF_FFFF, vec![], vec![0; 1025]),
@@ -94,7 +95,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
         assert_eq!(check_filters(&[(kind, good)]), Ok(()), "{kind:#x}");
         assert!(check_filters(&[(kind, bad.clone())]).is_err(), "{kind:#x} {} bytes", bad.len());
     }
-    for unknown in [0x8000_0040, 0x8000_0080, 0x8000_0800, 0x8001_0000, 0x8000_0003, u32::MAX] {
+    for unknown in [0x8000_0040, 0x8000_0080, 0x8000_0800, 0x8002_0000, 0x8000_0003, u32::MAX] {
         assert!(check_filters(&[(unknown, vec![0; 8])]).is_err(), "{unknown:#x}");
     }
 }

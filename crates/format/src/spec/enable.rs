@@ -196,6 +196,8 @@ pub const EVENT_FILTER_TYPE_STACKWALK_NAME: u32 = 0x8000_2000;
 pub const EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW: u32 = 0x8000_4000;
 /// Selects processes by container.
 pub const EVENT_FILTER_TYPE_CONTAINER: u32 = 0x8000_8000;
+/// Selects processes and their descendants by process id. This type is an addition of this project.
+pub const EVENT_FILTER_TYPE_PROCESS_TREE: u32 = 0x8001_0000;
 
 /// The most filters of one call.
 pub const MAX_EVENT_FILTERS_COUNT: usize = 13;

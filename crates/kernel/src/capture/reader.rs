@@ -142,7 +142,7 @@ impl RingMerger<'_> {
                 Some(sideband) => {
                     out.current = Some(TaskIds { pid: sideband.pid, tid: sideband.tid });
                     self.families.on_sideband(&sideband, out);
-                    if let Some(unwinder) = out.unwinder.as_deref_mut() {
+                    if let Some(unwinder) = out.unwinder.as_deref_mut().filter(|_| out.is_in_scope) {
                         update_unwinder(unwinder, &self.families.context.tasks, &sideband.body);
                     }
                 }
@@ -182,6 +182,7 @@ fn dispatch_sample(route: &EventRoute, record: &[u8], cpu: u16, families: &mut F
         time: sample.time,
         sample: Some(sample),
         current: None,
+        is_in_scope: true,
     };
     families.on_sample(route.row, &event, &mut with_sample);
     out.scratch = with_sample.scratch;

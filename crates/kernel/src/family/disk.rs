@@ -26,7 +26,10 @@
 //!    number.
 //! 6. A completion of 0 bytes of a read or write that was not issued is ignored: the kernel reports
 //!    the end of a flush a second time, for the empty write that requested the flush.
-//! 7. After lost records all pending requests are dropped: if the end of a request was lost, the
+//! 7. With a scope, all events of a request belong to the process that issued it or, for a flush,
+//!    requested it. Requests that kernel threads issue (write-back) and requests whose issue was
+//!    not captured cannot be attributed to a process.
+//! 8. After lost records all pending requests are dropped: if the end of a request was lost, the
 //!    next request at its sector would be taken for it.
 
 mod flushes;
@@ -42,6 +45,7 @@ use self::requests::{
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
+use crate::scope;
 use crate::spec::SampleEvent;
 use crate::tasks::TaskIds;
 
@@ -118,6 +122,11 @@ impl EventFamily for DiskFamily {
         ROWS
     }
 
+    /// A request completes in the context of any process.
+    fn handles_all_processes(&self) -> bool {
+        true
+    }
+
     fn forget_after_loss(&mut self) {
         self.requests.clear();
         self.flushes.clear_requests();
@@ -146,7 +155,11 @@ impl DiskFamily {
         let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
         let thread = thread.unwrap_or(issuer_tid);
         let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
-        let request = DiskRequest::new(&key, event.u32(BYTES_FIELD), flags, time, thread);
+        let mut request = DiskRequest::new(&key, event.u32(BYTES_FIELD), flags, time, thread);
+        let is_issuer = thread == issuer_tid;
+        request.is_in_scope = if is_issuer { out.is_in_scope } else { context.is_thread_in_scope(thread) };
+        request.is_attributed = !(is_issuer && scope::is_kernel_thread(&context.tasks, event.sample.pid));
+        out.is_in_scope = request.is_in_scope;
         let Some(irp) = self.requests.issue(key, request) else { return };
         if context.groups.has(Group::DISK_IO_INIT) {
             let mut payload = out.new_payload();
@@ -177,6 +190,10 @@ impl DiskFamily {
                 request
             }
         };
+        out.is_in_scope = context.scope.is_none() || request.is_in_scope;
+        if !out.is_in_scope && !request.is_attributed {
+            context.count_unattributed();
+        }
         if context.groups.has(Group::DISK_IO) {
             let response_ticks = out.clock.ticks(event.sample.time.saturating_sub(request.issued_ns));
             write_completion(&key, &request, response_ticks, out);

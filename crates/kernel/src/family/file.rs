@@ -188,7 +188,8 @@ impl EventFamily for FileFamily {
             return;
         }
         if when == Rundown::Start && !std::mem::replace(&mut self.is_scanned, true) {
-            proc_fd::scan_open_files(|process, descriptor, name| {
+            let is_in_scope = |process| context.is_process_in_scope(process);
+            proc_fd::scan_open_files(is_in_scope, |process, descriptor, name| {
                 self.open_files.add_existing(process, descriptor, name);
             });
         }

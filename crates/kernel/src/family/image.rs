@@ -248,7 +248,8 @@ impl EventFamily for ImageFamily {
         self.bytes_left = rundown_bytes_left;
         self.write_all(event, TaskIds { pid: 0, tid: NO_THREAD }, &images, context, out);
         let mut files_left = MAX_RUNDOWN_FILES;
-        for pid in list_processes(&context.tasks) {
+        for pid in list_processes(&context.tasks).into_iter().filter(|pid| context.is_process_in_scope(*pid))
+        {
             self.programs.allow_reads(MAX_RUNDOWN_FILES_PER_PROCESS.min(files_left));
             let images = self.read_process(pid);
             files_left = files_left.saturating_sub(images.len());

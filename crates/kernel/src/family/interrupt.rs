@@ -157,6 +157,11 @@ const NUMBER_FIELD: usize = 0;
 const RETURNED_FIELD: usize = 1;
 
 impl EventFamily for InterruptFamily {
+    /// The state of each processor depends on all entries and exits.
+    fn handles_all_processes(&self) -> bool {
+        true
+    }
+
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }

@@ -19,6 +19,9 @@
 //!    owner of the socket, else `0xFFFFFFFF`. The process that accepts a connection is unknown
 //!    until it first sends or receives. If that happens in the same poll, before the session takes
 //!    the accept event, the process id is written into the event afterwards.
+//!    With a scope, these events are written if the owner is in scope. An accept waits until the
+//!    connection is first used, and then has the time of that use. Events of sockets without a
+//!    known owner, and dropped UDP datagrams, are left out and counted.
 //! 3. `connid` is the kernel's address of the socket. It is the same in all events of a connection.
 //!    After the end of the connection, another socket may have this address.
 //! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
@@ -33,7 +36,7 @@ use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
-use self::sockets::{Sockets, TcpSocket};
+use self::sockets::{PendingAccept, Sockets, TcpSocket, UNKNOWN_PROCESS};
 use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
@@ -172,13 +175,18 @@ static ROWS: &[Row<NetworkFamily>] = &[
         &[Group::NETWORK],
         &[hook::UDP_FAIL],
         &["rc", "?family"],
-        |_, event, _, out| write_udp_drop(event, out),
+        |_, event, context, out| write_udp_drop(event, context, out),
     ),
 ];
 
 impl EventFamily for NetworkFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
+    }
+
+    /// Packets arrive in the context of any process, and each process may own a socket.
+    fn handles_all_processes(&self) -> bool {
+        true
     }
 
     fn begin_poll(&mut self, _: &Context) {
@@ -223,8 +231,15 @@ impl NetworkFamily {
         let sockets = &mut self.sockets;
         // If a UDP socket has the address by now, the accepted connection is gone, and its event
         // stays without a process.
-        if let Some(position) = sockets.take_pending_accept(sk).filter(|_| is_tcp) {
-            out.complete_payload(position, process);
+        match sockets.take_pending_accept(sk).filter(|_| is_tcp) {
+            Some(PendingAccept::Written(position)) => out.complete_payload(position, process),
+            Some(PendingAccept::Deferred(endpoints)) => {
+                let sample = out.sample.take();
+                let socket = TcpSocket::new_established(endpoints, process);
+                write_connection(hook::TCP_ACCEPT, sk, &socket, out);
+                out.sample = sample;
+            }
+            None => {}
         }
         let endpoints =
             if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
@@ -256,7 +271,7 @@ impl NetworkFamily {
         out.write_perfinfo(hook_for_family(hook, &endpoints), VERSION, payload);
     }
 
-    fn on_state_change(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
+    fn on_state_change(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let sockets = &mut self.sockets;
         match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
@@ -266,12 +281,19 @@ impl NetworkFamily {
                 let socket = sockets.establish(sk, endpoints);
                 // If both sides connect at once, a requested connection is in SYN_RECV too.
                 let is_local_request = old == SYN_SENT || socket.is_connecting;
+                if context.scope.is_some() && !is_local_request {
+                    sockets.set_pending_accept(sk, Some(PendingAccept::Deferred(endpoints)));
+                    return;
+                }
+                attribute_to_owner(&socket, context, out);
                 let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
-                let position = write_connection(hook, sk, &socket, out);
-                sockets.set_pending_accept(sk, position.filter(|_| !is_local_request));
+                let position = write_connection(hook, sk, &socket, out).filter(|_| !is_local_request);
+                sockets.set_pending_accept(sk, position.map(PendingAccept::Written));
             }
             (SYN_SENT, CLOSE) => {
-                sockets.remove(sk);
+                let socket = sockets.remove(sk);
+                let socket = socket.unwrap_or(TcpSocket::new_established(endpoints, UNKNOWN_PROCESS));
+                attribute_to_owner(&socket, context, out);
                 let mut payload = out.new_payload();
                 put_kernel_event!(&mut payload, TCP_FAIL_LAYOUT, {
                     Proto: family_number(endpoints.is_v6),
@@ -283,6 +305,9 @@ impl NetworkFamily {
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);
+                // A deferred accept that no process has used has no owner either.
+                sockets.take_pending_accept(sk);
+                attribute_to_owner(&socket, context, out);
                 write_without_size(hook::TCP_DISCONNECT, sk, &socket, out);
             }
             _ => {}
@@ -294,12 +319,24 @@ impl NetworkFamily {
         self.sockets.update_endpoints(sk, endpoints);
     }
 
-    fn on_retransmit(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
+    fn on_retransmit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let socket = self.sockets.update_endpoints(sk, endpoints);
+        attribute_to_owner(&socket, context, out);
         let hook =
             if event.number(STATE_FIELD) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
         write_without_size(hook, sk, &socket, out);
+    }
+}
+
+/// Makes the following event one of the socket's owner, whatever process is running.
+fn attribute_to_owner(socket: &TcpSocket, context: &mut Context, out: &mut Out<'_>) {
+    if context.scope.is_none() {
+        return;
+    }
+    out.is_in_scope = context.is_process_in_scope(socket.owner);
+    if socket.owner == UNKNOWN_PROCESS {
+        context.count_unattributed();
     }
 }
 
@@ -316,7 +353,13 @@ fn to_tenths_of_second(ns: u64) -> u32 {
 /// The failure code of an unknown reason.
 const OTHER_REASON: u16 = 5;
 
-fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
+/// Writes a dropped datagram. The record does not say whose socket it was for, so that with a scope
+/// it is left out.
+fn write_udp_drop(event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+    if context.scope.is_some() {
+        context.count_unattributed();
+        return;
+    }
     const INSUFFICIENT_RESOURCES: u16 = 1;
     let result = event.number(0).saturating_neg();
     let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|error| i64::from(*error) == result);

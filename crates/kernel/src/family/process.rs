@@ -92,6 +92,11 @@ static ROWS: &[Row<ProcessFamily>] = &[
 ];
 
 impl EventFamily for ProcessFamily {
+    /// The table of tasks contains all processes.
+    fn handles_all_processes(&self) -> bool {
+        true
+    }
+
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -171,6 +176,9 @@ impl ProcessFamily {
             tasks.has_unconfirmed = true;
         }
         tasks.insert_thread(pid, tid, thread);
+        if !out.is_in_scope {
+            return;
+        }
         if out.extras.stacks.has_any(START_HOOKS) {
             let (time_ns, cpu, poll) = (out.time, out.cpu, tasks.polls);
             let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time_ns, cpu, poll };
@@ -221,7 +229,12 @@ impl ProcessFamily {
         }
         context.tasks.remove_thread(tid);
         if context.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
-            let status = context.tasks.find_exit_status(ids, out.time);
+            let status = if out.is_in_scope {
+                context.tasks.find_exit_status(ids, out.time)
+            } else {
+                context.tasks.drop_exit_status(tid);
+                0
+            };
             if context.groups.has(Group::PROCESS_COUNTERS) {
                 payload::write_counters(hook::PROCESS_COUNTERS, pid, out);
             }

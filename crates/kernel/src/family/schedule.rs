@@ -25,7 +25,10 @@
 //!    `sched_wakeup` often occurs on another processor, in an interrupt.
 //! 3. The wait time of the new thread counts from its ready event, if that was captured, else from
 //!    its last switch out. An unknown wait time is 0, and so is that of the idle thread.
-//! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
+//! 4. With a scope, a switch is written if one of its two threads is in scope, and a ready event if
+//!    the thread or its waker is. The other thread of the switch counts as unknown, even if it is
+//!    the idle thread: what its processor does next is not recorded.
+//! 5. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
@@ -82,27 +85,32 @@ static ROWS: &[Row<ScheduleFamily>] = &[
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
         WOKEN_FIELDS,
-        |schedule, event, _, out| schedule.write_ready(event, ADJUST_UNWAIT, out),
+        |schedule, event, context, out| schedule.write_ready(event, ADJUST_UNWAIT, context, out),
     ),
     Row::tracepoint(
         ("sched", "sched_wakeup_new"),
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
         WOKEN_FIELDS,
-        |schedule, event, _, out| schedule.write_ready(event, 0, out),
+        |schedule, event, context, out| schedule.write_ready(event, 0, context, out),
     ),
     Row::tracepoint(
         ("sched", "sched_pi_setprio"),
         &[Group::PRIORITY],
         &[hook::SET_PRIORITY],
         &["pid", "oldprio", "newprio"],
-        |_, event, _, out| write_set_priority(event, out),
+        |_, event, context, out| write_set_priority(event, context, out),
     ),
 ];
 
 impl EventFamily for ScheduleFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
+    }
+
+    /// An event names two threads, and is in scope if one of them is.
+    fn handles_all_processes(&self) -> bool {
+        true
     }
 
     /// Writes the context switches of a capture of the user's own processes (`CaptureScope::Own`),
@@ -146,13 +154,22 @@ impl ScheduleFamily {
             _ => 0,
         };
         let stack = self.stacks.take(new).filter(|_| new != 0);
+        let is_old_in_scope = context.is_thread_in_scope(old);
+        let is_new_in_scope = context.is_thread_in_scope(new);
+        out.is_in_scope = is_old_in_scope || is_new_in_scope;
         if old != 0 && switch_out.state != STATE_TERMINATED {
             self.waiting_since_ns.put(old, time);
-            if let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH, old) {
+            if is_old_in_scope && let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH, old) {
                 self.stacks.put(old, stack);
             }
         }
         context.activity.set_running(event.sample.cpu, new, new_priority);
+        let (new, new_priority) = if is_new_in_scope { (new, new_priority) } else { (UNKNOWN_THREAD, 0) };
+        let (old, old_priority, switch_out) = if is_old_in_scope {
+            (old, old_priority, switch_out)
+        } else {
+            (UNKNOWN_THREAD, 0, SwitchOut::UNKNOWN)
+        };
         let mut payload = out.new_payload();
         // The tracepoint reports no C-state, and Linux has no ideal processors.
         put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
@@ -169,8 +186,9 @@ impl ScheduleFamily {
         out.write_perfinfo_with_stack(hook::CONTEXT_SWITCH, version, payload, stack.as_ref());
     }
 
-    fn write_ready(&mut self, event: &SampleEvent<'_>, reason: u8, out: &mut Out<'_>) {
+    fn write_ready(&mut self, event: &SampleEvent<'_>, reason: u8, context: &Context, out: &mut Out<'_>) {
         let thread = event.u32(WOKEN_PID_FIELD);
+        out.is_in_scope |= context.is_thread_in_scope(thread);
         self.waiting_since_ns.put(thread, event.sample.time);
         let flags = if event.u32(WOKEN_FLAGS_FIELD) & IN_INTERRUPT != 0 { READY_FROM_DPC } else { 0 };
         let mut payload = out.new_payload();
@@ -179,7 +197,8 @@ impl ScheduleFamily {
     }
 }
 
-fn write_set_priority(event: &SampleEvent<'_>, out: &mut Out<'_>) {
+fn write_set_priority(event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>) {
+    out.is_in_scope |= context.is_thread_in_scope(event.u32(0));
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, PRIORITY_LAYOUT, {
         ThreadId: event.u32(0),
@@ -219,6 +238,9 @@ struct SwitchOut {
 }
 
 impl SwitchOut {
+    /// The values of an unknown thread.
+    const UNKNOWN: Self = Self { state: 0, reason: 0, mode: 0 };
+
     fn new(thread: u32, prev_state: i64) -> Self {
         /// The kernel's mark for a thread that was preempted although it could continue to run.
         const IS_PREEMPTED: i64 = 0x100;

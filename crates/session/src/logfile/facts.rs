@@ -30,7 +30,7 @@ pub(crate) struct SessionFacts {
     /// Ids of the process and thread that started the session.
     pub(crate) starter: (u32, u32),
     pub(crate) clock: SessionClock,
-    /// Module records for the front of each file.
+    /// Records of modules and processes for the front of each file.
     pub(crate) modules: Vec<Vec<u8>>,
     /// Enabled kernel groups, if the session is a system logger.
     pub(crate) groups: Option<GroupMask>,

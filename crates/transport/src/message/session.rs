@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
+use traceweir_format::wire::u32_at;
 
 use super::Filter;
 
@@ -126,7 +127,8 @@ pub struct SessionConfig {
     /// V2Options of EVENT_TRACE_PROPERTIES_V2.
     pub options: u64,
     /// Filters that select the processes of a private session by process id and executable name (V2
-    /// FilterDesc).
+    /// FilterDesc), the process trees of a system session ([`PROCESS_TREE_FILTER`]), or the request
+    /// to describe processes in the log file ([`DESCRIBE_PROCESSES_FILTER`]).
     pub filters: Vec<Filter>,
     /// Whether the first event in a ring wakes the owner, instead of a certain fill of the ring.
     pub low_latency: bool,
@@ -140,6 +142,68 @@ pub struct SessionConfig {
     /// Kernel events that are followed by their call stack from the start: a list like that of
     /// `TraceStackTracingInfo`. Empty in returned properties.
     pub kernel_stacks: Vec<u8>,
+}
+
+/// Kind of the session filter that restricts kernel events to process trees. Its data are entries
+/// of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left out). ETW uses
+/// no kind in this range.
+pub const PROCESS_TREE_FILTER: u32 = 0x4000_0001;
+
+/// Kind of the session filter, without data, that requests an event for each process that takes part,
+/// at the front of the log file. A session that a program starts through the API of ETW has no such
+/// events, because the program expects only events of its providers.
+pub const DESCRIBE_PROCESSES_FILTER: u32 = 0x4000_0002;
+
+/// The largest number of trees in a [`PROCESS_TREE_FILTER`].
+pub const MAX_PROCESS_TREES: usize = 256;
+
+/// A process and its descendants, existing and future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessTree {
+    /// Process id of the root.
+    pub root: u32,
+    /// Whether the root itself belongs to the tree, not only its descendants.
+    pub includes_root: bool,
+}
+
+impl ProcessTree {
+    /// Returns the filter for these trees.
+    #[must_use]
+    pub fn encode(trees: &[Self]) -> Filter {
+        let entry = |tree: &Self| [tree.root.to_le_bytes(), u32::from(!tree.includes_root).to_le_bytes()];
+        Filter { kind: PROCESS_TREE_FILTER, data: trees.iter().flat_map(entry).flatten().collect() }
+    }
+
+    /// Returns the trees of a filter's data; `None` if they are invalid.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Option<Vec<Self>> {
+        let (entries, []) = data.as_chunks::<8>() else { return None };
+        if entries.is_empty() || entries.len() > MAX_PROCESS_TREES {
+            return None;
+        }
+        entries
+            .iter()
+            .map(|entry| match (u32_at(entry, 0), u32_at(entry, 4)) {
+                (0, _) | (_, 2..) => None,
+                (root, flags) => Some(Self { root, includes_root: flags == 0 }),
+            })
+            .collect()
+    }
+}
+
+impl SessionConfig {
+    /// Returns whether the log file describes the processes that take part.
+    #[must_use]
+    pub fn describes_processes(&self) -> bool {
+        self.filters.iter().any(|filter| filter.kind == DESCRIBE_PROCESSES_FILTER)
+    }
+
+    /// Returns the process trees that kernel events are restricted to; empty for all processes.
+    #[must_use]
+    pub fn process_trees(&self) -> Vec<ProcessTree> {
+        let mut filters = self.filters.iter().filter(|filter| filter.kind == PROCESS_TREE_FILTER);
+        filters.next().and_then(|filter| ProcessTree::decode(&filter.data)).unwrap_or_default()
+    }
 }
 
 /// State of a session (EVENT_TRACE_PROPERTIES as output, and more counters).
@@ -214,5 +278,34 @@ impl LostByCause {
         let Self { no_room, not_written, damaged, no_region, kernel, overwritten } = *self;
         let before_buffers = no_room.saturating_add(damaged).saturating_add(no_region).saturating_add(kernel);
         before_buffers.saturating_add(not_written).saturating_add(overwritten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_trees_survive_encoding() {
+        let trees =
+            [(7, true), (u32::MAX, false)].map(|(root, includes_root)| ProcessTree { root, includes_root });
+        let filter = ProcessTree::encode(&trees);
+        assert_eq!(ProcessTree::decode(&filter.data).as_deref(), Some(&trees[..]));
+        let config = SessionConfig { filters: vec![filter], ..SessionConfig::default() };
+        assert_eq!(config.process_trees(), trees);
+        assert!(SessionConfig::default().process_trees().is_empty());
+    }
+
+    #[test]
+    fn invalid_process_trees_are_rejected() {
+        let one = ProcessTree { root: 7, includes_root: true };
+        let too_many = ProcessTree::encode(&[one; MAX_PROCESS_TREES + 1]).data;
+        let mut short = ProcessTree::encode(&[one]).data;
+        short.pop();
+        let (no_root, unknown_flag) = ([0; 8].to_vec(), [7, 0, 0, 0, 2, 0, 0, 0].to_vec());
+        for data in [Vec::new(), too_many, short, no_root, unknown_flag] {
+            assert_eq!(ProcessTree::decode(&data), None, "{data:?}");
+        }
+        assert!(ProcessTree::decode(&ProcessTree::encode(&[one; MAX_PROCESS_TREES]).data).is_some());
     }
 }

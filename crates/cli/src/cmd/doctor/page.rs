@@ -4,25 +4,37 @@ use std::fmt::Write;
 
 use super::check::{CheckState, DoctorCheck, blocking_checks};
 use crate::cli::Need;
-use crate::text::{JsonObject, escape, json_array};
+use crate::text::{JsonObject, Paint, TerminalStyle, escape, json_array};
 
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
-pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all: bool) -> String {
+pub(super) fn format_page(
+    checks: &[DoctorCheck],
+    requested: &[Need],
+    shows_all: bool,
+    style: TerminalStyle,
+) -> String {
     let mut text = String::new();
     for need in Need::ALL {
         let blocking: Vec<&str> = blocking_checks(checks, need).collect();
         let mark = if requested.contains(&need) { '*' } else { ' ' };
-        let (answer, reason) = match blocking.as_slice() {
-            [] => ("yes", String::new()),
-            blocking => ("no", format!(" ({})", blocking.join(", "))),
+        let (answer, paint, reason) = match blocking.as_slice() {
+            [] => ("yes", Paint::Good, String::new()),
+            blocking => ("no", Paint::Bad, format!(" ({})", blocking.join(", "))),
         };
-        let _ = writeln!(text, "{mark} {:<8} {answer:<4} {}{reason}", need.name(), need.description());
+        let answer = style.paint(paint, &format!("{answer:<4}"));
+        let _ = writeln!(text, "{mark} {:<8} {answer} {}{reason}", need.name(), need.description());
     }
     let width = checks.iter().map(|check| check.subject.name.len()).max().unwrap_or(0);
     text.push('\n');
     for check in checks {
         let name = check.subject.name;
-        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape(&check.found));
+        let paint = match check.state {
+            CheckState::Fine => Paint::Good,
+            CheckState::Limited => Paint::Warning,
+            CheckState::Missing => Paint::Bad,
+        };
+        let state = style.paint(paint, &format!("{:<8}", check.state.name()));
+        let _ = writeln!(text, "{state} {name:<width$}  {}", escape(&check.found));
         if shows_all || check.state != CheckState::Fine {
             write_explanation(check, &mut text);
         }

@@ -510,7 +510,7 @@ fn unreadable_or_invalid_files_leave_only_events() {
         let results = fake.run_checks();
         results.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
         assert_eq!(results.met_needs(), "events");
-        let page = page::format_page(&results.0, &[], true);
+        let page = page::format_page(&results.0, &[], true, TerminalStyle::default());
         assert!(!page.contains('\u{1b}'), "{page}");
     }
 }
@@ -518,8 +518,8 @@ fn unreadable_or_invalid_files_leave_only_events() {
 #[test]
 fn page_explains_failed_checks_and_all_on_request() {
     let results = FakeMachine::new().run_checks();
-    let (usual, all) =
-        (page::format_page(&results.0, &[Need::Kernel], false), page::format_page(&results.0, &[], true));
+    let [usual, all] = [(&[Need::Kernel][..], false), (&[], true)]
+        .map(|(needs, shows_all)| page::format_page(&results.0, needs, shows_all, TerminalStyle::default()));
     assert!(usual.starts_with("  events   yes  events of programs"), "{usual}");
     assert!(usual.contains("* kernel   no   kernel events of the whole machine (capabilities)\n"), "{usual}");
     assert!(usual.contains("\n           to last  echo 'kernel.perf_event_paranoid = 1' | sudo tee -a /etc/sysctl.d/60-traceweir.conf\n"));

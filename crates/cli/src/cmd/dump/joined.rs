@@ -11,6 +11,7 @@ use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
 
+use super::event_output::EventOutput;
 use crate::event::{DescribedEvent, ReadFlow};
 use crate::export::push_frame;
 use crate::filter::EventFilter;
@@ -47,7 +48,7 @@ impl<'f> JoinedPrinter<'f> {
     }
 
     /// Adds an event, and prints the earlier events that can get no further stack.
-    pub(super) fn add_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
+    pub(super) fn add_event(&mut self, event: &DescribedEvent<'_>, out: &mut EventOutput<'_>) -> ReadFlow {
         let stands_alone = !self.attach_stack(event);
         if stands_alone && self.read_until.is_none() && self.filter.accepts_header(&event.record, event.time)
         {
@@ -104,7 +105,7 @@ impl<'f> JoinedPrinter<'f> {
     }
 
     /// Prints the events that still wait for stacks, then the summary of undecoded events.
-    pub(super) fn end(mut self, out: &mut Vec<u8>) {
+    pub(super) fn end(mut self, out: &mut EventOutput<'_>) {
         self.joiner.end();
         while let Some(joined) = self.joiner.next_ready() {
             write_joined(&joined, out);
@@ -113,7 +114,7 @@ impl<'f> JoinedPrinter<'f> {
     }
 }
 
-fn write_joined(joined: &Joined<EventText>, out: &mut Vec<u8>) {
+fn write_joined(joined: &Joined<EventText>, out: &mut EventOutput<'_>) {
     let EventText { event, kernel, user } = &joined.event;
-    [event, kernel, user].into_iter().for_each(|part| out.extend_from_slice(part));
+    out.write_event(|out| [event, kernel, user].into_iter().for_each(|part| out.extend_from_slice(part)));
 }

@@ -1,6 +1,7 @@
 //! The stacks of a flame graph, and their weights.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use traceweir_decode::stack::{Joined, Stack};
 
@@ -9,7 +10,7 @@ use crate::analysis::{
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::FlameArgs;
-use crate::text::{format_count, format_number};
+use crate::text::{escape, format_count, format_number};
 
 /// The unit of a stack's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ impl StackMeasure {
 
 /// Stacks and their weights.
 pub(super) struct FlameGraph {
+    /// Names of the traces, for the title.
+    pub(super) files: String,
     pub(super) paths: CallPaths,
     pub(super) tree: StackTree,
     pub(super) measure: StackMeasure,
@@ -68,6 +71,7 @@ impl FlameGraph {
         let mut paths = CallPaths::new(options.by_thread);
         paths.marks_truncated = true;
         Self {
+            files: format_file_names(&options.selection.files.files),
             paths,
             tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
             measure,
@@ -128,7 +132,7 @@ impl FlameGraph {
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
-    fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
+    pub(super) fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
         self.tree.add_weight(node, weight);
         self.total_weight = self.total_weight.saturating_add(weight);
         self.event_count += 1;
@@ -216,6 +220,35 @@ impl FlameGraph {
         format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
     }
 
+    /// Returns the weight of stacks that end in code without a file and a name.
+    fn unknown_weight(&self) -> u64 {
+        let is_unknown = |node: NodeId| {
+            let innermost = self.paths.functions.get(self.tree.function(node));
+            innermost.kind == CodeKind::Unknown && innermost.name.is_none()
+        };
+        let ends = self.tree.stack_ends().into_iter().filter(|(node, _)| is_unknown(*node));
+        ends.fold(0, |sum, (_, weight)| sum.saturating_add(weight))
+    }
+
+    /// Returns a note about stacks that end in unknown code, if there are any.
+    pub(super) fn unknown_note(&self) -> Option<String> {
+        let weight = self.unknown_weight();
+        if weight == 0 {
+            return None;
+        }
+        let percent = 100.0 * weight as f64 / self.total_weight.max(1) as f64;
+        let amount = match self.measure {
+            StackMeasure::Waits => format!("{:.3} s", weight as f64 / 1e9),
+            _ => format_count(weight, self.measure.noun()),
+        };
+        Some(format!("in unknown code (?): {amount} ({percent:.1} %); {}", self.unknown_hint()))
+    }
+
+    /// Explains how frames of unknown code get names.
+    pub(super) const fn unknown_hint(&self) -> &'static str {
+        "? is code in no file of the trace; weir record --kernel cpu --unwind 16K follows programs without frame pointers, --symbol-path PATH names symbol files"
+    }
+
     /// Explains why there is nothing to draw.
     pub(super) fn empty_reason(&self) -> String {
         if self.unselected_weight > 0 && self.thread_selection.is_limited() {
@@ -238,12 +271,24 @@ impl FlameGraph {
     }
 }
 
+/// Returns the names of the traces without their folders, and how many more there are.
+fn format_file_names(files: &[PathBuf]) -> String {
+    const MAX_SHOWN: usize = 3;
+    let name = |file: &PathBuf| escape(&file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
+    let mut text = files.iter().take(MAX_SHOWN).map(name).collect::<Vec<_>>().join(", ");
+    if files.len() > MAX_SHOWN {
+        text += &format!(" and {} more", files.len() - MAX_SHOWN);
+    }
+    text
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn graph_with_stacks(stacks: &[(&[&str], u64)]) -> FlameGraph {
         let mut graph = FlameGraph {
+            files: String::new(),
             paths: CallPaths::new(false),
             tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
             measure: StackMeasure::Samples,

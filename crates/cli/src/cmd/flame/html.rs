@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   page.html  ◀── title, page.css, data as JSON, page.js
-//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]],
+//!   data       { "title", "unit", "note", "hint", "functions": [[name, kind, inlined, module]],
 //!                "nodes": [[function, parent, own, total]] }
 //! ```
 //!
@@ -10,7 +10,8 @@
 //! and no other source.
 //!
 //! H2 Names from the trace are only in the data. In the data, `<` is written as `\u003c`, so
-//! that no name can end the element, and the script passes names to the page only as text.
+//! that no name can end the element, and the script passes names to the page only as text. The
+//! name of the file is in the title too, with HTML escapes.
 
 use traceweir_decode::format::push_json_string;
 
@@ -23,14 +24,15 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// SHA-256 of the script in base 64; a test checks it.
-const SCRIPT_HASH: &str = "q1ObgbB77p6sLHGJeORIEF3Mz3hUfVY3oh3dYAhpu0Q=";
+const SCRIPT_HASH: &str = "LW5cugqWBVTDOIV9tJR644Qfv8gi6cA8M13xzmtnRfU=";
 
 /// Writes the page with the heaviest nodes, and returns the number of the other nodes.
 pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {
     let (nodes, hidden) = graph.tree.heaviest_nodes(max_nodes);
     let data = page_data(graph, &nodes, hidden).replace('<', "\\u003c");
+    let title = escape_html(&page_title(graph));
     let values = [
-        ("{{title}}", graph.measure.title()),
+        ("{{title}}", &*title),
         ("{{hash}}", SCRIPT_HASH),
         ("{{style}}", STYLE),
         ("{{data}}", &data),
@@ -48,16 +50,38 @@ pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> 
     hidden
 }
 
+/// Returns the title of the page: the measure and the names of the traces.
+fn page_title(graph: &FlameGraph) -> String {
+    if graph.files.is_empty() {
+        return graph.measure.title().to_owned();
+    }
+    format!("{}: {}", graph.measure.title(), graph.files)
+}
+
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Returns a text as a JSON string.
+fn to_json_string(text: &str) -> String {
+    let mut json = Vec::new();
+    push_json_string(text, &mut json);
+    String::from_utf8_lossy(&json).into_owned()
+}
+
 fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
     let known_functions = graph.paths.functions.all();
     let functions = used.iter().filter_map(|index| known_functions.get(*index)).map(|function| {
-        let mut label = Vec::new();
-        push_json_string(&function.label(), &mut label);
-        let kind = kind_name(function.kind);
-        format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
+        // A function without a name is shown by its place in the module.
+        let (name, module) = match (&function.name, &function.module) {
+            (Some(name), Some(module)) => (to_json_string(name), to_json_string(module)),
+            _ => (to_json_string(&function.label()), "null".to_owned()),
+        };
+        let (kind, is_inlined) = (kind_name(function.kind), u8::from(function.is_inlined));
+        format!("[{name},\"{kind}\",{is_inlined},{module}]")
     });
     let function_index = |node: &ShownNode| used.binary_search(&node.function.index()).unwrap_or(0);
     let rows = nodes.iter().map(|node| {
@@ -73,8 +97,11 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     if hidden > 0 {
         note += &format!("; {} merged into (other)", format_count(hidden as u64, "light node"));
     }
+    if let Some(unknown) = graph.unknown_note() {
+        note += &format!("; {unknown}");
+    }
     let mut data = JsonObject::new();
-    data.text("title", graph.measure.title()).text("note", &note);
+    data.text("title", &page_title(graph)).text("note", &note).text("hint", graph.unknown_hint());
     data.text("unit", if graph.measure == StackMeasure::Waits { "ns" } else { graph.measure.noun() });
     data.raw("functions", &json_array(functions)).raw("nodes", &json_array(rows));
     data.finish()
@@ -96,6 +123,7 @@ const fn kind_name(kind: CodeKind) -> &'static str {
 mod tests {
     use super::super::graph::tests::graph_with_stacks;
     use super::*;
+    use crate::analysis::StackFunction;
 
     #[test]
     fn placeholders_occur_once_and_in_order() {
@@ -110,6 +138,47 @@ mod tests {
             !SCRIPT.contains("</") && !STYLE.contains("</"),
             "script and style must not contain an end tag"
         );
+    }
+
+    #[test]
+    fn title_names_the_trace_and_escapes_it() {
+        let mut graph = graph_with_stacks(&[(&["main"], 1)]);
+        graph.files = "a</title><script>&\"{{hash}}.etl".to_owned();
+        let mut out = Vec::new();
+        write(&graph, 99, &mut out);
+        let page = String::from_utf8(out).unwrap();
+        let expected =
+            "<title>Processor time by samples: a&lt;/title&gt;&lt;script&gt;&amp;&quot;{{hash}}.etl</title>";
+        assert!(page.contains(expected), "{page}");
+        assert_eq!(page.matches("<script").count(), 2);
+    }
+
+    #[test]
+    fn functions_are_named_before_their_modules() {
+        let mut graph = graph_with_stacks(&[]);
+        let unnamed =
+            StackFunction { module: Some("b.so".into()), block: Some(0x100), ..StackFunction::default() };
+        let named = StackFunction {
+            module: Some("a.so".into()),
+            name: Some("parse".into()),
+            kind: CodeKind::Library,
+            ..StackFunction::default()
+        };
+        let unknown = StackFunction { kind: CodeKind::Unknown, ..StackFunction::default() };
+        let path = [unnamed, named, unknown].map(|function| graph.paths.functions.find_or_add(function));
+        let node = graph.tree.find_or_add(&path);
+        graph.add_weight(node, false, 4);
+        let (nodes, hidden) = graph.tree.heaviest_nodes(99);
+        let data: serde_json::Value = serde_json::from_str(&page_data(&graph, &nodes, hidden)).unwrap();
+        let functions = data["functions"].as_array().unwrap();
+        assert!(functions.contains(&serde_json::json!(["parse", "library", 0, "a.so"])), "{functions:?}");
+        assert!(functions.contains(&serde_json::json!(["b.so+0x100", "other", 0, null])), "{functions:?}");
+        assert!(functions.contains(&serde_json::json!(["?", "unknown", 0, null])), "{functions:?}");
+        assert!(
+            data["note"].as_str().unwrap().contains("in unknown code (?): 4 samples (100.0 %)"),
+            "{data}"
+        );
+        assert!(data["hint"].as_str().unwrap().contains("--unwind"), "{data}");
     }
 
     #[test]

@@ -1,17 +1,24 @@
 "use strict";
+// A function is [name, kind, inlined, module]; the module is null where the name contains it.
 // A node is [function, parent, own, total]. Parents come before their children; node 0 is the root.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { functions, nodes } = data;
   const FN = 0, PARENT = 1, OWN = 2, TOTAL = 3, ROW = 20, MIN_PIXELS = 0.3;
+  // Indent and border of a box, the width below which a box has no border at its sides, and the
+  // fewest characters of a name that is cut.
+  const BOX_PIXELS = 8, NARROW_PIXELS = 4, MIN_CHARACTERS = 3;
   const byId = (id) => document.getElementById(id);
   const graph = byId("graph"), status = byId("status"), search = byId("search"), matched = byId("matched");
   const children = nodes.map(() => []);
   nodes.forEach((node, index) => { if (index > 0) children[node[PARENT]].push(index); });
   const label = (index) => index === 0 ? "all" : functions[nodes[index][FN]][0];
+  const moduleName = (index) => index === 0 ? null : functions[nodes[index][FN]][3];
+  const fullLabel = (index) => moduleName(index) === null ? label(index) : label(index) + " (" + moduleName(index) + ")";
+  const searchLabel = (index) => moduleName(index) === null ? label(index) : moduleName(index) + "!" + label(index);
   const kind = (index) => index === 0 ? "all" : functions[nodes[index][FN]][1];
   // Sorted by name, so that a function keeps its place from one page to the next.
-  const byName = (a, b) => label(a) < label(b) ? -1 : label(a) > label(b) ? 1 : a - b;
+  const byName = (a, b) => searchLabel(a) < searchLabel(b) ? -1 : searchLabel(a) > searchLabel(b) ? 1 : a - b;
   children.forEach((row) => row.sort(byName));
 
   let zoomed = 0, searchText = "", focused = 0;
@@ -25,18 +32,40 @@
     const inlined = index > 0 && functions[node[FN]][2] ? " (inlined)" : "";
     const share = formatPercent(node[TOTAL], nodes[0][TOTAL]);
     const own = node[OWN] > 0 ? ", own " + formatAmount(node[OWN]) : "";
-    return label(index) + inlined + ": " + formatAmount(node[TOTAL]) + own + ", " + share + " of all";
+    const hint = label(index) === "?" && kind(index) === "unknown" ? "\n" + data.hint : "";
+    return fullLabel(index) + inlined + ": " + formatAmount(node[TOTAL]) + own + ", " + share + " of all" + hint;
   };
-  const matches = (index) => searchText !== "" && index > 0 && label(index).toLowerCase().includes(searchText);
+  const matches = (index) => searchText !== "" && index > 0 && searchLabel(index).toLowerCase().includes(searchText);
   const ancestors = (index) => {
     const row = [];
     for (let up = index; up !== 0; up = nodes[up][PARENT]) row.unshift(nodes[up][PARENT]);
     return row;
   };
 
+  // Texts have the font of the boxes, so that their width is known before they are drawn.
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "12px system-ui, sans-serif";
+  const widths = new Map();
+  const measure = (text) => {
+    if (!widths.has(text)) widths.set(text, pen.measureText(text).width);
+    return widths.get(text);
+  };
+  // The name with its module, the name, the beginning of the name, or nothing: what fits.
+  function fit(index, pixels) {
+    const whole = [fullLabel(index), label(index)].find((text) => measure(text) <= pixels);
+    if (whole !== undefined) return whole;
+    const characters = [...label(index)];
+    let count = Math.floor(characters.length * pixels / measure(label(index)));
+    const cut = () => characters.slice(0, count).join("") + "…";
+    while (count >= MIN_CHARACTERS && pen.measureText(cut()).width > pixels) count -= 1;
+    return count >= MIN_CHARACTERS ? cut() : "";
+  }
+
   function box(index, depth, left, width, extra) {
     const div = document.createElement("div");
-    div.className = "node " + kind(index) + extra + (matches(index) ? " matched" : "");
+    const pixels = width * graph.clientWidth;
+    const narrow = pixels < NARROW_PIXELS ? " narrow" : "";
+    div.className = "node " + kind(index) + extra + narrow + (matches(index) ? " matched" : "");
     div.style.left = left * 100 + "%";
     div.style.width = width * 100 + "%";
     div.style.top = depth * ROW + "px";
@@ -45,8 +74,9 @@
     div.setAttribute("role", "treeitem");
     div.setAttribute("aria-level", depth + 1);
     div.tabIndex = index === focused ? 0 : -1;
-    div.textContent = label(index);
+    div.textContent = fit(index, pixels - BOX_PIXELS);
     div.title = describe(index);
+    div.setAttribute("aria-label", fullLabel(index));
     return div;
   }
 

@@ -10,8 +10,9 @@ use crate::traces::TraceSet;
 
 /// Formats the summary of the output, and the number of events that were left out.
 pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts) -> String {
-    let (events, buffers) =
-        (format_count(summary.events, "event"), format_count(u64::from(summary.buffers), "buffer"));
+    // Records are the events and those that describe the file itself.
+    let (records, buffers) =
+        (format_count(summary.events, "record"), format_count(u64::from(summary.buffers), "buffer"));
     let (bytes, span) =
         (format_count(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
     // The output contains the log-file header and the marks, which were not read. `folded` counts
@@ -22,7 +23,7 @@ pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts
         0 => String::new(),
         count => format!("; {} left out", format_number(count)),
     };
-    format!("{path}: {events} in {buffers}, {bytes}, {span}{left_out}")
+    format!("{path}: {records} in {buffers}, {bytes}, {span}{left_out}")
 }
 
 /// Returns a warning about events whose extended data items were invalid.

@@ -6,13 +6,14 @@ use std::hash::Hash;
 use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 
+use super::callers::{FunctionNeighbours, find_neighbours};
 use super::page::{
     ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_pid,
     share_with_error, summary_object,
 };
 use crate::analysis::{
     Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
-    ThreadSelection, TimeWindow, TraceFacts, is_truncated,
+    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::{ReportCpuArgs, SchemaArgs};
 use crate::exit::CommandOutcome;
@@ -36,9 +37,14 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     samples.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     samples.add_headline(&analysis, &reading, &mut page);
-    samples.add_tables(&mut page);
-    page.print()?;
-    reading.print_warnings();
+    match (&options.function, &samples.tree) {
+        (Some(name), Some(tree)) => {
+            let neighbours = find_neighbours(&samples.call_paths.functions, tree, name)?;
+            samples.add_neighbours(&neighbours, &mut page);
+        }
+        _ => samples.add_tables(&mut page),
+    }
+    page.print(&reading)?;
     Ok(reading.outcome)
 }
 
@@ -76,6 +82,8 @@ struct SampleReport {
     first_ns: Option<i64>,
     last_ns: i64,
     cpus: BTreeSet<u16>,
+    /// The call paths of all samples, for callers and callees of a function.
+    tree: Option<StackTree>,
 }
 
 impl SampleReport {
@@ -99,6 +107,7 @@ impl SampleReport {
             first_ns: None,
             last_ns: 0,
             cpus: BTreeSet::new(),
+            tree: options.function.as_ref().map(|_| StackTree::new(StackTree::DEFAULT_MAX_NODES)),
         }
     }
 
@@ -145,6 +154,10 @@ impl SampleReport {
             self.over_limit += weight;
         }
         let path = self.call_paths.resolve(facts, joined, thread, Some(address)).to_vec();
+        if let Some(tree) = &mut self.tree {
+            let node = tree.find_or_add(&path);
+            tree.add_weight(node, weight);
+        }
         self.count_call_path(&path, weight);
     }
 
@@ -277,6 +290,44 @@ impl SampleReport {
         self.add_module_table(page);
         self.add_process_table(page);
         self.add_thread_table(page);
+    }
+
+    /// Adds the samples of a function, and its callers and callees.
+    fn add_neighbours(&self, neighbours: &FunctionNeighbours, page: &mut ReportPage) {
+        let FunctionNeighbours { label, own, all, callers, callees } = neighbours;
+        let count = SampleCount { own: *own, all: *all };
+        page.add_object(&self.count_to_json("target", label, &count));
+        page.add_line(&format!(
+            "function {}: {} with what it calls ({} %), {} of its own ({} %)",
+            format_name(label),
+            format_count(*all, "sample"),
+            format_share(*all, self.total),
+            format_number(*own),
+            format_share(*own, self.total)
+        ));
+        for (title, by, rows) in [("callers", "caller", callers), ("callees", "callee", callees)] {
+            let columns = [("samples", true), ("%", true), ("% of all", true), (by, false)];
+            page.add_table(
+                title,
+                columns,
+                rows,
+                |(name, samples)| {
+                    [
+                        format_number(*samples),
+                        format_percent(*samples, *all),
+                        format_share(*samples, self.total),
+                        format_name(name),
+                    ]
+                },
+                |(name, samples)| {
+                    let mut object = JsonObject::new();
+                    object.text("by", by).text("name", name).number("samples", *samples);
+                    put_fraction(&mut object, "share", share_with_error(*samples, *all).0);
+                    put_fraction(&mut object, "share_of_all", share_with_error(*samples, self.total).0);
+                    object
+                },
+            );
+        }
     }
 
     fn add_function_table(&self, title: &str, rows: &[(FunctionId, SampleCount)], page: &mut ReportPage) {

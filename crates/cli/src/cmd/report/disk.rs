@@ -38,8 +38,7 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     }
     let mut page = ReportPage::new(options.tables);
     disks.add_to_page(&analysis, &reading, &mut page);
-    page.print()?;
-    reading.print_warnings();
+    page.print(&reading)?;
     Ok(reading.outcome)
 }
 

@@ -8,7 +8,7 @@ use crate::analysis::{Analysis, Latencies};
 use crate::cli::TableArgs;
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
-use crate::text::{JsonObject, escape, format_count, format_number, format_table};
+use crate::text::{JsonObject, Paint, TerminalStyle, escape, format_count, format_number, format_table};
 use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
@@ -18,11 +18,12 @@ const MAX_NAME_CHARS: usize = 100;
 pub(super) struct ReportPage {
     text: String,
     options: TableArgs,
+    style: TerminalStyle,
 }
 
 impl ReportPage {
     pub(super) fn new(options: TableArgs) -> Self {
-        Self { text: String::new(), options }
+        Self { text: String::new(), options, style: TerminalStyle::for_stdout() }
     }
 
     pub(super) const fn is_json(&self) -> bool {
@@ -40,6 +41,11 @@ impl ReportPage {
             self.text.push_str(line);
             self.text.push('\n');
         }
+    }
+
+    /// Adds a line in the colour of warnings, unless the output is JSON.
+    fn add_warning(&mut self, line: &str) {
+        self.add_line(&self.style.paint(Paint::Warning, line));
     }
 
     /// Adds an object, if the output is JSON.
@@ -70,6 +76,7 @@ impl ReportPage {
         }
         let mut lines = vec![columns.map(|(name, _)| name.to_owned())];
         lines.extend(shown.iter().map(to_cells));
+        let title = self.style.paint(Paint::Heading, title);
         let _ = write!(self.text, "\n{title}\n{}", format_table(&lines, &columns.map(|(_, right)| right)));
         self.note_hidden_rows(rows.len() - shown.len());
     }
@@ -86,28 +93,36 @@ impl ReportPage {
         let is_damaged = reading.outcome >= CommandOutcome::Damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
             let present = format_number(present);
-            self.add_line(&format!(
+            self.add_warning(&format!(
                 "the file is truncated: it contains {present} of {}",
                 format_count(written, "buffer")
             ));
         } else if is_damaged {
-            self.add_line("the file is damaged: the report covers the readable part");
+            self.add_warning("the file is damaged: the report covers the readable part");
         }
         let (events, buffers) = analysis.lost_events_and_buffers();
         if events > 0 || buffers > 0 {
             let (events, buffers) = (format_count(events, "event"), format_count(buffers, "buffer"));
-            self.add_line(&format!("lost: {events} and {buffers}; the report covers the rest"));
+            self.add_warning(&format!("lost: {events} and {buffers}; the report covers the rest"));
         } else if !analysis.is_finalised() {
             self.add_line("lost: unknown, because the session has not closed the file");
-        } else if reading.outcome == CommandOutcome::Fine {
-            self.add_line("lost: nothing, according to the sessions");
+        } else if !reading.losses.is_empty() {
+            self.add_warning("lost: events; buffers report a loss, but not how many");
         } else if !is_damaged {
-            self.add_line("lost: events; buffers report a loss, but not how many");
+            self.add_line("lost: nothing, according to the sessions");
         }
     }
 
-    pub(super) fn print(self) -> Result<()> {
-        print_text(&self.text)
+    /// Prints the page, then the warnings of the reading. A page for people contains the losses, so
+    /// they are not repeated.
+    pub(super) fn print(self, reading: &ReadSummary) -> Result<()> {
+        print_text(&self.text)?;
+        if self.options.json {
+            reading.print_warnings();
+        } else {
+            reading.print_defects();
+        }
+        Ok(())
     }
 }
 

@@ -35,8 +35,7 @@ pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
     report.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     report.add_to_page(&analysis, &reading, &mut page);
-    page.print()?;
-    reading.print_warnings();
+    page.print(&reading)?;
     Ok(reading.outcome)
 }
 

@@ -268,11 +268,13 @@ mod tests {
         system_loggers.forget(7);
         // The last poll of the capture finds more losses.
         losses.store(9, &[1, 5], 2);
+        losses.store_unattributed(4);
         let expected = [
             "1 kernel events of processor 0 found no room",
             "5 kernel events of processor 1 found no room",
             "3 kernel events were too large, or too many at once",
             "2 process details were not read in time",
+            "4 disk and network events were left out: their process is unknown",
         ];
         assert_eq!(system_loggers.take_loss_messages(7), expected);
         assert!(system_loggers.take_loss_messages(7).is_empty(), "losses are reported once");

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
+use traceweir_format::{Guid, name_pattern};
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 use traceweir_transport::message::{
@@ -326,6 +326,9 @@ impl PrivateSessions {
         self.check_controller(core, reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid_parameter("a private session enables providers by their GUID, not groups"));
+        }
+        if name_pattern::is_pattern(&given_name) && provider.is_hash_of(&given_name) {
+            return Err(invalid_parameter("a private session does not enable patterns of names"));
         }
         core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {

@@ -169,7 +169,7 @@ impl ProviderControl {
     /// right to enable the GUID; disables a registration that they no longer reach.
     pub(in crate::service) fn admit_by_name(&mut self, core: &mut Core, matches: Vec<NameMatch>) {
         for name_match in matches {
-            let NameMatch { link, number, provider, session, ref controller } = name_match;
+            let NameMatch { link, number, provider, session, ref controller, .. } = name_match;
             let right = Rights::TRACELOG_GUID_ENABLE;
             let is_permitted = core.access.rules().missing_rights(controller, provider, right).is_empty();
             if !is_permitted {

@@ -310,7 +310,7 @@ impl ProviderControl {
         }
         let Some(session) = core.sessions.running_session(id).cloned() else { return Ok(false) };
         let (pid, uid) = (process.peer.pid, process.peer.uid);
-        let identity = process.inspect(|pid| Identity::read(pid, uid));
+        let identity = process.inspect(|pid| Identity::read(pid, uid).with_program());
         if let Some((params, memory)) = process.offered.remove(&id) {
             // A process that has ended by now is identified by the id and user that it had when it
             // connected.

@@ -110,6 +110,22 @@ impl SessionTable {
         Ok(())
     }
 
+    /// Removes a session from the list of ended sessions, if it has ended and the peer of the
+    /// connection was allowed to stop it.
+    pub(in crate::service) fn dismiss_stopped(
+        &mut self,
+        access: &AccessControl,
+        link: LinkId,
+        session: &SessionRef,
+    ) {
+        let may_stop = |ended: &Properties| {
+            !access.is_guest(link) || access.has_right(link, ended.config.guid, rights_to_run(&ended.config))
+        };
+        if self.outcome(session).is_ok_and(may_stop) {
+            self.dismiss_ended(session);
+        }
+    }
+
     /// Carries out a change whose request names no file.
     pub(in crate::service) fn change(
         &mut self,
@@ -261,13 +277,13 @@ impl SessionTable {
         filter_shown(access, link, self.all_properties())
     }
 
-    /// Returns the ended sessions that the peer of a connection may query.
+    /// Returns the listed ended sessions that the peer of a connection may query.
     pub(in crate::service) fn outcomes_shown_to(
         &self,
         access: &AccessControl,
         link: LinkId,
     ) -> Vec<Properties> {
-        filter_shown(access, link, self.outcomes())
+        filter_shown(access, link, self.listed_outcomes())
     }
 
     /// Removes from a list of providers the sessions that the peer of a connection may not query.

@@ -72,6 +72,10 @@ pub(super) struct DiskRequest {
     /// The thread that issued the request or, for a flush, requested it.
     pub(super) thread: u32,
     pub(super) done_bytes: u32,
+    /// Whether the process of the request is in the scope of the capture.
+    pub(super) is_in_scope: bool,
+    /// Whether the process that caused the request is known.
+    pub(super) is_attributed: bool,
     remaining_bytes: u32,
     is_requeued: bool,
 }
@@ -85,6 +89,8 @@ impl DiskRequest {
             issued_ns,
             thread,
             done_bytes: 0,
+            is_in_scope: false,
+            is_attributed: false,
             remaining_bytes: bytes,
             is_requeued: false,
         }

@@ -40,9 +40,9 @@ fn is_unlinked(link: &str) -> bool {
 
 /// Calls `add` for each descriptor of any process that refers to a file. Checks at most
 /// [`MAX_SCANNED`] descriptors.
-pub(super) fn scan_open_files(mut add: impl FnMut(u32, u32, Box<str>)) {
+pub(super) fn scan_open_files(is_in_scope: impl Fn(u32) -> bool, mut add: impl FnMut(u32, u32, Box<str>)) {
     let mut remaining = MAX_SCANNED;
-    for process in proc::list_processes() {
+    for process in proc::list_processes().filter(|process| is_in_scope(*process)) {
         for descriptor in proc::list_descriptors(process) {
             let Some(after) = remaining.checked_sub(1) else { return };
             remaining = after;

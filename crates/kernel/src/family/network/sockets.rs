@@ -48,7 +48,7 @@ impl TcpSocket {
         Self { endpoints, owner, is_connecting: true, is_closed: false }
     }
 
-    const fn new_established(endpoints: Endpoints, owner: u32) -> Self {
+    pub(super) const fn new_established(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: false, is_closed: false }
     }
 }
@@ -61,6 +61,15 @@ struct UdpSocket {
     poll: u64,
 }
 
+/// An accepted connection whose process is unknown until the connection is used.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PendingAccept {
+    /// The event was written in this poll and can be completed.
+    Written(PayloadPosition),
+    /// The event is written when its process is known, if that is in scope.
+    Deferred(Endpoints),
+}
+
 /// All known sockets.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
@@ -68,9 +77,9 @@ pub(super) struct Sockets {
     /// UDP sockets by kernel address and process. A socket that processes share has an entry for
     /// each.
     udp: HashMap<(u64, u32), UdpSocket>,
-    /// Accept events written in this poll whose process is still unknown, by the kernel's address
-    /// of the connection's socket.
-    pending_accepts: HashMap<u64, PayloadPosition>,
+    /// Accept events whose process is still unknown, by the kernel's address of the connection's
+    /// socket.
+    pending_accepts: HashMap<u64, PendingAccept>,
     /// When a search for a socket of a process last failed.
     not_found: HashMap<(u64, u32), u64>,
     poll: u64,
@@ -84,20 +93,20 @@ impl Sockets {
         self.poll = self.poll.wrapping_add(1);
         self.poll_start_ns = now_ns();
         self.search_count = 0;
-        self.pending_accepts.clear();
+        self.pending_accepts.retain(|_, accept| matches!(accept, PendingAccept::Deferred(_)));
     }
 
     /// Stores the accept event of a new connection. `None`, for a connection that this side
     /// requested, removes the event of an earlier socket at the same address.
-    pub(super) fn set_pending_accept(&mut self, sk: u64, position: Option<PayloadPosition>) {
+    pub(super) fn set_pending_accept(&mut self, sk: u64, accept: Option<PendingAccept>) {
         self.pending_accepts.remove(&sk);
-        if let Some(position) = position.filter(|_| self.pending_accepts.len() < MAX_SOCKETS) {
-            self.pending_accepts.insert(sk, position);
+        if let Some(accept) = accept.filter(|_| self.pending_accepts.len() < MAX_SOCKETS) {
+            self.pending_accepts.insert(sk, accept);
         }
     }
 
     /// Removes and returns the accept event of a connection, if it can still be completed.
-    pub(super) fn take_pending_accept(&mut self, sk: u64) -> Option<PayloadPosition> {
+    pub(super) fn take_pending_accept(&mut self, sk: u64) -> Option<PendingAccept> {
         self.pending_accepts.remove(&sk)
     }
 
@@ -119,8 +128,8 @@ impl Sockets {
         self.tcp.insert(sk, socket);
     }
 
-    pub(super) fn remove(&mut self, sk: u64) {
-        self.tcp.remove(&sk);
+    pub(super) fn remove(&mut self, sk: u64) -> Option<TcpSocket> {
+        self.tcp.remove(&sk)
     }
 
     /// Handles an established connection. A connection that this side requested keeps its owner.

@@ -26,10 +26,13 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
     // Only the rundown at the end includes zombies: before that, their exit records may still be
     // in a ring.
     let zombies = context.tasks.scan(when == Rundown::End);
+    if let Some(scope) = &mut context.scope {
+        scope.adopt(context.tasks.iter_processes().map(|(pid, process)| (pid, process.parent)));
+    }
     write_idle_process(when, context, out);
     let scan = context.tasks.scans;
-    for (pid, process) in context.tasks.iter_processes().filter(|(_, process)| is_in_scope(process, context))
-    {
+    let processes = context.tasks.iter_processes();
+    for (pid, process) in processes.filter(|(pid, process)| is_in_scope(*pid, process, context)) {
         let is_due = |seen_in_scan: u32, unconfirmed: Option<u32>| {
             when == Rundown::End || seen_in_scan == scan && unconfirmed.is_none()
         };
@@ -43,7 +46,9 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
         }
     }
     if context.groups.has(Group::PROCESS) {
-        for Zombie { pid, process, status } in &zombies {
+        let is_in_scope =
+            |zombie: &&Zombie| context.is_task_in_scope(TaskIds { pid: zombie.pid, tid: zombie.pid });
+        for Zombie { pid, process, status } in zombies.iter().filter(is_in_scope) {
             payload::write_process_rundown(hook::PROCESS_DEFUNCT, *pid, process, *status, out);
         }
     }
@@ -72,7 +77,7 @@ pub(super) fn write_due_unconfirmed(context: &mut Context, except_poll: Option<u
 
 /// Writes the rundown of a process and of its threads, as far as they are unconfirmed.
 pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'_>) {
-    let is_in_scope = context.tasks.get(pid).is_some_and(|process| is_in_scope(process, context));
+    let is_in_scope = context.tasks.get(pid).is_some_and(|process| is_in_scope(pid, process, context));
     let Some(process) = context.tasks.get_mut(pid) else { return };
     let is_unconfirmed = process.unconfirmed_poll.take().is_some();
     let threads = process.threads.iter_mut();
@@ -91,9 +96,10 @@ pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'
 }
 
 /// Returns whether the session captures this process.
-fn is_in_scope(process: &LiveProcess, context: &Context) -> bool {
-    context.settings.scope == CaptureScope::Everything
-        || process.user == Some(rustix::process::geteuid().as_raw())
+fn is_in_scope(pid: u32, process: &LiveProcess, context: &Context) -> bool {
+    let is_permitted = context.settings.scope == CaptureScope::Everything
+        || process.user == Some(rustix::process::geteuid().as_raw());
+    is_permitted && context.is_process_in_scope(pid)
 }
 
 fn write_process(pid: u32, process: &LiveProcess, when: Rundown, context: &Context, out: &mut Out<'_>) {

@@ -1,0 +1,49 @@
+//! `weir profiles`: lists and explains profiles.
+
+use anyhow::Result;
+
+use crate::cli::ProfilesArgs;
+use crate::exit::CommandOutcome;
+use crate::output::print_text;
+use crate::profiles::{self, Profile};
+use crate::text::{escape, escape_path, format_table, quote_for_shell};
+
+pub(super) fn run(options: &ProfilesArgs) -> Result<CommandOutcome> {
+    let page = match &options.name {
+        Some(name) => format_profile(&profiles::find(name)?),
+        None => format_list(&profiles::list()?),
+    };
+    print_text(&page)?;
+    Ok(CommandOutcome::Fine)
+}
+
+fn format_list(profiles: &[Profile]) -> String {
+    let mut rows = vec![["Profile".to_owned(), "Records".to_owned()]];
+    rows.extend(profiles.iter().map(|profile| [escape(&profile.name), escape(&profile.description)]));
+    let folder = profiles::user_folder().map_or_else(String::new, |folder| {
+        format!("\nYour own profiles: {}/NAME.toml (weir profiles --help)\n", escape_path(&folder))
+    });
+    format!("{}{folder}", format_table(&rows, &[false, false]))
+}
+
+fn format_profile(profile: &Profile) -> String {
+    let name = escape(&profile.name);
+    let mut page = format!("{name}: {}\n", escape(&profile.description));
+    if let Some(file) = &profile.file {
+        page.push_str(&format!("  file       {}\n", escape_path(file)));
+    }
+    let mut options = String::new();
+    for provider in &profile.providers {
+        page.push_str(&format!("  provider   {}\n", escape(provider)));
+        options.push_str(&format!(" -p {}", quote_for_shell(provider)));
+    }
+    if !profile.kernel.is_empty() {
+        let optional = if profile.is_kernel_optional { " (left out where not permitted)" } else { "" };
+        page.push_str(&format!("  kernel     {}{optional}\n", escape(&profile.kernel)));
+        options.push_str(&format!(" --kernel {}", quote_for_shell(&profile.kernel)));
+    }
+    let command = quote_for_shell(&profile.name);
+    page.push_str(&format!("The same with options: weir record{options} -- CMD\n"));
+    page.push_str(&format!("Use it: weir record --profile {command} -- CMD\n"));
+    page
+}

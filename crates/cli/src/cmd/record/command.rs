@@ -1,0 +1,53 @@
+//! Runs the recorded command, and reaps its orphans.
+//!
+//! `weir record` is a child subreaper: a process whose parent has ended becomes a child of weir, so
+//! that it still belongs to the recorded process tree.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::Sender;
+
+use anstream::eprintln;
+use rustix::process::{Pid, WaitOptions, set_child_subreaper, wait};
+
+use super::{RecordingEvent, runnable};
+
+/// Exit status if recording fails while a command is given.
+pub(super) const RECORDING_FAILED: u8 = 125;
+
+/// Starts a command, if one is given, and sends an event when it ends. Returns whether a command
+/// was started, or the exit status for a failed start.
+pub(super) fn spawn(command: &[OsString], events: &Sender<RecordingEvent>) -> Result<bool, u8> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(false) };
+    // Any id turns the attribute on. Without it, orphans leave the tree; the rest is recorded.
+    let _ = set_child_subreaper(Pid::from_raw(1));
+    let child = Command::new(program).args(arguments).spawn().map_err(|error| {
+        let failure = runnable::CommandFailure::new(program, error);
+        eprintln!("error: {}", failure.text);
+        failure.status
+    })?;
+    let (pid, events) = (child.id(), events.clone());
+    std::thread::spawn(move || drop(events.send(RecordingEvent::CommandEnded(wait_for_child(pid)))));
+    Ok(true)
+}
+
+/// Waits for a child and returns its status; reaps other children in the meantime.
+fn wait_for_child(pid: u32) -> io::Result<ExitStatus> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((ended, status))) if u32::try_from(ended.as_raw_nonzero().get()) == Ok(pid) => {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Converts an exit status as shells do: 128 + N for signal N.
+pub(super) fn to_exit_status(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(RECORDING_FAILED)
+}

@@ -1,0 +1,208 @@
+//! What `weir record` records, in which processes and to which file.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anstream::eprintln;
+use anyhow::{Result, bail};
+use traceweir::session::{ProcessTree, SessionSummary};
+use traceweir::{Error, Status};
+use traceweir_format::kernel::providers::kernel_provider_name;
+use traceweir_format::time::{Civil, FileTime};
+
+use crate::cli::{self, KernelEvents, RecordArgs};
+use crate::existing_output;
+use crate::grammar::EnableRequest;
+use crate::profiles::{self, DEFAULT_PROFILE};
+use crate::sessions::{self, SessionPlan, StartedSession};
+
+/// How many names are tried for a new file.
+const MAX_FILE_NAMES: u32 = 1000;
+
+/// The events to record.
+pub(super) struct RecordedEvents {
+    pub(super) requests: Vec<EnableRequest>,
+    /// The requests that the user named with `-p`; warnings are about these.
+    pub(super) named_requests: Vec<EnableRequest>,
+    kernel: KernelEvents,
+    /// Whether the recording does without kernel events if the machine refuses them.
+    is_kernel_optional: bool,
+}
+
+impl RecordedEvents {
+    /// Resolves providers, kernel events and profiles. Options that name nothing to record end the
+    /// program with a usage error.
+    pub(super) fn resolve(options: &RecordArgs) -> Result<Self> {
+        let mut named_requests = options.providers.resolve(&options.manifest)?;
+        let has_choice =
+            !named_requests.is_empty() || options.kernel.kernel.is_some() || !options.profile.is_empty();
+        let has_scope = options.all || !options.pid.is_empty() || !options.command.is_empty();
+        if !has_choice && !has_scope {
+            cli::exit_with_conflict(
+                "name a program (-- CMD), processes (--pid PID), providers (--provider NAME) or kernel events (--kernel cpu); -a records the whole machine",
+            );
+        }
+        let profile = match has_choice {
+            true => profiles::resolve(&options.profile)?,
+            false => profiles::resolve(&[DEFAULT_PROFILE.to_owned()])?,
+        };
+        let mut kernel = options.kernel.clone();
+        kernel.add(profile.kernel.filter(|_| !options.no_kernel));
+        kernel.check_used();
+        let is_kernel_optional = profile.is_kernel_optional && options.kernel.kernel.is_none();
+        let roots = tree_roots(options);
+        let mut requests = named_requests.clone();
+        requests.extend(profile.providers);
+        for request in requests.iter_mut().chain(&mut named_requests) {
+            // The events of the kernel's providers have their own scope.
+            if !sessions::is_provider_of_kernel(&request.guid) {
+                request.filters.trees.clone_from(&roots);
+            }
+        }
+        let events = Self { requests, named_requests, kernel, is_kernel_optional };
+        if events.requests.is_empty() && events.kernel.kernel.is_none() {
+            cli::exit_with_conflict("--no-kernel leaves nothing to record: name providers with -p");
+        }
+        events.check_kernel_providers(options);
+        Ok(events)
+    }
+
+    /// Prints a note if `--pid` is given with manifest providers of the kernel, whose events always
+    /// cover the whole machine. If nothing else is recorded, that is a usage error.
+    fn check_kernel_providers(&self, options: &RecordArgs) {
+        let covers_machine = |request: &EnableRequest| kernel_provider_name(&request.guid).is_some();
+        if options.pid.is_empty() || !self.requests.iter().any(covers_machine) {
+            return;
+        }
+        if self.kernel.kernel.is_none() && self.requests.iter().all(covers_machine) {
+            cli::exit_with_conflict(
+                "--pid does not apply to providers of the kernel: their events cover the whole machine. Record groups of kernel events instead \
+                 (weir record --kernel cpu --pid PID), or filter afterwards: weir dump FILE --pid PID",
+            );
+        }
+        eprintln!(
+            "note: --pid does not apply to providers of the kernel; their events cover the whole machine"
+        );
+    }
+
+    /// Starts the session and enables the providers. Returns the reason if kernel events are left
+    /// out.
+    pub(super) fn start(
+        &self,
+        options: &RecordArgs,
+        mut plan: SessionPlan,
+    ) -> Result<(StartedSession, SessionSummary, Option<String>)> {
+        plan.kernel_scope = kernel_scope(options);
+        let choice = options.daemon_choice;
+        let started = StartedSession::start_with_kernel(choice, &mut plan, &self.kernel, &self.requests);
+        let (session, summary, refusal) = match started {
+            Err(error) if self.may_leave_out_kernel(&error) => {
+                let (session, summary) = StartedSession::start_with_kernel(
+                    choice,
+                    &mut plan,
+                    &KernelEvents::default(),
+                    &self.requests,
+                )?;
+                (session, summary, Some(error.root_cause().to_string()))
+            }
+            started => {
+                let (session, summary) = started?;
+                (session, summary, None)
+            }
+        };
+        session.enable(&self.requests, &[])?;
+        sessions::note_literal_percent_d(&plan);
+        Ok((session, summary, refusal))
+    }
+
+    /// Returns whether the recording does without kernel events after this error.
+    fn may_leave_out_kernel(&self, error: &anyhow::Error) -> bool {
+        let refusals = [
+            Status::ERROR_PRIVILEGE_NOT_HELD,
+            Status::ERROR_ACCESS_DENIED,
+            Status::ERROR_NOT_SUPPORTED,
+            Status::ERROR_NO_SYSTEM_RESOURCES,
+        ];
+        self.is_kernel_optional
+            && self.kernel.kernel.is_some()
+            && error.downcast_ref::<Error>().is_some_and(|error| refusals.contains(&error.status()))
+    }
+}
+
+/// Returns the processes whose trees are recorded; empty for the whole machine. A command is started
+/// by this process, which adopts its orphans.
+pub(super) fn tree_roots(options: &RecordArgs) -> Vec<u32> {
+    if options.all {
+        Vec::new()
+    } else if options.command.is_empty() {
+        options.pid.clone()
+    } else {
+        vec![std::process::id()]
+    }
+}
+
+/// Returns the process trees that kernel events are restricted to; empty for the whole machine. This
+/// process itself is not recorded.
+fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
+    let to_tree = |root: u32| match options.command.is_empty() {
+        true => ProcessTree::new(root),
+        false => ProcessTree::descendants_of(root),
+    };
+    tree_roots(options).into_iter().map(to_tree).collect()
+}
+
+/// Returns the settings of the session, and the file that is written.
+pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)> {
+    let file = match &options.output {
+        Some(file) => file.clone(),
+        None => find_new_name(Path::new(""), now())?,
+    };
+    let name = format!("weir-record-{}", std::process::id());
+    let mut plan = sessions::build_plan(&name, Some(&file), &options.shape)?;
+    // The daemon finalises the file however this process ends.
+    plan.stop_on_drop = true;
+    plan.force = options.force;
+    // Otherwise, events are collected and counted once a second.
+    plan.low_latency |= options.stop_after.is_some();
+    if let Some(size) = options.flight {
+        existing_output::check_trace(&file, options.force)?;
+        plan.keep_in_memory(size);
+    }
+    Ok((plan, file))
+}
+
+fn now() -> FileTime {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX), since_epoch.subsec_nanos())
+}
+
+/// Returns a name for a new file: `weir-DATE-TIME.etl`, with a number if that exists.
+fn find_new_name(folder: &Path, time: FileTime) -> Result<PathBuf> {
+    let Civil { year, month, day, hour, minute, second, .. } = time.civil();
+    let base = format!("weir-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
+    let names = (1..=MAX_FILE_NAMES).map(|number| match number {
+        1 => folder.join(format!("{base}.etl")),
+        _ => folder.join(format!("{base}-{number}.etl")),
+    });
+    let mut unused = names.filter(|name| name.symlink_metadata().is_err());
+    match unused.next() {
+        Some(name) => Ok(name),
+        None => bail!("all names like {base}.etl are in use: name the file with -o"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_name_has_date_and_time_and_is_unused() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = FileTime::from_unix(1_000_000_000, 0);
+        let first = find_new_name(folder.path(), time).unwrap();
+        assert_eq!(first, folder.path().join("weir-20010909-014640.etl"));
+        std::fs::write(&first, "x").unwrap();
+        let second = find_new_name(folder.path(), time).unwrap();
+        assert_eq!(second, folder.path().join("weir-20010909-014640-2.etl"));
+    }
+}

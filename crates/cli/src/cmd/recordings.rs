@@ -1,0 +1,80 @@
+//! Finds the newest recording of the current folder, for commands without a file.
+//!
+//! ```text
+//!   weir-20260801-101500.etl   weir-20260801-102200.etl ◀── the newest by modification time
+//!   weir-notes.txt  other.etl  weir-folder.etl/         ◀── not recordings
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anstream::eprintln;
+
+use crate::cli::{OptionalFiles, exit_with_missing_argument};
+use crate::text::escape_path;
+
+/// Prefix and suffix of the names that `weir record` gives to its files.
+const NAME_PREFIX: &str = "weir-";
+const NAME_SUFFIX: &str = ".etl";
+
+/// Adds the newest recording of the current folder to an empty list of files and prints its name.
+/// If there is none, prints a usage error and exits.
+pub(super) fn choose_newest_if_empty(files: &mut OptionalFiles) {
+    if !files.files.is_empty() {
+        return;
+    }
+    let Some(newest) = find_newest(Path::new(".")) else {
+        exit_with_missing_argument(
+            "no FILE, and no weir-*.etl in the current folder: name a trace, or record one with weir record -- COMMAND",
+        );
+    };
+    eprintln!("using {}", escape_path(&newest));
+    files.files.push(newest);
+}
+
+/// Returns the name of the recording in a folder that was modified last; among equal times, the
+/// last name.
+fn find_newest(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let recordings = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        if !(text.starts_with(NAME_PREFIX) && text.ends_with(NAME_SUFFIX)) {
+            return None;
+        }
+        // The metadata is that of the entry itself, so that a symbolic link is not a regular file.
+        let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), name))
+    });
+    recordings.max().map(|(_, name)| PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    #[test]
+    fn newest_recording_is_a_regular_file_by_modification_time() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(find_newest(folder.path()), None);
+        let write = |name: &str, seconds: u64| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        };
+        write("weir-b.etl", 10);
+        write("weir-a.etl", 20);
+        write("other.etl", 99);
+        write("weir-c.txt", 99);
+        write("weir-d.etl.zip", 99);
+        fs::create_dir(folder.path().join("weir-e.etl")).unwrap();
+        symlink(folder.path().join("other.etl"), folder.path().join("weir-f.etl")).unwrap();
+        assert_eq!(find_newest(folder.path()), Some("weir-a.etl".into()));
+        write("weir-b.etl", 20);
+        assert_eq!(find_newest(folder.path()), Some("weir-b.etl".into()), "equal times");
+        assert_eq!(find_newest(&folder.path().join("absent")), None);
+    }
+}

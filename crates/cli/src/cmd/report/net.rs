@@ -1,0 +1,284 @@
+//! `weir report net`: reports what processes sent and received.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Result, bail};
+use traceweir_decode::stack::Joined;
+use traceweir_format::header::NO_ID;
+
+use super::page::{ReportPage, format_name, format_recorded_time, put_pid, summary_object};
+use super::rows::Rows;
+use crate::analysis::{
+    Analysis, CallPaths, NeededEvents, NetworkKind, NetworkProtocol, NetworkTransfer, Occurrence, ProcessId,
+    ReportEvent, ThreadSelection, TimeWindow, TraceFacts,
+};
+use crate::cli::{ReportNetArgs, SchemaArgs};
+use crate::exit::CommandOutcome;
+use crate::symbols::SymbolArgs;
+use crate::text::{JsonObject, format_count, format_number};
+use crate::traces::ReadSummary;
+
+pub(super) fn run(options: &ReportNetArgs) -> Result<CommandOutcome> {
+    let needed = NeededEvents { network: true, ..NeededEvents::default() };
+    let selection = &options.selection;
+    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
+    let span = (selection.from, selection.to);
+    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
+    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut network = NetworkReport { thread_selection, window: analysis.window, ..NetworkReport::default() };
+    let reading = analysis.read(|facts, joined| network.add_event(facts, joined))?;
+    network.check_not_empty()?;
+    let mut page = ReportPage::new(options.tables);
+    network.add_to_page(&analysis, &reading, &mut page);
+    page.print(&reading)?;
+    Ok(reading.outcome)
+}
+
+/// Totals of network events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NetworkTotals {
+    sent: u64,
+    sent_bytes: u64,
+    received: u64,
+    received_bytes: u64,
+    retransmits: u64,
+    /// Connections that were established, in either direction.
+    connections: u64,
+    failures: u64,
+}
+
+impl NetworkTotals {
+    fn add_transfer(&mut self, transfer: &NetworkTransfer) {
+        match transfer.kind {
+            NetworkKind::Send => {
+                self.sent += 1;
+                self.sent_bytes = self.sent_bytes.saturating_add(transfer.bytes);
+            }
+            NetworkKind::Receive => {
+                self.received += 1;
+                self.received_bytes = self.received_bytes.saturating_add(transfer.bytes);
+            }
+            NetworkKind::Retransmit => self.retransmits += 1,
+            NetworkKind::Connect | NetworkKind::Accept => self.connections += 1,
+            NetworkKind::Fail => self.failures += 1,
+            NetworkKind::Disconnect => {}
+        }
+    }
+
+    /// Returns the key by which rows are sorted: bytes, then packets.
+    const fn weight(&self) -> (u64, u64, u64) {
+        (
+            self.sent_bytes.saturating_add(self.received_bytes),
+            self.sent.saturating_add(self.received),
+            self.connections,
+        )
+    }
+
+    fn put_into(&self, object: &mut JsonObject) {
+        object.number("sent", self.sent).number("sent_bytes", self.sent_bytes);
+        object.number("received", self.received).number("received_bytes", self.received_bytes);
+        object.number("retransmits", self.retransmits).number("connections", self.connections);
+        object.number("failures", self.failures);
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [self.sent, self.sent_bytes, self.received, self.received_bytes, self.retransmits, self.connections]
+            .map(format_number)
+    }
+}
+
+/// The two ends of the transfers of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Connection {
+    process: ProcessId,
+    protocol: NetworkProtocol,
+    own: SocketAddr,
+    remote: SocketAddr,
+}
+
+#[derive(Default)]
+struct NetworkReport {
+    paths: CallPaths,
+    thread_selection: ThreadSelection,
+    window: TimeWindow,
+    totals: NetworkTotals,
+    by_process: Rows<ProcessId, NetworkTotals>,
+    by_connection: Rows<Connection, NetworkTotals>,
+    by_peer: Rows<IpAddr, NetworkTotals>,
+    events: u64,
+    unselected: u64,
+    first_ns: Option<i64>,
+    last_ns: i64,
+}
+
+impl NetworkReport {
+    fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+        let event = &joined.event;
+        let Occurrence::Network(transfer) = &event.occurrence else { return };
+        if !self.window.contains(event.time_ns) {
+            return;
+        }
+        let process = self.paths.find_process(facts, event, transfer.pid.unwrap_or(NO_ID));
+        // Network events do not name a thread, except by their stack.
+        let thread = joined.stack.owner.map_or(NO_ID, |(_, thread)| thread);
+        if !self.thread_selection.contains(&self.paths.processes, process, thread) {
+            self.unselected += 1;
+            return;
+        }
+        self.first_ns.get_or_insert(event.time_ns);
+        self.last_ns = event.time_ns;
+        self.events += 1;
+        self.totals.add_transfer(transfer);
+        self.by_process.get_mut(process).add_transfer(transfer);
+        if let Some((own, remote)) = transfer.ends {
+            let connection = Connection { process, protocol: transfer.protocol, own, remote };
+            self.by_connection.get_mut(connection).add_transfer(transfer);
+            self.by_peer.get_mut(remote.ip()).add_transfer(transfer);
+        }
+    }
+
+    /// Fails if there is nothing to report: zeros would look like a result.
+    fn check_not_empty(&self) -> Result<()> {
+        if self.events == 0 && self.unselected > 0 {
+            bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "network events"));
+        }
+        if self.events == 0 {
+            bail!(
+                "no network events: the trace has none of TCP and UDP (group NETWORK) in the selected time; weir record --kernel net -o net.etl records them"
+            );
+        }
+        Ok(())
+    }
+
+    fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
+        let totals = &self.totals;
+        let mut object = summary_object(analysis, reading);
+        totals.put_into(&mut object);
+        object.number("others", self.unselected);
+        page.add_object(&object);
+        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        page.add_line(&format!(
+            "{} from first to last in {seconds:.3} s, of {} recorded: {} of {} sent, {} of {} received",
+            format_count(self.events, "event"),
+            format_recorded_time(analysis),
+            format_count(totals.sent, "packet"),
+            format_count(totals.sent_bytes, "byte"),
+            format_count(totals.received, "packet"),
+            format_count(totals.received_bytes, "byte"),
+        ));
+        page.add_line(&format!(
+            "{} established, {}, {}",
+            format_count(totals.connections, "connection"),
+            format_count(totals.retransmits, "retransmit"),
+            format_count(totals.failures, "failure"),
+        ));
+        if self.unselected > 0 {
+            page.add_line(&format!(
+                "of other processes and threads: {}, left out",
+                format_number(self.unselected)
+            ));
+        }
+        page.add_losses(analysis, reading);
+        self.add_process_table(page);
+        self.add_connection_table(page);
+        self.add_peer_table(page);
+    }
+
+    fn add_process_table(&self, page: &mut ReportPage) {
+        let rows = self.by_process.sorted_by_weight(NetworkTotals::weight);
+        let label = |key: &Option<&ProcessId>| {
+            key.map_or_else(|| "(other)".to_owned(), |id| self.paths.processes.label(*id))
+        };
+        page.add_table(
+            "processes",
+            columns("process"),
+            &rows,
+            |(key, totals)| to_cells(totals, &label(key)),
+            |(key, totals)| {
+                let mut object = row_object("process", &label(key), totals);
+                self.put_process(key.copied(), &mut object);
+                object
+            },
+        );
+    }
+
+    fn add_connection_table(&self, page: &mut ReportPage) {
+        let rows = self.by_connection.sorted_by_weight(NetworkTotals::weight);
+        let label = |key: &Option<&Connection>| {
+            key.map_or_else(
+                || "(other)".to_owned(),
+                |connection| {
+                    let Connection { process, protocol, own, remote } = connection;
+                    let process = self.paths.processes.label(*process);
+                    format!("{} {own} → {remote}  {process}", protocol_name(*protocol))
+                },
+            )
+        };
+        page.add_table(
+            "connections",
+            columns("connection"),
+            &rows,
+            |(key, totals)| to_cells(totals, &label(key)),
+            |(key, totals)| {
+                let mut object = row_object("connection", &label(key), totals);
+                if let Some(connection) = key {
+                    object.text("protocol", protocol_name(connection.protocol));
+                    object.text("own", &connection.own.to_string());
+                    object.text("remote", &connection.remote.to_string());
+                }
+                self.put_process(key.map(|connection| connection.process), &mut object);
+                object
+            },
+        );
+    }
+
+    fn add_peer_table(&self, page: &mut ReportPage) {
+        let rows = self.by_peer.sorted_by_weight(NetworkTotals::weight);
+        let label =
+            |key: &Option<&IpAddr>| key.map_or_else(|| "(other)".to_owned(), |address| address.to_string());
+        page.add_table(
+            "peers",
+            columns("peer"),
+            &rows,
+            |(key, totals)| to_cells(totals, &label(key)),
+            |(key, totals)| row_object("peer", &label(key), totals),
+        );
+    }
+
+    fn put_process(&self, id: Option<ProcessId>, object: &mut JsonObject) {
+        put_pid(object, id.and_then(|id| self.paths.processes.pid(id)));
+        object.optional("process", id.and_then(|id| self.paths.processes.name(id)));
+    }
+}
+
+const fn protocol_name(protocol: NetworkProtocol) -> &'static str {
+    match protocol {
+        NetworkProtocol::Tcp => "tcp",
+        NetworkProtocol::Udp => "udp",
+    }
+}
+
+/// Returns the columns of a table, the last with this name.
+const fn columns(last: &str) -> [(&str, bool); 7] {
+    [
+        ("sent", true),
+        ("bytes", true),
+        ("received", true),
+        ("bytes", true),
+        ("resent", true),
+        ("connects", true),
+        (last, false),
+    ]
+}
+
+fn to_cells(totals: &NetworkTotals, label: &str) -> [String; 7] {
+    let [sent, sent_bytes, received, received_bytes, retransmits, connections] = totals.cells();
+    [sent, sent_bytes, received, received_bytes, retransmits, connections, format_name(label)]
+}
+
+fn row_object(by: &str, name: &str, totals: &NetworkTotals) -> JsonObject {
+    let mut object = JsonObject::new();
+    object.text("by", by).text("name", name);
+    totals.put_into(&mut object);
+    object
+}

@@ -1,0 +1,197 @@
+//! The rule for output files that exist already. Every `-o` follows it.
+//!
+//! ```text
+//!   the file has        a trace is written           anything else is written
+//!   nothing (or is      written                      written
+//!     missing, empty)
+//!   a trace             moved to NAME.old.etl        refused
+//!   other content       refused                      refused
+//!   with --force        replaced                     replaced
+//! ```
+//!
+//! Devices and pipes are not replaced, so commands that can write to them may do so. If a command
+//! fails before it has written the new trace, the old trace gets its name back.
+
+use std::fs::{self, File, Metadata};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anstream::eprintln;
+use anyhow::{Context, Result, bail};
+use traceweir::consumer::TraceFile;
+use traceweir_format::etl::Trace;
+
+use crate::text::escape_path;
+
+/// Extension of a trace that a newer one replaced.
+const OLD_EXTENSION: &str = "old.etl";
+
+/// Refuses an output other than a trace if the file exists, unless `force` is set.
+pub(crate) fn check_other(path: &Path, force: bool) -> Result<()> {
+    // Links are followed: `/dev/stdout` is one.
+    let has_content = |metadata: Metadata| metadata.is_file() && metadata.len() > 0;
+    if !force && path.as_os_str() != "-" && path.metadata().is_ok_and(has_content) {
+        bail!("cannot write {}: it exists already (--force replaces it)", escape_path(path));
+    }
+    Ok(())
+}
+
+/// Refuses the output of a trace if the file exists and is not a trace, unless `force` is set.
+pub(crate) fn check_trace(path: &Path, force: bool) -> Result<()> {
+    find_trace(path, force).map(drop)
+}
+
+/// Moves an existing trace out of the way of a new one, unless `force` is set: then the new trace
+/// replaces it.
+pub(crate) fn make_room(path: &Path, force: bool) -> Result<MovedTrace> {
+    let moved = match find_trace(path, force)? {
+        ExistingFile::Trace if !force => {
+            let old = old_name(path);
+            fs::rename(path, &old)
+                .with_context(|| format!("cannot move {} to {}", escape_path(path), escape_path(&old)))?;
+            Some(old)
+        }
+        _ => None,
+    };
+    Ok(MovedTrace { path: path.to_owned(), moved })
+}
+
+/// An old trace that was moved. It gets its name back when this value is dropped, unless
+/// [`keep`](Self::keep) was called or the name is used again.
+#[must_use = "dropping it undoes the move"]
+pub(crate) struct MovedTrace {
+    path: PathBuf,
+    moved: Option<PathBuf>,
+}
+
+impl MovedTrace {
+    /// Keeps the old trace at its new name, and prints that name.
+    pub(crate) fn keep(mut self) {
+        if let Some(old) = self.moved.take() {
+            eprintln!("note: {} existed: its trace is now {}", escape_path(&self.path), escape_path(&old));
+        }
+    }
+}
+
+impl Drop for MovedTrace {
+    fn drop(&mut self) {
+        if let Some(old) = self.moved.take()
+            && is_missing(&self.path)
+        {
+            // The command reports its own failure.
+            let _ = fs::rename(old, &self.path);
+        }
+    }
+}
+
+enum ExistingFile {
+    /// There is no file, or it is empty or not a plain file.
+    Nothing,
+    Trace,
+    /// A file with other content, which may be replaced.
+    Other,
+}
+
+fn find_trace(path: &Path, force: bool) -> Result<ExistingFile> {
+    let Ok(metadata) = path.symlink_metadata() else { return Ok(ExistingFile::Nothing) };
+    if metadata.is_file() && metadata.len() == 0 {
+        return Ok(ExistingFile::Nothing);
+    }
+    if metadata.is_file() && is_trace(path) {
+        return Ok(ExistingFile::Trace);
+    }
+    if !metadata.is_file() && !metadata.is_symlink() {
+        // Opening it fails with the reason.
+        return Ok(ExistingFile::Nothing);
+    }
+    if force {
+        return Ok(ExistingFile::Other);
+    }
+    let kind = if metadata.is_symlink() { "a symbolic link" } else { "not a trace" };
+    bail!("cannot write {}: it exists already and is {kind} (--force replaces it)", escape_path(path));
+}
+
+fn is_trace(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| Trace::open(TraceFile::from(file)).is_ok())
+}
+
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// Returns `NAME.old.etl` for `NAME.etl` and for `NAME`.
+fn old_name(path: &Path) -> PathBuf {
+    let is_etl = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("etl"));
+    let base = if is_etl { path.with_extension("") } else { path.to_owned() };
+    let mut name = base.into_os_string();
+    name.push(".");
+    name.push(OLD_EXTENSION);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write_trace(path: &Path) -> Vec<u8> {
+        let trace = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/etl/tracelogging.etl"))
+            .expect("the fixture must exist");
+        fs::write(path, &trace).expect("the folder must be writable");
+        trace
+    }
+
+    #[test]
+    fn old_trace_is_moved_and_restored_unless_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("a.etl"), folder.path().join("a.old.etl"));
+        let trace = write_trace(&path);
+        drop(make_room(&path, false).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), trace, "a dropped move must be undone");
+        make_room(&path, false).unwrap().keep();
+        assert!(!path.exists());
+        assert_eq!(fs::read(&old).unwrap(), trace);
+        write_trace(&path);
+        make_room(&path, true).unwrap().keep();
+        assert!(path.exists(), "with --force, the file stays for the writer to replace");
+    }
+
+    #[test]
+    fn restored_name_is_not_taken_from_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.etl");
+        write_trace(&path);
+        let moved = make_room(&path, false).unwrap();
+        fs::write(&path, "new").unwrap();
+        drop(moved);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn other_files_are_refused_unless_forced_or_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        for (content, is_refused) in [("", false), ("text", true)] {
+            fs::write(&path, content).unwrap();
+            assert_eq!(check_trace(&path, false).is_err(), is_refused, "{content:?}");
+            assert_eq!(check_other(&path, false).is_err(), is_refused, "{content:?}");
+            assert!(check_trace(&path, true).is_ok() && check_other(&path, true).is_ok());
+        }
+        let link = folder.path().join("link.etl");
+        std::os::unix::fs::symlink("missing", &link).unwrap();
+        assert!(check_trace(&link, false).is_err(), "a link counts as an existing file");
+        assert!(check_other(Path::new("/dev/null"), false).is_ok());
+        assert!(check_other(Path::new("-"), false).is_ok());
+    }
+
+    #[test]
+    fn old_name_keeps_the_rest_of_the_name() {
+        for (path, old) in [
+            ("/x/a.etl", "/x/a.old.etl"),
+            ("a.b.ETL", "a.b.old.etl"),
+            ("trace", "trace.old.etl"),
+            ("a.old.etl", "a.old.old.etl"),
+        ] {
+            assert_eq!(old_name(Path::new(path)), Path::new(old), "{path}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/* For sources that use this spelling; see Windows.h. */
+#include "../TraceLoggingProvider.h"

@@ -1,0 +1,2 @@
+/* errhandlingapi.h: the last error, which windows.h declares. */
+#include <windows.h>

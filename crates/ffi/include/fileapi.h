@@ -1,0 +1,2 @@
+/* fileapi.h: functions for files, which windows.h declares. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* heapapi.h: functions for the heap, which windows.h declares. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* libloaderapi.h: functions for libraries, which windows.h declares. */
+#include <windows.h>

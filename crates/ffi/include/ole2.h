@@ -1,0 +1,4 @@
+/* ole2.h: objbase.h and oleauto.h. */
+#include "objbase.h"
+
+#include "oleauto.h"

@@ -1,0 +1,2 @@
+/* profileapi.h: the performance counter, which windows.h declares. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* rpc.h: UUID, which windows.h declares. */
+#include <windows.h>

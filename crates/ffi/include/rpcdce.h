@@ -1,0 +1,2 @@
+/* rpcdce.h: UUID, which windows.h declares. */
+#include <windows.h>

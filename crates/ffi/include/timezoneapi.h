@@ -1,0 +1,2 @@
+/* timezoneapi.h: functions for times, which windows.h declares. */
+#include <windows.h>

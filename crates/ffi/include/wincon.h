@@ -1,0 +1,2 @@
+/* wincon.h: the console, of which windows.h declares a part. */
+#include <windows.h>

@@ -1,0 +1,2 @@
+/* wtypes.h: types of COM, which windows.h and guiddef.h declare. */
+#include <windows.h>

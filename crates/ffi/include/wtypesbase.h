@@ -1,0 +1,2 @@
+/* wtypesbase.h: types of COM, which windows.h and guiddef.h declare. */
+#include <windows.h>
