@@ -3,7 +3,7 @@
 use traceweir::Status;
 use traceweir::controller::Filter;
 use traceweir_format::spec::enable::{
-    EVENT_FILTER_TYPE_NONE, MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_EVENT_FILTERS_COUNT,
+    EVENT_FILTER_TYPE_NONE, MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_EVENT_FILTERS_COUNT, is_added_filter_type,
 };
 
 use crate::ptr;
@@ -11,7 +11,7 @@ use crate::types::FilterDescriptor;
 
 /// Copies an array of filters, without those of type EVENT_FILTER_TYPE_NONE. Returns
 /// ERROR_INVALID_PARAMETER for too many filters, for a NULL array with a count, for a NULL `ptr`
-/// with a size, and for a filter that is too large.
+/// with a size, for a filter that is too large, and for a type that ETW does not define.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub(super) unsafe fn read(descriptors: *const FilterDescriptor, count: u32) -> R
         if descriptor.kind == EVENT_FILTER_TYPE_NONE {
             continue;
         }
-        if descriptor.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE {
+        if descriptor.size as usize > MAX_EVENT_FILTER_PAYLOAD_SIZE || is_added_filter_type(descriptor.kind) {
             return Err(Status::ERROR_INVALID_PARAMETER);
         }
         // SAFETY: `descriptor.ptr` is NULL, or the caller guarantees `descriptor.size` readable

@@ -238,6 +238,12 @@ static void check_enables(void) {
     filter.Size = 7;
     EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx(&PROVIDER, &PROVIDER, id, 1, 5, 3, 0, 0, &filter));
     filter.Size = 8;
+    /* Types that only `weir` sends: process trees, and the filters of its sessions. */
+    for (ULONG type = 0xC0000001; type <= 0xC0000004; type++) {
+        filter.Type = type;
+        EXPECT(ERROR_INVALID_PARAMETER, EnableTraceEx(&PROVIDER, &PROVIDER, id, 1, 5, 3, 0, 0, &filter));
+    }
+    filter.Type = EVENT_FILTER_TYPE_EVENT_ID;
     EXPECT(0, EnableTraceEx(&PROVIDER, &PROVIDER, id, 1, 5, 3, 0, 0, &filter));
 
     for (unsigned i = 0; i < 64; i++) {

@@ -95,7 +95,7 @@ fn every_filter_type_is_accepted_up_to_its_limit() {
         assert_eq!(check_filters(&[(kind, good)]), Ok(()), "{kind:#x}");
         assert!(check_filters(&[(kind, bad.clone())]).is_err(), "{kind:#x} {} bytes", bad.len());
     }
-    for unknown in [0x8000_0040, 0x8000_0080, 0x8000_0800, 0x8002_0000, 0x8000_0003, u32::MAX] {
+    for unknown in [0x8000_0040, 0x8000_0080, 0x8000_0800, 0x8001_0000, 0xC000_0002, 0x8000_0003, u32::MAX] {
         assert!(check_filters(&[(unknown, vec![0; 8])]).is_err(), "{unknown:#x}");
     }
 }

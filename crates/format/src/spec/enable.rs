@@ -196,8 +196,21 @@ pub const EVENT_FILTER_TYPE_STACKWALK_NAME: u32 = 0x8000_2000;
 pub const EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW: u32 = 0x8000_4000;
 /// Selects processes by container.
 pub const EVENT_FILTER_TYPE_CONTAINER: u32 = 0x8000_8000;
-/// Selects processes and their descendants by process id. This type is an addition of this project.
-pub const EVENT_FILTER_TYPE_PROCESS_TREE: u32 = 0x8001_0000;
+
+/// The first type that this project adds. The functions of ETW do not accept these types.
+const FIRST_ADDED_FILTER_TYPE: u32 = 0xC000_0001;
+/// Selects processes and their descendants by process id, in an enable.
+pub const EVENT_FILTER_TYPE_PROCESS_TREE: u32 = FIRST_ADDED_FILTER_TYPE;
+/// Restricts the kernel events of a session to process trees.
+pub const SESSION_FILTER_TYPE_PROCESS_TREES: u32 = 0xC000_0002;
+/// Requests events of a session that describe its processes.
+pub const SESSION_FILTER_TYPE_DESCRIBE_PROCESSES: u32 = 0xC000_0003;
+
+/// Returns whether this project, not ETW, defines this type of filter.
+#[must_use]
+pub const fn is_added_filter_type(kind: u32) -> bool {
+    FIRST_ADDED_FILTER_TYPE <= kind && kind <= SESSION_FILTER_TYPE_DESCRIBE_PROCESSES
+}
 
 /// The most filters of one call.
 pub const MAX_EVENT_FILTERS_COUNT: usize = 13;

@@ -145,14 +145,13 @@ pub struct SessionConfig {
 }
 
 /// Kind of the session filter that restricts kernel events to process trees. Its data are entries
-/// of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left out). ETW uses
-/// no kind in this range.
-pub const PROCESS_TREE_FILTER: u32 = 0x4000_0001;
+/// of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left out).
+pub use traceweir_format::spec::enable::SESSION_FILTER_TYPE_PROCESS_TREES as PROCESS_TREE_FILTER;
 
 /// Kind of the session filter, without data, that requests an event for each process that takes part,
 /// at the front of the log file. A session that a program starts through the API of ETW has no such
 /// events, because the program expects only events of its providers.
-pub const DESCRIBE_PROCESSES_FILTER: u32 = 0x4000_0002;
+pub use traceweir_format::spec::enable::SESSION_FILTER_TYPE_DESCRIBE_PROCESSES as DESCRIBE_PROCESSES_FILTER;
 
 /// The largest number of trees in a [`PROCESS_TREE_FILTER`].
 pub const MAX_PROCESS_TREES: usize = 256;
