@@ -312,3 +312,39 @@ fn file_names_are_best_effort_without_probes() {
         assert_eq!(run.stderr.contains("file names are best effort"), !may_have_probes, "{}", run.stderr);
     }
 }
+
+/// The scope of `--pid` includes the children that the shell starts while weir watches.
+#[test]
+fn watch_prints_kernel_events_of_a_process_tree_with_process_names() {
+    let daemon = Daemon::start();
+    let mut shell = Command::new("sh").args(["-c", "while :; do sleep 0.05; done"]).spawn().unwrap();
+    let pid = shell.id().to_string();
+    let watch = ["watch", "--kernel", "process", "--pid", &pid, "--event", "Process/Start"];
+    let run = daemon.weir(watch.iter().chain(&["--head", "4", "--duration", "60s"]).copied());
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    if !has_kernel_events(&run) {
+        return;
+    }
+    let text = run.text();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    for line in text.lines() {
+        assert!(line.contains(&format!("ParentId={pid} ")), "{line} is not about a child of {pid}");
+    }
+    assert!(text.contains(" sleep  Windows Kernel/Process/Start "), "{text}");
+}
+
+#[test]
+fn watch_prints_the_state_at_its_start_only_for_programs() {
+    let daemon = Daemon::start();
+    let watch = ["watch", "--kernel", "process", "--pid", &std::process::id().to_string(), "--duration"];
+    let run = daemon.weir(watch.iter().chain(&["1s", "--format", "jsonl"]).copied());
+    if !has_kernel_events(&run) {
+        return;
+    }
+    let events = run.json();
+    let is_rundown = |event: &serde_json::Value| event["event"] == "Process/DCStart";
+    assert!(events.iter().any(is_rundown), "{events:?}");
+    let run = daemon.weir(watch.iter().chain(&["1s"]).copied()).expect(0);
+    assert!(!run.text().contains("DCStart"), "{}", run.text());
+}

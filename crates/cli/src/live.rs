@@ -57,6 +57,11 @@ pub(crate) fn read_events(
             _ => return ControlFlow::Continue(()),
         };
         stacks.observe(event.record);
+        if Actors::is_informative(event.record)
+            && let Ok(schema_match) = decoder.find(event.record)
+        {
+            actors.observe(event.record, &schema_match);
+        }
         // The header of the session is not an event of a provider.
         if event.record.provider() == class::EVENT_TRACE {
             decoder.observe(event.record);

@@ -10,7 +10,7 @@ use super::{
     DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
     SchemaArgs, ShapeArgs, ShownParts,
 };
-use crate::grammar::PROVIDER_SYNTAX;
+use crate::grammar::{KernelSelection, PROVIDER_SYNTAX, parse_kernel};
 use crate::text::parse_duration;
 
 const AFTER_START: &str = "\
@@ -227,13 +227,15 @@ const WATCH_EXAMPLES: &str = "\
 Examples:
   weir watch -p MyCompany.App:0x10:warning     start a temporary session, until Ctrl-C
   weir watch App                               watch a running session (weir start App)
+  weir watch --kernel process                  print processes that start and end
+  weir watch --kernel file --pid 4711          print the file operations of a process tree
   weir watch -p MyCompany.App --format jsonl | jq .fields";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}"),
-    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
-    group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
+    after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}"),
+    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] --kernel <WHAT>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
+    group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file", "kernel"]),
 )]
 pub(crate) struct WatchArgs {
     /// Name of a running real-time session; with -p, only events of these providers are shown.
@@ -241,6 +243,11 @@ pub(crate) struct WatchArgs {
     pub(crate) session: Option<String>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
+    /// Print kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
+    /// EnableFlags; with --pid, those of these processes and their descendants. Call stacks are
+    /// recorded with --stacks only
+    #[arg(long, value_name = "WHAT", value_parser = parse_kernel, conflicts_with = "session")]
+    pub(crate) kernel: Option<KernelSelection>,
     /// Watch for this long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,

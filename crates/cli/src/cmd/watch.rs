@@ -3,6 +3,7 @@
 //! ```text
 //!   weir watch SESSION        attaches ──▶ events ──▶ detaches; the session runs on
 //!   weir watch -p PROVIDER    starts a real-time session ──▶ attaches ──▶ events ──▶ stops it
+//!   weir watch --kernel WHAT  the same, with kernel events
 //! ```
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -12,14 +13,18 @@ use std::time::Duration;
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
 use traceweir::consumer::{Closer, Trace};
-use traceweir::session::SessionSummary;
+use traceweir::relog::is_context;
+use traceweir::session::{ProcessTree, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 use traceweir_decode::format::Style;
+use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
 
-use crate::cli::{self, WatchArgs};
+use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
+use crate::event::ReadFlow;
 use crate::exit::{self, CommandOutcome, with_hint};
 use crate::filter::EventFilter;
-use crate::grammar::EnableRequest;
+use crate::grammar::{EnableRequest, StackSelection};
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
@@ -122,9 +127,15 @@ fn print_events(
     trace: Trace,
 ) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = EventFilter::for_all_providers(&options.filters, trace.header().start_time);
-    // A temporary session contains only events of the requested providers.
+    let mut typed_filters = options.filters.clone();
+    // A temporary session contains only events of the requested providers and processes.
     let filtering_requests = if options.session.is_some() { requests } else { &[] };
+    if options.session.is_none() {
+        typed_filters.pid.clear();
+    }
+    let filter = EventFilter::for_all_providers(&typed_filters, trace.header().start_time);
+    let hides_context = options.format == OutputFormat::Text;
+    let own_pid = std::process::id();
     let style = Style { numeric: options.numeric };
     let mut printer = EventPrinter::new(&filter, options.format, style, options.show, screen.is_colourful());
     screen.write_with(|out| printer.write_start(out))?;
@@ -136,12 +147,26 @@ fn print_events(
                 && (filtering_requests.is_empty()
                     || filtering_requests.iter().any(|request| request.enables_event(record)))
         },
-        |event| screen.write_with(|out| printer.print_event(event, out)),
+        |event| {
+            // Printing an event of this process would cause further events.
+            let is_own = options.kernel.is_some() && event.actor.is_some_and(|actor| actor.pid == own_pid);
+            if is_own || hides_context && describes_state(&event.record) {
+                return Ok(ReadFlow::Continue);
+            }
+            screen.write_with(|out| printer.print_event(event, out))
+        },
     )?;
     screen.write_with(|out| printer.write_end(out))?;
     screen.flush()?;
     printer.report_undecoded();
     Ok(lost)
+}
+
+/// Returns whether an event describes a state, such as the processes and open files at the start of
+/// the session, rather than something that happened.
+fn describes_state(record: &Record<'_>) -> bool {
+    let states = [hook::KERNEL_BASE, hook::PROFILE_START, hook::FILE_NAME, hook::FILE_NAME_RUNDOWN];
+    is_context(record) || record.hook().is_some_and(|hook| states.contains(&hook))
 }
 
 /// An opened session, and the means to stop watching it.
@@ -171,9 +196,15 @@ impl WatchedTrace {
             ..SessionPlan::default()
         };
         plan.fill_in_defaults();
-        let (mut session, _) = StartedSession::start(options.daemon_choice, &plan, requests)?;
+        plan.kernel_scope = options.filters.pid.iter().map(|pid| ProcessTree::new(*pid)).collect();
+        let (mut session, _) = StartedSession::start_with_kernel(
+            options.daemon_choice,
+            &mut plan,
+            &kernel_events(options),
+            requests,
+        )?;
         let trace = session.session().trace()?;
-        session.enable(requests, &options.filters.pid)?;
+        session.enable(&with_scope(requests, &options.filters.pid), &[])?;
         if options.filters.pid.is_empty() {
             sessions::note_unseen_providers(session.controller(), requests)?;
         } else {
@@ -183,6 +214,28 @@ impl WatchedTrace {
         let stopper = WatchStopper::new(trace.closer(), Some(session));
         Ok(Self { trace, stopper })
     }
+}
+
+/// Returns the kernel events to watch. Call stacks are recorded if they are printed.
+fn kernel_events(options: &WatchArgs) -> KernelEvents {
+    let stacks = if options.show.stacks { StackSelection::Default } else { StackSelection::None };
+    KernelEvents {
+        kernel: options.kernel.clone(),
+        stacks: options.kernel.is_some().then_some(stacks),
+        ..KernelEvents::default()
+    }
+}
+
+/// Restricts requests to these processes and their descendants; not if there are none.
+fn with_scope(requests: &[EnableRequest], pids: &[u32]) -> Vec<EnableRequest> {
+    let mut requests = requests.to_vec();
+    for request in &mut requests {
+        // The events of the kernel's providers have the scope of the session.
+        if !sessions::is_provider_of_kernel(&request.guid) {
+            request.filters.trees.extend_from_slice(pids);
+        }
+    }
+    requests
 }
 
 /// Fails if a session does not deliver its events live, and names the command that changes that.
