@@ -356,12 +356,12 @@ fn name_or_file_in_use_is_refused() {
 fn invalid_flags_are_refused_without_effect() {
     let absent = Daemon::not_started();
     for (arguments, word) in [
-        (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
-        (&["-o", "x.etl", "--circular"], "--max-size"),
-        (&["-o", "x.etl", "--preallocate"], "--max-size"),
+        (&["-o", "/nowhere/x.etl", "--mode", "circular"][..], "--max-size"),
+        (&["-o", "/nowhere/x.etl", "--circular"], "--max-size"),
+        (&["-o", "/nowhere/x.etl", "--preallocate"], "--max-size"),
         (&["-o", "x-%d.etl", "--new-file"], "--max-size"),
-        (&["-o", "x.etl", "--new-file", "--max-size", "1"], "one %d"),
-        (&["-o", "x.etl", "--append", "--clock", "qpc"], "system clock"),
+        (&["-o", "/nowhere/x.etl", "--new-file", "--max-size", "1"], "one %d"),
+        (&["-o", "/nowhere/x.etl", "--append", "--clock", "qpc"], "system clock"),
         (&["--append"], "-o FILE"),
         (&["--mode", "sideways"], "circular"),
         (&["--guid", "12"], "--guid"),

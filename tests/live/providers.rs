@@ -376,7 +376,7 @@ fn invalid_providers_are_refused_without_effect() {
         [("#12", "GUID"), ("A:1:loud", "critical"), ("A@names=B,C", "quote a list"), ("A:Net", "--manifest")]
     {
         for arguments in [
-            &["record", "-o", "x.etl", "-p", provider][..],
+            &["record", "-o", "/nowhere/x.etl", "-p", provider][..],
             &["enable", "X", provider],
             &["watch", "-p", provider],
         ] {

@@ -309,7 +309,7 @@ fn own_profiles_are_listed_checked_and_recorded() {
 
 #[test]
 fn record_needs_something_to_record() {
-    assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
+    assert!(weir(["record", "-o", "/nowhere/x.etl"]).expect(2).stderr.contains("--provider"));
     assert!(
         weir(["record", "--no-kernel", "--profile", "cpu", "--", "true"]).expect(2).stderr.contains("-p")
     );

@@ -31,6 +31,7 @@ impl Terminal {
             .args(["-x", &columns.to_string(), "-y", &lines.to_string(), &script])
             .current_dir(daemon.folder())
             .env("TRACEWEIR_RUNTIME_DIR", daemon.folder())
+            .env("PATH", path_with_weir())
             .env_remove("NO_COLOR")
             .status()
             .unwrap();
@@ -89,6 +90,13 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.command(&["kill-server"]).stderr(Stdio::null()).status();
     }
+}
+
+/// Returns a search path that has weir, so that the printed commands are short.
+fn path_with_weir() -> std::ffi::OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folder = Path::new(WEIR).parent().unwrap().to_owned();
+    std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path))).unwrap()
 }
 
 fn has_tmux() -> bool {

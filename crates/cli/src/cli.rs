@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use traceweir_format::spec::enable::MAX_EVENT_FILTER_PID_COUNT;
 
 pub(crate) use access::{
     AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb,
@@ -104,6 +105,13 @@ impl Cli {
 /// Prints a usage error for conflicting arguments and exits.
 pub(crate) fn exit_with_conflict(reason: &str) -> ! {
     find_subcommand(std::env::args()).error(ErrorKind::ArgumentConflict, reason).exit()
+}
+
+/// Prints a usage error and exits if there are more processes than a filter of process trees can hold.
+pub(crate) fn check_pid_count(pids: &[u32]) {
+    if pids.len() > MAX_EVENT_FILTER_PID_COUNT {
+        exit_with_conflict(&format!("--pid takes at most {MAX_EVENT_FILTER_PID_COUNT} processes"));
+    }
 }
 
 /// Prints a usage error for a value that parses, but is invalid together with another argument or a

@@ -21,7 +21,6 @@ mod mc;
 mod profiles;
 mod providers;
 mod record;
-mod recordings;
 mod relog;
 mod repair;
 mod report;
@@ -34,6 +33,7 @@ use anyhow::Result;
 
 use crate::cli::{Cli, Command};
 use crate::exit::CommandOutcome;
+use crate::recordings;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {

@@ -9,6 +9,8 @@
 //!   with --force        replaced                     replaced
 //! ```
 //!
+//! An earlier trace `NAME.old.etl` is replaced; if it is not a trace, the output is refused.
+//!
 //! Devices and pipes are not replaced, so commands that can write to them may do so. If a command
 //! fails before it has written the new trace, the old trace gets its name back.
 
@@ -47,6 +49,12 @@ pub(crate) fn make_room(path: &Path, force: bool) -> Result<MovedTrace> {
     let moved = match find_trace(path, force)? {
         ExistingFile::Trace if !force => {
             let old = old_name(path);
+            if matches!(find_trace(&old, true)?, ExistingFile::Other) {
+                let (path, old) = (escape_path(path), escape_path(&old));
+                bail!(
+                    "cannot write {path}: its trace would replace {old}, which is not a trace (--force replaces {path})"
+                );
+            }
             fs::rename(path, &old)
                 .with_context(|| format!("cannot move {} to {}", escape_path(path), escape_path(&old)))?;
             Some(old)

@@ -57,9 +57,11 @@ use std::path::Path;
 use traceweir::session::{Enable, Filter, MAX_PROVIDER_NAME_UNITS, ProviderId};
 use traceweir::{EnableProperties, Guid, Keywords, Level, Session};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::name_pattern;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
 pub(crate) use argument_error::ArgumentError;
@@ -148,6 +150,19 @@ impl EnableRequest {
             && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME_UNITS
             && !self.name.contains(char::is_control);
         if is_name { &self.name } else { "" }
+    }
+
+    /// Restricts the request to process trees. A provider of the kernel is left unchanged: a session
+    /// restricts its kernel events itself.
+    pub(crate) fn set_trees(&mut self, roots: &[u32]) {
+        if !self.is_of_kernel() {
+            self.filters.trees = roots.to_vec();
+        }
+    }
+
+    /// Returns whether the provider is a part of the kernel.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        is_system_provider(&self.guid) || kernel_provider_name(&self.guid).is_some()
     }
 
     /// Returns the call that enables the provider in a session. `pids` and the pids of the filters

@@ -25,6 +25,7 @@ mod printer;
 mod processes;
 mod profiles;
 mod progress;
+mod recordings;
 mod schema_files;
 mod sessions;
 mod signals;

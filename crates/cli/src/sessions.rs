@@ -25,7 +25,6 @@ use traceweir::{Error, Guid, LogFileMode, Session, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
-use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::existing_output::{self, MovedTrace};
@@ -49,8 +48,8 @@ pub(crate) use report::{
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
-    check_pids, is_provider_of_kernel, note_filters_without_match, note_unseen_providers,
-    query_registered_guids, registered_guids, warn_of_left_out_processes, warn_of_missing_providers,
+    check_pids, note_filters_without_match, note_unseen_providers, query_registered_guids, registered_guids,
+    warn_of_left_out_processes, warn_of_missing_providers,
 };
 
 /// How long to wait for processes when a provider is enabled.
@@ -208,13 +207,11 @@ impl StartedSession {
         Self { controller, id, name, is_released: false, interval_before: None, refused_groups: Vec::new() }
     }
 
-    /// Enables providers in these processes; in all processes if `pids` is empty. System providers
-    /// select kernel events, which the scope of the session restricts.
-    pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
+    /// Enables providers.
+    pub(crate) fn enable(&self, providers: &[EnableRequest]) -> Result<()> {
         let session = self.session();
         for request in providers {
-            let pids = if is_system_provider(&request.guid) { &[] } else { pids };
-            let result = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
+            let result = request.build_enable(&session, &[]).timeout(ENABLE_TIMEOUT).apply();
             warn_of_delay(result).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
         Ok(())

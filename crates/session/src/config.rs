@@ -22,7 +22,10 @@ pub(crate) use mode::{MODE_FLAGS_NOT_IN_FILES, Mode};
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::MAX_RECORD_BYTES;
-use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID};
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID, SESSION_FILTER_DESCRIBE_PROCESSES,
+    SESSION_FILTER_PROCESS_TREES,
+};
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{
     CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
@@ -32,9 +35,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::{self, Layout, RegionParams};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
-use traceweir_transport::message::{
-    DESCRIBE_PROCESSES_FILTER, MAX_NAME_UNITS, PROCESS_TREE_FILTER, ProcessTree, SessionConfig,
-};
+use traceweir_transport::message::{MAX_NAME_UNITS, ProcessTree, SessionConfig};
 
 use crate::error::{Result, refuse};
 use crate::region::{Regions, wake_at_bytes};
@@ -343,13 +344,13 @@ fn check_filters(properties: &SessionConfig) -> Result<()> {
     let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
     let reason = match properties.filters.as_slice() {
         [] => return Ok(()),
-        [trees] if trees.kind == PROCESS_TREE_FILTER => {
+        [trees] if trees.kind == SESSION_FILTER_PROCESS_TREES => {
             if is_system_logger(properties) && ProcessTree::decode(&trees.data).is_some() {
                 return Ok(());
             }
             "process trees must be valid, and only a session with kernel events can have them"
         }
-        [request] if request.kind == DESCRIBE_PROCESSES_FILTER => {
+        [request] if request.kind == SESSION_FILTER_DESCRIBE_PROCESSES => {
             let is_private = Mode(properties.log_file_mode).is_private();
             if request.data.is_empty() && !is_private && !is_system_logger(properties) {
                 return Ok(());

@@ -48,8 +48,7 @@ pub use provider::{
     EnableCode, EnableEntry, EnableParams, Filter, PROPERTY_INDEPENDENT, ProviderEntry, RegistrationEntry,
 };
 pub use session::{
-    Control, DESCRIBE_PROCESSES_FILTER, LostByCause, MAX_PROCESS_TREES, PROCESS_TREE_FILTER, ProcessTree,
-    Properties, SessionConfig, SessionRef, Update,
+    Control, LostByCause, MAX_PROCESS_TREES, ProcessTree, Properties, SessionConfig, SessionRef, Update,
 };
 
 #[cfg(test)]

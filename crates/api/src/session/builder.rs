@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::info::{ClassicEventId, Set};
+use traceweir_format::spec::enable::{SESSION_FILTER_DESCRIBE_PROCESSES, SESSION_FILTER_PROCESS_TREES};
 use traceweir_format::spec::session::LogFileMode;
 use traceweir_format::time::ClockKind;
-use traceweir_transport::message::{self, DESCRIBE_PROCESSES_FILTER, PROCESS_TREE_FILTER, SessionConfig};
+use traceweir_transport::message::{self, SessionConfig};
 use traceweir_transport::runtime::Scope;
 
 use super::{ProcessTree, Session, SessionHost, SessionSummary};
@@ -210,7 +211,9 @@ impl SessionBuilder {
     /// sessions and system loggers.
     pub fn describe_processes(mut self) -> Self {
         if !self.config.describes_processes() {
-            self.config.filters.push(message::Filter { kind: DESCRIBE_PROCESSES_FILTER, data: Vec::new() });
+            self.config
+                .filters
+                .push(message::Filter { kind: SESSION_FILTER_DESCRIBE_PROCESSES, data: Vec::new() });
         }
         self
     }
@@ -223,7 +226,7 @@ impl SessionBuilder {
     /// the request or owns the socket; the daemon leaves out those that it cannot attribute. The
     /// scope does not apply to the providers of a session.
     pub fn kernel_scope(mut self, trees: &[ProcessTree]) -> Self {
-        self.config.filters.retain(|filter| filter.kind != PROCESS_TREE_FILTER);
+        self.config.filters.retain(|filter| filter.kind != SESSION_FILTER_PROCESS_TREES);
         if !trees.is_empty() {
             let trees: Vec<_> = trees.iter().map(|tree| tree.0).collect();
             self.config.filters.push(message::ProcessTree::encode(&trees));

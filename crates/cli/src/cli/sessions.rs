@@ -236,6 +236,7 @@ Examples:
     after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}"),
     override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] --kernel <WHAT>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file", "kernel"]),
+    mut_arg("pid", |arg| arg.help("Only these processes and, without SESSION, their descendants; may be repeated")),
 )]
 pub(crate) struct WatchArgs {
     /// Name of a running real-time session; with -p, only events of these providers are shown.

@@ -80,7 +80,9 @@ pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
         Err(error) if sessions::is_gone(&error) => {
             if let Ok(ended) = controller.session(&options.name).outcome() {
                 print_session(&ended, SessionState::Ended, &[], None, options.json)?;
-                sessions::dismiss_ended(&controller, &ended);
+                if !options.json {
+                    sessions::dismiss_ended(&controller, &ended);
+                }
                 return Err(already_ended_error(&ended));
             }
             let failed = Err(sessions::missing_session_error(&mut controller, &options.name));

@@ -34,6 +34,7 @@ use shop::{EVENTS_PER_ORDER, PROVIDER};
 
 use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, SchemaArgs, ShownParts};
 use crate::event::ReadFlow;
+use crate::existing_output;
 use crate::exit::CommandOutcome;
 use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
@@ -82,14 +83,17 @@ fn run_processes(options: &DemoArgs) -> Result<CommandOutcome> {
     Ok(code.map_or(CommandOutcome::Status(signals::INTERRUPTED), CommandOutcome::Status))
 }
 
-/// Creates the trace file and returns its path. An existing file is removed, never opened: it may be
-/// a link.
+/// Creates the trace file and returns its path. The file of the last demo is removed, never opened:
+/// it may be a link.
 fn create_output(options: &DemoArgs) -> Result<PathBuf> {
     let path = match &options.output {
         Some(path) => path.clone(),
         None => create_own_folder()?.join("weir-demo.etl"),
     };
     let path = std::path::absolute(path).context("cannot resolve the current directory")?;
+    if options.output.is_some() {
+        existing_output::make_room(&path, false)?.keep();
+    }
     let created = match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => File::options().write(true).create_new(true).open(&path),
@@ -147,7 +151,7 @@ fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let requests = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
     let (session, _) = StartedSession::start(DaemonChoice::default(), &plan, &requests)?;
     let trace = session.session().trace()?;
-    session.enable(&requests, &[])?;
+    session.enable(&requests)?;
     eprintln!("{SHOP_COUNT} processes write events of {PROVIDER}, which are recorded and shown live:\n");
     let recording = std::thread::spawn(move || -> Result<SessionEnd> {
         let shops_result = run_shops();

@@ -84,7 +84,7 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let events_to_record = RecordedEvents::resolve(options)?;
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
-        bail!("there is no process {missing}");
+        bail!("cannot record process {missing}: no process has this id");
     }
     if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check_command(program)) {
         // This is checked before the session starts, so that a mistyped command leaves no trace.

@@ -27,7 +27,7 @@ pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     }
     let (mut session, summary) =
         StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &kernel, &requests)?;
-    session.enable(&requests, &[])?;
+    session.enable(&requests)?;
     session.leave_running();
     sessions::note_literal_percent_d(&plan);
     eprintln!("{}", describe_session(&summary));

@@ -19,6 +19,7 @@ use traceweir::{Error, LogFileMode, Status};
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
+use traceweir_format::kernel::providers::kernel_provider_name;
 
 use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
 use crate::event::ReadFlow;
@@ -32,6 +33,9 @@ use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape, escape_path, format_count, quote_for_shell};
 
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
+    if options.session.is_none() {
+        cli::check_pid_count(&options.filters.pid);
+    }
     let requests = options.providers.resolve(&options.schemas.manifest)?;
     if options.session.is_some() && requests.iter().any(|request| !request.can_check_all_filters()) {
         cli::exit_with_conflict(
@@ -128,9 +132,11 @@ fn print_events(
 ) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let mut typed_filters = options.filters.clone();
-    // A temporary session contains only events of the requested providers and processes.
+    // A temporary session contains only events of the requested providers, and only those of the
+    // requested processes, except that events of manifest providers of the kernel cover the machine.
     let filtering_requests = if options.session.is_some() { requests } else { &[] };
-    if options.session.is_none() {
+    let covers_machine = |request: &EnableRequest| kernel_provider_name(&request.guid).is_some();
+    if options.session.is_none() && !requests.iter().any(covers_machine) {
         typed_filters.pid.clear();
     }
     let filter = EventFilter::for_all_providers(&typed_filters, trace.header().start_time);
@@ -188,14 +194,10 @@ impl WatchedTrace {
             let stopper = WatchStopper::new(trace.closer(), None);
             return Ok(Self { trace, stopper });
         }
-        let mut plan = SessionPlan {
-            name: format!("weir-watch-{}", std::process::id()),
-            mode: LogFileMode::REAL_TIME,
-            low_latency: true,
-            stop_on_drop: true,
-            ..SessionPlan::default()
-        };
-        plan.fill_in_defaults();
+        let mut requests = requests.to_vec();
+        requests.iter_mut().for_each(|request| request.set_trees(&options.filters.pid));
+        let requests = &requests;
+        let mut plan = SessionPlan::temporary("weir-watch");
         plan.kernel_scope = options.filters.pid.iter().map(|pid| ProcessTree::new(*pid)).collect();
         let (mut session, _) = StartedSession::start_with_kernel(
             options.daemon_choice,
@@ -204,7 +206,7 @@ impl WatchedTrace {
             requests,
         )?;
         let trace = session.session().trace()?;
-        session.enable(&with_scope(requests, &options.filters.pid), &[])?;
+        session.enable(requests)?;
         if options.filters.pid.is_empty() {
             sessions::note_unseen_providers(session.controller(), requests)?;
         } else {
@@ -224,18 +226,6 @@ fn kernel_events(options: &WatchArgs) -> KernelEvents {
         stacks: options.kernel.is_some().then_some(stacks),
         ..KernelEvents::default()
     }
-}
-
-/// Restricts requests to these processes and their descendants; not if there are none.
-fn with_scope(requests: &[EnableRequest], pids: &[u32]) -> Vec<EnableRequest> {
-    let mut requests = requests.to_vec();
-    for request in &mut requests {
-        // The events of the kernel's providers have the scope of the session.
-        if !sessions::is_provider_of_kernel(&request.guid) {
-            request.filters.trees.extend_from_slice(pids);
-        }
-    }
-    requests
 }
 
 /// Fails if a session does not deliver its events live, and names the command that changes that.

@@ -28,7 +28,7 @@ pub(crate) struct EnableFilters {
     pub(crate) names: Option<InclusionList<String>>,
     /// Processes that exist when the filter is set.
     pub(crate) pids: Vec<u32>,
-    /// Processes whose trees are meant: these processes and their descendants.
+    /// Roots of process trees: these processes and their descendants.
     pub(crate) trees: Vec<u32>,
     /// Programs by file name.
     pub(crate) exes: Vec<String>,

@@ -66,6 +66,19 @@ pub(crate) struct SessionPlan {
 }
 
 impl SessionPlan {
+    /// Returns the settings of a live session that ends with this program.
+    pub(crate) fn temporary(name_prefix: &str) -> Self {
+        let mut plan = Self {
+            name: format!("{name_prefix}-{}", std::process::id()),
+            mode: LogFileMode::REAL_TIME,
+            low_latency: true,
+            stop_on_drop: true,
+            ..Self::default()
+        };
+        plan.fill_in_defaults();
+        plan
+    }
+
     /// Sets the size limit of the file. A number without a unit is in MiB, or in KiB if the mode says
     /// so; a size that is not a multiple of 1 MiB needs a limit in KiB.
     fn set_maximum_file(&mut self, limit: Option<SizeLimit>) {

@@ -18,10 +18,8 @@ use traceweir::{Error, Guid, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
-use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::{ExtType, class};
-use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
 use super::by_name;
@@ -76,12 +74,7 @@ fn suggest_provider(providers: &[ProviderInfo], request: &EnableRequest) -> Stri
 
 /// Returns whether a provider was registered, or is the kernel's, which needs no process.
 fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
-    seen.contains(&request.guid) || is_provider_of_kernel(&request.guid)
-}
-
-/// Returns whether a provider is a part of the kernel.
-pub(crate) fn is_provider_of_kernel(provider: &Guid) -> bool {
-    is_system_provider(provider) || kernel_provider_name(provider).is_some()
+    seen.contains(&request.guid) || request.is_of_kernel()
 }
 
 fn unseen_message(request: &EnableRequest) -> String {
@@ -208,7 +201,7 @@ pub(crate) fn check_pids(
     pids: &[u32],
 ) -> Result<()> {
     let program_requests: Vec<&EnableRequest> =
-        requests.iter().filter(|request| !is_provider_of_kernel(&request.guid)).collect();
+        requests.iter().filter(|request| !request.is_of_kernel()).collect();
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() && !program_requests.is_empty() {

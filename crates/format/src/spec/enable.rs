@@ -197,19 +197,25 @@ pub const EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW: u32 = 0x8000_4000;
 /// Selects processes by container.
 pub const EVENT_FILTER_TYPE_CONTAINER: u32 = 0x8000_8000;
 
-/// The first type that this project adds. The functions of ETW do not accept these types.
-const FIRST_ADDED_FILTER_TYPE: u32 = 0xC000_0001;
-/// Selects processes and their descendants by process id, in an enable.
-pub const EVENT_FILTER_TYPE_PROCESS_TREE: u32 = FIRST_ADDED_FILTER_TYPE;
-/// Restricts the kernel events of a session to process trees.
-pub const SESSION_FILTER_TYPE_PROCESS_TREES: u32 = 0xC000_0002;
-/// Requests events of a session that describe its processes.
-pub const SESSION_FILTER_TYPE_DESCRIBE_PROCESSES: u32 = 0xC000_0003;
+/// Selects processes and their descendants by process id. This project adds the type; the functions
+/// of ETW do not accept it.
+pub const EVENT_FILTER_TYPE_PROCESS_TREE: u32 = 0xC000_0001;
+/// Restricts the kernel events of a session to process trees; an addition of this project, too. Its
+/// data are entries of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left
+/// out).
+pub const SESSION_FILTER_PROCESS_TREES: u32 = 0xC000_0002;
+/// Requests an event for each process that takes part, at the front of the log file; an addition of
+/// this project, without data. A session that a program starts through the API of ETW has no such
+/// events, because the program expects only events of its providers.
+pub const SESSION_FILTER_DESCRIBE_PROCESSES: u32 = 0xC000_0003;
 
 /// Returns whether this project, not ETW, defines this type of filter.
 #[must_use]
 pub const fn is_added_filter_type(kind: u32) -> bool {
-    FIRST_ADDED_FILTER_TYPE <= kind && kind <= SESSION_FILTER_TYPE_DESCRIBE_PROCESSES
+    matches!(
+        kind,
+        EVENT_FILTER_TYPE_PROCESS_TREE | SESSION_FILTER_PROCESS_TREES | SESSION_FILTER_DESCRIBE_PROCESSES
+    )
 }
 
 /// The most filters of one call.

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::{SESSION_FILTER_DESCRIBE_PROCESSES, SESSION_FILTER_PROCESS_TREES};
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 use traceweir_format::wire::u32_at;
 
@@ -127,8 +128,8 @@ pub struct SessionConfig {
     /// V2Options of EVENT_TRACE_PROPERTIES_V2.
     pub options: u64,
     /// Filters that select the processes of a private session by process id and executable name (V2
-    /// FilterDesc), the process trees of a system session ([`PROCESS_TREE_FILTER`]), or the request
-    /// to describe processes in the log file ([`DESCRIBE_PROCESSES_FILTER`]).
+    /// FilterDesc), the process trees of a system session ([`SESSION_FILTER_PROCESS_TREES`]), or the
+    /// request to describe processes in the log file ([`SESSION_FILTER_DESCRIBE_PROCESSES`]).
     pub filters: Vec<Filter>,
     /// Whether the first event in a ring wakes the owner, instead of a certain fill of the ring.
     pub low_latency: bool,
@@ -144,16 +145,7 @@ pub struct SessionConfig {
     pub kernel_stacks: Vec<u8>,
 }
 
-/// Kind of the session filter that restricts kernel events to process trees. Its data are entries
-/// of 8 bytes: the process id of the root, and flags (bit 0: the root itself is left out).
-pub use traceweir_format::spec::enable::SESSION_FILTER_TYPE_PROCESS_TREES as PROCESS_TREE_FILTER;
-
-/// Kind of the session filter, without data, that requests an event for each process that takes part,
-/// at the front of the log file. A session that a program starts through the API of ETW has no such
-/// events, because the program expects only events of its providers.
-pub use traceweir_format::spec::enable::SESSION_FILTER_TYPE_DESCRIBE_PROCESSES as DESCRIBE_PROCESSES_FILTER;
-
-/// The largest number of trees in a [`PROCESS_TREE_FILTER`].
+/// The largest number of trees in a [`SESSION_FILTER_PROCESS_TREES`].
 pub const MAX_PROCESS_TREES: usize = 256;
 
 /// A process and its descendants, existing and future.
@@ -170,7 +162,7 @@ impl ProcessTree {
     #[must_use]
     pub fn encode(trees: &[Self]) -> Filter {
         let entry = |tree: &Self| [tree.root.to_le_bytes(), u32::from(!tree.includes_root).to_le_bytes()];
-        Filter { kind: PROCESS_TREE_FILTER, data: trees.iter().flat_map(entry).flatten().collect() }
+        Filter { kind: SESSION_FILTER_PROCESS_TREES, data: trees.iter().flat_map(entry).flatten().collect() }
     }
 
     /// Returns the trees of a filter's data; `None` if they are invalid.
@@ -194,13 +186,13 @@ impl SessionConfig {
     /// Returns whether the log file describes the processes that take part.
     #[must_use]
     pub fn describes_processes(&self) -> bool {
-        self.filters.iter().any(|filter| filter.kind == DESCRIBE_PROCESSES_FILTER)
+        self.filters.iter().any(|filter| filter.kind == SESSION_FILTER_DESCRIBE_PROCESSES)
     }
 
     /// Returns the process trees that kernel events are restricted to; empty for all processes.
     #[must_use]
     pub fn process_trees(&self) -> Vec<ProcessTree> {
-        let mut filters = self.filters.iter().filter(|filter| filter.kind == PROCESS_TREE_FILTER);
+        let mut filters = self.filters.iter().filter(|filter| filter.kind == SESSION_FILTER_PROCESS_TREES);
         filters.next().and_then(|filter| ProcessTree::decode(&filter.data)).unwrap_or_default()
     }
 }

@@ -4,20 +4,18 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstream::eprintln;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use traceweir::session::{ProcessTree, SessionSummary};
 use traceweir::{Error, Status};
 use traceweir_format::kernel::providers::kernel_provider_name;
-use traceweir_format::time::{Civil, FileTime};
+use traceweir_format::time::FileTime;
 
 use crate::cli::{self, KernelEvents, RecordArgs};
 use crate::existing_output;
 use crate::grammar::EnableRequest;
 use crate::profiles::{self, DEFAULT_PROFILE};
+use crate::recordings;
 use crate::sessions::{self, SessionPlan, StartedSession};
-
-/// How many names are tried for a new file.
-const MAX_FILE_NAMES: u32 = 1000;
 
 /// The events to record.
 pub(super) struct RecordedEvents {
@@ -33,6 +31,7 @@ impl RecordedEvents {
     /// Resolves providers, kernel events and profiles. Options that name nothing to record end the
     /// program with a usage error.
     pub(super) fn resolve(options: &RecordArgs) -> Result<Self> {
+        cli::check_pid_count(&options.pid);
         let mut named_requests = options.providers.resolve(&options.manifest)?;
         let has_choice =
             !named_requests.is_empty() || options.kernel.kernel.is_some() || !options.profile.is_empty();
@@ -54,10 +53,7 @@ impl RecordedEvents {
         let mut requests = named_requests.clone();
         requests.extend(profile.providers);
         for request in requests.iter_mut().chain(&mut named_requests) {
-            // The events of the kernel's providers have their own scope.
-            if !sessions::is_provider_of_kernel(&request.guid) {
-                request.filters.trees.clone_from(&roots);
-            }
+            request.set_trees(&roots);
         }
         let events = Self { requests, named_requests, kernel, is_kernel_optional };
         if events.requests.is_empty() && events.kernel.kernel.is_none() {
@@ -110,7 +106,7 @@ impl RecordedEvents {
                 (session, summary, None)
             }
         };
-        session.enable(&self.requests, &[])?;
+        session.enable(&self.requests)?;
         sessions::note_literal_percent_d(&plan);
         Ok((session, summary, refusal))
     }
@@ -155,7 +151,7 @@ fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
 pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)> {
     let file = match &options.output {
         Some(file) => file.clone(),
-        None => find_new_name(Path::new(""), now())?,
+        None => recordings::find_new_name(Path::new(""), now())?,
     };
     let name = format!("weir-record-{}", std::process::id());
     let mut plan = sessions::build_plan(&name, Some(&file), &options.shape)?;
@@ -174,35 +170,4 @@ pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)>
 fn now() -> FileTime {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX), since_epoch.subsec_nanos())
-}
-
-/// Returns a name for a new file: `weir-DATE-TIME.etl`, with a number if that exists.
-fn find_new_name(folder: &Path, time: FileTime) -> Result<PathBuf> {
-    let Civil { year, month, day, hour, minute, second, .. } = time.civil();
-    let base = format!("weir-{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
-    let names = (1..=MAX_FILE_NAMES).map(|number| match number {
-        1 => folder.join(format!("{base}.etl")),
-        _ => folder.join(format!("{base}-{number}.etl")),
-    });
-    let mut unused = names.filter(|name| name.symlink_metadata().is_err());
-    match unused.next() {
-        Some(name) => Ok(name),
-        None => bail!("all names like {base}.etl are in use: name the file with -o"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn default_name_has_date_and_time_and_is_unused() {
-        let folder = tempfile::tempdir().unwrap();
-        let time = FileTime::from_unix(1_000_000_000, 0);
-        let first = find_new_name(folder.path(), time).unwrap();
-        assert_eq!(first, folder.path().join("weir-20010909-014640.etl"));
-        std::fs::write(&first, "x").unwrap();
-        let second = find_new_name(folder.path(), time).unwrap();
-        assert_eq!(second, folder.path().join("weir-20010909-014640-2.etl"));
-    }
 }

@@ -13,7 +13,6 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
-use traceweir::LogFileMode;
 use traceweir::consumer::Trace;
 use traceweir_decode::format::Style;
 
@@ -24,7 +23,7 @@ use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
 use crate::grep::Grep;
 use crate::live;
-use crate::sessions::{self, SessionPlan, StartedSession};
+use crate::sessions::{SessionPlan, StartedSession};
 use crate::signals;
 use crate::text::escape_path;
 
@@ -64,7 +63,7 @@ impl UntilWatch {
         Ok(Self { condition: options.until.clone(), event_watch })
     }
 
-    /// Stops to watch for an event, and returns whether it was among the last events.
+    /// Stops watching for an event, and returns whether it was among the last events.
     pub(super) fn stop_watching(&mut self) -> bool {
         self.event_watch.take().is_some_and(EventWatch::finish)
     }
@@ -103,21 +102,12 @@ impl EventWatch {
         events: Sender<RecordingEvent>,
     ) -> Result<Self> {
         let mut request = parse_provider(provider).map_err(|reason| anyhow!("{reason}"))?;
-        if !sessions::is_provider_of_kernel(&request.guid) {
-            request.filters.trees = setup::tree_roots(options);
-        }
-        let mut plan = SessionPlan {
-            name: format!("weir-until-{}", std::process::id()),
-            mode: LogFileMode::REAL_TIME,
-            low_latency: true,
-            stop_on_drop: true,
-            ..SessionPlan::default()
-        };
-        plan.fill_in_defaults();
+        request.set_trees(&setup::tree_roots(options));
+        let plan = SessionPlan::temporary("weir-until");
         let requests = [request];
         let (session, _) = StartedSession::start(options.daemon_choice, &plan, &requests)?;
         let trace = session.session().trace()?;
-        session.enable(&requests, &[])?;
+        session.enable(&requests)?;
         let schemas = SchemaArgs { manifest: options.manifest.clone(), ..SchemaArgs::default() };
         let reader = std::thread::spawn(move || {
             let is_met = wait_for_event(trace, &schemas, &filter);

@@ -111,6 +111,20 @@ impl SystemLoggers {
         Ok(())
     }
 
+    /// Checks that the peer of a connection may change the sampling interval. If the daemon samples
+    /// only its own user's processes, the right to its kernel events is enough, because the interval
+    /// has no effect on other users.
+    pub(in crate::service) fn check_interval_change(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+    ) -> Result<(), Refusal> {
+        match self.scope {
+            CaptureScope::Own => access.check_kernel_right(link),
+            CaptureScope::Everything => access.check_profiling(link),
+        }
+    }
+
     pub(in crate::service) fn add(
         &mut self,
         id: u64,

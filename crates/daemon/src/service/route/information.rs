@@ -75,7 +75,11 @@ impl Service {
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
-        self.core.access.check_profiling(reply_to.link)?;
+        if matches!(set, Set::SampledProfileInterval(_)) {
+            self.system_loggers.check_interval_change(&self.core.access, reply_to.link)?;
+        } else {
+            self.core.access.check_profiling(reply_to.link)?;
+        }
         outcome.map_err(|e| log_if_unsupported(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
         self.system_loggers.begin_change(

@@ -6,10 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rustix::thread::{CapabilitySet, capabilities, gettid, set_capabilities};
 
 use traceweir_format::tracelogging::TraitsBuilder;
+use traceweir_kernel::CaptureScope;
 
 use super::*;
 use crate::process::may_profile;
 use crate::registry::EnableTarget;
+use crate::service::kernel::SystemLoggers;
 
 /// A thread that raises and drops its capabilities on command; the kernel checks it like a separate
 /// process.
@@ -114,18 +116,26 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     assert_eq!(check_as(GUEST_UID), [vec![], vec![]], "the rights of the latest caller count");
 }
 
-#[test]
-fn interval_in_force_is_set_without_the_right_to_profile() {
+/// Sets two sampling intervals without the right to profile: the one in force, and another one.
+fn set_intervals_without_right(scope: CaptureScope) -> [Vec<String>; 2] {
     let (mut service, _notices) = service_with_controller();
+    service.system_loggers = SystemLoggers::with_scope(scope);
     take_sent(&mut service);
     service.core.access.forbid_profiling(1);
-    let mut set_interval = |interval| {
+    [10_000, 20_000].map(|interval| {
         let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
         let set = traceweir_format::info::Set::SampledProfileInterval(profile);
         let (class, data) = (set.class().number(), set.to_bytes());
         send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
         take_sent(&mut service)
-    };
-    assert_eq!(set_interval(10_000), ["1 Done"], "the interval does not change");
-    assert_eq!(set_interval(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
+    })
+}
+
+#[test]
+fn new_interval_needs_the_right_to_profile_if_it_affects_other_users() {
+    let [in_force, other] = set_intervals_without_right(CaptureScope::Everything);
+    assert_eq!(in_force, ["1 Done"], "the interval does not change");
+    assert_eq!(other, ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
+    let [in_force, other] = set_intervals_without_right(CaptureScope::Own);
+    assert_eq!((in_force, other), (vec!["1 Done".to_owned()], vec!["1 Done".to_owned()]));
 }

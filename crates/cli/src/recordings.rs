@@ -1,4 +1,5 @@
-//! Finds the newest recording of the current folder, for commands without a file.
+//! Recordings without a name of the user's choice: the name of a new one, and the newest one of the
+//! current folder for commands without a file.
 //!
 //! ```text
 //!   weir-20260801-101500.etl   weir-20260801-102200.etl ◀── the newest by modification time
@@ -10,17 +11,36 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anstream::eprintln;
+use anyhow::{Result, bail};
+use traceweir_format::time::{Civil, FileTime};
 
 use crate::cli::{OptionalFiles, exit_with_missing_argument};
 use crate::text::escape_path;
 
+/// How many names are tried for a new file.
+const MAX_FILE_NAMES: u32 = 1000;
 /// Prefix and suffix of the names that `weir record` gives to its files.
 const NAME_PREFIX: &str = "weir-";
 const NAME_SUFFIX: &str = ".etl";
 
+/// Returns a name for a new file: `weir-DATE-TIME.etl`, with a number if that exists.
+pub(crate) fn find_new_name(folder: &Path, time: FileTime) -> Result<PathBuf> {
+    let Civil { year, month, day, hour, minute, second, .. } = time.civil();
+    let base = format!("{NAME_PREFIX}{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
+    let names = (1..=MAX_FILE_NAMES).map(|number| match number {
+        1 => folder.join(format!("{base}{NAME_SUFFIX}")),
+        _ => folder.join(format!("{base}-{number}{NAME_SUFFIX}")),
+    });
+    let mut unused = names.filter(|name| name.symlink_metadata().is_err());
+    match unused.next() {
+        Some(name) => Ok(name),
+        None => bail!("all names like {base}{NAME_SUFFIX} are in use: name the file with -o"),
+    }
+}
+
 /// Adds the newest recording of the current folder to an empty list of files and prints its name.
 /// If there is none, prints a usage error and exits.
-pub(super) fn choose_newest_if_empty(files: &mut OptionalFiles) {
+pub(crate) fn choose_newest_if_empty(files: &mut OptionalFiles) {
     if !files.files.is_empty() {
         return;
     }
@@ -76,5 +96,16 @@ mod tests {
         write("weir-b.etl", 20);
         assert_eq!(find_newest(folder.path()), Some("weir-b.etl".into()), "equal times");
         assert_eq!(find_newest(&folder.path().join("absent")), None);
+    }
+
+    #[test]
+    fn default_name_has_date_and_time_and_is_unused() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = FileTime::from_unix(1_000_000_000, 0);
+        let first = find_new_name(folder.path(), time).unwrap();
+        assert_eq!(first, folder.path().join("weir-20010909-014640.etl"));
+        fs::write(&first, "x").unwrap();
+        let second = find_new_name(folder.path(), time).unwrap();
+        assert_eq!(second, folder.path().join("weir-20010909-014640-2.etl"));
     }
 }
