@@ -16,6 +16,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
@@ -49,19 +50,32 @@ pub(crate) fn make_room(path: &Path, force: bool) -> Result<MovedTrace> {
     let moved = match find_trace(path, force)? {
         ExistingFile::Trace if !force => {
             let old = old_name(path);
-            if matches!(find_trace(&old, true)?, ExistingFile::Other) {
-                let (path, old) = (escape_path(path), escape_path(&old));
-                bail!(
-                    "cannot write {path}: its trace would replace {old}, which is not a trace (--force replaces {path})"
-                );
-            }
+            check_replaceable(path, &old)?;
+            let replaces_older = !is_missing(&old);
             fs::rename(path, &old)
                 .with_context(|| format!("cannot move {} to {}", escape_path(path), escape_path(&old)))?;
-            Some(old)
+            Some(OldTrace { path: old, replaces_older })
         }
         _ => None,
     };
     Ok(MovedTrace { path: path.to_owned(), moved })
+}
+
+/// Fails if moving the trace at `path` to `old` would replace something other than a trace of this
+/// user.
+fn check_replaceable(path: &Path, old: &Path) -> Result<()> {
+    let is_foreign = |data: Metadata| data.uid() != rustix::process::geteuid().as_raw();
+    let reason = if matches!(find_trace(old, true)?, ExistingFile::Other) {
+        "is not a trace"
+    } else if old.symlink_metadata().is_ok_and(is_foreign) {
+        "belongs to another user"
+    } else {
+        return Ok(());
+    };
+    let (path, old) = (escape_path(path), escape_path(old));
+    bail!(
+        "cannot write {path}: its trace would replace {old}, which {reason} (--force replaces {path} instead)"
+    )
 }
 
 /// An old trace that was moved. It gets its name back when this value is dropped, unless
@@ -69,14 +83,23 @@ pub(crate) fn make_room(path: &Path, force: bool) -> Result<MovedTrace> {
 #[must_use = "dropping it undoes the move"]
 pub(crate) struct MovedTrace {
     path: PathBuf,
-    moved: Option<PathBuf>,
+    moved: Option<OldTrace>,
+}
+
+/// A trace that was moved.
+struct OldTrace {
+    path: PathBuf,
+    /// Whether it replaced an even older one.
+    replaces_older: bool,
 }
 
 impl MovedTrace {
     /// Keeps the old trace at its new name, and prints that name.
     pub(crate) fn keep(mut self) {
         if let Some(old) = self.moved.take() {
-            eprintln!("note: {} existed: its trace is now {}", escape_path(&self.path), escape_path(&old));
+            let (path, old_path) = (escape_path(&self.path), escape_path(&old.path));
+            let replaced = if old.replaces_older { ", and replaced the trace before it" } else { "" };
+            eprintln!("note: {path} existed: its trace is now {old_path}{replaced}");
         }
     }
 }
@@ -87,7 +110,7 @@ impl Drop for MovedTrace {
             && is_missing(&self.path)
         {
             // The command reports its own failure.
-            let _ = fs::rename(old, &self.path);
+            let _ = fs::rename(old.path, &self.path);
         }
     }
 }
@@ -127,8 +150,8 @@ fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Returns `NAME.old.etl` for `NAME.etl` and for `NAME`.
-fn old_name(path: &Path) -> PathBuf {
+/// Returns the name that an existing trace gets: `NAME.old.etl` for `NAME.etl` and for `NAME`.
+pub(crate) fn old_name(path: &Path) -> PathBuf {
     let is_etl = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("etl"));
     let base = if is_etl { path.with_extension("") } else { path.to_owned() };
     let mut name = base.into_os_string();

@@ -7,15 +7,16 @@
 //!
 //! A live session cannot be read ahead. An event that arrives before its schema is shown undecoded.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use traceweir::consumer::{self, Item, Lost};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::FileTime;
@@ -23,6 +24,7 @@ use traceweir_format::time::FileTime;
 use crate::cli::SchemaArgs;
 use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
 use crate::output::BufferedOutput;
+use crate::processes;
 use crate::schema_files::load_traced_programs;
 use crate::traces::load_schemas;
 
@@ -30,6 +32,10 @@ use crate::traces::load_schemas;
 const FLUSH_DELAY: Duration = Duration::from_millis(10);
 /// How long the flushing thread waits before it checks whether the screen still exists.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
+/// After this time, the name of a process is read again.
+const MAX_NAME_AGE: Duration = Duration::from_secs(1);
+/// Maximum number of process names that are kept.
+const MAX_PROCESS_NAMES: usize = 4096;
 
 /// Calls `on_event` for every record that `accepts` returns true for, until the session ends, the
 /// trace is closed or `on_event` stops.
@@ -44,6 +50,7 @@ pub(crate) fn read_events(
     load_schemas(&mut decoder, schemas)?;
     let mut actors = Actors::default();
     let mut stacks = Definitions::default();
+    let mut process_names = ProcessNames::default();
     let mut lost = Lost::default();
     let mut failure = None;
     consumer::process(vec![trace], |item| {
@@ -83,7 +90,12 @@ pub(crate) fn read_events(
             symbols: None,
             stacks: &stacks,
         };
-        match on_event(&describe_record(event.record, context, &mut decoder, &mut actors)) {
+        let mut described = describe_record(event.record, context, &mut decoder, &mut actors);
+        if described.process.is_none() {
+            let pid = described.actor.map_or(event.record.process_id(), |actor| actor.pid);
+            described.process = process_names.find(pid, Instant::now());
+        }
+        match on_event(&described) {
             Ok(ReadFlow::Continue) => ControlFlow::Continue(()),
             Ok(ReadFlow::Stop) => ControlFlow::Break(()),
             Err(error) => {
@@ -95,6 +107,38 @@ pub(crate) fn read_events(
     match failure {
         Some(error) => Err(error),
         None => Ok(lost),
+    }
+}
+
+/// Names of running processes, for events whose session does not describe its processes.
+#[derive(Default)]
+struct ProcessNames {
+    by_pid: HashMap<u32, ProcessName>,
+}
+
+struct ProcessName {
+    read: Instant,
+    /// The name of the program; `None` if there was no such process.
+    name: Option<String>,
+}
+
+impl ProcessNames {
+    /// Returns the name of the program that a process runs, as `/proc` had it at most
+    /// [`MAX_NAME_AGE`] ago: ids are reused, and a process can start another program.
+    fn find(&mut self, pid: u32, now: Instant) -> Option<&str> {
+        if pid == 0 || pid == NO_ID {
+            return None;
+        }
+        let is_fresh = |entry: &ProcessName| now.saturating_duration_since(entry.read) < MAX_NAME_AGE;
+        if !self.by_pid.get(&pid).is_some_and(is_fresh) {
+            if self.by_pid.len() >= MAX_PROCESS_NAMES {
+                self.by_pid.clear();
+            }
+            let name = processes::program_of(pid);
+            let name = name.and_then(|program| program.rsplit('/').next().map(str::to_owned));
+            self.by_pid.insert(pid, ProcessName { read: now, name });
+        }
+        self.by_pid.get(&pid).and_then(|entry| entry.name.as_deref())
     }
 }
 
@@ -183,5 +227,22 @@ impl SharedScreen {
             state.output.buffer().clear();
             state.failure = Some(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_name_is_read_again_after_its_age() {
+        let mut names = ProcessNames::default();
+        let (pid, start) = (std::process::id(), Instant::now());
+        let program = std::env::current_exe().unwrap();
+        assert_eq!(names.find(pid, start), program.file_name().unwrap().to_str());
+        names.by_pid.insert(pid, ProcessName { read: start, name: Some("old".to_owned()) });
+        assert_eq!(names.find(pid, start + MAX_NAME_AGE / 2), Some("old"));
+        assert_ne!(names.find(pid, start + MAX_NAME_AGE), Some("old"));
+        assert_eq!((names.find(NO_ID, start), names.find(0, start)), (None, None));
     }
 }

@@ -27,14 +27,21 @@ const NAME_SUFFIX: &str = ".etl";
 pub(crate) fn find_new_name(folder: &Path, time: FileTime) -> Result<PathBuf> {
     let Civil { year, month, day, hour, minute, second, .. } = time.civil();
     let base = format!("{NAME_PREFIX}{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}");
-    let names = (1..=MAX_FILE_NAMES).map(|number| match number {
-        1 => folder.join(format!("{base}{NAME_SUFFIX}")),
-        _ => folder.join(format!("{base}-{number}{NAME_SUFFIX}")),
-    });
-    let mut unused = names.filter(|name| name.symlink_metadata().is_err());
-    match unused.next() {
+    find_unused_name(&folder.join(format!("{base}{NAME_SUFFIX}")))
+}
+
+/// Returns the path of a trace if no file has it, or else `NAME-2.etl` and so on.
+pub(crate) fn find_unused_name(path: &Path) -> Result<PathBuf> {
+    let stem = path.file_stem().unwrap_or_default();
+    let numbered = |number: u32| {
+        let mut name = stem.to_owned();
+        name.push(format!("-{number}{NAME_SUFFIX}"));
+        path.with_file_name(name)
+    };
+    let mut names = std::iter::once(path.to_owned()).chain((2..=MAX_FILE_NAMES).map(numbered));
+    match names.find(|name| name.symlink_metadata().is_err()) {
         Some(name) => Ok(name),
-        None => bail!("all names like {base}{NAME_SUFFIX} are in use: name the file with -o"),
+        None => bail!("all names like {} are in use: name the file with -o", escape_path(path)),
     }
 }
 

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use traceweir::controller::{Controller, Scope};
 use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, Guid, LogFileMode, Session, SessionId, Status};
@@ -48,8 +48,8 @@ pub(crate) use report::{
 };
 pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 pub(crate) use untraced::{
-    check_pids, note_filters_without_match, note_unseen_providers, query_registered_guids, registered_guids,
-    warn_of_left_out_processes, warn_of_missing_providers,
+    check_owners, note_filters_without_match, note_unseen_providers, query_registered_guids,
+    registered_guids, warn_of_left_out_processes, warn_of_missing_providers, warn_of_unregistered,
 };
 
 /// How long to wait for processes when a provider is enabled.
@@ -88,6 +88,11 @@ pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, default_message: &'
 pub(crate) fn find_or_start_daemon(daemon_choice: DaemonChoice) -> Result<Controller> {
     note_overridden_flag(daemon_choice);
     Controller::find_or_start(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))
+}
+
+/// Returns whether this is the connection to the system's daemon.
+pub(crate) fn is_system_daemon(controller: &Controller) -> bool {
+    RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket())
 }
 
 /// Prints a note if the environment overrides the flag.
@@ -198,6 +203,10 @@ impl StartedSession {
             kernel::request_extra_groups(&session.session(), kernel)?;
             let requested = events.kernel.as_ref().unwrap_or(kernel);
             kernel::warn_of_limits(&requested.groups, &kernel.groups);
+            let is_reported = !session.refused_groups.is_empty();
+            if plan.kernel_scope.is_empty() && !is_reported {
+                kernel::note_own_processes(&session.controller, kernel);
+            }
         }
         Ok((session, summary))
     }
@@ -339,10 +348,23 @@ fn start_session(
 /// Moves an existing trace out of the way of a log file. The file of a running session stays, so
 /// that the daemon refuses it.
 pub(crate) fn make_room(controller: &mut Controller, file: &Path, force: bool) -> Result<MovedTrace> {
-    let is_in_use = |session: &SessionSummary| {
-        session.log_file.as_deref().is_some_and(|log_file| is_same_file(log_file, file))
+    if force || !file.exists() {
+        return existing_output::make_room(file, force);
+    }
+    let sessions = controller.sessions()?;
+    let is_in_use = |file: &Path| {
+        let mut log_files = sessions.iter().filter_map(|session| session.log_file.as_deref());
+        log_files.any(|log_file| is_same_file(log_file, file))
     };
-    let keep_in_place = force || (file.exists() && controller.sessions()?.iter().any(is_in_use));
+    let old = existing_output::old_name(file);
+    if is_in_use(&old) {
+        bail!(
+            "cannot write {}: its trace would replace {}, to which a session writes (name another file with -o)",
+            escape_path(file),
+            escape_path(&old)
+        );
+    }
+    let keep_in_place = is_in_use(file);
     existing_output::make_room(file, keep_in_place)
 }
 

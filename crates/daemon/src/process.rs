@@ -30,7 +30,7 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of scans that can accumulate.
 const MAX_SAVED_SCANS: u32 = 16;
 /// Maximum number of ancestors that are followed.
-const MAX_ANCESTORS: usize = 256;
+const MAX_ANCESTORS: usize = 64;
 /// Maximum number of thread ids kept per process.
 const MAX_THREADS: usize = 65_536;
 

@@ -47,15 +47,16 @@ pub(crate) struct Modules {
     payloads: Vec<Vec<u8>>,
     /// Bytes that are left for records.
     free_bytes: usize,
+    /// The part of them that records of processes may use: half at first, so that modules always
+    /// have the other half.
+    free_process_bytes: usize,
 }
 
 impl Modules {
     /// Creates an empty set for a session with buffers of `buffer_bytes` bytes.
     pub(crate) fn new(buffer_bytes: usize) -> Self {
-        Self {
-            payloads: Vec::new(),
-            free_bytes: buffer_bytes.saturating_sub(RESERVED_BYTES).min(MAX_KEPT_BYTES),
-        }
+        let free_bytes = buffer_bytes.saturating_sub(RESERVED_BYTES).min(MAX_KEPT_BYTES);
+        Self { payloads: Vec::new(), free_bytes, free_process_bytes: free_bytes / 2 }
     }
 
     /// Adds a record that [`check_and_set_process`] has accepted, padded to a multiple of eight
@@ -77,8 +78,13 @@ impl Modules {
         if self.payloads.iter().any(|known| known == record) {
             return ModuleAdded::Duplicate;
         }
-        let Some(free_bytes) = self.free_bytes.checked_sub(record.len()) else { return ModuleAdded::NoRoom };
-        self.free_bytes = free_bytes;
+        let size = record.len();
+        let (Some(free_bytes), Some(free_process_bytes)) =
+            (self.free_bytes.checked_sub(size), self.free_process_bytes.checked_sub(size))
+        else {
+            return ModuleAdded::NoRoom;
+        };
+        (self.free_bytes, self.free_process_bytes) = (free_bytes, free_process_bytes);
         self.payloads.push(record.to_vec());
         ModuleAdded::New
     }

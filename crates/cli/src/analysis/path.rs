@@ -8,6 +8,7 @@ use traceweir_format::header::NO_ID;
 
 use super::trace_facts::TraceFacts;
 use super::{CodeKind, FunctionId, FunctionTable, ProcessId, ProcessTable, ReportEvent};
+use crate::text::{format_count, format_number};
 
 const MAX_THREADS: usize = 1 << 17;
 
@@ -24,6 +25,23 @@ pub(crate) fn is_truncated(stack: &Stack) -> bool {
     // The kernel walks both parts together, up to one limit. A user part that was unwound from a
     // stack copy (`--unwind`) has the limit for itself.
     FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
+}
+
+/// Returns whether the user part of a stack has only the function that ran, without its callers.
+pub(crate) fn lacks_callers(stack: &Stack) -> bool {
+    stack.user.len() == 1
+}
+
+/// Returns a note with the remedy if most stacks have no callers.
+pub(crate) fn missing_callers_note(lacking: u64, all: u64) -> Option<String> {
+    (lacking > all / 2).then(|| {
+        format!(
+            "without callers: {} of {}. Programs without frame pointers need copies of their stacks: \
+             weir record --unwind 16K -- COMMAND",
+            format_number(lacking),
+            format_count(all, "stack")
+        )
+    })
 }
 
 /// A thread and its process at the time of an event.

@@ -28,6 +28,7 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
         find_session(targets.daemon_choice, &targets.name).with_context(context)?;
     names.enabled = enabled_providers(&mut controller, &session);
     let requests = options.resolve(&names)?;
+    sessions::check_owners(&controller, &requests, &options.pid)?;
     for request in &requests {
         let result = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
         warn_of_delay(result).with_context(|| format_context("enable", request, &targets.name))?;
@@ -39,7 +40,7 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
             sessions::warn_of_left_out_processes(&mut controller, id, &requests)?;
         }
     } else {
-        sessions::check_pids(&mut controller, &requests, &options.pid)?;
+        sessions::warn_of_unregistered(&mut controller, &requests, &options.pid)?;
     }
     Ok(CommandResult::for_providers(requests))
 }

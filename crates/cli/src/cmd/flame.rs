@@ -15,12 +15,12 @@ mod html;
 mod speedscope;
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
 
-use crate::analysis::{Analysis, NeededEvents};
+use crate::analysis::{Analysis, NeededEvents, missing_callers_note};
 use crate::cli::{FlameArgs, FlameKind};
 use crate::existing_output;
 use crate::exit::CommandOutcome;
@@ -38,8 +38,9 @@ enum FlameFormat {
 
 pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     let format = output_format(options);
-    let output = options.output.as_deref();
-    check_output(options, format)?;
+    let output = choose_output(options, format);
+    let output = output.as_deref();
+    check_output(options, format, output)?;
     let measure = match (options.event.is_empty(), options.kind) {
         (false, _) => StackMeasure::Events,
         (true, FlameKind::Cpu) => StackMeasure::Samples,
@@ -96,15 +97,19 @@ fn output_format(options: &FlameArgs) -> FlameFormat {
     }
 }
 
-/// Rejects an output that is an input and, for a page, a terminal or a name with the extension of a
-/// picture.
-fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
-    let Some(output) = options.output.as_deref().filter(|path| path.as_os_str() != "-") else {
-        if format == FlameFormat::Html && std::io::stdout().is_terminal() {
-            bail!("name the page with -o, such as -o flame.html");
-        }
-        return Ok(());
-    };
+/// Returns the output file, if any. A page is not printed on a terminal: without a name, it gets the
+/// name of the trace, in the current folder.
+fn choose_output(options: &FlameArgs, format: FlameFormat) -> Option<PathBuf> {
+    if options.output.is_some() || format != FlameFormat::Html || !std::io::stdout().is_terminal() {
+        return options.output.clone();
+    }
+    let name = options.selection.files.files.first().and_then(|file| file.file_name());
+    Some(Path::new(name.unwrap_or("flame".as_ref())).with_extension("html"))
+}
+
+/// Rejects an output that is an input and, for a page, a name with the extension of a picture.
+fn check_output(options: &FlameArgs, format: FlameFormat, output: Option<&Path>) -> Result<()> {
+    let Some(output) = output.filter(|path| path.as_os_str() != "-") else { return Ok(()) };
     if let (FlameFormat::Html, Some(picture @ ("svg" | "png" | "pdf" | "jpg" | "jpeg" | "gif"))) =
         (format, output_extension(options).as_deref())
     {
@@ -155,6 +160,9 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     }
     if let Some(unknown) = graph.unknown_note() {
         eprintln!("{unknown}");
+    }
+    if let Some(note) = missing_callers_note(graph.stacks_without_callers, graph.event_count) {
+        eprintln!("{note}");
     }
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(

@@ -33,10 +33,11 @@ use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
 use crate::grammar::EnableRequest;
 use crate::progress::{RecordingLine, WaitLine};
+use crate::recordings;
 use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape_path, format_count, quote_path_for_shell};
-use command::{RECORDING_FAILED, to_exit_status};
+use command::{RECORDING_FAILED, describe_failure, to_exit_status};
 use setup::RecordedEvents;
 use until::UntilWatch;
 
@@ -91,6 +92,11 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         eprintln!("error: {}", failure.text);
         return Ok(CommandOutcome::Status(failure.status));
     }
+    if !options.pid.is_empty() {
+        // This is checked before the session creates its file.
+        let controller = sessions::find_or_start_daemon(options.daemon_choice)?;
+        sessions::check_owners(&controller, &events_to_record.requests, &options.pid)?;
+    }
     let (events, incoming) = channel();
     let interrupts = events.clone();
     signals::handle_interrupts(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
@@ -100,7 +106,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let (mut session, first_summary, kernel_refusal) = events_to_record.start(options, plan)?;
     let RecordedEvents { requests, named_requests, .. } = events_to_record;
     if !options.pid.is_empty() {
-        sessions::check_pids(session.controller(), &named_requests, &options.pid)?;
+        sessions::warn_of_unregistered(session.controller(), &named_requests, &options.pid)?;
     } else if options.command.is_empty() {
         sessions::note_unseen_providers(session.controller(), &named_requests)?;
         sessions::note_filters_without_match(&named_requests);
@@ -219,10 +225,7 @@ impl Recording<'_> {
             return Ok(self.has_command);
         };
         let Some(summary) = session.query()? else {
-            if self.has_command {
-                eprintln!("warning: the recording has ended; the command is still running");
-            }
-            return Ok(self.has_command);
+            return Ok(false);
         };
         self.last_summary = summary;
         if self.options.stop_after.is_some_and(|limit| self.last_summary.events >= limit) {
@@ -249,6 +252,9 @@ impl Recording<'_> {
         if end_reason != EndReason::InterruptedTwice {
             // The event may be among the last that a command wrote.
             self.is_condition_met |= self.until.stop_watching();
+        }
+        if self.has_command && self.command_status.is_none() && end_reason == EndReason::Done {
+            eprintln!("the recording has ended; weir waits for the command");
         }
         let snapshot = self.snapshot_file(end_reason);
         let is_written = self.options.flight.is_none() || snapshot.is_some();
@@ -333,6 +339,12 @@ impl Recording<'_> {
         if let Some(reason) = &self.kernel_refusal {
             eprintln!("note: kernel events were left out: {reason} (weir doctor shows how to get them)");
         }
+        if self.until.is_given() && !self.is_condition_met && self.options.flight.is_none() {
+            eprintln!("note: the condition of --until was not met before the recording ended");
+        }
+        if let Some(failure) = self.command_status.and_then(describe_failure) {
+            eprintln!("note: {failure}");
+        }
         sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file);
         let collected = match session_end {
             SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => summary.events,
@@ -388,13 +400,28 @@ fn describe_daemon_end(socket: &Path, file: &Path) -> String {
     format!("the daemon at {} has ended; {file_text}", escape_path(socket))
 }
 
+/// Writes the events of a flight recorder to a file.
+fn write_snapshot(session: &StartedSession, file: &Path, force: bool) -> Result<()> {
+    let moved = existing_output::make_room(file, force)?;
+    session.session().snapshot(file).context("cannot write the events in memory")?;
+    moved.keep();
+    Ok(())
+}
+
 /// Writes the events of a flight recorder to a file, if one is given, and stops the session.
 fn stop_session(session: StartedSession, snapshot: Option<&Path>, force: bool) -> Result<SessionEnd> {
     let Some(file) = snapshot else { return session.stop() };
     let file = std::path::absolute(file).context("cannot resolve the current directory")?;
-    let moved = existing_output::make_room(&file, force)?;
-    session.session().snapshot(&file).context("cannot write the events in memory")?;
-    moved.keep();
+    let file = match write_snapshot(&session, &file, force) {
+        Ok(()) => file,
+        Err(error) => {
+            // The events in memory must not be lost because a file got this name meanwhile.
+            let other = recordings::find_unused_name(&file)?;
+            write_snapshot(&session, &other, false).with_context(|| format!("{error:#}"))?;
+            eprintln!("warning: {error:#}; the events are in {}", escape_path(&other));
+            other
+        }
+    };
     let mut end = session.stop()?;
     if let SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) = &mut end {
         summary.log_file = Some(file);

@@ -6,6 +6,7 @@
 //!   weir watch --kernel WHAT  the same, with kernel events
 //! ```
 
+use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -52,6 +53,9 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
         }
         interrupt_stopper.stop();
     })?;
+    if std::io::stdout().is_terminal() {
+        eprintln!("watching; Ctrl-C ends it");
+    }
     let timer = options.duration.map(|duration| stop_after(duration, stopper.clone()));
     let result = print_events(options, &requests, trace);
     drop(timer);
@@ -210,7 +214,8 @@ impl WatchedTrace {
         if options.filters.pid.is_empty() {
             sessions::note_unseen_providers(session.controller(), requests)?;
         } else {
-            sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
+            sessions::check_owners(session.controller(), requests, &options.filters.pid)?;
+            sessions::warn_of_unregistered(session.controller(), requests, &options.filters.pid)?;
         }
         sessions::note_filters_without_match(requests);
         let stopper = WatchStopper::new(trace.closer(), Some(session));

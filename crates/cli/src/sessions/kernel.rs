@@ -17,12 +17,13 @@
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::Controller;
+use rustix::thread::CapabilitySet;
 use traceweir::controller::info::{Answer, ClassicEventId, GroupMask, ProfileInterval, Query, Set};
+use traceweir::controller::Controller;
 use traceweir::{Error, LogFileMode, Session, Status};
-use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_provider};
+use traceweir_format::spec::system::{LIMITED_RING_COPIES, NO_SYSCONFIG, has_group, is_system_provider};
 
-use super::SessionPlan;
+use super::{SessionPlan, is_system_daemon};
 use crate::cli::{KernelChange, KernelEvents};
 use crate::grammar::{
     EnableRequest, KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names,
@@ -73,6 +74,20 @@ pub(super) fn find_allowed_part(
         );
     }
     Some(part)
+}
+
+/// Prints a note if kernel events of the whole machine were requested, and the daemon sees those of
+/// its own user only.
+pub(super) fn note_own_processes(controller: &Controller, kernel: &KernelSelection) {
+    let has_events = kernel.flags() & !NO_SYSCONFIG != 0 || kernel.has_extra_groups();
+    // A daemon that this user started has the capabilities of this process.
+    let can_profile = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN));
+    if has_events && !is_system_daemon(controller) && !can_profile {
+        eprintln!(
+            "note: without CAP_PERFMON kernel events cover only your own processes (weir doctor shows how to get all)"
+        );
+    }
 }
 
 fn is_privilege_missing(error: &anyhow::Error) -> bool {

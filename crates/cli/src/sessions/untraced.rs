@@ -12,17 +12,16 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::consumer::TraceFile;
-use traceweir::controller::{Controller, Scope};
+use traceweir::controller::Controller;
 use traceweir::session::ProviderInfo;
 use traceweir::{Error, Guid, SessionId, Status};
-use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::tracelogging::Traits;
 
-use super::by_name;
+use super::{by_name, is_system_daemon};
 use crate::grammar::EnableRequest;
 use crate::processes;
 use crate::text::{escape, format_count, suggest_names};
@@ -193,9 +192,30 @@ fn may_come_from(record: &Record<'_>, request: &EnableRequest) -> bool {
     }
 }
 
-/// Warns about processes that have registered none of the providers. A process of another user is
-/// an error, unless the daemon serves all users or only its kernel events are recorded, by root.
-pub(crate) fn check_pids(
+/// Fails if a process belongs to another user, unless the daemon serves all users or only its kernel
+/// events are recorded, by root.
+pub(crate) fn check_owners(controller: &Controller, requests: &[EnableRequest], pids: &[u32]) -> Result<()> {
+    let own_uid = rustix::process::geteuid().as_raw();
+    let has_programs = requests.iter().any(|request| !request.is_of_kernel());
+    if is_system_daemon(controller) || own_uid == 0 && !has_programs {
+        return Ok(());
+    }
+    for pid in pids {
+        if let Ok(uid) = std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid())
+            && uid != own_uid
+        {
+            let reason = format!(
+                "process {pid} belongs to another user (uid {uid}), and this daemon serves only your own programs; \
+                 the system's daemon (--system) serves those of all users"
+            );
+            return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
+        }
+    }
+    Ok(())
+}
+
+/// Warns about processes that have registered none of the providers.
+pub(crate) fn warn_of_unregistered(
     controller: &mut Controller,
     requests: &[EnableRequest],
     pids: &[u32],
@@ -217,19 +237,8 @@ pub(crate) fn check_pids(
         }
         std::thread::sleep(POLL_INTERVAL);
     }
-    let is_system_daemon =
-        RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
-    let own_uid = rustix::process::geteuid().as_raw();
-    let is_any_user_allowed = is_system_daemon || own_uid == 0 && program_requests.is_empty();
     for pid in missing {
-        match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
-            Ok(uid) if uid != own_uid && !is_any_user_allowed => {
-                let reason = format!(
-                    "process {pid} belongs to another user (uid {uid}), and this daemon serves only your own programs; \
-                     the system's daemon (--system) serves those of all users"
-                );
-                return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
-            }
+        match std::fs::metadata(format!("/proc/{pid}")) {
             Ok(_) if program_requests.is_empty() => {}
             Ok(_) => {
                 let names: Vec<_> = program_requests.iter().map(|request| escape(&request.name)).collect();

@@ -7,7 +7,7 @@ use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
     CallPaths, CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, ReportEvent, Scheduler, StackTree,
-    TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
+    TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated, lacks_callers,
 };
 use crate::cli::FlameArgs;
 use crate::text::{escape, format_count, format_number};
@@ -57,6 +57,8 @@ pub(super) struct FlameGraph {
     /// Number of stacks that were truncated at the frame limit.
     pub(super) truncations: u64,
     /// Weight of samples of idle processors that were left out.
+    /// Stacks whose user part has only one function.
+    pub(super) stacks_without_callers: u64,
     idle_weight: u64,
     /// Weight of processes and threads that were not selected.
     unselected_weight: u64,
@@ -79,6 +81,7 @@ impl FlameGraph {
             event_count: 0,
             no_stack_count: 0,
             truncations: 0,
+            stacks_without_callers: 0,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: options.idle,
@@ -129,6 +132,7 @@ impl FlameGraph {
         let path = self.paths.resolve(facts, joined, thread, innermost);
         let node = self.tree.find_or_add(path);
         self.truncations += u64::from(is_truncated(&joined.stack));
+        self.stacks_without_callers += u64::from(lacks_callers(&joined.stack));
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
@@ -264,6 +268,7 @@ impl FlameGraph {
         }
         match self.measure {
             StackMeasure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",
+            StackMeasure::Waits if !self.schedulers.is_empty() => "no waits: the trace has context switches, but no thread waited and then ran again in the selected time",
             StackMeasure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched records",
             StackMeasure::Events => "no such event: weir stats FILE lists the events of a trace",
         }

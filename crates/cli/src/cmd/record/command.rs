@@ -46,6 +46,18 @@ fn wait_for_child(pid: u32) -> io::Result<ExitStatus> {
     }
 }
 
+/// Describes the end of a command that failed; `None` if it succeeded.
+pub(super) fn describe_failure(status: ExitStatus) -> Option<String> {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => None,
+        (Some(code), _) => Some(format!("the command exited with status {code}")),
+        (None, Some(signal)) => {
+            Some(format!("signal {signal} ended the command (kill -l {signal} names it)"))
+        }
+        (None, None) => None,
+    }
+}
+
 /// Converts an exit status as shells do: 128 + N for signal N.
 pub(super) fn to_exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::Guid;
+use traceweir::relog::is_context;
 use traceweir_format::kernel::hook;
 
 use crate::cli::SchemaArgs;
@@ -16,21 +17,33 @@ use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::existing_output;
 use crate::export::format_unnamed_event;
 use crate::own_command::own_command;
-use crate::text::{escape, format_count, format_number, quote_path_for_shell};
+use crate::text::{escape, format_count, format_number, quote_for_shell, quote_path_for_shell};
 use crate::traces::TraceSet;
 
 /// Larger files are not read for the summary; `weir stats` reads them.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 /// Maximum number of rows of the table.
 const MAX_ROWS: usize = 12;
+/// The rate of a shorter recording means nothing.
+const MIN_RATE_TIME: Duration = Duration::from_millis(100);
 
 /// The events of a file, by provider and kind.
 #[derive(Default)]
 struct EventCounts {
-    rows: HashMap<(Guid, Arc<str>), u64>,
+    rows: HashMap<EventKind, u64>,
     providers: HashMap<Guid, String>,
     total: u64,
     samples: u64,
+    /// Events that describe the machine, its processes and their images.
+    descriptions: u64,
+}
+
+/// Events of one provider and name.
+#[derive(PartialEq, Eq, Hash)]
+struct EventKind {
+    is_of_kernel: bool,
+    provider: Guid,
+    name: Arc<str>,
 }
 
 /// Prints what a finished recording contains, and two commands that show more. `collected` is the
@@ -44,7 +57,11 @@ pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed:
     let events = counts.as_ref().map_or(collected, |counts| counts.total);
     let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
     let rate = format_count((events as f64 / seconds).round() as u64, "event");
-    eprintln!("recorded for {:.1} s: {rate} per second, {}", elapsed.as_secs_f64(), format_size(size));
+    let (duration, size) = (elapsed.as_secs_f64(), format_size(size));
+    match elapsed < MIN_RATE_TIME {
+        true => eprintln!("recorded for {duration:.2} s: {size}"),
+        false => eprintln!("recorded for {duration:.1} s: {rate} per second, {size}"),
+    }
     let [first, second] = next_commands(file, counts.as_ref());
     eprintln!("next: {first}\n      {second}");
 }
@@ -65,34 +82,56 @@ impl EventCounts {
     }
 
     fn add(&mut self, event: &DescribedEvent<'_>) {
+        self.total = self.total.saturating_add(1);
+        if is_context(&event.record) {
+            self.descriptions = self.descriptions.saturating_add(1);
+            return;
+        }
         let guid = event.record.provider();
         if let Some(name) = event.provider {
             self.providers.entry(guid).or_insert_with(|| name.to_owned());
         }
         let name = event.schema_match.as_ref().ok().and_then(|schema| schema.prepared.event_name.clone());
         let name = name.unwrap_or_else(|| format_unnamed_event(&event.record).into());
-        let count = self.rows.entry((guid, name)).or_default();
+        let is_of_kernel = event.record.hook().is_some();
+        let count = self.rows.entry(EventKind { is_of_kernel, provider: guid, name }).or_default();
         *count = count.saturating_add(1);
-        self.total = self.total.saturating_add(1);
         let is_sample = event.record.hook() == Some(hook::SAMPLED_PROFILE);
         self.samples = self.samples.saturating_add(u64::from(is_sample));
     }
 
+    /// Prints events of programs before those of the kernel, and the frequent ones first.
     fn print_table(&self) {
-        let label = |(guid, name): &(Guid, Arc<str>)| match self.providers.get(guid) {
-            Some(provider) => format!("{}/{}", escape(provider), escape(name)),
-            None => format!("{guid}/{}", escape(name)),
+        let label = |kind: &EventKind| match self.providers.get(&kind.provider) {
+            Some(provider) => format!("{}/{}", escape(provider), escape(&kind.name)),
+            None => format!("{}/{}", kind.provider, escape(&kind.name)),
         };
-        let mut rows: Vec<(String, u64)> =
-            self.rows.iter().map(|(key, count)| (label(key), *count)).collect();
-        rows.sort_by(|first, second| (Reverse(first.1), &first.0).cmp(&(Reverse(second.1), &second.0)));
-        for (label, count) in rows.iter().take(MAX_ROWS) {
+        let mut rows: Vec<_> =
+            self.rows.iter().map(|(kind, count)| (kind.is_of_kernel, Reverse(*count), label(kind))).collect();
+        rows.sort();
+        for (_, Reverse(count), label) in rows.iter().take(MAX_ROWS) {
             eprintln!("{:>12}  {label}", format_number(*count));
         }
         let hidden = rows.len().saturating_sub(MAX_ROWS);
         if hidden > 0 {
             eprintln!("{:>12}  further kinds of events", format_number(hidden as u64));
         }
+        if self.descriptions > 0 {
+            eprintln!(
+                "{:>12}  descriptions of the machine, its processes and images",
+                format_number(self.descriptions)
+            );
+        }
+    }
+
+    /// Returns the names of the providers of programs.
+    fn program_providers(&self) -> Vec<&str> {
+        let kinds = self.rows.keys().filter(|kind| !kind.is_of_kernel);
+        let mut names: Vec<&str> =
+            kinds.filter_map(|kind| self.providers.get(&kind.provider).map(String::as_str)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 }
 
@@ -100,16 +139,21 @@ impl EventCounts {
 fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
     let (weir, name) = (own_command(), quote_path_for_shell(file));
     let has_samples = counts.is_some_and(|counts| counts.samples > 0);
-    let has_others = counts.is_none_or(|counts| counts.providers.len() > 1 || counts.samples == 0);
+    let program_providers = counts.map(EventCounts::program_providers).unwrap_or_default();
+    let dump = match (has_samples, program_providers.as_slice()) {
+        // Without the option, the kernel's events would hide those of the program.
+        (true, [provider]) => format!("{weir} dump {name} --provider {}", quote_for_shell(provider)),
+        _ => format!("{weir} dump {name}"),
+    };
     let flame = || {
         let page = file.with_extension("html");
         let force = if existing_output::check_other(&page, false).is_err() { " --force" } else { "" };
         format!("{weir} flame {name} -o {}{force}", quote_path_for_shell(&page))
     };
-    match (has_samples, has_others) {
-        (true, true) => [format!("{weir} report cpu {name}"), format!("{weir} dump {name}")],
-        (true, false) => [format!("{weir} report cpu {name}"), flame()],
-        (false, _) => [format!("{weir} dump {name}"), format!("{weir} stats {name}")],
+    match (has_samples, program_providers.is_empty()) {
+        (true, false) => [format!("{weir} report cpu {name}"), dump],
+        (true, true) => [format!("{weir} report cpu {name}"), flame()],
+        (false, _) => [dump, format!("{weir} stats {name}")],
     }
 }
 

@@ -310,7 +310,11 @@ impl ProviderControl {
         }
         let Some(session) = core.sessions.running_session(id).cloned() else { return Ok(false) };
         let (pid, uid) = (process.peer.pid, process.peer.uid);
-        let identity = process.inspect(|pid| Identity::read(pid, uid).with_program());
+        let describes_processes = session.properties().config.describes_processes();
+        let identity = process.inspect(|pid| {
+            let identity = Identity::read(pid, uid);
+            if describes_processes { identity.with_program() } else { identity }
+        });
         if let Some((params, memory)) = process.offered.remove(&id) {
             // A process that has ended by now is identified by the id and user that it had when it
             // connected.
