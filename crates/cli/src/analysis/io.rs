@@ -31,6 +31,19 @@ pub(crate) fn is_network_event(hook: u16) -> bool {
     network_kind(hook).is_some()
 }
 
+/// Returns whether a hook id is that of a completed disk operation.
+pub(crate) const fn is_disk_event(hook: u16) -> bool {
+    matches!(
+        hook,
+        hook::DISK_READ
+            | hook::DISK_WRITE
+            | hook::DISK_FLUSH
+            | hook::OPTICAL_READ
+            | hook::OPTICAL_WRITE
+            | hook::OPTICAL_FLUSH
+    )
+}
+
 /// Returns whether a hook id is that of a file operation or its end.
 pub(crate) fn is_file_event(hook: u16) -> bool {
     hook == hook::FILE_OPERATION_END || FileOperationKind::from_hook(hook).is_some()
