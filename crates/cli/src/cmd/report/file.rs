@@ -8,8 +8,8 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    EventSpan, ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles,
-    put_process, summary_object,
+    EventSpan, ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
+    put_percentiles, put_process, summary_object,
 };
 use super::rows::{Rows, row_label};
 use crate::analysis::{
@@ -257,21 +257,39 @@ impl FileReport {
         let put_id = |id: &ProcessId, object: &mut JsonObject| {
             put_process(object, &self.paths.processes, Some(*id));
         };
-        add_table(page, ("processes", "process"), &self.by_process, process_label, put_id);
+        add_table(
+            page,
+            TableNames { title: "processes", column: "process", json_kind: "process" },
+            &self.by_process,
+            process_label,
+            put_id,
+        );
         let path_label = |path: &Option<Arc<str>>| path.as_deref().unwrap_or("(no name)").to_owned();
         let put_path = |path: &Option<Arc<str>>, object: &mut JsonObject| {
             object.optional("file", path.as_deref());
         };
-        add_table(page, ("files", "file"), &self.by_path, path_label, put_path);
+        add_table(
+            page,
+            TableNames { title: "files", column: "file", json_kind: "file" },
+            &self.by_path,
+            path_label,
+            put_path,
+        );
         let kind_label = |kind: &FileOperationKind| kind.name().to_owned();
-        add_table(page, ("operations", "operation"), &self.by_kind, kind_label, |_, _| {});
+        add_table(
+            page,
+            TableNames { title: "operations", column: "operation", json_kind: "operation" },
+            &self.by_kind,
+            kind_label,
+            |_, _| {},
+        );
     }
 }
 
-/// Adds a table with a title and a last column.
+/// Adds a table whose last column labels the rows.
 fn add_table<K: Eq + std::hash::Hash + Ord>(
     page: &mut ReportPage,
-    (title, column): (&str, &str),
+    names: TableNames,
     rows: &Rows<K, FileTotals>,
     label: impl Fn(&K) -> String,
     put_key: impl Fn(&K, &mut JsonObject),
@@ -287,10 +305,10 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         ("p50 µs", true),
         ("p99 µs", true),
         ("max µs", true),
-        (column, false),
+        (names.column, false),
     ];
     page.add_table(
-        title,
+        names.title,
         columns,
         &rows.sorted_by_weight(FileTotals::weight),
         |(key, totals)| {
@@ -310,7 +328,7 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         },
         |(key, totals)| {
             let mut object = JsonObject::new();
-            object.text("by", column).text("name", &label(key));
+            object.text("by", names.json_kind).text("name", &label(key));
             if let Some(key) = key {
                 put_key(key, &mut object);
             }

@@ -35,6 +35,16 @@ impl EventSpan {
     }
 }
 
+/// The names of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableNames {
+    pub(super) title: &'static str,
+    /// The heading of the last column, which labels the rows.
+    pub(super) column: &'static str,
+    /// The value of the field `by` in the rows' JSON objects.
+    pub(super) json_kind: &'static str,
+}
+
 /// A report that is being written.
 pub(super) struct ReportPage {
     text: String,

@@ -8,8 +8,8 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    EventSpan, ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles,
-    put_process, summary_object,
+    EventSpan, ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
+    put_percentiles, put_process, summary_object,
 };
 use super::rows::{Rows, row_label};
 use crate::analysis::{
@@ -217,11 +217,27 @@ impl CallReport {
         let put_id = |id: &ProcessId, object: &mut JsonObject| {
             put_process(object, &self.paths.processes, Some(*id));
         };
-        add_table(page, ("system calls", "call"), &self.by_name, |name| name.to_string(), |_, _| {});
-        add_table(page, ("processes", "process"), &self.by_process, process_label, put_id);
         add_table(
             page,
-            ("system calls by process", "process and call"),
+            TableNames { title: "system calls", column: "call", json_kind: "call" },
+            &self.by_name,
+            |name| name.to_string(),
+            |_, _| {},
+        );
+        add_table(
+            page,
+            TableNames { title: "processes", column: "process", json_kind: "process" },
+            &self.by_process,
+            process_label,
+            put_id,
+        );
+        add_table(
+            page,
+            TableNames {
+                title: "system calls by process",
+                column: "process and call",
+                json_kind: "process_call",
+            },
             &self.by_both,
             |(id, name)| format!("{}  {name}", process_label(id)),
             |(id, name), object| {
@@ -244,10 +260,10 @@ fn is_failure(status: u32, is_linux: bool) -> bool {
     if is_linux { (-MAX_ERRNO..0).contains(&status.cast_signed()) } else { status >= FIRST_NT_ERROR }
 }
 
-/// Adds a table with a title and a last column.
+/// Adds a table whose last column labels the rows.
 fn add_table<K: Eq + std::hash::Hash + Ord>(
     page: &mut ReportPage,
-    (title, column): (&str, &str),
+    names: TableNames,
     rows: &Rows<K, CallTotals>,
     label: impl Fn(&K) -> String,
     put_key: impl Fn(&K, &mut JsonObject),
@@ -260,10 +276,10 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         ("p50 µs", true),
         ("p99 µs", true),
         ("max µs", true),
-        (column, false),
+        (names.column, false),
     ];
     page.add_table(
-        title,
+        names.title,
         columns,
         &rows.sorted_by_weight(CallTotals::weight),
         |(key, totals)| {
@@ -274,8 +290,7 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         },
         |(key, totals)| {
             let mut object = JsonObject::new();
-            object.text("by", if column == "process and call" { "process_call" } else { column });
-            object.text("name", &label(key));
+            object.text("by", names.json_kind).text("name", &label(key));
             if let Some(key) = key {
                 put_key(key, &mut object);
             }
