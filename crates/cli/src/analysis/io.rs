@@ -211,10 +211,10 @@ pub(super) fn convert_system_call(
     let header_thread = Some(record.thread_id()).filter(|tid| *tid != NO_ID);
     let thread = header_thread.or_else(|| facts.actors.running(record).map(|actor| actor.tid));
     if hook == hook::SYSCALL_ENTER {
-        return Some(Occurrence::CallStart { thread, address: address? });
+        return Some(Occurrence::SystemCallStart { thread, address: address? });
     }
     let status = u32::try_from(status?).ok()?;
-    Some(Occurrence::CallEnd { thread, status })
+    Some(Occurrence::SystemCallEnd { thread, status })
 }
 
 /// Returns nanoseconds from one event to another.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use traceweir_format::kernel::hook;
 
-/// The content of a network event.
+/// What a network event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkKind {
     Send,

@@ -96,8 +96,8 @@ impl CallReport {
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let event = &joined.event;
         match event.occurrence {
-            Occurrence::CallStart { thread, address } => self.add_start(facts, joined, thread, address),
-            Occurrence::CallEnd { thread: Some(thread), status } => {
+            Occurrence::SystemCallStart { thread, address } => self.add_start(facts, joined, thread, address),
+            Occurrence::SystemCallEnd { thread: Some(thread), status } => {
                 let Some((start_ns, key)) = self.pending.remove(&(event.file, thread)) else { return };
                 let duration_ns = elapsed_ns(start_ns, event);
                 let failures = u64::from(is_failure(status, facts.is_linux()));
