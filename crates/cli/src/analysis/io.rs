@@ -126,13 +126,13 @@ pub(super) fn convert_network_event(
     let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
     let to_end = |(address, port): (Option<IpAddr>, u16)| Some(SocketAddr::new(address?, port));
     // The source of a UDP packet is its sender. The destination of TCP is always the remote end.
-    let (own, remote) = if protocol == NetworkProtocol::Udp && kind == NetworkKind::Receive {
+    let (local, remote) = if protocol == NetworkProtocol::Udp && kind == NetworkKind::Receive {
         (fields.destination, fields.source)
     } else {
         (fields.source, fields.destination)
     };
     let pid = fields.pid.filter(|pid| *pid != NO_ID);
-    let ends = to_end(own).zip(to_end(remote));
+    let ends = to_end(local).zip(to_end(remote));
     Some(Occurrence::Network(NetworkTransfer { protocol, kind, bytes: fields.bytes, pid, ends }))
 }
 

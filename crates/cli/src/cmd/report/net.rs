@@ -92,7 +92,7 @@ impl NetworkTotals {
 struct Connection {
     process: ProcessId,
     protocol: NetworkProtocol,
-    own: SocketAddr,
+    local: SocketAddr,
     remote: SocketAddr,
 }
 
@@ -128,8 +128,8 @@ impl NetworkReport {
         self.events += 1;
         self.totals.add_transfer(transfer);
         self.by_process.get_mut(process).add_transfer(transfer);
-        if let Some((own, remote)) = transfer.ends {
-            let connection = Connection { process, protocol: transfer.protocol, own, remote };
+        if let Some((local, remote)) = transfer.ends {
+            let connection = Connection { process, protocol: transfer.protocol, local, remote };
             self.by_connection.get_mut(connection).add_transfer(transfer);
             self.by_peer.get_mut(remote.ip()).add_transfer(transfer);
         }
@@ -197,9 +197,9 @@ impl NetworkReport {
         let rows = self.by_connection.sorted_by_weight(NetworkTotals::weight);
         let label = |key: &Option<&Connection>| {
             row_label(*key, |connection| {
-                let Connection { process, protocol, own, remote } = connection;
+                let Connection { process, protocol, local, remote } = connection;
                 let process = self.paths.processes.label(*process);
-                format!("{} {own} → {remote}  {process}", protocol_name(*protocol))
+                format!("{} {local} → {remote}  {process}", protocol_name(*protocol))
             })
         };
         page.add_table(
@@ -211,7 +211,7 @@ impl NetworkReport {
                 let mut object = row_object("connection", &label(key), totals);
                 if let Some(connection) = key {
                     object.text("protocol", protocol_name(connection.protocol));
-                    object.text("own", &connection.own.to_string());
+                    object.text("local", &connection.local.to_string());
                     object.text("remote", &connection.remote.to_string());
                 }
                 let process = key.map(|connection| connection.process);
