@@ -71,7 +71,7 @@ fn packets_and_bytes_are_counted_by_process_connection_and_peer() {
     assert_eq!(sums(find_row(&report, "connection", connection)), [10, 1000, 4, 4000, 1]);
     let connection = find_row(&report, "connection", "udp 10.0.0.1:5353 → 192.0.2.53:53  dns (200)");
     assert_eq!(sums(connection), [1, 40, 1, 300, 0]);
-    assert_eq!((&connection["own"], &connection["pid"]), (&"10.0.0.1:5353".into(), &200.into()));
+    assert_eq!((&connection["local"], &connection["pid"]), (&"10.0.0.1:5353".into(), &200.into()));
     assert_eq!(sums(find_row(&report, "peer", "192.0.2.53")), [1, 40, 1, 300, 0]);
     assert_eq!(sums(find_row(&report, "peer", "::1")), [1, 9, 0, 0, 0]);
     assert_eq!(sums(rows_by(&report, "summary")[0]), [12, 1049, 5, 4300, 1]);

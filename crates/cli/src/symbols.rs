@@ -114,6 +114,14 @@ enum SymbolLookup {
     Generated(u32, u64),
 }
 
+/// An address of a process at a time (raw timestamp of the trace).
+#[derive(Clone, Copy, Debug)]
+struct CodeAddress {
+    process: u32,
+    address: u64,
+    time: i64,
+}
+
 impl TraceSymbols {
     pub(crate) fn new(options: SymbolOptions) -> Self {
         Self {
@@ -153,12 +161,13 @@ impl TraceSymbols {
     /// A return address may be the first address of the next function. Callers subtract one from a
     /// return address.
     pub(crate) fn resolve(&mut self, process: u32, address: u64, time: i64) -> Arc<[SymbolFrame]> {
+        let code = CodeAddress { process, address, time };
         let Some(location) = self.images.find_exact(process, address, time) else {
-            if let Some(frames) = self.resolve_managed_code((process, address, time), None) {
+            if let Some(frames) = self.resolve_managed_code(code, None) {
                 return frames;
             }
             let unresolved = SymbolFrame { offset: address, ..SymbolFrame::default() };
-            return self.resolve_generated_code((process, address, time), unresolved);
+            return self.resolve_generated_code(code, unresolved);
         };
         let (image, offset) = (location.image, address.saturating_sub(location.base));
         if location.process == 0 && kernel::is_kernel_or_module(&image.path) {
@@ -169,13 +178,11 @@ impl TraceSymbols {
         }
         if generated_code::is_anonymous_memory(&image.path) {
             let module = Some(module::file_name_of(&image.path));
-            if let Some(frames) = self.resolve_managed_code((process, address, time), None) {
+            if let Some(frames) = self.resolve_managed_code(code, None) {
                 return frames;
             }
-            return self.resolve_generated_code(
-                (process, address, time),
-                SymbolFrame { module, offset, ..SymbolFrame::default() },
-            );
+            return self
+                .resolve_generated_code(code, SymbolFrame { module, offset, ..SymbolFrame::default() });
         }
         let key = (Arc::clone(&image.path), image.id.clone());
         let min_size = min_file_size(image.size);
@@ -188,7 +195,7 @@ impl TraceSymbols {
         }
         // The runtime also reports the methods of images with code that was compiled in advance.
         let module = frames.first().and_then(|frame| frame.module.clone());
-        self.resolve_managed_code((process, address, time), module).unwrap_or(frames)
+        self.resolve_managed_code(code, module).unwrap_or(frames)
     }
 
     /// Returns whether the trace was recorded on Linux, as far as it has been observed.
@@ -298,9 +305,10 @@ impl TraceSymbols {
     /// `None` for memory without a file.
     fn resolve_managed_code(
         &mut self,
-        (process, address, time): (u32, u64, i64),
+        code: CodeAddress,
         image: Option<Arc<str>>,
     ) -> Option<Arc<[SymbolFrame]>> {
+        let CodeAddress { process, address, time } = code;
         let not_before = self.images.end_before(process, time).unwrap_or(i64::MIN);
         let method = self.managed.find(process, address, time, not_before)?;
         let lookup = SymbolLookup::Managed(process, address, method.loaded_at);
@@ -316,11 +324,8 @@ impl TraceSymbols {
     }
 
     /// Returns the function that a process generated at an address, or `unresolved`.
-    fn resolve_generated_code(
-        &mut self,
-        (process, address, time): (u32, u64, i64),
-        unresolved: SymbolFrame,
-    ) -> Arc<[SymbolFrame]> {
+    fn resolve_generated_code(&mut self, code: CodeAddress, unresolved: SymbolFrame) -> Arc<[SymbolFrame]> {
+        let CodeAddress { process, address, time } = code;
         let find_frame = |symbols: &mut Self| {
             vec![symbols.find_generated_frame(process, address, time).unwrap_or(unresolved)]
         };

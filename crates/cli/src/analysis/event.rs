@@ -41,9 +41,9 @@ pub(crate) enum Occurrence {
     /// A file operation ended; `bytes` is the number of transferred bytes of a read or write.
     FileEnd { irp: u64, bytes: u64 },
     /// A system call began. The thread is unknown in traces without context switches.
-    CallStart { thread: Option<u32>, address: u64 },
+    SystemCallStart { thread: Option<u32>, address: u64 },
     /// A system call ended.
-    CallEnd { thread: Option<u32>, status: u32 },
+    SystemCallEnd { thread: Option<u32>, status: u32 },
     /// An event that was selected by name or id.
     Chosen { pid: u32, thread: u32 },
 }

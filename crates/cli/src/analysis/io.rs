@@ -31,6 +31,19 @@ pub(crate) fn is_network_event(hook: u16) -> bool {
     network_kind(hook).is_some()
 }
 
+/// Returns whether a hook id is that of a completed disk operation.
+pub(crate) const fn is_disk_event(hook: u16) -> bool {
+    matches!(
+        hook,
+        hook::DISK_READ
+            | hook::DISK_WRITE
+            | hook::DISK_FLUSH
+            | hook::OPTICAL_READ
+            | hook::OPTICAL_WRITE
+            | hook::OPTICAL_FLUSH
+    )
+}
+
 /// Returns whether a hook id is that of a file operation or its end.
 pub(crate) fn is_file_event(hook: u16) -> bool {
     hook == hook::FILE_OPERATION_END || FileOperationKind::from_hook(hook).is_some()
@@ -113,13 +126,13 @@ pub(super) fn convert_network_event(
     let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
     let to_end = |(address, port): (Option<IpAddr>, u16)| Some(SocketAddr::new(address?, port));
     // The source of a UDP packet is its sender. The destination of TCP is always the remote end.
-    let (own, remote) = if protocol == NetworkProtocol::Udp && kind == NetworkKind::Receive {
+    let (local, remote) = if protocol == NetworkProtocol::Udp && kind == NetworkKind::Receive {
         (fields.destination, fields.source)
     } else {
         (fields.source, fields.destination)
     };
     let pid = fields.pid.filter(|pid| *pid != NO_ID);
-    let ends = to_end(own).zip(to_end(remote));
+    let ends = to_end(local).zip(to_end(remote));
     Some(Occurrence::Network(NetworkTransfer { protocol, kind, bytes: fields.bytes, pid, ends }))
 }
 
@@ -198,10 +211,10 @@ pub(super) fn convert_system_call(
     let header_thread = Some(record.thread_id()).filter(|tid| *tid != NO_ID);
     let thread = header_thread.or_else(|| facts.actors.running(record).map(|actor| actor.tid));
     if hook == hook::SYSCALL_ENTER {
-        return Some(Occurrence::CallStart { thread, address: address? });
+        return Some(Occurrence::SystemCallStart { thread, address: address? });
     }
     let status = u32::try_from(status?).ok()?;
-    Some(Occurrence::CallEnd { thread, status })
+    Some(Occurrence::SystemCallEnd { thread, status })
 }
 
 /// Returns nanoseconds from one event to another.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use traceweir_format::kernel::hook;
 
-/// The content of a network event.
+/// What a network event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkKind {
     Send,
@@ -31,7 +31,7 @@ pub(crate) struct NetworkTransfer {
     pub(crate) bytes: u64,
     /// The process; `None` if the event does not name it.
     pub(crate) pid: Option<u32>,
-    /// The own end and the remote end; `None` for events without addresses.
+    /// The local end and the remote end; `None` for events without addresses.
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
 }
 

@@ -16,8 +16,8 @@ use super::event::{Occurrence, ReportEvent, Transfer};
 use super::events_with_stacks::EventsWithStacks;
 use super::fields::read_numbers;
 use super::io::{
-    convert_file_event, convert_network_event, convert_system_call, is_file_event, is_network_event,
-    is_system_call_event,
+    convert_file_event, convert_network_event, convert_system_call, is_disk_event, is_file_event,
+    is_network_event, is_system_call_event,
 };
 use super::scheduler::ContextSwitch;
 use super::trace_facts::TraceFacts;
@@ -278,14 +278,7 @@ impl RecordConverter<'_> {
             hook::CONTEXT_SWITCH | hook::READY_THREAD if needed.switches => {
                 self.convert_switch(hook, record, decoder)
             }
-            hook::DISK_READ
-            | hook::DISK_WRITE
-            | hook::DISK_FLUSH
-            | hook::OPTICAL_READ
-            | hook::OPTICAL_WRITE
-            | hook::OPTICAL_FLUSH
-                if needed.transfers =>
-            {
+            _ if needed.transfers && is_disk_event(hook) => {
                 self.convert_transfer(hook, record, facts, decoder)
             }
             _ if needed.network && is_network_event(hook) => {

@@ -1,12 +1,13 @@
 //! `weir report FILE`: chooses the report by the content of the traces.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use traceweir_format::kernel::hook;
 
-use crate::analysis::{is_file_event, is_network_event};
+use crate::analysis::{is_disk_event, is_file_event, is_network_event};
 use crate::cli::{
     ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs, ReportNetArgs, ReportSchedArgs,
     ReportSyscallArgs, ReportVerb, SchemaArgs, exit_with_invalid_value,
@@ -15,8 +16,46 @@ use crate::event::ReadFlow;
 use crate::text::quote_path_for_shell;
 use crate::traces::{TraceSet, read_records};
 
-/// The reports, in the order in which they are chosen.
-const REPORT_NAMES: [&str; 6] = ["cpu", "sched", "disk", "file", "net", "syscall"];
+/// A report, in the order in which reports are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ReportKind {
+    Cpu,
+    Sched,
+    Disk,
+    File,
+    Net,
+    Syscall,
+}
+
+impl ReportKind {
+    const ALL: [Self; 6] = [Self::Cpu, Self::Sched, Self::Disk, Self::File, Self::Net, Self::Syscall];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Sched => "sched",
+            Self::Disk => "disk",
+            Self::File => "file",
+            Self::Net => "net",
+            Self::Syscall => "syscall",
+        }
+    }
+
+    /// Returns the report that counts the events of a hook id.
+    fn from_hook(hook: u16) -> Option<Self> {
+        Some(match hook {
+            hook::SAMPLED_PROFILE => Self::Cpu,
+            hook::CONTEXT_SWITCH => Self::Sched,
+            _ if is_disk_event(hook) => Self::Disk,
+            // Without its start, the end of an operation is not counted.
+            hook::FILE_OPERATION_END => return None,
+            _ if is_file_event(hook) => Self::File,
+            _ if is_network_event(hook) => Self::Net,
+            hook::SYSCALL_ENTER => Self::Syscall,
+            _ => return None,
+        })
+    }
+}
 
 /// Chooses the first report that the traces have events for, and prints which one it is.
 pub(super) fn choose_report(options: ReportAutoArgs) -> Result<ReportVerb> {
@@ -28,37 +67,39 @@ pub(super) fn choose_report(options: ReportAutoArgs) -> Result<ReportVerb> {
         exit_with_invalid_value(&format!(
             "there is no report and no file called {:?}: the reports are {}",
             word.display().to_string(),
-            REPORT_NAMES.join(", ")
+            ReportKind::ALL.map(ReportKind::name).join(", ")
         ));
     }
-    let has_events = find_reports(files)?;
-    let possible: Vec<&str> =
-        REPORT_NAMES.iter().zip(has_events).filter(|(_, has)| *has).map(|(name, _)| *name).collect();
+    let possible = find_reports(files)?;
     let first_file = files.first().map(|file| quote_path_for_shell(file)).unwrap_or_default();
-    let Some((chosen, others)) = possible.split_first() else {
+    let mut kinds = possible.iter().copied();
+    let Some(chosen) = kinds.next() else {
         bail!(
             "no report: the trace has no samples, context switches, disk, file or network events, and no system calls; weir stats {first_file} counts its events, weir dump {first_file} prints them, weir record --kernel cpu records samples"
         );
     };
+    let others: Vec<&str> = kinds.map(ReportKind::name).collect();
     if others.is_empty() {
-        eprintln!("report {chosen}");
+        eprintln!("report {}", chosen.name());
     } else {
-        eprintln!("report {chosen}; the trace also has events for: {}", others.join(", "));
+        eprintln!("report {}; the trace also has events for: {}", chosen.name(), others.join(", "));
     }
     let ReportAutoArgs { selection, tables, symbols } = options;
-    Ok(match *chosen {
-        "cpu" => ReportVerb::Cpu(Box::new(ReportCpuArgs {
+    Ok(match chosen {
+        ReportKind::Cpu => ReportVerb::Cpu(Box::new(ReportCpuArgs {
             selection,
             tables,
             idle: false,
             function: None,
             symbols,
         })),
-        "sched" => ReportVerb::Sched(Box::new(ReportSchedArgs { selection, tables, symbols })),
-        "disk" => ReportVerb::Disk(Box::new(ReportDiskArgs { selection, tables })),
-        "file" => ReportVerb::File(Box::new(ReportFileArgs { selection, tables })),
-        "net" => ReportVerb::Net(Box::new(ReportNetArgs { selection, tables })),
-        _ => ReportVerb::Syscall(Box::new(ReportSyscallArgs { selection, tables, symbols })),
+        ReportKind::Sched => ReportVerb::Sched(Box::new(ReportSchedArgs { selection, tables, symbols })),
+        ReportKind::Disk => ReportVerb::Disk(Box::new(ReportDiskArgs { selection, tables })),
+        ReportKind::File => ReportVerb::File(Box::new(ReportFileArgs { selection, tables })),
+        ReportKind::Net => ReportVerb::Net(Box::new(ReportNetArgs { selection, tables })),
+        ReportKind::Syscall => {
+            ReportVerb::Syscall(Box::new(ReportSyscallArgs { selection, tables, symbols }))
+        }
     })
 }
 
@@ -67,38 +108,15 @@ fn is_unknown_name(word: &Path) -> bool {
     word.components().count() == 1 && word.extension().is_none() && !word.exists()
 }
 
-/// Returns for each of [`REPORT_NAMES`] whether the traces have its events.
-fn find_reports(files: &[impl AsRef<Path>]) -> Result<[bool; REPORT_NAMES.len()]> {
+/// Returns the reports that the traces have events for.
+fn find_reports(files: &[impl AsRef<Path>]) -> Result<BTreeSet<ReportKind>> {
     let files: Vec<_> = files.iter().map(|file| file.as_ref().to_owned()).collect();
     let traces = TraceSet::open(&files, &SchemaArgs::default(), false)?;
-    let mut has_events = [false; REPORT_NAMES.len()];
+    let mut kinds = BTreeSet::new();
     read_records(&traces.inputs, false, |_, _, record| {
-        if let Some(index) = record.hook().and_then(report_index)
-            && let Some(has) = has_events.get_mut(index)
-        {
-            *has = true;
-        }
-        let is_complete = has_events.iter().all(|has| *has);
+        kinds.extend(record.hook().and_then(ReportKind::from_hook));
+        let is_complete = kinds.len() == ReportKind::ALL.len();
         Ok(if is_complete { ReadFlow::Stop } else { ReadFlow::Continue })
     })?;
-    Ok(has_events)
-}
-
-/// Returns the index of the report that counts an event.
-fn report_index(hook: u16) -> Option<usize> {
-    Some(match hook {
-        hook::SAMPLED_PROFILE => 0,
-        hook::CONTEXT_SWITCH => 1,
-        hook::DISK_READ
-        | hook::DISK_WRITE
-        | hook::DISK_FLUSH
-        | hook::OPTICAL_READ
-        | hook::OPTICAL_WRITE
-        | hook::OPTICAL_FLUSH => 2,
-        hook::FILE_OPERATION_END => return None,
-        _ if is_file_event(hook) => 3,
-        _ if is_network_event(hook) => 4,
-        hook::SYSCALL_ENTER => 5,
-        _ => return None,
-    })
+    Ok(kinds)
 }

@@ -8,7 +8,7 @@ use traceweir_decode::stack::Joined;
 
 use super::callers::{FunctionNeighbours, find_neighbours};
 use super::page::{
-    ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_pid,
+    EventSpan, ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_process,
     share_with_error, summary_object,
 };
 use crate::analysis::{
@@ -79,8 +79,7 @@ struct SampleReport {
     over_limit: u64,
     /// Sampling intervals of the trace, in units of 100 ns.
     intervals: BTreeSet<u64>,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
     cpus: BTreeSet<u16>,
     /// The call paths of all samples, for callers and callees of a function.
     tree: Option<StackTree>,
@@ -104,8 +103,7 @@ impl SampleReport {
             truncated_stacks: 0,
             over_limit: 0,
             intervals: BTreeSet::new(),
-            first_ns: None,
-            last_ns: 0,
+            span: EventSpan::default(),
             cpus: BTreeSet::new(),
             tree: options.function.as_ref().map(|_| StackTree::new(StackTree::DEFAULT_MAX_NODES)),
         }
@@ -126,8 +124,7 @@ impl SampleReport {
         if !self.window.contains(event.time_ns) {
             return;
         }
-        self.first_ns.get_or_insert(event.time_ns);
-        self.last_ns = event.time_ns;
+        self.span.add(event.time_ns);
         self.cpus.insert(event.cpu);
         if is_idle {
             self.idle += weight;
@@ -200,7 +197,7 @@ impl SampleReport {
     }
 
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         let mut object = summary_object(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
         object.number("without_stack", self.without_stack).number("cut", self.truncated_stacks);
@@ -222,12 +219,7 @@ impl SampleReport {
             format_number(self.idle),
             format_percent(self.idle, sample_count)
         ));
-        if self.unselected > 0 {
-            page.add_line(&format!(
-                "of other processes and threads: {}, left out",
-                format_number(self.unselected)
-            ));
-        }
+        page.add_unselected(self.unselected);
         page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
             format_count(self.total, "sample"),
@@ -437,8 +429,7 @@ impl SampleReport {
     fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> JsonObject {
         let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.call_paths.processes.label(id)).number("samples", samples);
-        put_pid(&mut object, self.call_paths.processes.pid(id));
-        object.optional("process", self.call_paths.processes.name(id));
+        put_process(&mut object, &self.call_paths.processes, Some(id));
         let (share, error) = share_with_error(samples, self.total);
         put_fraction(&mut object, "share", share);
         put_fraction(&mut object, "error", error);

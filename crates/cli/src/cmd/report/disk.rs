@@ -8,9 +8,10 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles, put_pid,
-    summary_object,
+    EventSpan, ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles,
+    put_process, summary_object,
 };
+use super::rows::OTHER_LABEL;
 use crate::analysis::{
     Analysis, CallPaths, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent, ThreadSelection,
     TimeWindow, TraceFacts, Transfer,
@@ -105,8 +106,7 @@ struct DiskReport {
     rows: HashMap<RowKey, TransferTotals>,
     disk_names: HashMap<u32, Arc<str>>,
     unselected: u64,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
 }
 
 impl DiskReport {
@@ -123,8 +123,7 @@ impl DiskReport {
             self.unselected += 1;
             return;
         }
-        self.first_ns.get_or_insert(event.time_ns);
-        self.last_ns = event.time_ns;
+        self.span.add(event.time_ns);
         self.totals.add_transfer(transfer);
         if !self.disk_names.contains_key(&transfer.disk)
             && self.disk_names.len() < MAX_ROWS
@@ -142,7 +141,7 @@ impl DiskReport {
     }
 
     fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         let mut object = summary_object(analysis, reading);
         put_totals(&self.totals, &mut object);
         object.number("others", self.unselected);
@@ -161,12 +160,7 @@ impl DiskReport {
             format_count(totals.written_bytes, "byte"),
             format_count(totals.flushes, "flush"),
         ));
-        if self.unselected > 0 {
-            page.add_line(&format!(
-                "of other processes and threads: {}, left out",
-                format_number(self.unselected)
-            ));
-        }
+        page.add_unselected(self.unselected);
         let untimed = totals.operations().saturating_sub(totals.latency.count);
         if untimed > 0 {
             page.add_line(&format!("{} without a latency", format_count(untimed, "operation")));
@@ -235,8 +229,7 @@ impl DiskReport {
                 object.optional("disk_name", self.disk_names.get(number).map(|name| &**name));
             }
             RowKey::Process(id) => {
-                put_pid(&mut object, self.paths.processes.pid(*id));
-                object.optional("process", self.paths.processes.name(*id));
+                put_process(&mut object, &self.paths.processes, Some(*id));
             }
             RowKey::File(file) => {
                 object.optional("file", file.as_deref());
@@ -253,7 +246,7 @@ impl DiskReport {
             RowKey::Process(id) => self.paths.processes.label(*id),
             RowKey::File(Some(file)) => file.to_string(),
             RowKey::File(None) => "(no file)".to_owned(),
-            RowKey::Other(_) => "(other)".to_owned(),
+            RowKey::Other(_) => OTHER_LABEL.to_owned(),
         }
     }
 }

@@ -8,10 +8,10 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles, put_pid,
-    summary_object,
+    EventSpan, ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
+    put_percentiles, put_process, summary_object,
 };
-use super::rows::Rows;
+use super::rows::{Rows, row_label};
 use crate::analysis::{
     Analysis, CallPaths, FileOperation, FileOperationKind, Latencies, NeededEvents, Occurrence, ProcessId,
     ReportEvent, ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
@@ -127,8 +127,7 @@ struct FileReport {
     /// Paths of open files, by trace and number of the open file, for files that no event names.
     open_paths: HashMap<(usize, u64), Arc<str>>,
     unselected: u64,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
 }
 
 impl FileReport {
@@ -158,8 +157,7 @@ impl FileReport {
             self.unselected += 1;
             return;
         }
-        self.first_ns.get_or_insert(event.time_ns);
-        self.last_ns = event.time_ns;
+        self.span.add(event.time_ns);
         let rows = OperationRows { process, path, kind: operation.kind };
         self.each_row(&rows, |totals| totals.add_start(rows.kind));
         let requested_bytes = operation.requested_bytes;
@@ -236,7 +234,7 @@ impl FileReport {
         totals.put_into(&mut object);
         object.number("others", self.unselected);
         page.add_object(&object);
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}",
             format_count(totals.operations, "operation"),
@@ -246,12 +244,7 @@ impl FileReport {
             format_count(totals.writes, "write"),
             format_count(totals.written_bytes, "byte"),
         ));
-        if self.unselected > 0 {
-            page.add_line(&format!(
-                "of other processes and threads: {}, left out",
-                format_number(self.unselected)
-            ));
-        }
+        page.add_unselected(self.unselected);
         let untimed = totals.operations.saturating_sub(totals.time.count);
         if untimed > 0 {
             page.add_line(&format!(
@@ -261,30 +254,47 @@ impl FileReport {
         }
         page.add_losses(analysis, reading);
         let process_label = |id: &ProcessId| self.paths.processes.label(*id);
-        let put_process = |id: &ProcessId, object: &mut JsonObject| {
-            put_pid(object, self.paths.processes.pid(*id));
-            object.optional("process", self.paths.processes.name(*id));
+        let put_id = |id: &ProcessId, object: &mut JsonObject| {
+            put_process(object, &self.paths.processes, Some(*id));
         };
-        add_table(page, ("processes", "process"), &self.by_process, process_label, put_process);
+        add_table(
+            page,
+            TableNames { title: "processes", column: "process", json_kind: "process" },
+            &self.by_process,
+            process_label,
+            put_id,
+        );
         let path_label = |path: &Option<Arc<str>>| path.as_deref().unwrap_or("(no name)").to_owned();
         let put_path = |path: &Option<Arc<str>>, object: &mut JsonObject| {
             object.optional("file", path.as_deref());
         };
-        add_table(page, ("files", "file"), &self.by_path, path_label, put_path);
+        add_table(
+            page,
+            TableNames { title: "files", column: "file", json_kind: "file" },
+            &self.by_path,
+            path_label,
+            put_path,
+        );
         let kind_label = |kind: &FileOperationKind| kind.name().to_owned();
-        add_table(page, ("operations", "operation"), &self.by_kind, kind_label, |_, _| {});
+        add_table(
+            page,
+            TableNames { title: "operations", column: "operation", json_kind: "operation" },
+            &self.by_kind,
+            kind_label,
+            |_, _| {},
+        );
     }
 }
 
-/// Adds a table with a title and a last column.
+/// Adds a table whose last column labels the rows.
 fn add_table<K: Eq + std::hash::Hash + Ord>(
     page: &mut ReportPage,
-    (title, column): (&str, &str),
+    names: TableNames,
     rows: &Rows<K, FileTotals>,
     label: impl Fn(&K) -> String,
     put_key: impl Fn(&K, &mut JsonObject),
 ) {
-    let label = |key: &Option<&K>| key.map_or_else(|| "(other)".to_owned(), &label);
+    let label = |key: &Option<&K>| row_label(*key, &label);
     let columns = [
         ("count", true),
         ("reads", true),
@@ -295,10 +305,10 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         ("p50 µs", true),
         ("p99 µs", true),
         ("max µs", true),
-        (column, false),
+        (names.column, false),
     ];
     page.add_table(
-        title,
+        names.title,
         columns,
         &rows.sorted_by_weight(FileTotals::weight),
         |(key, totals)| {
@@ -318,7 +328,7 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         },
         |(key, totals)| {
             let mut object = JsonObject::new();
-            object.text("by", column).text("name", &label(key));
+            object.text("by", names.json_kind).text("name", &label(key));
             if let Some(key) = key {
                 put_key(key, &mut object);
             }

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
-use super::page::{ReportPage, format_name, format_recorded_time, put_pid, summary_object};
-use super::rows::Rows;
+use super::page::{EventSpan, ReportPage, format_name, format_recorded_time, put_process, summary_object};
+use super::rows::{Rows, row_label};
 use crate::analysis::{
     Analysis, CallPaths, NeededEvents, NetworkKind, NetworkProtocol, NetworkTransfer, Occurrence, ProcessId,
     ReportEvent, ThreadSelection, TimeWindow, TraceFacts,
@@ -92,7 +92,7 @@ impl NetworkTotals {
 struct Connection {
     process: ProcessId,
     protocol: NetworkProtocol,
-    own: SocketAddr,
+    local: SocketAddr,
     remote: SocketAddr,
 }
 
@@ -107,8 +107,7 @@ struct NetworkReport {
     by_peer: Rows<IpAddr, NetworkTotals>,
     events: u64,
     unselected: u64,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
 }
 
 impl NetworkReport {
@@ -125,13 +124,12 @@ impl NetworkReport {
             self.unselected += 1;
             return;
         }
-        self.first_ns.get_or_insert(event.time_ns);
-        self.last_ns = event.time_ns;
+        self.span.add(event.time_ns);
         self.events += 1;
         self.totals.add_transfer(transfer);
         self.by_process.get_mut(process).add_transfer(transfer);
-        if let Some((own, remote)) = transfer.ends {
-            let connection = Connection { process, protocol: transfer.protocol, own, remote };
+        if let Some((local, remote)) = transfer.ends {
+            let connection = Connection { process, protocol: transfer.protocol, local, remote };
             self.by_connection.get_mut(connection).add_transfer(transfer);
             self.by_peer.get_mut(remote.ip()).add_transfer(transfer);
         }
@@ -156,7 +154,7 @@ impl NetworkReport {
         totals.put_into(&mut object);
         object.number("others", self.unselected);
         page.add_object(&object);
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {} sent, {} of {} received",
             format_count(self.events, "event"),
@@ -172,12 +170,7 @@ impl NetworkReport {
             format_count(totals.retransmits, "retransmit"),
             format_count(totals.failures, "failure"),
         ));
-        if self.unselected > 0 {
-            page.add_line(&format!(
-                "of other processes and threads: {}, left out",
-                format_number(self.unselected)
-            ));
-        }
+        page.add_unselected(self.unselected);
         page.add_losses(analysis, reading);
         self.add_process_table(page);
         self.add_connection_table(page);
@@ -186,9 +179,7 @@ impl NetworkReport {
 
     fn add_process_table(&self, page: &mut ReportPage) {
         let rows = self.by_process.sorted_by_weight(NetworkTotals::weight);
-        let label = |key: &Option<&ProcessId>| {
-            key.map_or_else(|| "(other)".to_owned(), |id| self.paths.processes.label(*id))
-        };
+        let label = |key: &Option<&ProcessId>| row_label(*key, |id| self.paths.processes.label(*id));
         page.add_table(
             "processes",
             columns("process"),
@@ -196,7 +187,7 @@ impl NetworkReport {
             |(key, totals)| to_cells(totals, &label(key)),
             |(key, totals)| {
                 let mut object = row_object("process", &label(key), totals);
-                self.put_process(key.copied(), &mut object);
+                put_process(&mut object, &self.paths.processes, key.copied());
                 object
             },
         );
@@ -205,14 +196,11 @@ impl NetworkReport {
     fn add_connection_table(&self, page: &mut ReportPage) {
         let rows = self.by_connection.sorted_by_weight(NetworkTotals::weight);
         let label = |key: &Option<&Connection>| {
-            key.map_or_else(
-                || "(other)".to_owned(),
-                |connection| {
-                    let Connection { process, protocol, own, remote } = connection;
-                    let process = self.paths.processes.label(*process);
-                    format!("{} {own} → {remote}  {process}", protocol_name(*protocol))
-                },
-            )
+            row_label(*key, |connection| {
+                let Connection { process, protocol, local, remote } = connection;
+                let process = self.paths.processes.label(*process);
+                format!("{} {local} → {remote}  {process}", protocol_name(*protocol))
+            })
         };
         page.add_table(
             "connections",
@@ -223,10 +211,11 @@ impl NetworkReport {
                 let mut object = row_object("connection", &label(key), totals);
                 if let Some(connection) = key {
                     object.text("protocol", protocol_name(connection.protocol));
-                    object.text("own", &connection.own.to_string());
+                    object.text("local", &connection.local.to_string());
                     object.text("remote", &connection.remote.to_string());
                 }
-                self.put_process(key.map(|connection| connection.process), &mut object);
+                let process = key.map(|connection| connection.process);
+                put_process(&mut object, &self.paths.processes, process);
                 object
             },
         );
@@ -234,8 +223,7 @@ impl NetworkReport {
 
     fn add_peer_table(&self, page: &mut ReportPage) {
         let rows = self.by_peer.sorted_by_weight(NetworkTotals::weight);
-        let label =
-            |key: &Option<&IpAddr>| key.map_or_else(|| "(other)".to_owned(), |address| address.to_string());
+        let label = |key: &Option<&IpAddr>| row_label(*key, IpAddr::to_string);
         page.add_table(
             "peers",
             columns("peer"),
@@ -243,11 +231,6 @@ impl NetworkReport {
             |(key, totals)| to_cells(totals, &label(key)),
             |(key, totals)| row_object("peer", &label(key), totals),
         );
-    }
-
-    fn put_process(&self, id: Option<ProcessId>, object: &mut JsonObject) {
-        put_pid(object, id.and_then(|id| self.paths.processes.pid(id)));
-        object.optional("process", id.and_then(|id| self.paths.processes.name(id)));
     }
 }
 

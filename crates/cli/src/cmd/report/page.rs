@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use crate::analysis::{Analysis, Latencies};
+use crate::analysis::{Analysis, Latencies, ProcessId, ProcessTable};
 use crate::cli::TableArgs;
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
@@ -13,6 +13,37 @@ use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
+
+/// The time from the first to the last event that a report counts, in nanoseconds since the first
+/// trace began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EventSpan {
+    first_ns: Option<i64>,
+    last_ns: i64,
+}
+
+impl EventSpan {
+    /// Adds the time of an event. Events are added in time order.
+    pub(super) fn add(&mut self, time_ns: i64) {
+        self.first_ns.get_or_insert(time_ns);
+        self.last_ns = time_ns;
+    }
+
+    /// Returns the length of the span; 0 without events.
+    pub(super) fn seconds(self) -> f64 {
+        self.first_ns.map_or(0.0, |first_ns| self.last_ns.saturating_sub(first_ns) as f64 / 1e9)
+    }
+}
+
+/// The names of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableNames {
+    pub(super) title: &'static str,
+    /// The heading of the last column, which labels the rows.
+    pub(super) column: &'static str,
+    /// The value of the field `by` in the rows' JSON objects.
+    pub(super) json_kind: &'static str,
+}
 
 /// A report that is being written.
 pub(super) struct ReportPage {
@@ -85,6 +116,14 @@ impl ReportPage {
     pub(super) fn note_hidden_rows(&mut self, hidden: usize) {
         if hidden > 0 {
             self.add_line(&format!("{} more (--top 0 shows all)", format_number(hidden as u64)));
+        }
+    }
+
+    /// Adds a line with the number of events of processes and threads that are not selected, if
+    /// there are any.
+    pub(super) fn add_unselected(&mut self, count: u64) {
+        if count > 0 {
+            self.add_line(&format!("of other processes and threads: {}, left out", format_number(count)));
         }
     }
 
@@ -200,12 +239,13 @@ pub(super) fn put_fraction(object: &mut JsonObject, key: &str, value: f64) {
     object.raw(key, &format!("{value:.6}"));
 }
 
-/// Adds a pid to an object; null for `None`.
-pub(super) fn put_pid(object: &mut JsonObject, pid: Option<u32>) {
-    match pid {
+/// Adds pid and name of a process to an object; null if they are unknown, and for `None`.
+pub(super) fn put_process(object: &mut JsonObject, processes: &ProcessTable, id: Option<ProcessId>) {
+    match id.and_then(|id| processes.pid(id)) {
         Some(pid) => object.number("pid", pid),
         None => object.raw("pid", "null"),
     };
+    object.optional("process", id.and_then(|id| processes.name(id)));
 }
 
 #[cfg(test)]
@@ -222,6 +262,16 @@ mod tests {
         latencies.add(1500);
         assert_eq!(format_percentiles(&latencies), ["1.5", "1.5", "1.5"]);
         assert_eq!(format_name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
+    }
+
+    #[test]
+    fn span_reaches_from_first_to_last_event() {
+        let mut span = EventSpan::default();
+        assert!(span.seconds().abs() < f64::EPSILON);
+        for time_ns in [2_000_000_000, 2_500_000_000, 3_500_000_000] {
+            span.add(time_ns);
+        }
+        assert!((span.seconds() - 1.5).abs() < f64::EPSILON);
     }
 
     #[test]

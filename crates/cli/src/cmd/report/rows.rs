@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Maximum number of rows of a table.
-const MAX_ROWS: usize = 1 << 17;
+pub(super) const MAX_ROWS: usize = 1 << 17;
+/// The label of the row that adds up the rows beyond the maximum.
+pub(super) const OTHER_LABEL: &str = "(other)";
 
 /// Rows by key. Rows beyond [`MAX_ROWS`] are added up in one row without a key.
 pub(super) struct Rows<K, V> {
@@ -40,6 +42,11 @@ impl<K: Eq + Hash + Ord, V: Default> Rows<K, V> {
         });
         rows
     }
+}
+
+/// Returns the label of a row of [`Rows`]: that of its key, or [`OTHER_LABEL`] without a key.
+pub(super) fn row_label<K>(key: Option<&K>, key_label: impl FnOnce(&K) -> String) -> String {
+    key.map_or_else(|| OTHER_LABEL.to_owned(), key_label)
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use self::cause::{WaitCause, WaitCauses};
-use super::page::ReportPage;
+use super::page::{EventSpan, ReportPage};
+use super::rows::MAX_ROWS;
 use crate::analysis::{
     Analysis, CallPaths, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, ProcessId, ReportEvent,
     RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
@@ -18,8 +19,6 @@ use crate::analysis::{
 use crate::cli::{ReportSchedArgs, SchemaArgs};
 use crate::exit::CommandOutcome;
 
-/// Maximum number of threads; further threads are added up in one row.
-const MAX_ROWS: usize = 1 << 17;
 /// Maximum number of nodes in the tree of blocked stacks.
 const MAX_NODES: usize = 1 << 19;
 
@@ -95,7 +94,7 @@ struct SchedReport {
     thread_selection: ThreadSelection,
     window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
-    /// By process and thread id.
+    /// By process and thread id. Threads beyond [`MAX_ROWS`] are added up in one row.
     rows: HashMap<(ProcessId, u32), ThreadTotals>,
     /// By trace index and processor number.
     processors: BTreeMap<(usize, u16), ProcessorTotals>,
@@ -113,8 +112,7 @@ struct SchedReport {
     no_stack_count: u64,
     /// Switches whose stack was truncated at the frame limit.
     truncations: u64,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
 }
 
 impl SchedReport {
@@ -136,8 +134,7 @@ impl SchedReport {
             compact_batches: 0,
             no_stack_count: 0,
             truncations: 0,
-            first_ns: None,
-            last_ns: 0,
+            span: EventSpan::default(),
         }
     }
 
@@ -164,8 +161,7 @@ impl SchedReport {
         let event = &joined.event;
         let is_inside = self.window.contains(event.time_ns);
         if is_inside {
-            self.first_ns.get_or_insert(event.time_ns);
-            self.last_ns = event.time_ns;
+            self.span.add(event.time_ns);
         }
         match event.occurrence {
             Occurrence::Switch(switch) => self.add_switch(facts, joined, switch, is_inside),

@@ -8,10 +8,10 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles, put_pid,
-    summary_object,
+    EventSpan, ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
+    put_percentiles, put_process, summary_object,
 };
-use super::rows::Rows;
+use super::rows::{Rows, row_label};
 use crate::analysis::{
     Analysis, CallPaths, FunctionId, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent,
     ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
@@ -89,16 +89,15 @@ struct CallReport {
     without_thread: u64,
     without_name: u64,
     unselected: u64,
-    first_ns: Option<i64>,
-    last_ns: i64,
+    span: EventSpan,
 }
 
 impl CallReport {
     fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let event = &joined.event;
         match event.occurrence {
-            Occurrence::CallStart { thread, address } => self.add_start(facts, joined, thread, address),
-            Occurrence::CallEnd { thread: Some(thread), status } => {
+            Occurrence::SystemCallStart { thread, address } => self.add_start(facts, joined, thread, address),
+            Occurrence::SystemCallEnd { thread: Some(thread), status } => {
                 let Some((start_ns, key)) = self.pending.remove(&(event.file, thread)) else { return };
                 let duration_ns = elapsed_ns(start_ns, event);
                 let failures = u64::from(is_failure(status, facts.is_linux()));
@@ -132,8 +131,7 @@ impl CallReport {
             self.unselected += 1;
             return;
         }
-        self.first_ns.get_or_insert(event.time_ns);
-        self.last_ns = event.time_ns;
+        self.span.add(event.time_ns);
         self.without_thread += u64::from(thread.is_none());
         let name = self.find_name(facts, event, address, caller.pid);
         let key = (caller.process, name);
@@ -192,7 +190,7 @@ impl CallReport {
         totals.put_into(&mut object);
         object.number("without_thread", self.without_thread).number("others", self.unselected);
         page.add_object(&object);
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} ms in {}, {}",
             format_count(totals.calls, "system call"),
@@ -201,12 +199,7 @@ impl CallReport {
             format_count(totals.time.count, "finished call"),
             format_count(totals.failures, "failure"),
         ));
-        if self.unselected > 0 {
-            page.add_line(&format!(
-                "of other processes and threads: {}, left out",
-                format_number(self.unselected)
-            ));
-        }
+        page.add_unselected(self.unselected);
         if self.without_thread > 0 {
             page.add_line(&format!(
                 "{} of unknown threads, without time: record context switches too (weir record --kernel syscall,sched)",
@@ -221,19 +214,34 @@ impl CallReport {
         }
         page.add_losses(analysis, reading);
         let process_label = |id: &ProcessId| self.paths.processes.label(*id);
-        let put_process = |id: &ProcessId, object: &mut JsonObject| {
-            put_pid(object, self.paths.processes.pid(*id));
-            object.optional("process", self.paths.processes.name(*id));
+        let put_id = |id: &ProcessId, object: &mut JsonObject| {
+            put_process(object, &self.paths.processes, Some(*id));
         };
-        add_table(page, ("system calls", "call"), &self.by_name, |name| name.to_string(), |_, _| {});
-        add_table(page, ("processes", "process"), &self.by_process, process_label, put_process);
         add_table(
             page,
-            ("system calls by process", "process and call"),
+            TableNames { title: "system calls", column: "call", json_kind: "call" },
+            &self.by_name,
+            |name| name.to_string(),
+            |_, _| {},
+        );
+        add_table(
+            page,
+            TableNames { title: "processes", column: "process", json_kind: "process" },
+            &self.by_process,
+            process_label,
+            put_id,
+        );
+        add_table(
+            page,
+            TableNames {
+                title: "system calls by process",
+                column: "process and call",
+                json_kind: "process_call",
+            },
             &self.by_both,
             |(id, name)| format!("{}  {name}", process_label(id)),
             |(id, name), object| {
-                put_process(id, object);
+                put_id(id, object);
                 object.text("call", name);
             },
         );
@@ -252,15 +260,15 @@ fn is_failure(status: u32, is_linux: bool) -> bool {
     if is_linux { (-MAX_ERRNO..0).contains(&status.cast_signed()) } else { status >= FIRST_NT_ERROR }
 }
 
-/// Adds a table with a title and a last column.
+/// Adds a table whose last column labels the rows.
 fn add_table<K: Eq + std::hash::Hash + Ord>(
     page: &mut ReportPage,
-    (title, column): (&str, &str),
+    names: TableNames,
     rows: &Rows<K, CallTotals>,
     label: impl Fn(&K) -> String,
     put_key: impl Fn(&K, &mut JsonObject),
 ) {
-    let label = |key: &Option<&K>| key.map_or_else(|| "(other)".to_owned(), &label);
+    let label = |key: &Option<&K>| row_label(*key, &label);
     let columns = [
         ("calls", true),
         ("failed", true),
@@ -268,10 +276,10 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         ("p50 µs", true),
         ("p99 µs", true),
         ("max µs", true),
-        (column, false),
+        (names.column, false),
     ];
     page.add_table(
-        title,
+        names.title,
         columns,
         &rows.sorted_by_weight(CallTotals::weight),
         |(key, totals)| {
@@ -282,8 +290,7 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
         },
         |(key, totals)| {
             let mut object = JsonObject::new();
-            object.text("by", if column == "process and call" { "process_call" } else { column });
-            object.text("name", &label(key));
+            object.text("by", names.json_kind).text("name", &label(key));
             if let Some(key) = key {
                 put_key(key, &mut object);
             }

@@ -6,7 +6,7 @@ use traceweir_decode::format::push_json_string;
 
 use super::super::page::{
     ReportPage, format_ms, format_name, format_percent, format_percentiles, format_recorded_time,
-    put_fraction, put_percentiles, put_pid, share_with_error, summary_object,
+    put_fraction, put_percentiles, put_process, share_with_error, summary_object,
 };
 use super::{ProcessorTotals, SchedReport, ThreadTotals, WaitCause, WaitTotals};
 use crate::analysis::{Analysis, ProcessId};
@@ -73,7 +73,7 @@ impl SchedReport {
     }
 
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
-        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let seconds = self.span.seconds();
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
         let over_limit: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
         let mut object = summary_object(analysis, reading);
@@ -238,8 +238,7 @@ impl SchedReport {
     fn totals_object(&self, by: &str, id: ProcessId, totals: &ThreadTotals) -> JsonObject {
         let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.paths.processes.label(id));
-        put_pid(&mut object, self.paths.processes.pid(id));
-        object.optional("process", self.paths.processes.name(id));
+        put_process(&mut object, &self.paths.processes, Some(id));
         object.number("running_ns", totals.running_ns).number("switches", totals.switches);
         object.number("waiting_ns", totals.waiting_ns).number("ready_ns", totals.ready_ns);
         object.number("pushed_aside", totals.preemptions).number("wakes", totals.latency.count);
