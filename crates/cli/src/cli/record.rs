@@ -143,9 +143,9 @@ impl UntilCondition {
 }
 
 const AFTER_PROFILES: &str = "\
-Your own profiles are files NAME.toml in ~/.config/traceweir/profiles (or $XDG_CONFIG_HOME):
+Your own profiles are files NAME.toml in ~/.config/traceweir/profiles (or $XDG_CONFIG_HOME/traceweir/profiles):
   description = \"Orders and payments\"
-  providers = [\"Contoso.*::info\", \"Fabrikam.Pay:0x10\"]     # as for -p
+  providers = [\"Contoso.*::info\", \"Fabrikam.Pay:0x10\"]     # each as one -p
   kernel = \"cpu,cswitch\"                                     # as for --kernel
 
 Examples:

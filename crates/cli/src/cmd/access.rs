@@ -16,7 +16,6 @@ use traceweir::controller::Controller;
 use traceweir::controller::access::{
     Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityDescriptor, SecurityOperation, Sid,
 };
-use traceweir_daemon::{RuntimeDir, Scope};
 
 use crate::cli::{
     AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice,
@@ -102,9 +101,7 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
 /// Connects to the daemon whose lists are to be changed, and starts it if needed.
 fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
     let controller = sessions::find_or_start_daemon(daemon_choice)?;
-    let is_system_daemon =
-        RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
-    if !is_system_daemon {
+    if !sessions::is_system_daemon(&controller) {
         eprintln!(
             "note: this is not the system's daemon; it serves only its own user and root, for whom lists have no effect"
         );

@@ -18,8 +18,8 @@
 use anstream::eprintln;
 use anyhow::{Context, Result};
 use rustix::thread::CapabilitySet;
-use traceweir::controller::info::{Answer, ClassicEventId, GroupMask, ProfileInterval, Query, Set};
 use traceweir::controller::Controller;
+use traceweir::controller::info::{Answer, ClassicEventId, GroupMask, ProfileInterval, Query, Set};
 use traceweir::{Error, LogFileMode, Session, Status};
 use traceweir_format::spec::system::{LIMITED_RING_COPIES, NO_SYSCONFIG, has_group, is_system_provider};
 

@@ -301,6 +301,7 @@ pub(super) mod tests {
             event_count: 0,
             no_stack_count: 0,
             truncations: 0,
+            stacks_without_callers: 0,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: false,

@@ -13,7 +13,7 @@ use super::page::{
 };
 use crate::analysis::{
     Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
-    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
+    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated, lacks_callers, missing_callers_note,
 };
 use crate::cli::{ReportCpuArgs, SchemaArgs};
 use crate::exit::CommandOutcome;
@@ -75,6 +75,8 @@ struct SampleReport {
     unselected: u64,
     without_stack: u64,
     truncated_stacks: u64,
+    /// Samples whose stack has only the function that ran.
+    without_callers: u64,
     /// Samples of threads beyond the maximum number of rows.
     over_limit: u64,
     /// Sampling intervals of the trace, in units of 100 ns.
@@ -101,6 +103,7 @@ impl SampleReport {
             unselected: 0,
             without_stack: 0,
             truncated_stacks: 0,
+            without_callers: 0,
             over_limit: 0,
             intervals: BTreeSet::new(),
             span: EventSpan::default(),
@@ -144,6 +147,9 @@ impl SampleReport {
         }
         if is_truncated(stack) {
             self.truncated_stacks += weight;
+        }
+        if lacks_callers(stack) {
+            self.without_callers += weight;
         }
         update_row(&mut self.by_process, process, |count| *count += weight);
         self.call_paths.learn_thread_name(facts, event, process, tid);
@@ -234,6 +240,9 @@ impl SampleReport {
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
+        }
+        if let Some(note) = missing_callers_note(self.without_callers, self.total) {
+            page.add_line(&note);
         }
         page.add_losses(analysis, reading);
         if self.over_limit > 0 {
