@@ -336,16 +336,20 @@ fn watch_prints_kernel_events_of_a_process_tree_with_process_names() {
 }
 
 #[test]
-fn watch_prints_the_state_at_its_start_only_for_programs() {
+fn text_of_watch_leaves_out_the_rundown() {
     let daemon = Daemon::start();
-    let watch = ["watch", "--kernel", "process", "--pid", &std::process::id().to_string(), "--duration"];
-    let run = daemon.weir(watch.iter().chain(&["1s", "--format", "jsonl"]).copied());
+    let mut shell = Command::new("sh").args(["-c", "while :; do sleep 0.05; done"]).spawn().unwrap();
+    let pid = shell.id().to_string();
+    let watch = ["watch", "--kernel", "process", "--pid", &pid, "--duration", "60s"];
+    let json = ["--format", "jsonl", "--event", "Process/DCStart", "--head", "1"];
+    let run = daemon.weir(watch.iter().chain(&json).copied());
+    let text = daemon.weir(watch.iter().chain(&["--head", "5"]).copied());
+    shell.kill().unwrap();
+    shell.wait().unwrap();
     if !has_kernel_events(&run) {
         return;
     }
-    let events = run.json();
-    let is_rundown = |event: &serde_json::Value| event["event"] == "Process/DCStart";
-    assert!(events.iter().any(is_rundown), "{events:?}");
-    let run = daemon.weir(watch.iter().chain(&["1s"]).copied()).expect(0);
-    assert!(!run.text().contains("DCStart"), "{}", run.text());
+    assert_eq!(run.json().len(), 1, "{}", run.stderr);
+    let text = text.expect(0).text();
+    assert!(text.contains("/Start ") && !text.contains("/DCStart "), "{text}");
 }

@@ -56,7 +56,7 @@ fn record_without_options_records_the_providers_of_the_command_only() {
     assert_eq!(events.len(), 3 * EVENTS_PER_ORDER, "{}", run.stderr);
     assert!(!pids_of(&events).contains(&other.id().into()), "another process was recorded");
     assert!(run.stderr.contains(&format!("  {SHOP}/")), "the table is missing: {}", run.stderr);
-    assert!(run.stderr.contains("events per second"), "{}", run.stderr);
+    assert!(run.stderr.contains("recorded for "), "{}", run.stderr);
     let (_, commands) = run.stderr.split_once("next: ").unwrap_or_else(|| panic!("{}", run.stderr));
     let commands: Vec<&str> = commands.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(commands.len(), 2, "{commands:?}");
@@ -64,6 +64,46 @@ fn record_without_options_records_the_providers_of_the_command_only() {
         let output = Command::new("sh").args(["-c", command]).current_dir(&folder).output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
     }
+}
+
+#[test]
+fn failure_of_the_command_is_reported() {
+    let daemon = Daemon::start();
+    let folder = make_folder(&daemon);
+    let run = run_in(&daemon, &folder, &["record", "--no-kernel", "--", "sh", "-c", "exit 7"]).expect(7);
+    assert!(run.stderr.contains("the command exited with status 7"), "{}", run.stderr);
+    let run =
+        run_in(&daemon, &folder, &["record", "--no-kernel", "--", "sh", "-c", "kill -9 $$"]).expect(137);
+    assert!(run.stderr.contains("signal 9 ended the command"), "{}", run.stderr);
+}
+
+/// The recorded command takes the name of the trace, as a hostile program could.
+#[test]
+fn events_in_memory_get_another_name_if_theirs_is_taken() {
+    let daemon = Daemon::start();
+    let folder = make_folder(&daemon);
+    let script = format!("{WEIR} demo-shop --orders 3 --pause 0; echo text > a.etl");
+    let record = ["record", "--no-kernel", "--flight", "1M", "-o", "a.etl", "--", "sh", "-c", &script];
+    let run = run_in(&daemon, &folder, &record).expect(0);
+    assert!(run.stderr.contains("the events are in "), "{}", run.stderr);
+    assert_eq!(std::fs::read(folder.join("a.etl")).unwrap(), b"text\n");
+    assert_eq!(shop_events_in(&folder.join("a-2.etl")).len(), 3 * EVENTS_PER_ORDER, "{}", run.stderr);
+}
+
+#[test]
+fn old_trace_does_not_replace_the_log_file_of_a_session() {
+    let daemon = Daemon::start();
+    let folder = make_folder(&daemon);
+    run_in(&daemon, &folder, &["record", "--no-kernel", "-o", "a.etl", "--", "true"]).expect(0);
+    run_in(&daemon, &folder, &["start", "Old", "-o", "a.old.etl", "-p", SHOP]).expect(0);
+    let run = run_in(&daemon, &folder, &["record", "--no-kernel", "-o", "a.etl", "--", "true"]).expect(125);
+    assert!(run.stderr.contains("a.old.etl, to which a session writes"), "{}", run.stderr);
+    daemon.weir(["stop", "Old"]).expect(0);
+    let run = run_in(&daemon, &folder, &["record", "--no-kernel", "-o", "a.etl", "--", "true"]).expect(0);
+    assert!(run.stderr.contains("and replaced the trace before it"), "{}", run.stderr);
+    std::fs::write(folder.join("a.old.etl"), "text").unwrap();
+    let run = run_in(&daemon, &folder, &["record", "--no-kernel", "-o", "a.etl", "--", "true"]).expect(125);
+    assert!(run.stderr.contains("which is not a trace"), "{}", run.stderr);
 }
 
 #[test]

@@ -56,15 +56,20 @@ impl Terminal {
         self.output(&["capture-pane", "-p", "-S", "-"])
     }
 
-    /// Returns the text on the screen and above it, with the escape sequences of colours.
+    /// Returns the text with wrapped lines joined.
+    fn joined_text(&self) -> String {
+        self.output(&["capture-pane", "-p", "-J", "-S", "-"])
+    }
+
+    /// Returns the joined text with the escape sequences of colours.
     fn coloured_text(&self) -> String {
-        self.output(&["capture-pane", "-p", "-e", "-S", "-"])
+        self.output(&["capture-pane", "-p", "-e", "-J", "-S", "-"])
     }
 
     /// Fails if a line was wider than the terminal.
     #[track_caller]
     fn assert_no_line_is_wrapped(&self) {
-        let joined = self.output(&["capture-pane", "-p", "-J", "-S", "-"]);
+        let joined = self.joined_text();
         let lines = |text: &str| {
             let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
             lines.map(str::to_owned).collect::<Vec<_>>()
@@ -147,7 +152,9 @@ fn watch_prints_in_colour_and_ends_with_ctrl_c() {
         let daemon = Daemon::start();
         let _shop = start_shop(&daemon);
         let terminal = Terminal::start(&daemon, size, &format!("{WEIR} watch -p {SHOP}"));
-        eventually("events fill the screen", || (terminal.text().matches("Brew").count() > 5).then_some(()));
+        eventually("events fill the screen", || {
+            (terminal.joined_text().matches("Brew").count() > 5).then_some(())
+        });
         assert!(terminal.coloured_text().contains(ESCAPE), "there is no colour on a terminal");
         terminal.press("C-c");
         assert_eq!(terminal.wait_for_exit(), 0, "{}", terminal.text());
