@@ -130,6 +130,7 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         refused_groups: session.refused_groups().to_vec(),
         session: Some(session),
         last_summary: first_summary,
+        has_writers: false,
         registered: BTreeSet::new(),
         has_name_note: false,
         has_container_warning,
@@ -161,6 +162,8 @@ struct Recording<'o> {
     session: Option<StartedSession>,
     /// Settings and counters of the session at the last poll.
     last_summary: SessionSummary,
+    /// Whether a process was able to write to the session at any poll.
+    has_writers: bool,
     /// Providers that were registered at any poll.
     registered: BTreeSet<Guid>,
     /// Whether the note about several providers of one name was printed.
@@ -227,6 +230,7 @@ impl Recording<'_> {
         let Some(summary) = session.query()? else {
             return Ok(false);
         };
+        self.has_writers |= summary.processes > 0;
         self.last_summary = summary;
         if self.options.stop_after.is_some_and(|limit| self.last_summary.events >= limit) {
             return Ok(false);
@@ -259,6 +263,8 @@ impl Recording<'_> {
         let snapshot = self.snapshot_file(end_reason);
         let is_written = self.options.flight.is_none() || snapshot.is_some();
         if let Some(mut session) = self.session.take() {
+            // The session is stopped even if this request fails.
+            self.has_writers |= matches!(session.query(), Ok(Some(summary)) if summary.processes > 0);
             if end_reason != EndReason::InterruptedTwice
                 && !self.has_container_warning
                 && !session.is_released()
@@ -350,7 +356,12 @@ impl Recording<'_> {
             SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => summary.events,
             SessionEnd::WithDaemon(_) => 0,
         };
-        summary::print(file, &self.options.manifest, collected, self.elapsed);
+        let has_events = summary::print(file, &self.options.manifest, collected, self.elapsed);
+        if self.has_writers && self.named_requests.is_empty() && !has_events {
+            eprintln!(
+                "note: providers were enabled, but wrote no event at level Informational or a more severe one: -p '*' records all levels"
+            );
+        }
         Ok(outcome)
     }
 

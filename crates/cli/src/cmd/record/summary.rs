@@ -47,8 +47,9 @@ struct EventKind {
 }
 
 /// Prints what a finished recording contains, and two commands that show more. `collected` is the
-/// number of events if the file is too large to be read here.
-pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed: Duration) {
+/// number of events if the file is too large to be read here. Returns whether the file may have
+/// events of programs.
+pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed: Duration) -> bool {
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let counts = if size <= MAX_FILE_BYTES { EventCounts::read(file, manifests).ok() } else { None };
     if let Some(counts) = &counts {
@@ -64,6 +65,7 @@ pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed:
     }
     let [first, second] = next_commands(file, counts.as_ref());
     eprintln!("next: {first}\n      {second}");
+    counts.is_none_or(|counts| counts.rows.keys().any(|kind| !kind.is_of_kernel))
 }
 
 impl EventCounts {
