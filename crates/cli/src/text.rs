@@ -7,6 +7,7 @@ mod similar;
 mod style;
 mod table;
 mod time_zone;
+mod wrap;
 
 pub(crate) use json::{JsonObject, json_array};
 pub(crate) use parse::{
