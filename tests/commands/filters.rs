@@ -170,6 +170,23 @@ fn grep_without_a_match_is_reported() {
 }
 
 #[test]
+fn provider_without_events_is_reported_with_those_of_the_trace() {
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    let stderr = |arguments: &[&str]| weir([&["dump", arg(&path)], arguments].concat()).expect(0).stderr;
+    let text = stderr(&["-p", "Shop.AA"]);
+    assert!(text.contains("no event matched: the trace has events of Shop.A"), "{text}");
+    assert!(text.contains(". Did you mean Shop.A"), "{text}");
+    let text = stderr(&["-p", "0adbd5b5-0b3a-4f0e-9bb7-6b5a5f3e0001"]);
+    assert!(text.contains("the trace has events of "), "{text}");
+    // The provider has events, which another filter rejects.
+    let text = stderr(&["-p", "Shop.A", "--grep", "nowhere"]);
+    assert!(text.contains("no event matched") && !text.contains("the trace has"), "{text}");
+    let text = weir(["dump", arg(&fixture_path("kernel")), "-p", "Nothing"]).expect(0).stderr;
+    assert!(text.contains("Windows Kernel (") && text.contains(" more"), "{text}");
+}
+
+#[test]
 fn stats_count_only_filtered_events() {
     let folder = make_folder();
     let path = write_file(&folder, "five.etl", &five_events());

@@ -35,7 +35,7 @@ fn weir_without_arguments_shows_its_commands() {
 fn help_pages_name_the_options_of_their_command() {
     const SCHEMAS: [&str; 3] = ["--manifest", "--tmf", "--pdb"];
     const FILTERS: [&str; 11] = [
-        "--provider",
+        "-p, --provider",
         "--event",
         "--level",
         "--keyword",
@@ -50,7 +50,22 @@ fn help_pages_name_the_options_of_their_command() {
     let common: Vec<&str> = SCHEMAS.into_iter().chain(FILTERS).collect();
     for (command, options, has_filters) in [
         ("info", &["--json", ".etl.zip"][..], false),
-        ("dump", &["--format", "jsonl", "csv", "xml", "--output", "--numeric"], true),
+        (
+            "dump",
+            &[
+                "--format",
+                "jsonl",
+                "csv",
+                "xml",
+                "--output",
+                "--numeric",
+                "--all",
+                "--tail",
+                "--follow",
+                "--time",
+            ],
+            true,
+        ),
         ("stats", &["--by", "--top", "--json"], true),
         ("report", &["cpu", "sched", "disk", "Examples:"], false),
         (
@@ -58,7 +73,7 @@ fn help_pages_name_the_options_of_their_command() {
             &["--output", "--kind", "--event", "--collapsed", "--speedscope", "--nodes", "Examples:"],
             false,
         ),
-        ("check", &["--json"], false),
+        ("check", &["--json", "--strict"], false),
         ("repair", &["--output", "--force"], false),
         ("relog", &["--output", "--force", "--compress", "--decompress", "--drop", "--bare"], true),
         ("demo", &["--output"], false),
@@ -126,6 +141,12 @@ fn help_pages_match_their_golden_text() {
         "shims",
         "ask",
         "doctor",
+        "dump",
+        "report",
+        "flame",
+        "stats",
+        "info",
+        "check",
     ] {
         let page = run_to_end(weir_command([command, "--help"]).env_remove("COLUMNS")).expect(0).text();
         differing_pages +=

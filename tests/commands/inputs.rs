@@ -123,10 +123,11 @@ fn file_that_is_not_a_trace_fails_with_a_reason() {
     std::fs::create_dir(&folder_path).unwrap();
     let zip = zip_archive(&[("readme.txt", b"hello")]);
     for (path, reason) in [
-        (write_file(&folder, "empty.etl", b""), "shorter than a buffer header"),
-        (write_file(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "log-file header"),
+        (write_file(&folder, "empty.etl", b""), "the file is empty"),
+        (write_file(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "is a text file, not a trace"),
+        (write_file(&folder, "short.etl", &[0xFF; 7]), "shorter than a buffer header"),
         (write_file(&folder, "zeros.etl", &[0; 8192]), "log-file header"),
-        (write_file(&folder, "empty.gz", &gzip_compress(b"")), "shorter than a buffer header"),
+        (write_file(&folder, "empty.gz", &gzip_compress(b"")), "the file is empty"),
         (write_file(&folder, "half.zip", &zip[..zip.len() / 2]), "unreadable ZIP archive"),
         (write_file(&folder, "other.zip", &zip), "no .etl file"),
         (folder.path().join("missing.etl"), "No such file"),

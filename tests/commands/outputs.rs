@@ -26,6 +26,14 @@ fn only_data_goes_to_standard_output() {
 }
 
 #[test]
+fn missing_folder_of_an_output_is_named() {
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    let run = weir(["dump", arg(&path), "-o", "/nosuch/x"]).expect(1);
+    assert!(run.stderr.contains("cannot write: /nosuch/x: folder /nosuch does not exist"), "{}", run.stderr);
+}
+
+#[test]
 fn output_option_writes_the_same_bytes_to_a_file() {
     let folder = make_folder();
     let out = folder.path().join("out");

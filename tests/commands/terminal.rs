@@ -105,3 +105,18 @@ fn tables_fit_the_terminal() {
     }
     assert!(shortened > 0, "no table needed less width");
 }
+
+#[test]
+fn pages_are_wrapped_at_the_width_of_the_terminal() {
+    let trace = fixture_path("kernel");
+    for words in [&["doctor", "--all"][..], &["doctor"], &["info", arg(&trace)]] {
+        let arguments = [words, &["--color", "never"]].concat();
+        let page = run_on_terminal(&mut command(&arguments, &[]), SMALL);
+        for line in page.lines() {
+            assert!(line.chars().count() <= usize::from(SMALL.columns), "{arguments:?}: {line}");
+        }
+    }
+    // A pipe gets each text on one line.
+    let page = run_to_end(&mut command(&["doctor", "--all"], &[])).text();
+    assert!(page.lines().any(|line| line.len() > 100), "{page}");
+}

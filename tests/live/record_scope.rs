@@ -343,8 +343,13 @@ fn own_profiles_are_listed_checked_and_recorded() {
     let error = run(&["profiles", "shop"]).expect(1).stderr;
     assert!(error.contains("shop.toml:2:1: unknown key \"colour\""), "{error}");
     assert!(error.contains("description, providers and kernel"), "{error}");
+    // The other profiles are listed before the error.
+    std::fs::write(folder.join("valid.toml"), "kernel = 'cpu'\ndescription = 'Mine'\n").unwrap();
+    let list = run(&["profiles"]).expect(1);
+    assert!(list.text().contains("memory") && list.text().contains("Mine"), "{}", list.text());
+    assert!(list.stderr.contains("shop.toml:2:1: unknown key \"colour\""), "{}", list.stderr);
     let error = run(&["record", "--profile", "shops", "--", "true"]).expect(125).stderr;
-    assert!(error.contains("no profile shops") && error.contains("memory"), "{error}");
+    assert!(error.contains("no profile shops.") && error.contains("memory"), "{error}");
 }
 
 #[test]

@@ -256,7 +256,7 @@ pub(crate) struct SchemaArgs {
 #[command(next_help_heading = "Filters")]
 pub(crate) struct FilterArgs {
     /// Keep only this provider: name (case-insensitive, wildcards * and ?) or GUID; may be repeated
-    #[arg(long, value_name = "NAME|GUID")]
+    #[arg(short, long, value_name = "NAME|GUID")]
     pub(crate) provider: Vec<String>,
     #[command(flatten)]
     pub(crate) events: EventFilterArgs,

@@ -7,7 +7,7 @@ use traceweir_format::time::FileTime;
 
 use crate::cli::{EventFilterArgs, FilterArgs};
 use crate::event::DescribedEvent;
-use crate::text::matches_pattern;
+use crate::text::{matches_pattern, suggest_names};
 
 /// Parsed filters. Filters on the header are cheap, so callers apply them first.
 #[derive(Debug, Default)]
@@ -118,8 +118,26 @@ impl EventFilter {
     #[inline]
     pub(crate) fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
         self.accepts_actor(event)
-            && (self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event)))
+            && self.accepts_provider(event)
             && (self.events.is_empty() || self.events.iter().any(|n| n.matches_event(event)))
+    }
+
+    /// Returns whether the filter selects providers.
+    pub(crate) fn has_providers(&self) -> bool {
+        !self.providers.is_empty()
+    }
+
+    /// Returns whether the provider of an event passes.
+    pub(crate) fn accepts_provider(&self, event: &DescribedEvent<'_>) -> bool {
+        self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event))
+    }
+
+    /// Suggests names for providers that the filter selects by name, without wildcards.
+    pub(crate) fn suggest_providers(&self, names: &[String]) -> Option<String> {
+        self.providers.iter().find_map(|provider| match provider {
+            NamePattern::Pattern(name) if !name.contains(['*', '?']) => suggest_names(name, names),
+            _ => None,
+        })
     }
 
     fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {

@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
@@ -23,6 +23,9 @@ const MIN_UNPACK_LIMIT_BYTES: u64 = 64 << 20;
 
 /// Size of the chunks in which data is unpacked.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// Number of bytes that decide whether a file is a text.
+const TEXT_SAMPLE_BYTES: usize = 512;
 
 /// One opened trace.
 pub(crate) struct TraceInput {
@@ -96,16 +99,47 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
             let mut budget = UnpackBudget::new(file.metadata()?.len());
             let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
             let damage = unpacked.archive_damage();
-            let trace = Trace::open(unpacked.file.into())?;
+            let trace = open_trace(unpacked.file)?;
             inputs.push(TraceInput { name, trace, is_unpacked: true, damage });
             Ok(())
         }
         _ => {
-            let trace = Trace::open(file.into())?;
+            let trace = open_trace(file)?;
             inputs.push(TraceInput { name, trace, is_unpacked: is_pipe, damage: None });
             Ok(())
         }
     }
+}
+
+/// Opens a trace. The error for an empty file or a text file says what the file is.
+fn open_trace(file: File) -> Result<Trace<TraceFile>> {
+    let mut content = file.try_clone()?;
+    Trace::open(file.into()).map_err(|error| match describe_other_content(&mut content) {
+        Ok(Some(description)) => anyhow!("{description}"),
+        _ => error.into(),
+    })
+}
+
+/// Describes a file that is empty or that begins with text; `None` for other content.
+fn describe_other_content(file: &mut File) -> io::Result<Option<&'static str>> {
+    let mut start = [0; TEXT_SAMPLE_BYTES];
+    file.seek(SeekFrom::Start(0))?;
+    let length = read_up_to(file, &mut start)?;
+    let start = start.get(..length).unwrap_or_default();
+    // The sample may end within a character.
+    let text = match std::str::from_utf8(start) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(start.get(..error.valid_up_to()).unwrap_or_default()).unwrap_or_default()
+        }
+        Err(_) => return Ok(None),
+    };
+    let is_text = !text.is_empty() && !text.contains(|c: char| c.is_control() && !c.is_ascii_whitespace());
+    Ok(match length {
+        0 => Some("the file is empty"),
+        _ if is_text => Some("is a text file, not a trace"),
+        _ => None,
+    })
 }
 
 fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> {
@@ -122,7 +156,7 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> 
         }
         let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
         let damage = unpacked.archive_damage();
-        let trace = Trace::open(unpacked.file.into()).with_context(|| member_name.clone())?;
+        let trace = open_trace(unpacked.file).with_context(|| member_name.clone())?;
         let name = format!("{name}:{member_name}");
         inputs.push(TraceInput { name, trace, is_unpacked: true, damage });
     }

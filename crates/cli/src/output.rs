@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use traceweir::{Error, Status};
 
 use crate::text::allows_colours;
 
@@ -26,6 +27,21 @@ pub(crate) fn print_text(text: &str) -> Result<()> {
     output.flush()
 }
 
+/// Replaces the error of a file whose folder does not exist, with the words that the library uses
+/// for log files.
+fn name_missing_folder(path: &Path, error: Error) -> Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match (&error, folder) {
+        (Error::File { source, .. }, Some(folder))
+            if source.kind() == io::ErrorKind::NotFound && !folder.is_dir() =>
+        {
+            let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
+            Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
+        }
+        _ => error,
+    }
+}
+
 enum OutputTarget {
     Stdout(io::Stdout),
     File(File),
@@ -37,6 +53,7 @@ impl BufferedOutput {
         let target = match path {
             Some(path) if path.as_os_str() != "-" => {
                 let file = traceweir::output::create(path, false);
+                let file = file.map_err(|error| name_missing_folder(path, error));
                 OutputTarget::File(file.context("cannot write")?)
             }
             _ => OutputTarget::Stdout(io::stdout()),

@@ -1,10 +1,13 @@
 //! Filters, formats and counts events from files and live sessions.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use anstream::eprintln;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
+use traceweir_format::Guid;
+use traceweir_format::kernel::class_name;
 
 use crate::cli::{OutputFormat, ShownParts};
 use crate::event::{DescribedEvent, ReadFlow, describes_file};
@@ -12,7 +15,11 @@ use crate::export::{self, EventSink};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::missing::MissingSchemas;
-use crate::text::{format_count, format_number};
+use crate::text::{escape, format_count, format_number};
+
+/// Maximum number of providers that are remembered and listed if no event matched.
+const MAX_SKIPPED_PROVIDERS: usize = 1000;
+const MAX_LISTED_PROVIDERS: usize = 5;
 
 /// Writes the events that pass the filters.
 pub(crate) struct EventPrinter<'f> {
@@ -24,6 +31,7 @@ pub(crate) struct EventPrinter<'f> {
     /// Whether events that describe the log file are left out.
     hides_file_events: bool,
     counts: DecodeCounts,
+    skipped_providers: SkippedProviders,
 }
 
 impl<'f> EventPrinter<'f> {
@@ -37,7 +45,8 @@ impl<'f> EventPrinter<'f> {
         let sink = export::create_sink(format, style, show, is_colourful);
         let remaining = filter.head.unwrap_or(u64::MAX);
         let (grep, counts) = (Grep::new(filter, style), DecodeCounts::default());
-        Self { filter, grep, sink, remaining, hides_file_events: false, counts }
+        let skipped_providers = SkippedProviders::default();
+        Self { filter, grep, sink, remaining, hides_file_events: false, counts, skipped_providers }
     }
 
     /// Leaves out events that describe the log file.
@@ -58,6 +67,9 @@ impl<'f> EventPrinter<'f> {
         }
         if !self.filter.accepts(event) || !self.grep.accepts(event) {
             self.counts.add_skipped(event);
+            if self.filter.has_providers() {
+                self.skipped_providers.add(event, self.filter);
+            }
             return ReadFlow::Continue;
         }
         let misfit = self.sink.write_event(event, out);
@@ -73,6 +85,9 @@ impl<'f> EventPrinter<'f> {
 
     /// Prints to standard error how many events could not be decoded or compared.
     pub(crate) fn report_undecoded(&self) {
+        if !self.counts.has_written && (self.filter.uses_names() || self.filter.has_providers()) {
+            eprintln!("no event matched{}", self.skipped_providers.describe(self.filter));
+        }
         self.counts.report(self.filter.uses_names());
     }
 }
@@ -111,9 +126,6 @@ impl DecodeCounts {
     }
 
     fn report(&self, uses_names: bool) {
-        if uses_names && !self.has_written {
-            eprintln!("no event matched");
-        }
         if uses_names && self.without_schema > 0 {
             let events = format_count(self.without_schema, "event");
             let were = if self.without_schema == 1 { "was" } else { "were" };
@@ -130,6 +142,53 @@ impl DecodeCounts {
             eprintln!("  {:>10}  {reason}", format_number(*count));
         }
         self.missing.report();
+    }
+}
+
+/// The providers that `--provider` rejected, to list them if no event matched.
+#[derive(Default)]
+struct SkippedProviders {
+    /// Name and number of events by GUID.
+    providers: HashMap<Guid, (String, u64)>,
+    /// Whether another filter rejected an event of a requested provider.
+    has_requested: bool,
+}
+
+impl SkippedProviders {
+    fn add(&mut self, event: &DescribedEvent<'_>, filter: &EventFilter) {
+        let guid = event.record.provider();
+        if let Some((_, count)) = self.providers.get_mut(&guid) {
+            *count += 1;
+        } else if filter.accepts_provider(event) {
+            self.has_requested = true;
+        } else if self.providers.len() < MAX_SKIPPED_PROVIDERS && !describes_file(&event.record) {
+            let class = class_name(&guid).map_or_else(String::new, |class| format!(" ({class})"));
+            let name = event.provider.map_or_else(|| format!("{{{guid}}}"), |name| format!("{name}{class}"));
+            self.providers.insert(guid, (name, 1));
+        }
+    }
+
+    /// Describes the providers, to follow "no event matched"; empty if a requested provider has
+    /// events.
+    fn describe(&self, filter: &EventFilter) -> String {
+        if self.has_requested || self.providers.is_empty() {
+            return String::new();
+        }
+        let mut providers: Vec<&(String, u64)> = self.providers.values().collect();
+        providers.sort_by_key(|(name, count)| (Reverse(*count), name));
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in providers {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        let shown: Vec<String> = names.iter().take(MAX_LISTED_PROVIDERS).map(|name| escape(name)).collect();
+        let more = match names.len().saturating_sub(shown.len()) {
+            0 => String::new(),
+            more => format!(" and {} more", format_number(more as u64)),
+        };
+        let question = filter.suggest_providers(&names).map_or_else(String::new, |text| format!(". {text}"));
+        format!(": the trace has events of {}{more}{question}", shown.join(", "))
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::grammar::{EnableRequest, KernelSelection, parse_kernel, parse_provider};
-use crate::text::{escape, escape_path};
+use crate::text::{escape, escape_lines, escape_path, suggest_names};
 
 /// Maximum size of a profile file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -111,18 +111,29 @@ const BUILTIN_PROFILES: [BuiltinProfile; 7] = [
     },
 ];
 
+/// All profiles, and the errors of invalid files.
+#[derive(Debug)]
+pub(crate) struct ProfileList {
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) errors: Vec<anyhow::Error>,
+}
+
 /// Returns the built-in profiles, and those of the user in the order of their names.
-pub(crate) fn list() -> Result<Vec<Profile>> {
-    let mut profiles: Vec<Profile> = BUILTIN_PROFILES.iter().map(Profile::from_builtin).collect();
-    let Some(folder) = user_folder() else { return Ok(profiles) };
-    let Ok(entries) = folder.read_dir() else { return Ok(profiles) };
+pub(crate) fn list() -> ProfileList {
+    let profiles = BUILTIN_PROFILES.iter().map(Profile::from_builtin).collect();
+    let mut list = ProfileList { profiles, errors: Vec::new() };
+    let Some(folder) = user_folder() else { return list };
+    let Ok(entries) = folder.read_dir() else { return list };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).take(MAX_FILES).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
     for file in files {
-        profiles.push(read_file(&file)?);
+        match read_file(&file) {
+            Ok(profile) => list.profiles.push(profile),
+            Err(error) => list.errors.push(error),
+        }
     }
-    Ok(profiles)
+    list
 }
 
 /// Finds a profile by name.
@@ -198,17 +209,20 @@ fn read_file(path: &Path) -> Result<Profile> {
     }
     let text = std::fs::read_to_string(path).with_context(context)?;
     let profile = file::parse(&text).map_err(|error| {
-        anyhow!("{}:{}:{}: {}", escape_path(path), error.line, error.column, escape(&error.reason))
+        anyhow!("{}:{}:{}: {}", escape_path(path), error.line, error.column, escape_lines(&error.reason))
     })?;
     Ok(Profile { name, file: Some(path.to_owned()), ..profile })
 }
 
 fn unknown_profile_error(name: &str) -> anyhow::Error {
-    let names: Vec<String> = match list() {
-        Ok(profiles) => profiles.into_iter().map(|profile| profile.name).collect(),
-        Err(_) => BUILTIN_PROFILES.iter().map(|builtin| builtin.name.to_owned()).collect(),
-    };
-    anyhow!("there is no profile {}: use {} (weir profiles explains them)", escape(name), names.join(", "))
+    let names: Vec<String> = list().profiles.into_iter().map(|profile| profile.name).collect();
+    let question = suggest_names(name, &names).map_or_else(String::new, |question| format!("{question} "));
+    let shown: Vec<String> = names.iter().map(|name| escape(name)).collect();
+    anyhow!(
+        "there is no profile {}. {question}Use {} (weir profiles explains them)",
+        escape(name),
+        shown.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -242,5 +256,17 @@ mod tests {
             let error = find(name).unwrap_err().to_string();
             assert!(error.contains("memory, all"), "{name}: {error}");
         }
+        let error = find("cpus").unwrap_err().to_string();
+        assert!(error.starts_with("there is no profile cpus. Did you mean cpu? Use app, cpu, "), "{error}");
+    }
+
+    #[test]
+    fn error_of_a_file_keeps_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        std::fs::write(&path, "providers = [\"Newcomer.*:0xZZ\"]\n").unwrap();
+        let error = read_file(&path).unwrap_err().to_string();
+        assert!(error.contains("mine.toml:1:14: "), "{error}");
+        assert!(error.contains("\n    Newcomer.*:0xZZ\n") && error.ends_with('^'), "{error}");
     }
 }

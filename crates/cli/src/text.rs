@@ -7,6 +7,7 @@ mod similar;
 mod style;
 mod table;
 mod time_zone;
+mod wrap;
 
 pub(crate) use json::{JsonObject, json_array};
 pub(crate) use parse::{
@@ -14,7 +15,7 @@ pub(crate) use parse::{
 };
 pub(crate) use similar::{find_similar_names, format_question, suggest_names};
 pub(crate) use style::{ColorChoice, Paint, TerminalStyle, allows_colours, set_color_choice};
-pub(crate) use table::{format_table, join_lines};
+pub(crate) use table::{ColumnKind, format_table, format_table_of, join_lines};
 pub(crate) use time_zone::TimeZone;
 
 /// Escapes untrusted text for one line of a terminal.

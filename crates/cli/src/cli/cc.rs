@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 const AFTER_HELP: &str = "\
-weir cc adds the options that find the headers and libraries of Traceweir, and runs the compiler. It fits where a build asks for a
-compiler, for compiling, linking and dependency files:
+weir cc adds the options that find the headers and libraries of Traceweir, and runs the compiler.
+Use it wherever a build runs a compiler: to compile, to link and to write dependency files:
 
   weir cc gcc app.c -o app
   make CC='weir cc --wide --32-bit-long gcc' CXX='weir cc --wide g++'

@@ -20,7 +20,7 @@ use crate::exit::{self, CommandOutcome};
 use crate::input::TraceInput;
 use crate::output::BufferedOutput;
 use crate::sessions::mode_names;
-use crate::text::{escape, format_count, format_number, format_table};
+use crate::text::{TerminalStyle, escape, format_count, format_number, format_table};
 use crate::traces::TraceSet;
 
 /// Facts that a pass over the events finds.
@@ -56,7 +56,11 @@ fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) ->
         },
     )?;
     for (input, survey) in traces.inputs.iter().zip(&surveys) {
-        let text = if options.json { format_json(input, survey) } else { format_page(input, survey) };
+        let text = if options.json {
+            format_json(input, survey)
+        } else {
+            format_page(input, survey, TerminalStyle::for_stdout())
+        };
         output.buffer().extend_from_slice(text.as_bytes());
     }
     output.flush()?;
@@ -90,12 +94,15 @@ impl TraceSurvey {
     }
 }
 
-fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
+/// The column at which values begin.
+const VALUE_INDENT: usize = 13;
+
+fn format_page(input: &TraceInput, survey: &TraceSurvey, style: TerminalStyle) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let mut page = String::new();
     let mut add_line = |name: &str, value: &str| {
-        let _ = writeln!(page, "{name:<12} {value}");
+        let _ = writeln!(page, "{name:<12} {}", style.wrap(value, VALUE_INDENT));
     };
     add_line("File", &format!("{} ({})", input.name, format_count(trace.file_size(), "byte")));
     add_line(

@@ -12,7 +12,7 @@ use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::CommandOutcome;
 use crate::output::print_text;
 use crate::sessions::{self, SessionState, mode_names};
-use crate::text::{escape, format_count, format_number, format_table, join_lines};
+use crate::text::{ColumnKind, escape, format_count, format_number, format_table_of, join_lines};
 
 pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     if options.providers {
@@ -66,6 +66,7 @@ fn list_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, Ses
 const UNKNOWN_LOSS_SUFFIX: &str = "+?";
 
 fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
+    use ColumnKind::{Detail, Number, Path, Status, Text};
     if sessions.is_empty() {
         eprintln!("no session is running");
         return String::new();
@@ -94,7 +95,7 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         ]
     }));
     explain_losses(sessions);
-    format_table(&rows, &[false, false, true, true, true, true, false, false])
+    format_table_of(&rows, &[Text, Status, Number, Number, Number, Number, Detail, Path])
 }
 
 /// Explains the columns of losses that are not zero.

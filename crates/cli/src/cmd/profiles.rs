@@ -3,18 +3,23 @@
 use anyhow::Result;
 
 use crate::cli::ProfilesArgs;
-use crate::exit::CommandOutcome;
+use crate::exit::{self, CommandOutcome};
 use crate::output::print_text;
 use crate::profiles::{self, Profile};
 use crate::text::{escape, escape_path, format_table, quote_for_shell};
 
+/// Exit status if a file of a profile is invalid; the other profiles are listed.
+const INVALID_FILE: u8 = 1;
+
 pub(super) fn run(options: &ProfilesArgs) -> Result<CommandOutcome> {
-    let page = match &options.name {
-        Some(name) => format_profile(&profiles::find(name)?),
-        None => format_list(&profiles::list()?),
-    };
-    print_text(&page)?;
-    Ok(CommandOutcome::Fine)
+    if let Some(name) = &options.name {
+        print_text(&format_profile(&profiles::find(name)?))?;
+        return Ok(CommandOutcome::Fine);
+    }
+    let list = profiles::list();
+    print_text(&format_list(&list.profiles))?;
+    list.errors.iter().for_each(exit::print_error);
+    Ok(if list.errors.is_empty() { CommandOutcome::Fine } else { CommandOutcome::Status(INVALID_FILE) })
 }
 
 fn format_list(profiles: &[Profile]) -> String {

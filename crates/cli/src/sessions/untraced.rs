@@ -53,8 +53,9 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
                 escape(&request.name)
             ),
             None => {
-                let question = suggest_provider(&providers, request);
-                eprintln!("{} yet; {question}{PROVIDERS_HINT}", unseen_message(request));
+                let question = suggest_provider(&providers, request)
+                    .map_or_else(|| ";".to_owned(), |question| format!(". {question}"));
+                eprintln!("{} yet{question} {PROVIDERS_HINT}", unseen_message(request));
             }
         }
     }
@@ -62,13 +63,12 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
     Ok(())
 }
 
-/// Returns the question whether another registered provider is meant, with a blank after it; empty
-/// if no name is similar, or if the provider was given by its GUID.
-fn suggest_provider(providers: &[ProviderInfo], request: &EnableRequest) -> String {
+/// Returns the question whether another registered provider is meant; `None` if no name is similar,
+/// or if the provider was given by its GUID.
+fn suggest_provider(providers: &[ProviderInfo], request: &EnableRequest) -> Option<String> {
     let registered = providers.iter().filter(|provider| !provider.pids.is_empty());
     let names = registered.map(|provider| provider.name.as_str()).filter(|name| !name.is_empty());
-    let question = if request.is_hashed() { suggest_names(&request.name, names) } else { None };
-    question.map_or_else(String::new, |question| format!("{question} "))
+    if request.is_hashed() { suggest_names(&request.name, names) } else { None }
 }
 
 /// Returns whether a provider was registered, or is the kernel's, which needs no process.

@@ -12,9 +12,12 @@ const MAX_TYPOS: usize = 2;
 const LONG_WORD_CHARS: usize = 12;
 /// Minimum length of a word that is compared with the beginnings of names.
 const MIN_PREFIX_BYTES: usize = 3;
+/// Minimum number of letters and digits of a name that is compared with the beginning of the word.
+const MIN_STEM_CHARS: usize = 4;
 
-/// Returns names similar to a word, best first: names with a few typing errors, and names that
-/// begin with the word. Of names with equally many errors, those with the longer common beginning
+/// Returns names similar to a word, best first: names with a few typing errors, names that begin
+/// with the word, and names that the word begins with. Two wrong letters at the start make another
+/// word: `export` is not a mistyped `report`. Of names with equally many errors, those with the longer common beginning
 /// come first. `normalize` returns the part of a name to compare.
 pub(crate) fn find_similar_names(
     word: &str,
@@ -34,10 +37,15 @@ pub(crate) fn find_similar_names(
         }
         let distance = edit_distance(&word, &normalized);
         let is_mostly_right = distance.saturating_mul(2) < word_chars.max(3);
-        let has_few_typos = distance <= max_typos && is_mostly_right;
+        let has_other_start = distance > 1
+            && word_chars == normalized.chars().count()
+            && word.chars().zip(normalized.chars()).take(2).all(|(a, b)| a != b);
+        let has_few_typos = distance <= max_typos && is_mostly_right && !has_other_start;
+        let is_stem = word.starts_with(&normalized)
+            && normalized.chars().filter(|c| c.is_alphanumeric()).count() >= MIN_STEM_CHARS;
         let is_prefix = word.len() >= MIN_PREFIX_BYTES && normalized.starts_with(&word);
         let common_chars = word.chars().zip(normalized.chars()).take_while(|(a, b)| a == b).count();
-        (has_few_typos || is_prefix).then_some((distance, Reverse(common_chars)))
+        (has_few_typos || is_prefix || is_stem).then_some((distance, Reverse(common_chars)))
     };
     let mut similar: Vec<_> = names.take(MAX_NAMES).filter_map(|name| Some((rank(&name)?, name))).collect();
     similar.sort();
@@ -131,6 +139,16 @@ mod tests {
         assert_eq!(suggest("reprot", &verbs), ["report"]);
         assert_eq!(suggest("stat", &verbs), ["stats", "start"]);
         assert_eq!(suggest("stap", &verbs), ["stop"]);
+    }
+
+    #[test]
+    fn word_may_begin_with_a_name_but_not_with_two_other_letters() {
+        let verbs = ["report", "flame", "ask", "record"];
+        assert_eq!(suggest("flamegraph", &verbs), ["flame"]);
+        assert_eq!(suggest("asking", &verbs), [""; 0]);
+        assert_eq!(suggest("export", &verbs), [""; 0]);
+        assert_eq!(suggest("eport", &verbs), ["report"]);
+        assert_eq!(suggest("erport", &verbs), ["report"]);
     }
 
     #[test]

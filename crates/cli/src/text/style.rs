@@ -126,6 +126,12 @@ impl TerminalStyle {
         Self { is_colourful: allows_colours(is_terminal), width }
     }
 
+    /// Wraps a text that begins at the column `indent` at the width of the terminal. The lines after
+    /// the first are indented. Text without colours only.
+    pub(crate) fn wrap(self, text: &str, indent: usize) -> String {
+        super::wrap::wrap(text, indent, self.width)
+    }
+
     /// Returns the text in the colour of its meaning, if there are colours.
     pub(crate) fn paint(self, paint: Paint, text: &str) -> String {
         if self.is_colourful && !text.is_empty() {

@@ -6,6 +6,12 @@ use super::check::{CheckState, DoctorCheck, blocking_checks};
 use crate::cli::Need;
 use crate::text::{JsonObject, Paint, TerminalStyle, escape, json_array};
 
+/// The columns at which the descriptions of needs and the explanations of checks begin.
+const NEED_INDENT: usize = 16;
+/// The columns of a finding besides those of the check's name: state and spaces.
+const FOUND_OFFSET: usize = 11;
+const EXPLANATION_INDENT: usize = 20;
+
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
 pub(super) fn format_page(
     checks: &[DoctorCheck],
@@ -22,7 +28,8 @@ pub(super) fn format_page(
             blocking => ("no", Paint::Bad, format!(" ({})", blocking.join(", "))),
         };
         let answer = style.paint(paint, &format!("{answer:<4}"));
-        let _ = writeln!(text, "{mark} {:<8} {answer} {}{reason}", need.name(), need.description());
+        let description = style.wrap(&format!("{}{reason}", need.description()), NEED_INDENT);
+        let _ = writeln!(text, "{mark} {:<8} {answer} {description}", need.name());
     }
     let width = checks.iter().map(|check| check.subject.name.len()).max().unwrap_or(0);
     text.push('\n');
@@ -34,17 +41,18 @@ pub(super) fn format_page(
             CheckState::Missing => Paint::Bad,
         };
         let state = style.paint(paint, &format!("{:<8}", check.state.name()));
-        let _ = writeln!(text, "{state} {name:<width$}  {}", escape(&check.found));
+        let found = style.wrap(&escape(&check.found), width.saturating_add(FOUND_OFFSET));
+        let _ = writeln!(text, "{state} {name:<width$}  {found}");
         if shows_all || check.state != CheckState::Fine {
-            write_explanation(check, &mut text);
+            write_explanation(check, style, &mut text);
         }
     }
     text
 }
 
-fn write_explanation(check: &DoctorCheck, text: &mut String) {
+fn write_explanation(check: &DoctorCheck, style: TerminalStyle, text: &mut String) {
     let mut add_line = |label: &str, value: &str| {
-        let _ = writeln!(text, "           {label:<8} {}", escape(value));
+        let _ = writeln!(text, "           {label:<8} {}", wrap_step(&escape(value), style));
     };
     add_line("for", check.subject.purpose);
     add_line("without", check.subject.works_without);
@@ -53,6 +61,18 @@ fn write_explanation(check: &DoctorCheck, text: &mut String) {
         if let Some(lasting) = &advice.lasting_step {
             add_line("to last", lasting);
         }
+    }
+}
+
+/// Wraps an explanation. A pipeline is divided after a `|`, so that it can be pasted into a shell.
+fn wrap_step(step: &str, style: TerminalStyle) -> String {
+    let is_too_wide = style.width.is_some_and(|width| step.len().saturating_add(EXPLANATION_INDENT) > width);
+    match step.split_once(" | ").filter(|_| is_too_wide && step.starts_with("echo ")) {
+        Some((first, second)) => {
+            let second = style.wrap(second, EXPLANATION_INDENT);
+            format!("{first} |\n{:EXPLANATION_INDENT$}{second}", "")
+        }
+        None => style.wrap(step, EXPLANATION_INDENT),
     }
 }
 
