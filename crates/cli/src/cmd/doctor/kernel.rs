@@ -82,7 +82,7 @@ fn check_tracefs(machine: &MachineState) -> DoctorCheck {
         }
         let advice = Advice::with_steps(
             "sudo mount -t tracefs tracefs /sys/kernel/tracing",
-            "echo 'tracefs /sys/kernel/tracing tracefs nosuid,nodev,noexec 0 0' | sudo tee -a /etc/fstab",
+            "echo 'tracefs /sys/kernel/tracing tracefs nosuid,noexec 0 0' | sudo tee -a /etc/fstab",
         );
         return TRACEFS.missing("not mounted").with_advice(advice).with_blocked_needs(&[Kernel]);
     };
