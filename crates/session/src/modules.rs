@@ -180,10 +180,11 @@ mod tests {
 
     #[test]
     fn process_is_added_once_while_there_is_room() {
-        let mut modules = Modules::new(RESERVED_BYTES + 24);
+        let mut modules = Modules::new(RESERVED_BYTES + 48);
         assert_eq!(modules.add_process(&[1; 16]), ModuleAdded::New);
         assert_eq!(modules.add_process(&[1; 16]), ModuleAdded::Duplicate);
         assert_eq!(modules.add_process(&[2; 16]), ModuleAdded::NoRoom);
         assert_eq!(modules.add_process(&[2; 8]), ModuleAdded::New);
+        assert_eq!(modules.free_bytes, 24, "the other half is left for modules");
     }
 }
