@@ -67,7 +67,8 @@ fn make_build_folder() -> TempDir {
 
 fn run_program(folder: &TempDir, name: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(folder.path().join(name));
-    command.args(arguments).env("LD_LIBRARY_PATH", folder.path()).env("TRACEWEIR_RUNTIME_DIR", folder.path());
+    // The program finds the library by the path that `weir cc` gave it.
+    command.args(arguments).env_remove("LD_LIBRARY_PATH").env("TRACEWEIR_RUNTIME_DIR", folder.path());
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()

@@ -27,7 +27,7 @@ fn reports_agree_with_the_workload() {
         let Some(measurement) = Measurement::start() else { return };
         let on_disk = measurement.path("written");
         let command = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
-        let options = ["--kernel", "file,net,syscall,sched", "--stacks", "none"];
+        let options = ["--kernel", "file,net,syscall", "--stacks", "none"];
         let recording = measurement.record_complete(&options, &command);
         let leader = recording.output.number("leader");
         let is_process = |row: &Value| row["by"] == "process" && row["pid"] == leader;

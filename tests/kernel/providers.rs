@@ -60,8 +60,8 @@ fn record_by_name_has_the_events_of_the_command() {
         // ProcessStart, ProcessStop, ImageLoad, ImageUnload.
         assert_eq!(ids, BTreeSet::from([1, 2, 5, 6]));
         assert!(pids.len() == 2 && pids.iter().all(|pid| stopped.contains(pid)), "{pids:?}: {stopped:?}");
-        // No process registers this provider, so `weir` does not warn that none has been seen.
-        assert!(!run.stderr.contains("has been seen"), "{}", run.stderr);
+        // No process registers this provider, so `weir` does not warn that none has registered it.
+        assert!(!run.stderr.contains("has registered"), "{}", run.stderr);
         let listed = daemon.weir(["start", "s", "--real-time", "-p", PROCESS_PROVIDER]);
         assert_eq!(listed.code, 0, "{}", listed.stderr);
         let providers = daemon.weir(["providers", "--json"]).json();

@@ -62,7 +62,7 @@ fn provider_is_enabled_and_disabled_while_the_session_runs() {
     assert!(run.stderr.contains("weir enable Later"), "{}", run.stderr);
     run_shop(&daemon, 1);
     let run = daemon.weir(["enable", "Later", "Wrong.Name"]).expect(0);
-    assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
+    assert!(run.stderr.contains("no running process has registered provider Wrong.Name"), "{}", run.stderr);
     daemon.weir(["enable", "Later", SHOP, "--level", "info", "--keywords", "0x1"]).expect(0);
     run_shop(&daemon, 2);
     // No event of the shop has the keyword 0x2.

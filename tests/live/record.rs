@@ -189,7 +189,7 @@ fn provider_without_a_process_is_named_at_the_end() {
     let providers = format!("{SHOP},Wrong.Name");
     let arguments = ["record", "-p", &providers, "-o", arg(&file), "--", WEIR, "demo-shop"];
     let run = daemon.weir(arguments).expect(0);
-    assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process has registered provider Wrong.Name"), "{}", run.stderr);
     assert!(
         !run.stderr.contains(&format!("provider {SHOP}")),
         "a provider with a process is named: {}",

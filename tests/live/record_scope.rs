@@ -170,7 +170,7 @@ fn patterns_match_registered_names_now_and_later() {
     let file = daemon.path("a.etl");
     let run =
         daemon.weir(["start", "P", "-o", arg(&file), "-p", "traceweir.*::info", "-p", "Nothing.*"]).expect(0);
-    assert!(run.stderr.contains("provider Nothing.* has been seen"), "{}", run.stderr);
+    assert!(run.stderr.contains("has registered provider Nothing.*"), "{}", run.stderr);
     run_shop(&daemon, 2);
     daemon.weir(["stop", "P"]).expect(0);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);

@@ -317,10 +317,10 @@ pub(crate) enum OutputFormat {
     /// One line per event, for people
     #[default]
     Text,
-    /// One JSON object per event
+    /// One JSON object per event, with one member per field; begins with the header of the file
     #[value(alias = "json", alias = "ndjson")]
     Jsonl,
-    /// Comma-separated values with a header line
+    /// Comma-separated values with a header line; the fields of an event share one column
     Csv,
     /// XML in the format of tracerpt
     Xml,

@@ -51,10 +51,14 @@ pub(crate) fn make_room(path: &Path, force: bool) -> Result<MovedTrace> {
         ExistingFile::Trace if !force => {
             let old = old_name(path);
             check_replaceable(path, &old)?;
-            let replaces_older = !is_missing(&old);
-            fs::rename(path, &old)
-                .with_context(|| format!("cannot move {} to {}", escape_path(path), escape_path(&old)))?;
-            Some(OldTrace { path: old, replaces_older })
+            let older = if is_missing(&old) { None } else { Some(set_aside(&old)?) };
+            let moved = OldTrace { path: old, older };
+            if let Err(error) = fs::rename(path, &moved.path) {
+                moved.restore_older();
+                let text = format!("cannot move {} to {}", escape_path(path), escape_path(&moved.path));
+                return Err(error).context(text);
+            }
+            Some(moved)
         }
         _ => None,
     };
@@ -89,8 +93,18 @@ pub(crate) struct MovedTrace {
 /// A trace that was moved.
 struct OldTrace {
     path: PathBuf,
-    /// Whether it replaced an even older one.
-    replaces_older: bool,
+    /// Where the trace is that had this name before.
+    older: Option<PathBuf>,
+}
+
+impl OldTrace {
+    /// Gives the older trace its name back.
+    fn restore_older(&self) {
+        if let Some(older) = &self.older {
+            // The command reports its own failure.
+            let _ = fs::rename(older, &self.path);
+        }
+    }
 }
 
 impl MovedTrace {
@@ -98,7 +112,11 @@ impl MovedTrace {
     pub(crate) fn keep(mut self) {
         if let Some(old) = self.moved.take() {
             let (path, old_path) = (escape_path(&self.path), escape_path(&old.path));
-            let replaced = if old.replaces_older { ", and replaced the trace before it" } else { "" };
+            let replaced = if old.older.is_some() { ", and replaced the trace before it" } else { "" };
+            if let Some(older) = &old.older {
+                // The trace is replaced in any case; a file that stays takes only room.
+                let _ = fs::remove_file(older);
+            }
             eprintln!("note: {path} existed: its trace is now {old_path}{replaced}");
         }
     }
@@ -110,9 +128,23 @@ impl Drop for MovedTrace {
             && is_missing(&self.path)
         {
             // The command reports its own failure.
-            let _ = fs::rename(old.path, &self.path);
+            if fs::rename(&old.path, &self.path).is_ok() {
+                old.restore_older();
+            }
         }
     }
+}
+
+/// Moves a trace to a hidden name in its folder until it is replaced or gets its name back.
+fn set_aside(path: &Path) -> Result<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let hidden = path.with_file_name(name);
+    // A file that a killed process of the same id left must not block this one.
+    fs::rename(path, &hidden)
+        .with_context(|| format!("cannot move {} to {}", escape_path(path), escape_path(&hidden)))?;
+    Ok(hidden)
 }
 
 enum ExistingFile {
@@ -184,6 +216,20 @@ mod tests {
         write_trace(&path);
         make_room(&path, true).unwrap().keep();
         assert!(path.exists(), "with --force, the file stays for the writer to replace");
+    }
+
+    #[test]
+    fn older_trace_stays_if_the_new_one_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("a.etl"), folder.path().join("a.old.etl"));
+        let trace = write_trace(&path);
+        let older = [trace.as_slice(), b"older"].concat();
+        fs::write(&old, &older).unwrap();
+        drop(make_room(&path, false).unwrap());
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&old).unwrap()), (trace.clone(), older));
+        make_room(&path, false).unwrap().keep();
+        assert_eq!(fs::read(&old).unwrap(), trace);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1, "only the moved trace stays");
     }
 
     #[test]

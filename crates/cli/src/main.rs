@@ -36,6 +36,7 @@ mod symbols;
 mod text;
 mod tracefs;
 mod traces;
+mod user_folders;
 
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::grammar::{EnableRequest, KernelSelection, parse_kernel, parse_provider};
 use crate::text::{escape, escape_lines, escape_path, suggest_names};
+use crate::user_folders;
 
 /// Maximum size of a profile file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -76,7 +77,7 @@ const BUILTIN_PROFILES: [BuiltinProfile; 7] = [
     },
     BuiltinProfile {
         name: "sched",
-        description: "CPU samples, context switches and wakeups, with call stacks",
+        description: "CPU samples, context switches and wakeups, with call stacks; without CAP_PERFMON, no wakeups, and stacks of samples only",
         providers: &[],
         kernel: "sched",
         is_kernel_optional: false,
@@ -191,9 +192,7 @@ impl Profile {
 
 /// Returns the folder of the user's own profiles.
 pub(crate) fn user_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
-    config.map(|config| config.join("traceweir/profiles"))
+    user_folders::user_folder("XDG_CONFIG_HOME", ".config").map(|config| config.join("traceweir/profiles"))
 }
 
 /// Reads and checks a profile file.

@@ -20,10 +20,16 @@ pub(crate) fn handle_interrupts(on_signal: impl FnMut(u32) + Send + 'static) -> 
     handle_signals(&[SIGINT, SIGTERM, SIGHUP], on_signal).context("cannot handle Ctrl-C")
 }
 
-/// Calls `on_signal` for each SIGUSR1, or SIGUSR2 if `is_second` is set, in a separate thread.
-pub(crate) fn handle_user_signal(is_second: bool, on_signal: impl Fn() + Send + 'static) -> Result<()> {
-    let signal = if is_second { SIGUSR2 } else { SIGUSR1 };
-    handle_signals(&[signal], move |_| on_signal()).context("cannot handle signals")
+/// A signal without a meaning of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserSignal {
+    First = SIGUSR1 as isize,
+    Second = SIGUSR2 as isize,
+}
+
+/// Calls `on_signal` for each such signal, in a separate thread.
+pub(crate) fn handle_user_signal(signal: UserSignal, on_signal: impl Fn() + Send + 'static) -> Result<()> {
+    handle_signals(&[signal as i32], move |_| on_signal()).context("cannot handle signals")
 }
 
 fn handle_signals(signals: &[i32], mut on_signal: impl FnMut(u32) + Send + 'static) -> io::Result<()> {

@@ -30,7 +30,8 @@ pub(crate) struct CcArgs {
     /// Folder of the headers [default: searched beside weir, then in the system's folders]
     #[arg(long, value_name = "DIR")]
     pub(crate) include: Option<PathBuf>,
-    /// Folder of the libraries [default: searched beside weir, then in the system's folders]
+    /// Folder of the libraries [default: searched beside weir, then in the system's folders]. The
+    /// program finds its library there (-rpath), unless it is a folder of the system
     #[arg(long, value_name = "DIR")]
     pub(crate) lib: Option<PathBuf>,
     /// Compiler and its arguments

@@ -12,7 +12,8 @@ pub(crate) const KERNEL_SYNTAX: &str = "\
   cpu                  CPU samples with call stacks, and processes, threads, images
   sched                cpu, and context switches and wakeups, with call stacks
   disk, net, file      disk requests; TCP and UDP; file operations, with call stacks
-  all                  everything, also system calls, interrupts and page faults
+  syscall              system calls, and context switches, which tell whose calls they are
+  all                  everything, also interrupts and page faults
   cswitch,dispatcher   groups by published name, or profile+cswitch as in xperf:
                        process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt
                        clock_interrupt ipi systemcall disk_io disk_io_init disk_file_io split_io file_io file_io_init
@@ -25,7 +26,7 @@ The whole machine needs root or CAP_PERFMON: weir doctor shows what is missing a
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Kernel events")]
 pub(crate) struct KernelEvents {
-    /// Record kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
+    /// Record kernel events too: cpu, sched, disk, net, file, syscall, all, group names, or bits of
     /// EnableFlags
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<KernelSelection>,

@@ -9,6 +9,7 @@ use clap::Args;
 use super::number::{SizeLimit, parse_pid, parse_size};
 use super::{DaemonChoice, KERNEL_SYNTAX, KernelEvents, ProviderArgs, ShapeArgs};
 use crate::grammar::PROVIDER_SYNTAX;
+use crate::signals::UserSignal;
 use crate::text::parse_duration;
 
 const RECORD_EXAMPLES: &str = "\
@@ -111,8 +112,8 @@ pub(crate) enum UntilCondition {
     CommandFailure,
     /// A file was created.
     File(PathBuf),
-    /// A signal was received: SIGUSR1, or SIGUSR2.
-    Signal { is_second: bool },
+    /// A signal was received.
+    Signal(UserSignal),
 }
 
 impl UntilCondition {
@@ -120,8 +121,8 @@ impl UntilCondition {
         let compact: String = text.split_whitespace().collect();
         match compact.to_ascii_lowercase().as_str() {
             "exit!=0" => return Ok(Self::CommandFailure),
-            "sigusr1" | "usr1" => return Ok(Self::Signal { is_second: false }),
-            "sigusr2" | "usr2" => return Ok(Self::Signal { is_second: true }),
+            "sigusr1" | "usr1" => return Ok(Self::Signal(UserSignal::First)),
+            "sigusr2" | "usr2" => return Ok(Self::Signal(UserSignal::Second)),
             _ => {}
         }
         if let Some(path) = text.strip_prefix("file:").filter(|path| !path.is_empty()) {
@@ -175,8 +176,8 @@ mod tests {
             ("exit!=0", UntilCondition::CommandFailure),
             ("exit != 0", UntilCondition::CommandFailure),
             ("file:/tmp/x", UntilCondition::File("/tmp/x".into())),
-            ("SIGUSR1", UntilCondition::Signal { is_second: false }),
-            ("usr2", UntilCondition::Signal { is_second: true }),
+            ("SIGUSR1", UntilCondition::Signal(UserSignal::First)),
+            ("usr2", UntilCondition::Signal(UserSignal::Second)),
             ("A.B/Failed", event("A.B", "Failed", None)),
             ("A.B/7", event("A.B", "7", None)),
             (

@@ -233,7 +233,7 @@ The time of a call is the time from its entry to its return in the same thread. 
 calls do not name their thread: it is known only if the trace has context switches.
 
 Examples:
-  weir record --kernel syscall,sched -o calls.etl -- ./app
+  weir record --kernel syscall -o calls.etl -- ./app
   weir report syscall calls.etl
   weir report syscall calls.etl --process app --top 0";
 
@@ -264,7 +264,8 @@ Examples:
 pub(crate) struct FlameArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
-    /// Write to this file. Unless an option selects the format, the extension does (.html; .json:
+    /// Write to this file [default: standard output; on a terminal, a page gets the name of the
+    /// trace, in the current folder]. Unless an option selects the format, the extension does (.html; .json:
     /// speedscope; .txt, .folded, .collapsed: collapsed stacks)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -229,7 +229,10 @@ Examples:
   weir watch App                               watch a running session (weir start App)
   weir watch --kernel process                  print processes that start and end
   weir watch --kernel file --pid 4711          print the file operations of a process tree
-  weir watch -p MyCompany.App --format jsonl | jq .fields";
+  weir watch -p MyCompany.App --format jsonl | jq .fields
+
+With --kernel, events of weir itself are left out. A process that runs another program (exec) appears
+as Process/End and Process/Start with the same id.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -244,7 +247,7 @@ pub(crate) struct WatchArgs {
     pub(crate) session: Option<String>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
-    /// Print kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
+    /// Print kernel events too: cpu, sched, disk, net, file, syscall, all, group names, or bits of
     /// EnableFlags; with --pid, those of these processes and their descendants. Call stacks are
     /// recorded with --stacks only
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel, conflicts_with = "session")]

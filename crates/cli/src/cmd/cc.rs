@@ -106,7 +106,14 @@ impl Wrapper<'_> {
         if invocation.stage != Stage::Link {
             return Ok(Vec::new());
         }
-        let mut words = vec!["-L".into(), self.find_libraries()?.into()];
+        let folder =
+            std::path::absolute(self.find_libraries()?).context("cannot resolve the current directory")?;
+        let mut words = vec!["-L".into(), folder.clone().into()];
+        if !super::shims::system_library_folders().contains(&folder) {
+            // The dynamic loader does not search this folder by itself. A path after `-Wl,` must not
+            // contain a comma.
+            words.extend(["-Xlinker".into(), "-rpath".into(), "-Xlinker".into(), folder.into()]);
+        }
         if self.options.wide {
             words.push("-ltraceweir-wide".into());
         }

@@ -15,9 +15,13 @@ use crate::cli::{DaemonChoice, FlushArgs, OnOff, QueryArgs, StopArgs, UpdateArgs
 use crate::existing_output::MovedTrace;
 use crate::exit::{CommandOutcome, with_hint};
 use crate::output::print_text;
+use crate::own_command::own_command;
 use crate::progress::WaitLine;
 use crate::sessions::{self, FoundSession, KernelState, SessionState, connect_to_session, find_session};
-use crate::text::{escape, escape_path, format_count, format_number, quote_for_shell};
+use crate::text::{escape, escape_path, format_count, format_number, quote_for_shell, quote_path_for_shell};
+
+/// Exit status of `weir query` for a session that has ended.
+const NOT_RUNNING: u8 = 1;
 
 /// The session that a request is about.
 #[derive(Clone, Copy)]
@@ -39,7 +43,9 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
             if sessions::has_ended_by_itself(&stopped) {
                 sessions::dismiss_ended(&controller, &stopped);
             }
-            Ok(summarise(stopped, is_watched))
+            let result = summarise(stopped, is_watched);
+            print_next_command(&result);
+            Ok(result)
         }
         Err(error) if sessions::is_gone(&error) => match controller.session(&options.name).outcome() {
             // The refused stop has removed the session from the list of ended sessions.
@@ -51,6 +57,15 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
                 .with_context(|| format_context("stop", &options.name)),
         },
         Err(error) => Err(error).with_context(|| format_context("stop", &options.name)),
+    }
+}
+
+/// Prints the command that shows the trace of a stopped session.
+fn print_next_command(result: &CommandResult) {
+    let Some((session, _)) = &result.session else { return };
+    let file = session.log_file.as_ref().filter(|file| !sessions::is_private(session.mode) && file.exists());
+    if let Some(file) = file {
+        eprintln!("next: {} dump {}", own_command(), quote_path_for_shell(file));
     }
 }
 
@@ -80,10 +95,12 @@ pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
         Err(error) if sessions::is_gone(&error) => {
             if let Ok(ended) = controller.session(&options.name).outcome() {
                 print_session(&ended, SessionState::Ended, &[], None, options.json)?;
-                if !options.json {
-                    sessions::dismiss_ended(&controller, &ended);
+                if options.json {
+                    return Err(already_ended_error(&ended));
                 }
-                return Err(already_ended_error(&ended));
+                sessions::dismiss_ended(&controller, &ended);
+                eprintln!("note: {}; these were its last values", sessions::describe_end(&ended));
+                return Ok(CommandOutcome::Status(NOT_RUNNING));
             }
             let failed = Err(sessions::missing_session_error(&mut controller, &options.name));
             command_result::print_result(

@@ -45,6 +45,7 @@ use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
 use crate::text::{escape_path, quote_path_for_shell};
 use crate::traces::TraceSet;
+use crate::user_folders::user_folder;
 
 const RUNTIME_DIR_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 const SHOP_COUNT: u32 = 2;
@@ -105,9 +106,7 @@ fn create_output(options: &DemoArgs) -> Result<PathBuf> {
 /// Creates the folder of this user for the state of Traceweir, accessible to this user only. Without
 /// a home folder, creates a temporary folder that remains.
 fn create_own_folder() -> Result<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home_state = || absolute("HOME").map(|home| home.join(".local/state"));
-    if let Some(state) = absolute("XDG_STATE_HOME").or_else(home_state) {
+    if let Some(state) = user_folder("XDG_STATE_HOME", ".local/state") {
         let folder = state.join("traceweir");
         let created = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         if created.is_ok() && access(&folder, Access::WRITE_OK).is_ok() {

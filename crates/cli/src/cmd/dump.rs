@@ -8,6 +8,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use anstream::eprintln;
 use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
@@ -24,6 +25,7 @@ use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
 use crate::signals;
 use crate::symbols;
+use crate::text::{escape_path, format_count};
 use crate::traces::TraceSet;
 use crate::traces::follow::FollowedTrace;
 
@@ -35,6 +37,15 @@ const REOPEN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_REOPENS: u32 = 50;
 
 pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
+    let outcome = print_events(options)?;
+    let file = options.output.as_ref().and_then(|path| Some((path, path.metadata().ok()?)));
+    if let Some((path, metadata)) = file.filter(|(_, metadata)| metadata.is_file()) {
+        eprintln!("{}: {}", escape_path(path), format_count(metadata.len(), "byte"));
+    }
+    Ok(outcome)
+}
+
+fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut traces = open_traces(options)?;
     let mut following = if options.follow { Some(Following::new(&traces)?) } else { None };
     if options.show.stacks && options.format == OutputFormat::Text {
@@ -167,7 +178,7 @@ impl Following {
     }
 }
 
-/// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
+/// Like [`print_events`], but prints the stacks of kernel events, which are separate events, below the
 /// events that they belong to.
 fn run_with_stacks(
     options: &DumpArgs,

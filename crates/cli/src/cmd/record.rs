@@ -315,6 +315,13 @@ impl Recording<'_> {
     fn print_summary(&self, session_end: &SessionEnd, is_written: bool) -> Result<CommandOutcome> {
         let mut file = &self.file;
         let outcome = match session_end {
+            SessionEnd::ByUs(summary) if !is_written => {
+                let (events, name) = (format_count(summary.events, "event"), escape_path(file));
+                eprintln!(
+                    "the condition of --until was not met: {events} in memory were dropped, and {name} was not written"
+                );
+                return Ok(sessions::report_losses(summary, false));
+            }
             SessionEnd::ByUs(summary) => {
                 // The last file of a sequence has a number in its name.
                 let is_sequence = summary.mode.contains(LogFileMode::NEWFILE);
@@ -359,7 +366,7 @@ impl Recording<'_> {
         let has_events = summary::print(file, &self.options.manifest, collected, self.elapsed);
         if self.has_writers && self.named_requests.is_empty() && !has_events {
             eprintln!(
-                "note: providers were enabled, but wrote no event at level Informational or a more severe one: -p '*' records all levels"
+                "note: providers were enabled, but wrote no event that the profile records: -p '*' records all levels and keywords"
             );
         }
         Ok(outcome)

@@ -19,6 +19,8 @@ mod syscall;
 
 use anyhow::Result;
 
+pub(super) use self::choose::has_report;
+
 use crate::cli::{ReportArgs, ReportVerb};
 use crate::exit::CommandOutcome;
 

@@ -230,10 +230,13 @@ pub(super) fn library_folders() -> Vec<PathBuf> {
     let near_program = program_folder()
         .into_iter()
         .flat_map(|folder| ["", "../lib", "../lib64"].map(|path| folder.join(path)));
+    near_program.chain(system_library_folders()).collect()
+}
+
+/// Returns the folders that the dynamic loader searches.
+pub(super) fn system_library_folders() -> [PathBuf; 5] {
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let system =
-        ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from);
-    near_program.chain(system).collect()
+    ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from)
 }
 
 /// Returns the folder of this program.

@@ -45,17 +45,17 @@ const NETWORK: u32 = 0x0001_0000;
 const FILE_IO: u32 = 0x0200_0000;
 const FILE_IO_INIT: u32 = 0x0400_0000;
 const FILE_GROUPS: u32 = FILE_IO | FILE_IO_INIT | DISK_FILE_IO;
-/// Groups of the preset `all` only: PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults,
+const SYSTEMCALL: u32 = 0x80;
+/// Groups of the preset `all` only: PROCESS_COUNTERS, DPC, INTERRUPT, the page faults,
 /// VIRTUAL_ALLOC, SPLIT_IO.
-const OTHER_GROUPS: u32 = 0x0020_70E8;
+const OTHER_GROUPS: u32 = 0x0020_7068;
 /// Groups that are not bits of EnableFlags: PRIORITY. The upper three bits of a group are the index
 /// of its word in the mask, the others its bit in that word.
 const EXTRA_GROUPS: [u32; 1] = [0x2000_2000];
 /// Names of groups in xperf that differ from the documented names.
-const XPERF_NAMES: [(&str, u32); 7] = [
+const XPERF_NAMES: [(&str, u32); 6] = [
     ("PROC_THREAD", 0x3),
     ("LOADER", 0x4),
-    ("SYSCALL", 0x80),
     ("FILENAME", 0x200),
     ("ALL_FAULTS", 0x1000),
     ("HARD_FAULTS", 0x2000),
@@ -73,7 +73,7 @@ struct KernelPreset {
 }
 
 const SAMPLE_EVENT: &str = "PerfInfo/SampleProf";
-const PRESETS: [KernelPreset; 6] = [
+const PRESETS: [KernelPreset; 7] = [
     KernelPreset { name: "cpu", flags: PROCESS_GROUPS | PROFILE, extra_groups: &[], stacks: &[SAMPLE_EVENT] },
     KernelPreset {
         name: "sched",
@@ -94,9 +94,23 @@ const PRESETS: [KernelPreset; 6] = [
         extra_groups: &[],
         stacks: FILE_STACKS,
     },
+    // Only a context switch tells which thread makes the calls.
+    KernelPreset {
+        name: "syscall",
+        flags: PROCESS_GROUPS | CSWITCH | SYSTEMCALL,
+        extra_groups: &[],
+        stacks: &[],
+    },
     KernelPreset {
         name: "all",
-        flags: PROCESS_GROUPS | PROFILE | SWITCH_GROUPS | DISK_GROUPS | NETWORK | FILE_GROUPS | OTHER_GROUPS,
+        flags: PROCESS_GROUPS
+            | PROFILE
+            | SWITCH_GROUPS
+            | DISK_GROUPS
+            | NETWORK
+            | FILE_GROUPS
+            | SYSTEMCALL
+            | OTHER_GROUPS,
         extra_groups: &EXTRA_GROUPS,
         stacks: &[SAMPLE_EVENT, "Thread/CSwitch", "Thread/ReadyThread"],
     },
@@ -377,7 +391,8 @@ mod tests {
             for name in preset.stacks {
                 assert_eq!(events_by_name(name).len(), 1, "{name}");
             }
-            assert!(!parse_kernel(preset.name).unwrap().events_with_stacks(None).is_empty());
+            let has_stacks = !parse_kernel(preset.name).unwrap().events_with_stacks(None).is_empty();
+            assert_eq!(has_stacks, preset.name != "syscall", "{}", preset.name);
         }
         let sched = parse_kernel("sched").unwrap();
         let names = ["PerfInfo/SampleProf", "Thread/CSwitch", "Thread/ReadyThread"];

@@ -199,7 +199,11 @@ fn add_provider(lines: &mut PageLines, listed: &ListedEnable<'_>) {
     let ListedEnable { provider, enable } = listed;
     lines.0.push_str("Provider:\n");
     let name = listed.name().map_or_else(|| "-".to_owned(), escape);
-    lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}", provider.guid));
+    // The GUID of a program's own choice is known as long as a process has registered it.
+    let is_hash =
+        provider.pids.is_empty() && listed.name().is_some_and(|name| provider.guid.is_hash_of(name));
+    let source = if is_hash { " (hash of the name; no process has registered it now)" } else { "" };
+    lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}{source}", provider.guid));
     lines.add_line("Level", level_name(enable.level.as_int()));
     let hex = |bits: u64| format!("{bits:#x}");
     lines.add_line("KeywordsAll", hex(enable.all_keywords.bits()));

@@ -91,6 +91,13 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     if lost.is_empty() {
         return CommandOutcome::Fine;
     }
+    if is_at_limit(summary) && summary.lost.not_written == summary.events_lost {
+        let events = format_count(summary.lost.not_written, "event");
+        eprintln!(
+            "note: {events} came after the file was full and are lost; a larger --max-size keeps more, --circular the newest"
+        );
+        return CommandOutcome::EventsLost;
+    }
     eprintln!("warning: lost: {}", lost.join(", "));
     if summary.lost.no_room > 0 {
         let [kib, max_buffers] =

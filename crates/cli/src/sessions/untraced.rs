@@ -55,7 +55,8 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
             None => {
                 let question = suggest_provider(&providers, request)
                     .map_or_else(|| ";".to_owned(), |question| format!(". {question}"));
-                eprintln!("{} yet{question} {PROVIDERS_HINT}", unseen_message(request));
+                let name = escape(&request.name);
+                eprintln!("no running process has registered provider {name}{question} {PROVIDERS_HINT}");
             }
         }
     }
@@ -76,8 +77,8 @@ fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
     seen.contains(&request.guid) || request.is_of_kernel()
 }
 
-fn unseen_message(request: &EnableRequest) -> String {
-    format!("no process with provider {} has been seen", escape(&request.name))
+fn unregistered_message(request: &EnableRequest) -> String {
+    format!("no process has registered provider {}", escape(&request.name))
 }
 
 /// Prints a note for each filter that may match nothing. This is not an error, because a
@@ -166,7 +167,7 @@ pub(crate) fn warn_of_missing_providers(requests: &[EnableRequest], seen: &BTree
         missing.retain(|request| !may_come_from(&record, request));
     }
     for request in missing {
-        eprintln!("warning: {}; {PROVIDERS_HINT}", unseen_message(request));
+        eprintln!("warning: {}; {PROVIDERS_HINT}", unregistered_message(request));
     }
 }
 

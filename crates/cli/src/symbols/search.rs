@@ -23,6 +23,7 @@ use traceweir_decode::plain;
 use traceweir_format::Guid;
 
 use super::SymbolOptions;
+use crate::user_folders::user_folder;
 
 /// The debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -155,8 +156,7 @@ fn list_caches(options: &SymbolOptions) -> Vec<PathBuf> {
     let read_variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = read_variable("HOME");
     let configured = read_variable("DEBUGINFOD_CACHE_PATH");
-    let default = read_variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
-    let default = default.map(|cache| cache.join("debuginfod_client"));
+    let default = user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join("debuginfod_client"));
     let older = home.map(|home| home.join(".debuginfod_client_cache"));
     [configured, default, older].into_iter().flatten().collect()
 }

@@ -194,7 +194,9 @@ impl Service {
                 };
                 let (events, lost) = (properties.events, properties.events_lost);
                 log_info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
-                if let Some(forgotten) = self.core.sessions.store_outcome(properties.clone()) {
+                if let Some(forgotten) =
+                    self.core.sessions.store_outcome(properties.clone(), entry.claimant.uid)
+                {
                     self.core.access.forget_generated(forgotten.config.guid);
                 }
             }

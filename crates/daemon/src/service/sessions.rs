@@ -119,8 +119,10 @@ const MAX_OUTCOMES: usize = 64;
 struct EndedSession {
     /// The final properties.
     outcome: Properties,
+    /// The user who started it.
+    uid: u32,
     /// Whether a controller sent a stop after the session had ended, or a later session of the same
-    /// name has ended. Such a session is no longer listed; its outcome is still returned.
+    /// name and user has ended. Such a session is no longer listed; its outcome is still returned.
     is_dismissed: bool,
 }
 
@@ -237,23 +239,28 @@ impl SessionTable {
         self.by_id.remove(&id)
     }
 
-    /// Stores the final properties of a session; returns the oldest stored properties if they were
-    /// dropped.
-    pub(super) fn store_outcome(&mut self, outcome: Properties) -> Option<Properties> {
+    /// Stores the final properties of a session that a user started; returns the oldest stored
+    /// properties if they were dropped.
+    pub(super) fn store_outcome(&mut self, outcome: Properties, uid: u32) -> Option<Properties> {
         let forgotten = if self.ended.len() < MAX_OUTCOMES { None } else { self.ended.pop_back() };
-        self.dismiss_ended(&SessionRef::Name(outcome.config.name.clone()));
-        self.ended.push_front(EndedSession { outcome, is_dismissed: false });
+        self.dismiss_by_name(&outcome.config.name, uid);
+        self.ended.push_front(EndedSession { outcome, uid, is_dismissed: false });
         forgotten.map(|ended| ended.outcome)
     }
 
-    /// Removes an ended session, and earlier ones of the same name, from the list of ended sessions.
-    /// Their outcomes are still returned.
+    /// Removes an ended session, and earlier ones of the same name and user, from the list of ended
+    /// sessions. Their outcomes are still returned.
     pub(super) fn dismiss_ended(&mut self, reference: &SessionRef) {
-        let Some(name) = self.find_outcome(reference).map(|outcome| outcome.config.name.clone()) else {
-            return;
-        };
-        let same_name = self.ended.iter_mut().filter(|ended| is_same_name(&ended.outcome.config.name, &name));
-        same_name.for_each(|ended| ended.is_dismissed = true);
+        if let Some(ended) = self.find_ended(reference) {
+            let (name, uid) = (ended.outcome.config.name.clone(), ended.uid);
+            self.dismiss_by_name(&name, uid);
+        }
+    }
+
+    fn dismiss_by_name(&mut self, name: &str, uid: u32) {
+        let is_same =
+            |ended: &&mut EndedSession| ended.uid == uid && is_same_name(&ended.outcome.config.name, name);
+        self.ended.iter_mut().filter(is_same).for_each(|ended| ended.is_dismissed = true);
     }
 
     /// Returns the final properties of a session that has ended.
@@ -272,11 +279,14 @@ impl SessionTable {
     }
 
     fn find_outcome(&self, reference: &SessionRef) -> Option<&Properties> {
-        let matches = |outcome: &&Properties| match reference {
+        self.find_ended(reference).map(|ended| &ended.outcome)
+    }
+
+    fn find_ended(&self, reference: &SessionRef) -> Option<&EndedSession> {
+        self.ended.iter().find(|EndedSession { outcome, .. }| match reference {
             SessionRef::Id(id) => outcome.id == *id,
             SessionRef::Name(name) => is_same_name(&outcome.config.name, name),
-        };
-        self.ended.iter().map(|ended| &ended.outcome).find(matches)
+        })
     }
 
     /// Returns the refusal for a reference that names no running session.

@@ -16,6 +16,7 @@ use crate::grammar::EnableRequest;
 use crate::profiles::{self, DEFAULT_PROFILE};
 use crate::recordings;
 use crate::sessions::{self, SessionPlan, StartedSession};
+use crate::text::{format_count, format_number};
 
 /// The events to record.
 pub(super) struct RecordedEvents {
@@ -163,6 +164,15 @@ pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)>
     if let Some(size) = options.flight {
         existing_output::check_trace(&file, options.force)?;
         plan.keep_in_memory(size);
+        let kib = u64::from(plan.minimum_buffers) * u64::from(plan.buffer_kib);
+        if kib > size.kib() {
+            eprintln!(
+                "note: the events in memory use {} KiB: {} of {} KiB",
+                format_number(kib),
+                format_count(plan.minimum_buffers.into(), "buffer"),
+                format_number(plan.buffer_kib.into())
+            );
+        }
     }
     Ok((plan, file))
 }

@@ -13,6 +13,7 @@ use traceweir::relog::is_context;
 use traceweir_format::kernel::hook;
 
 use crate::cli::SchemaArgs;
+use crate::cmd::report::has_report;
 use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::existing_output;
 use crate::export::format_unnamed_event;
@@ -34,6 +35,9 @@ struct EventCounts {
     providers: HashMap<Guid, String>,
     total: u64,
     samples: u64,
+    switches: u64,
+    /// Whether a report counts any of the events.
+    has_report: bool,
     /// Events that describe the machine, its processes and their images.
     descriptions: u64,
 }
@@ -98,8 +102,10 @@ impl EventCounts {
         let is_of_kernel = event.record.hook().is_some();
         let count = self.rows.entry(EventKind { is_of_kernel, provider: guid, name }).or_default();
         *count = count.saturating_add(1);
-        let is_sample = event.record.hook() == Some(hook::SAMPLED_PROFILE);
-        self.samples = self.samples.saturating_add(u64::from(is_sample));
+        let hook = event.record.hook();
+        self.samples = self.samples.saturating_add(u64::from(hook == Some(hook::SAMPLED_PROFILE)));
+        self.switches = self.switches.saturating_add(u64::from(hook == Some(hook::CONTEXT_SWITCH)));
+        self.has_report |= hook.is_some_and(has_report);
     }
 
     /// Prints events of programs before those of the kernel, and the frequent ones first.
@@ -140,9 +146,10 @@ impl EventCounts {
 /// Returns two commands that show the recorded events, as they can be typed in this shell.
 fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
     let (weir, name) = (own_command(), quote_path_for_shell(file));
-    let has_samples = counts.is_some_and(|counts| counts.samples > 0);
+    let (samples, switches, has_report) =
+        counts.map_or((0, 0, false), |counts| (counts.samples, counts.switches, counts.has_report));
     let program_providers = counts.map(EventCounts::program_providers).unwrap_or_default();
-    let dump = match (has_samples, program_providers.as_slice()) {
+    let dump = match (has_report, program_providers.as_slice()) {
         // Without the option, the kernel's events would hide those of the program.
         (true, [provider]) => format!("{weir} dump {name} --provider {}", quote_for_shell(provider)),
         _ => format!("{weir} dump {name}"),
@@ -152,11 +159,17 @@ fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
         let force = if existing_output::check_other(&page, false).is_err() { " --force" } else { "" };
         format!("{weir} flame {name} -o {}{force}", quote_path_for_shell(&page))
     };
-    match (has_samples, program_providers.is_empty()) {
-        (true, false) => [format!("{weir} report cpu {name}"), dump],
-        (true, true) => [format!("{weir} report cpu {name}"), flame()],
-        (false, _) => [dump, format!("{weir} stats {name}")],
+    if !has_report {
+        return [dump, format!("{weir} stats {name}")];
     }
+    let report = match samples {
+        // A program that waits has more switches than samples.
+        _ if switches > samples => "report sched",
+        0 => "report",
+        _ => "report cpu",
+    };
+    let second = if samples > 0 && program_providers.is_empty() { flame() } else { dump };
+    [format!("{weir} {report} {name}"), second]
 }
 
 /// Formats a size for people.

@@ -44,9 +44,9 @@ impl UntilWatch {
             Some(UntilCondition::File(path)) if path.exists() => {
                 bail!("{} exists already: --until file:PATH waits until it is created", escape_path(path))
             }
-            Some(UntilCondition::Signal { is_second }) => {
+            Some(UntilCondition::Signal(signal)) => {
                 let events = events.clone();
-                signals::handle_user_signal(*is_second, move || {
+                signals::handle_user_signal(*signal, move || {
                     drop(events.send(RecordingEvent::ConditionMet));
                 })?;
             }

@@ -57,6 +57,11 @@ impl ReportKind {
     }
 }
 
+/// Returns whether a report counts the events of a hook id.
+pub(in crate::cmd) fn has_report(hook: u16) -> bool {
+    ReportKind::from_hook(hook).is_some()
+}
+
 /// Chooses the first report that the traces have events for, and prints which one it is.
 pub(super) fn choose_report(options: ReportAutoArgs) -> Result<ReportVerb> {
     let files = &options.selection.files.files;

@@ -190,7 +190,7 @@ impl SampleReport {
         }
         if self.total == 0 && self.idle == 0 {
             bail!(
-                "no samples: the trace has none (group PROFILE, hook id 0x0F2E) in the selected time; weir record --kernel cpu -o cpu.etl records them"
+                "no samples: the trace has no CPU samples in the selected time; weir record --kernel cpu -- CMD records them"
             );
         }
         Ok(())
@@ -218,20 +218,32 @@ impl SampleReport {
         let processors = format_count(self.cpus.len() as u64, "processor");
         page.add_line(&format!("{} in {seconds:.3} s on {processors}", format_count(sample_count, "sample")));
         page.add_line(&self.format_interval());
-        let idle =
-            if self.includes_idle { "reported like the others" } else { "left out (--idle includes them)" };
-        page.add_line(&format!(
-            "of idle processors: {} ({} %), {idle}",
-            format_number(self.idle),
-            format_percent(self.idle, sample_count)
-        ));
+        if self.idle > 0 {
+            let idle = if self.includes_idle {
+                "reported like the others"
+            } else {
+                "left out (--idle includes them)"
+            };
+            page.add_line(&format!(
+                "of idle processors: {} ({} %), {idle}",
+                format_number(self.idle),
+                format_percent(self.idle, sample_count)
+            ));
+        }
         page.add_unselected(self.unselected);
-        page.add_line(&format!(
-            "reported: {}; without a stack: {} ({} %), counted by their address alone",
-            format_count(self.total, "sample"),
-            format_number(self.without_stack),
-            format_percent(self.without_stack, self.total)
-        ));
+        if self.total < sample_count {
+            page.add_line(&format!("reported: {}", format_count(self.total, "sample")));
+        }
+        if self.without_stack > 0 {
+            page.add_line(&format!(
+                "without a stack: {} ({} %), counted by their address alone",
+                format_number(self.without_stack),
+                format_percent(self.without_stack, self.total)
+            ));
+        }
+        page.add_line(
+            "± is the standard error of a share: the true share lies within it in two of three cases",
+        );
         if self.truncated_stacks > 0 {
             let (truncated, share) = (
                 format_count(self.truncated_stacks, "stack"),
@@ -385,9 +397,15 @@ impl SampleReport {
         ]
     }
 
-    /// Formats the time that samples stand for, in milliseconds.
+    /// Formats the time that samples stand for, in milliseconds, with no more digits than the
+    /// interval justifies.
     fn format_sample_time(&self, samples: u64) -> String {
-        self.interval_ns().map_or_else(|| "-".to_owned(), |ns| format_ms(samples.saturating_mul(ns)))
+        let Some(interval_ns) = self.interval_ns() else { return "-".to_owned() };
+        let tenths = samples.saturating_mul(interval_ns).saturating_add(50_000) / 100_000;
+        match interval_ns >= 1_000_000 {
+            true => format_number(tenths.saturating_add(5) / 10),
+            false => format!("{}.{}", format_number(tenths / 10), tenths % 10),
+        }
     }
 
     fn count_to_json(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {

@@ -221,9 +221,7 @@ impl FileReport {
             bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "file operations"));
         }
         if self.totals.operations == 0 {
-            bail!(
-                "no file operations: the trace has none (groups FILE_IO_INIT and FILE_IO) in the selected time; weir record --kernel file -o file.etl records them"
-            );
+            bail!("no file operations in the selected time; weir record --kernel file -- CMD records them");
         }
         Ok(())
     }

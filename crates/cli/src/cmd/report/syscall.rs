@@ -177,9 +177,7 @@ impl CallReport {
             bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "system calls"));
         }
         if self.totals.calls == 0 {
-            bail!(
-                "no system calls: the trace has none (group SYSTEMCALL, 0x0F33) in the selected time; weir record --kernel syscall,sched -o calls.etl records them"
-            );
+            bail!("no system calls in the selected time; weir record --kernel syscall -- CMD records them");
         }
         Ok(())
     }
@@ -202,7 +200,7 @@ impl CallReport {
         page.add_unselected(self.unselected);
         if self.without_thread > 0 {
             page.add_line(&format!(
-                "{} of unknown threads, without time: record context switches too (weir record --kernel syscall,sched)",
+                "{} of unknown threads, without time: record context switches too (weir record --kernel syscall)",
                 format_count(self.without_thread, "call")
             ));
         }

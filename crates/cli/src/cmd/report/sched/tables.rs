@@ -90,7 +90,7 @@ impl SchedReport {
             format_count(self.processors.len() as u64, "processor")
         ));
         if self.wakes == 0 && self.switches > 0 {
-            page.add_line("no wakes (DISPATCHER, 0x0532): waiting times include the time that threads were ready, and there are no latencies");
+            page.add_line("no wakes in the trace (--kernel sched records them, with CAP_PERFMON): waiting times include the time that threads were ready, and there are no latencies");
         }
         if !self.partial_traces.is_empty() {
             let length = format_recorded_time(analysis);
@@ -111,9 +111,15 @@ impl SchedReport {
             let events = format_count(over_limit, "event");
             page.add_line(&format!("left out: {events} of threads beyond the maximum number"));
         }
-        let switches = format_count(self.no_stack_count, "switch");
-        let share = format_percent(self.no_stack_count, self.switches);
-        page.add_line(&format!("without a stack: {switches} ({share} %)"));
+        if self.no_stack_count > 0 {
+            let switches = format_count(self.no_stack_count, "switch");
+            let share = format_percent(self.no_stack_count, self.switches);
+            let reason = match self.partial_traces.is_empty() {
+                true => "",
+                false => "; switches of an unprivileged user have none",
+            };
+            page.add_line(&format!("without a stack: {switches} ({share} %){reason}"));
+        }
         if self.truncations > 0 {
             let share = format_percent(self.truncations, self.switches);
             page.add_line(&format!(
