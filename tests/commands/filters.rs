@@ -87,7 +87,7 @@ fn times_are_utc_or_offsets_from_the_start() {
 
 #[test]
 fn head_counts_events_that_passed_the_other_filters() {
-    assert_dumped(&["--head", "2"], &[HEADER, "Alpha"]);
+    assert_dumped(&["--head", "2"], &[HEADER, "Alpha", "Beta"]);
     assert_dumped(&["--head", "1", "--provider", "Shop.B"], &["Alpha"]);
     assert_dumped(&["--head", "99"], &[HEADER, "Alpha", "Beta", "Alpha", "Gamma", "Delta"]);
 }

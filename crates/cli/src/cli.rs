@@ -359,9 +359,10 @@ pub(crate) enum TimeStyle {
 pub(crate) struct DumpArgs {
     #[command(flatten)]
     pub(crate) files: OptionalFiles,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) format: OutputFormat,
+    /// Output format [default: by the extension of the -o file (.jsonl, .json, .csv, .xml), or else
+    /// text]
+    #[arg(short, long, value_enum)]
+    format: Option<OutputFormat>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -397,6 +398,13 @@ pub(crate) struct DumpArgs {
 }
 
 impl DumpArgs {
+    /// Returns the format that is given, or else that of the output file.
+    pub(crate) fn output_format(&self) -> OutputFormat {
+        let extension = self.output.as_ref().and_then(|path| path.extension()?.to_str());
+        let by_extension = || OutputFormat::from_str(extension?, true).ok();
+        self.format.or_else(by_extension).unwrap_or_default()
+    }
+
     /// Returns whether addresses are resolved to functions.
     pub(crate) fn resolves_functions(&self) -> bool {
         self.symbols || !self.symbol.symbol_path.is_empty()
@@ -404,7 +412,7 @@ impl DumpArgs {
 
     /// Returns whether to leave out events that describe the log file.
     pub(crate) fn hides_file_events(&self) -> bool {
-        self.format == OutputFormat::Text && !self.all && self.filters.events.event.is_empty()
+        self.output_format() == OutputFormat::Text && !self.all && self.filters.events.event.is_empty()
     }
 
     /// Returns every path that is read, so that the output does not overwrite one of them.

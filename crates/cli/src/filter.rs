@@ -5,9 +5,9 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel;
 use traceweir_format::time::FileTime;
 
-use crate::cli::{EventFilterArgs, FilterArgs};
+use crate::cli::{EventFilterArgs, FilterArgs, exit_with_conflict};
 use crate::event::DescribedEvent;
-use crate::text::{matches_pattern, suggest_names};
+use crate::text::{Moment, matches_pattern, suggest_names};
 
 /// Parsed filters. Filters on the header are cheap, so callers apply them first.
 #[derive(Debug, Default)]
@@ -54,6 +54,8 @@ impl EventFilter {
             Ok(id) => NamePattern::Id(id),
             Err(_) => NamePattern::Pattern(text.to_lowercase()),
         };
+        let to_wall_time = |moment: Option<Moment>| moment.map(|moment| moment.to_wall_time(start));
+        let (from, to) = (to_wall_time(typed.from), to_wall_time(typed.to));
         Self {
             providers: Vec::new(),
             events: typed.event.iter().map(to_event).collect(),
@@ -62,8 +64,8 @@ impl EventFilter {
             pids: typed.pid.clone(),
             tids: typed.tid.clone(),
             cpus: typed.cpu.clone(),
-            from: typed.from.map(|moment| moment.to_wall_time(start)),
-            to: typed.to.map(|moment| moment.to_wall_time(start)),
+            from,
+            to,
             head: typed.head,
             grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
         }
@@ -81,6 +83,23 @@ impl EventFilter {
     pub(crate) fn needs_description(&self) -> bool {
         let uses_text = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
         uses_text || !self.pids.is_empty() || !self.tids.is_empty()
+    }
+
+    /// Exits with a usage error if no time can pass.
+    pub(crate) fn check_times(&self) {
+        if self.from.zip(self.to).is_some_and(|(from, to)| from > to) {
+            exit_with_conflict("--from is later than --to, so no event can match");
+        }
+    }
+
+    /// Returns whether the filter may reject events.
+    pub(crate) fn is_restrictive(&self) -> bool {
+        self.needs_description()
+            || self.level.is_some()
+            || self.keyword.is_some()
+            || !self.cpus.is_empty()
+            || self.from.is_some()
+            || self.to.is_some()
     }
 
     /// Returns the first and last wall time that pass.
@@ -184,7 +203,12 @@ impl NamePattern {
                     .and_then(|schema_match| schema_match.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
-                    matches_pattern(pattern, &name) || part.is_some_and(|part| matches_pattern(pattern, part))
+                    // As text output prints it.
+                    let with_provider =
+                        || Some(format!("{}/{name}", event.provider.filter(|_| pattern.contains('/'))?));
+                    matches_pattern(pattern, &name)
+                        || part.is_some_and(|part| matches_pattern(pattern, part))
+                        || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
                 })
             }
             Self::Guid(_) => false,

@@ -74,7 +74,7 @@ impl<'f> EventPrinter<'f> {
         }
         let misfit = self.sink.write_event(event, out);
         self.counts.add_written(event, misfit.as_ref());
-        self.remaining -= 1;
+        self.remaining -= u64::from(!describes_file(&event.record));
         if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 
@@ -85,7 +85,7 @@ impl<'f> EventPrinter<'f> {
 
     /// Prints to standard error how many events could not be decoded or compared.
     pub(crate) fn report_undecoded(&self) {
-        if !self.counts.has_written && (self.filter.uses_names() || self.filter.has_providers()) {
+        if self.counts.events == 0 && self.filter.is_restrictive() {
             eprintln!("no event matched{}", self.skipped_providers.describe(self.filter));
         }
         self.counts.report(self.filter.uses_names());

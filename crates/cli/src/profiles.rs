@@ -77,7 +77,7 @@ const BUILTIN_PROFILES: [BuiltinProfile; 7] = [
     },
     BuiltinProfile {
         name: "sched",
-        description: "CPU samples, context switches and wakeups, with call stacks; without CAP_PERFMON, no wakeups, and stacks of samples only",
+        description: "CPU samples, context switches and wakeups, with call stacks",
         providers: &[],
         kernel: "sched",
         is_kernel_optional: false,

@@ -86,6 +86,9 @@ impl ReadSummary {
     /// Prints defects, for commands whose output contains the losses.
     pub(crate) fn print_defects(&self) {
         self.warnings.iter().for_each(|warning| exit::print_warning(warning));
+        if self.outcome == CommandOutcome::Damaged {
+            anstream::eprintln!("hint: weir repair FILE -o COPY writes a copy without the damage");
+        }
     }
 }
 

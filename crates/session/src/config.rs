@@ -203,8 +203,8 @@ impl Config {
         let min_bytes = (self.buffer_bytes() as u64).saturating_mul(2);
         match file_limit(&self.properties) {
             FileLimit::Stop(bytes) | FileLimit::Wrap(bytes) | FileLimit::Next(bytes) if bytes < min_bytes => {
-                let reason = "the limit of a log file must leave room for two buffers, \
-                           one for the header and one for events: raise it, or make the buffers smaller";
+                let reason = "the limit of a log file must leave room for two buffers, one for the header and one \
+                              for events: raise it (128 KiB with buffers of 64 KiB), or make the buffers smaller";
                 refuse(Status::ERROR_INVALID_PARAMETER, reason)
             }
             _ => Ok(()),

@@ -50,6 +50,8 @@ pub(super) fn improve_suggestions(error: &mut Error, command: &Command, argument
             };
             replace(error, ContextKind::SuggestedArg, suggested);
             replace_tip(error, tip);
+            // clap's own line begins with an option that was typed, as if it were required.
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(named.clone().render_usage()));
         }
         ErrorKind::InvalidValue => {
             let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else { return };

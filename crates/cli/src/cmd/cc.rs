@@ -20,10 +20,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cli::CcArgs;
 use crate::exit::CommandOutcome;
+use crate::text::quote_for_shell;
 use arguments::{Argument, Invocation, Language, Stage};
 
 /// Options for sources that are compiled with a `wchar_t` of 16 bits; `traceweir-wide.pc.in` has
@@ -60,6 +61,10 @@ const LONG_FORMAT_WARNING: &str = "-Wformat";
 
 pub(super) fn run(options: &CcArgs) -> Result<CommandOutcome> {
     let (compiler, arguments) = options.command.split_first().context("no compiler is given")?;
+    if Language::from_path(Path::new(compiler)).is_some() {
+        let source = quote_for_shell(&compiler.to_string_lossy());
+        bail!("{source} is a source, not a compiler: weir cc gcc {source}");
+    }
     let expanded = response::expand(arguments)?;
     let invocation = Invocation::parse(expanded.as_deref().unwrap_or(arguments));
     if !invocation.has_inputs() {
@@ -234,7 +239,7 @@ impl Wrapper<'_> {
             .chain(["/usr/local/include/traceweir", "/usr/include/traceweir"].map(PathBuf::from))
             .find(is_ours)
             .context(
-                "the headers are neither beside weir nor in the system's folders; name their folder with --include, or install \
+                "the headers are neither beside weir nor in the system's folders; name their folder with --include before the compiler, or install \
                  them (crates/ffi/install.sh)",
             )
     }
@@ -246,9 +251,12 @@ impl Wrapper<'_> {
             None => super::shims::library_folders(),
         };
         folders.into_iter().find(|folder| folder.join(file).exists()).with_context(|| match &self.options.lib {
+            Some(folder) if self.options.wide => {
+                format!("{} does not contain {file}, which crates/ffi/wide/build.sh DIR makes", folder.display())
+            }
             Some(folder) => format!("{} does not contain {file}", folder.display()),
             None => format!(
-                "{file} is neither beside weir nor in the system's library folders; name its folder with --lib, or install it \
+                "{file} is neither beside weir nor in the system's library folders; name its folder with --lib before the compiler, or install it \
                  (crates/ffi/install.sh)"
             ),
         })

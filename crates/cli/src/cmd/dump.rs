@@ -48,13 +48,14 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
 fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut traces = open_traces(options)?;
     let mut following = if options.follow { Some(Following::new(&traces)?) } else { None };
-    if options.show.stacks && options.format == OutputFormat::Text {
+    if options.show.stacks && options.output_format() == OutputFormat::Text {
         traces.collect_images();
     }
     if options.resolves_functions() {
         traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
     }
     let filter = EventFilter::new(&options.filters, traces.start());
+    filter.check_times();
     if let Some(output) = &options.output {
         if options.input_paths().any(|input| is_same_file(input, output)) {
             bail!("{} is an input; name another file with -o", output.display());
@@ -63,10 +64,11 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     }
     let mut output = BufferedOutput::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
-    if options.show.stacks && options.format == OutputFormat::Text {
+    if options.show.stacks && options.output_format() == OutputFormat::Text {
         return run_with_stacks(options, &mut traces, &filter, &mut output);
     }
-    let mut printer = EventPrinter::new(&filter, options.format, style, options.show, output.is_colourful());
+    let mut printer =
+        EventPrinter::new(&filter, options.output_format(), style, options.show, output.is_colourful());
     if options.hides_file_events() {
         printer.hide_file_events();
     }
@@ -189,7 +191,7 @@ fn run_with_stacks(
     let style = Style { numeric: options.numeric };
     // `JoinedPrinter` prints the stacks.
     let show = ShownParts { stacks: false, ..options.show };
-    let mut printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());
+    let mut printer = EventPrinter::new(filter, options.output_format(), style, show, output.is_colourful());
     if options.hides_file_events() {
         printer.hide_file_events();
     }

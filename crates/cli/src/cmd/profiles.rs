@@ -47,6 +47,11 @@ fn format_profile(profile: &Profile) -> String {
         page.push_str(&format!("  kernel     {}{optional}\n", escape(&profile.kernel)));
         options.push_str(&format!(" --kernel {}", quote_for_shell(&profile.kernel)));
     }
+    let has_switches = profiles::resolve(std::slice::from_ref(&profile.name))
+        .is_ok_and(|events| events.kernel.is_some_and(|kernel| kernel.has_switches()));
+    if has_switches {
+        page.push_str("Without CAP_PERFMON: no wakeups, and call stacks of samples only\n");
+    }
     let command = quote_for_shell(&profile.name);
     page.push_str(&format!("The same with options: weir record{options} -- CMD\n"));
     page.push_str(&format!("Use it: weir record --profile {command} -- CMD\n"));

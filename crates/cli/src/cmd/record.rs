@@ -31,7 +31,7 @@ use traceweir::{Guid, LogFileMode};
 use crate::cli::RecordArgs;
 use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
-use crate::grammar::EnableRequest;
+use crate::grammar::{EnableRequest, KernelSelection};
 use crate::progress::{RecordingLine, WaitLine};
 use crate::recordings;
 use crate::sessions::{self, SessionEnd, StartedSession};
@@ -39,6 +39,7 @@ use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape_path, format_count, quote_path_for_shell};
 use command::{RECORDING_FAILED, describe_failure, to_exit_status};
 use setup::RecordedEvents;
+use summary::SummaryRequest;
 use until::UntilWatch;
 
 /// How often the session is polled.
@@ -258,7 +259,8 @@ impl Recording<'_> {
             self.is_condition_met |= self.until.stop_watching();
         }
         if self.has_command && self.command_status.is_none() && end_reason == EndReason::Done {
-            eprintln!("the recording has ended; weir waits for the command");
+            let reason = self.describe_early_end();
+            eprintln!("the recording has ended{reason}; weir waits for the command");
         }
         let snapshot = self.snapshot_file(end_reason);
         let is_written = self.options.flight.is_none() || snapshot.is_some();
@@ -311,6 +313,26 @@ impl Recording<'_> {
         is_wanted.then(|| self.file.clone())
     }
 
+    /// Returns whether the recorded events are those of the profile that applies without options.
+    fn is_default_profile(&self) -> bool {
+        self.named_requests.is_empty() && self.options.profile.is_empty() && !self.requests.is_empty()
+    }
+
+    /// Returns why the recording ended before the command, to follow "has ended".
+    fn describe_early_end(&self) -> &'static str {
+        if self.is_condition_met {
+            ": the condition of --until is met"
+        } else if self.options.stop_after.is_some_and(|limit| self.last_summary.events >= limit) {
+            ": --stop-after is reached"
+        } else if self.options.duration.is_some_and(|duration| self.elapsed >= duration) {
+            ": --duration is over"
+        } else if self.options.shape.max_size.is_some() {
+            ": --max-size is reached, or another process stopped it"
+        } else {
+            ""
+        }
+    }
+
     /// Prints a summary and, if the recording ended early, the reason.
     fn print_summary(&self, session_end: &SessionEnd, is_written: bool) -> Result<CommandOutcome> {
         let mut file = &self.file;
@@ -358,12 +380,15 @@ impl Recording<'_> {
         if let Some(failure) = self.command_status.and_then(describe_failure) {
             eprintln!("note: {failure}");
         }
-        sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file);
+        sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file, self.has_command);
         let collected = match session_end {
             SessionEnd::ByUs(summary) | SessionEnd::BeforeStop(summary) => summary.events,
             SessionEnd::WithDaemon(_) => 0,
         };
-        let has_events = summary::print(file, &self.options.manifest, collected, self.elapsed);
+        let wants_switches = self.options.kernel.kernel.as_ref().is_some_and(KernelSelection::has_switches)
+            || self.options.profile.iter().any(|name| name == "sched");
+        let request = SummaryRequest { wants_switches, is_default_profile: self.is_default_profile() };
+        let has_events = summary::print(file, &self.options.manifest, collected, self.elapsed, request);
         if self.has_writers && self.named_requests.is_empty() && !has_events {
             eprintln!(
                 "note: providers were enabled, but wrote no event that the profile records: -p '*' records all levels and keywords"

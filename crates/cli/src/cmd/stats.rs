@@ -16,7 +16,9 @@ use crate::export::format_unnamed_event;
 use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::output::print_text;
-use crate::text::{escape, format_count, format_events, format_number, format_table, format_tenths};
+use crate::text::{
+    ColumnKind, escape, format_count, format_events, format_number, format_table_of, format_tenths,
+};
 use crate::traces::TraceSet;
 
 /// Number of events and bytes of a row, or of all events.
@@ -68,6 +70,7 @@ fn truncate_name(name: &str) -> String {
 pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let filter = EventFilter::new(&options.filters, traces.start());
+    filter.check_times();
     let mut stats = TraceStats::default();
     let mut remaining = filter.head.unwrap_or(u64::MAX);
     let mut grep = Grep::new(&filter, Style::default());
@@ -172,6 +175,7 @@ impl TraceStats {
         if as_json {
             return shown.for_each(|(key, totals)| self.write_json_row(name, key, totals, page));
         }
+        use ColumnKind::{Number, Path};
         let mut lines = vec![["events", "bytes", "events/s", "share", name].map(str::to_owned)];
         lines.extend(shown.map(|(key, totals)| {
             let share = totals.events as f64 * 100.0 / self.totals.events.max(1) as f64;
@@ -184,7 +188,7 @@ impl TraceStats {
             ]
         }));
         page.push('\n');
-        page.push_str(&format_table(&lines, &[true, true, true, true, false]));
+        page.push_str(&format_table_of(&lines, &[Number, Number, Number, Number, Path]));
         if rows.len() > max_rows {
             let hidden = format_number((rows.len() - max_rows) as u64);
             let _ = writeln!(page, "{hidden} more (--top 0 shows all)");

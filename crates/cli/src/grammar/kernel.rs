@@ -72,6 +72,7 @@ struct KernelPreset {
     stacks: &'static [&'static str],
 }
 
+const SYSCALL_PRESET: &str = "syscall";
 const SAMPLE_EVENT: &str = "PerfInfo/SampleProf";
 const PRESETS: [KernelPreset; 7] = [
     KernelPreset { name: "cpu", flags: PROCESS_GROUPS | PROFILE, extra_groups: &[], stacks: &[SAMPLE_EVENT] },
@@ -96,7 +97,7 @@ const PRESETS: [KernelPreset; 7] = [
     },
     // Only a context switch tells which thread makes the calls.
     KernelPreset {
-        name: "syscall",
+        name: SYSCALL_PRESET,
         flags: PROCESS_GROUPS | CSWITCH | SYSTEMCALL,
         extra_groups: &[],
         stacks: &[],
@@ -137,6 +138,8 @@ const EVENT_CLASSES: [&str; 9] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelSelection {
     pub(crate) groups: GroupMask,
+    /// The EnableFlags without those that only tell whose events the others are.
+    wanted_flags: u32,
     /// Events whose stacks are recorded by default.
     stacks: Vec<ClassicEventId>,
 }
@@ -156,6 +159,11 @@ impl KernelSelection {
         first
     }
 
+    /// Returns whether context switches are wanted for themselves.
+    pub(crate) fn has_switches(&self) -> bool {
+        self.wanted_flags & CSWITCH != 0
+    }
+
     /// Returns whether there are groups beyond the EnableFlags.
     pub(crate) fn has_extra_groups(&self) -> bool {
         self.groups.iter().skip(1).any(|word| *word != 0)
@@ -163,22 +171,24 @@ impl KernelSelection {
 
     /// Returns the groups that an unprivileged user may record for their own processes, with the
     /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
-    /// no other groups, or if only process, thread and image groups would be left.
+    /// no other groups, or if only groups would be left that tell whose events others are.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
         let allowed = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut other_groups = self.groups;
         other_groups.iter_mut().zip(allowed).for_each(|(word, own)| *word &= !own);
-        let has_both =
-            self.flags() & OWN_GROUPS & !PROCESS_GROUPS != 0 && other_groups.iter().any(|word| *word != 0);
+        let has_both = self.wanted_flags & OWN_GROUPS & !PROCESS_GROUPS != 0
+            && other_groups.iter().any(|word| *word != 0);
         let absent = absent::remove_available_groups(&other_groups);
         other_groups.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
-        has_both.then(|| (Self { groups: allowed, stacks: self.stacks.clone() }, group_names(&other_groups)))
+        let (wanted_flags, stacks) = (self.wanted_flags, self.stacks.clone());
+        has_both.then(|| (Self { groups: allowed, wanted_flags, stacks }, group_names(&other_groups)))
     }
 
     /// Returns the groups and stacks of both selections.
     pub(crate) fn merge(mut self, other: &Self) -> Self {
         self.groups.iter_mut().zip(other.groups).for_each(|(word, bits)| *word |= bits);
-        Self { groups: self.groups, stacks: merge_events(self.stacks, &other.stacks) }
+        let wanted_flags = self.wanted_flags | other.wanted_flags;
+        Self { groups: self.groups, wanted_flags, stacks: merge_events(self.stacks, &other.stacks) }
     }
 
     /// Returns the names of the groups that another selection leaves out, as far as Linux has them.
@@ -219,6 +229,7 @@ pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
         return Ok(kernel);
     }
     for word in text.split(SEPARATORS).map(str::trim) {
+        let earlier_flags = std::mem::take(&mut kernel.groups[0]);
         if let Some(preset) = PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(word)) {
             add_flags(&mut kernel.groups, preset.flags);
             preset.extra_groups.iter().for_each(|group| add_group(&mut kernel.groups, *group));
@@ -235,6 +246,9 @@ pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
         } else {
             return Err(unknown_group_message(word));
         }
+        let is_of_syscalls = word.eq_ignore_ascii_case(SYSCALL_PRESET);
+        kernel.wanted_flags |= kernel.groups[0] & if is_of_syscalls { !CSWITCH } else { u32::MAX };
+        kernel.groups[0] |= earlier_flags;
     }
     Ok(kernel)
 }
@@ -246,7 +260,7 @@ fn unknown_group_message(word: &str) -> String {
     let similar = find_similar_names(word, names, normalize_name);
     let suggestion = format_question(&similar).map_or_else(String::new, |question| format!(" {question}"));
     format!(
-        "{word:?} is not a group of kernel events.{suggestion} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
+        "{word:?} is not a group of kernel events.{suggestion} Use cpu, sched, disk, net, file, syscall or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
     )
 }
 
@@ -392,7 +406,7 @@ mod tests {
                 assert_eq!(events_by_name(name).len(), 1, "{name}");
             }
             let has_stacks = !parse_kernel(preset.name).unwrap().events_with_stacks(None).is_empty();
-            assert_eq!(has_stacks, preset.name != "syscall", "{}", preset.name);
+            assert_eq!(has_stacks, preset.name != SYSCALL_PRESET, "{}", preset.name);
         }
         let sched = parse_kernel("sched").unwrap();
         let names = ["PerfInfo/SampleProf", "Thread/CSwitch", "Thread/ReadyThread"];
@@ -422,9 +436,10 @@ mod tests {
         let (own, other_names) = parse_kernel("sched,priority").unwrap().allowed_for_own_processes().unwrap();
         assert_eq!((own.groups[0], other_names.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
         assert_eq!(own.events_with_stacks(None).len(), 3);
-        let without_own_part = ["cpu", "dispatcher", "none", "registry", "disk"]
+        let without_own_part = ["cpu", "dispatcher", "none", "registry", "disk", "syscall", "syscall,file"]
             .map(|name| parse_kernel(name).unwrap().allowed_for_own_processes());
-        assert_eq!(without_own_part, [const { None }; 5]);
+        assert_eq!(without_own_part, [const { None }; 7]);
+        assert!(parse_kernel("syscall,cswitch").unwrap().allowed_for_own_processes().is_some());
     }
 
     #[test]

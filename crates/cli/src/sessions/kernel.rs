@@ -68,8 +68,8 @@ pub(super) fn find_allowed_part(
     let (part, left_out) = kernel?.allowed_for_own_processes()?;
     if !left_out.is_empty() {
         eprintln!(
-            "warning: without CAP_PERFMON kernel events cover only your own processes, without {} (weir doctor shows how to get it): recording --kernel {}",
-            left_out.join(", "),
+            "warning: without CAP_PERFMON, weir cannot record {} (weir doctor shows how to get it), and kernel events cover only your own processes: recording --kernel {}",
+            left_out.join(", ").to_ascii_lowercase(),
             group_names(&part.groups).join(",").to_ascii_lowercase()
         );
     }

@@ -56,7 +56,9 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
                 let question = suggest_provider(&providers, request)
                     .map_or_else(|| ";".to_owned(), |question| format!(". {question}"));
                 let name = escape(&request.name);
-                eprintln!("no running process has registered provider {name}{question} {PROVIDERS_HINT}");
+                eprintln!(
+                    "no running process has registered provider {name}: it is enabled as soon as one does{question} {PROVIDERS_HINT}"
+                );
             }
         }
     }
@@ -148,8 +150,16 @@ pub(crate) fn registered_guids(providers: &[ProviderInfo]) -> BTreeSet<Guid> {
     providers.iter().filter(|provider| !provider.pids.is_empty()).flat_map(by_name::enable_guids).collect()
 }
 
-/// Warns about providers that were never registered and have no event in the file.
-pub(crate) fn warn_of_missing_providers(requests: &[EnableRequest], seen: &BTreeSet<Guid>, file: &Path) {
+/// Warns about providers that were never registered and have no event in the file. The processes of
+/// a recorded command have ended, so `weir providers` does not list theirs.
+pub(crate) fn warn_of_missing_providers(
+    requests: &[EnableRequest],
+    seen: &BTreeSet<Guid>,
+    file: &Path,
+    has_command: bool,
+) {
+    let hint =
+        if has_command { "without -p, weir record shows the providers of CMD" } else { PROVIDERS_HINT };
     let mut missing: Vec<&EnableRequest> =
         requests.iter().filter(|request| !is_registered(seen, request)).collect();
     if missing.is_empty() {
@@ -167,7 +177,7 @@ pub(crate) fn warn_of_missing_providers(requests: &[EnableRequest], seen: &BTree
         missing.retain(|request| !may_come_from(&record, request));
     }
     for request in missing {
-        eprintln!("warning: {}; {PROVIDERS_HINT}", unregistered_message(request));
+        eprintln!("warning: {}; {hint}", unregistered_message(request));
     }
 }
 

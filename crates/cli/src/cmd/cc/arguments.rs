@@ -45,7 +45,8 @@ impl Language {
         [Self::C, Self::Cpp].into_iter().find(|language| name == language.name())
     }
 
-    fn from_path(path: &Path) -> Option<Self> {
+    /// Returns the language of a source, by the extension of its name.
+    pub(super) fn from_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "c" => Some(Self::C),
             "cc" | "cp" | "cxx" | "cpp" | "CPP" | "c++" | "C" => Some(Self::Cpp),

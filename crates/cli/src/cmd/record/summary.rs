@@ -50,10 +50,25 @@ struct EventKind {
     name: Arc<str>,
 }
 
+/// What the user requested, as far as the summary depends on it.
+#[derive(Clone, Copy)]
+pub(super) struct SummaryRequest {
+    /// Whether context switches were requested.
+    pub(super) wants_switches: bool,
+    /// Whether nothing was, so that the default profile applied.
+    pub(super) is_default_profile: bool,
+}
+
 /// Prints what a finished recording contains, and two commands that show more. `collected` is the
 /// number of events if the file is too large to be read here. Returns whether the file may have
 /// events of programs.
-pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed: Duration) -> bool {
+pub(super) fn print(
+    file: &Path,
+    manifests: &[PathBuf],
+    collected: u64,
+    elapsed: Duration,
+    request: SummaryRequest,
+) -> bool {
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let counts = if size <= MAX_FILE_BYTES { EventCounts::read(file, manifests).ok() } else { None };
     if let Some(counts) = &counts {
@@ -67,9 +82,16 @@ pub(super) fn print(file: &Path, manifests: &[PathBuf], collected: u64, elapsed:
         true => eprintln!("recorded for {duration:.2} s: {size}"),
         false => eprintln!("recorded for {duration:.1} s: {rate} per second, {size}"),
     }
-    let [first, second] = next_commands(file, counts.as_ref());
-    eprintln!("next: {first}\n      {second}");
-    counts.is_none_or(|counts| counts.rows.keys().any(|kind| !kind.is_of_kernel))
+    let has_program_events =
+        counts.as_ref().is_none_or(|counts| counts.rows.keys().any(|kind| !kind.is_of_kernel));
+    if request.is_default_profile && has_program_events && events > 0 {
+        eprintln!("events of programs: level Informational and more severe ones (-p '*' records all levels)");
+    }
+    if events > 0 {
+        let [first, second] = next_commands(file, counts.as_ref(), request.wants_switches);
+        eprintln!("next: {first}\n      {second}");
+    }
+    has_program_events
 }
 
 impl EventCounts {
@@ -144,7 +166,7 @@ impl EventCounts {
 }
 
 /// Returns two commands that show the recorded events, as they can be typed in this shell.
-fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
+fn next_commands(file: &Path, counts: Option<&EventCounts>, wants_switches: bool) -> [String; 2] {
     let (weir, name) = (own_command(), quote_path_for_shell(file));
     let (samples, switches, has_report) =
         counts.map_or((0, 0, false), |counts| (counts.samples, counts.switches, counts.has_report));
@@ -164,12 +186,16 @@ fn next_commands(file: &Path, counts: Option<&EventCounts>) -> [String; 2] {
     }
     let report = match samples {
         // A program that waits has more switches than samples.
-        _ if switches > samples => "report sched",
+        _ if switches > samples || (wants_switches && switches > 0) => "report sched",
         0 => "report",
         _ => "report cpu",
     };
-    let second = if samples > 0 && program_providers.is_empty() { flame() } else { dump };
-    [format!("{weir} {report} {name}"), second]
+    let report = format!("{weir} {report} {name}");
+    match (program_providers.is_empty(), samples) {
+        (false, _) => [dump, report],
+        (true, 0) => [report, dump],
+        (true, _) => [report, flame()],
+    }
 }
 
 /// Formats a size for people.

@@ -190,7 +190,7 @@ impl SampleReport {
         }
         if self.total == 0 && self.idle == 0 {
             bail!(
-                "no samples: the trace has no CPU samples in the selected time; weir record --kernel cpu -- CMD records them"
+                "no samples: the trace has no CPU samples, or none in the selected time; weir record --kernel cpu -- CMD records them"
             );
         }
         Ok(())
@@ -318,6 +318,9 @@ impl SampleReport {
             format_number(*own),
             format_share(*own, self.total)
         ));
+        if !callers.is_empty() {
+            page.add_line("recorded without --unwind, stacks lack the direct caller of a function without a frame of its own, such as a leaf function");
+        }
         for (title, by, rows) in [("callers", "caller", callers), ("callees", "callee", callees)] {
             let columns = [("samples", true), ("%", true), ("% of all", true), (by, false)];
             page.add_table(

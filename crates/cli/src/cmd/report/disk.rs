@@ -37,6 +37,11 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     if disks.totals.operations() == 0 && disks.unselected > 0 {
         bail!("{}", disks.thread_selection.no_match_message(&disks.paths.processes, "operations"));
     }
+    if disks.totals.operations() == 0 {
+        bail!(
+            "no disk operations in the trace, or none in the selected time; weir record --kernel disk -- CMD records them (as root, or with CAP_PERFMON)"
+        );
+    }
     let mut page = ReportPage::new(options.tables);
     disks.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
@@ -146,9 +151,6 @@ impl DiskReport {
         put_totals(&self.totals, &mut object);
         object.number("others", self.unselected);
         page.add_object(&object);
-        if self.totals.operations() == 0 {
-            page.add_line("no operations: the trace has no disk transfers in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
-        }
         let totals = &self.totals;
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}, {}",

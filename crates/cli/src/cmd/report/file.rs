@@ -221,7 +221,9 @@ impl FileReport {
             bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "file operations"));
         }
         if self.totals.operations == 0 {
-            bail!("no file operations in the selected time; weir record --kernel file -- CMD records them");
+            bail!(
+                "no file operations in the trace, or none in the selected time; weir record --kernel file -- CMD records them (as root, or with CAP_PERFMON)"
+            );
         }
         Ok(())
     }

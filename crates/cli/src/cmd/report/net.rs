@@ -142,7 +142,7 @@ impl NetworkReport {
         }
         if self.events == 0 {
             bail!(
-                "no network events: the trace has none of TCP and UDP (group NETWORK) in the selected time; weir record --kernel net -o net.etl records them"
+                "no network events: the trace has none of TCP and UDP, or none in the selected time; weir record --kernel net -- CMD records them (as root, or with CAP_PERFMON)"
             );
         }
         Ok(())

@@ -69,14 +69,18 @@ impl ReportPage {
     /// Adds a line, unless the output is JSON.
     pub(super) fn add_line(&mut self, line: &str) {
         if !self.options.json {
-            self.text.push_str(line);
+            self.text.push_str(&self.style.wrap(line, 0));
             self.text.push('\n');
         }
     }
 
     /// Adds a line in the colour of warnings, unless the output is JSON.
     fn add_warning(&mut self, line: &str) {
-        self.add_line(&self.style.paint(Paint::Warning, line));
+        if !self.options.json {
+            let line = self.style.paint(Paint::Warning, &self.style.wrap(line, 0));
+            self.text.push_str(&line);
+            self.text.push('\n');
+        }
     }
 
     /// Adds an object, if the output is JSON.

@@ -177,7 +177,9 @@ impl CallReport {
             bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "system calls"));
         }
         if self.totals.calls == 0 {
-            bail!("no system calls in the selected time; weir record --kernel syscall -- CMD records them");
+            bail!(
+                "no system calls in the trace, or none in the selected time; weir record --kernel syscall -- CMD records them (as root, or with CAP_PERFMON)"
+            );
         }
         Ok(())
     }
