@@ -16,6 +16,7 @@ mod processors;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook::{self, type_of};
@@ -53,13 +54,81 @@ struct IdSpan<T> {
 /// All spans of one kind of id; the spans of each id are in order of time.
 #[derive(Debug)]
 struct IdSpans<T> {
-    by_id: HashMap<u32, Vec<IdSpan<T>>>,
+    lists: Vec<Vec<IdSpan<T>>>,
+    /// The index in `lists` by id.
+    by_id: HashMap<u32, u32>,
+    /// Results of recent lookups in `by_id`, which hashes with the standard hasher.
+    recent: RecentIds,
     bytes: usize,
 }
 
 impl<T> Default for IdSpans<T> {
     fn default() -> Self {
-        Self { by_id: HashMap::default(), bytes: 0 }
+        Self { lists: Vec::new(), by_id: HashMap::default(), recent: RecentIds::default(), bytes: 0 }
+    }
+}
+
+impl<T> IdSpans<T> {
+    /// Returns the index in `lists` of the spans of an id.
+    #[inline]
+    fn list_of(&self, id: u32) -> Option<usize> {
+        let found = self.recent.find(id).unwrap_or_else(|| {
+            let found = self.by_id.get(&id).copied();
+            self.recent.remember(id, found);
+            found
+        });
+        found.and_then(|index| usize::try_from(index).ok())
+    }
+
+    /// Adds the latest span of an id.
+    fn push(&mut self, id: u32, span: IdSpan<T>) {
+        let list = self.list_of(id).and_then(|index| self.lists.get_mut(index));
+        if let Some(list) = list {
+            return list.push(span);
+        }
+        let index = u32::try_from(self.lists.len()).unwrap_or(NO_LIST);
+        self.lists.push(vec![span]);
+        self.by_id.insert(id, index);
+        self.recent.remember(id, Some(index));
+    }
+}
+
+const RECENT_ID_COUNT: usize = 256;
+/// Marks an id without spans in [`RecentIds`].
+const NO_LIST: u32 = u32::MAX;
+
+/// The results of recent lookups: one word for each slot, with the id in its upper half and the
+/// index of its list in its lower half. The words are atomic only to be changed by a lookup.
+#[derive(Debug)]
+struct RecentIds(Box<[AtomicU64]>);
+
+impl Default for RecentIds {
+    fn default() -> Self {
+        // The upper half of each word is an id that belongs to another slot.
+        let words = (0..RECENT_ID_COUNT as u64).map(|slot| AtomicU64::new(!slot << 32));
+        Self(words.collect())
+    }
+}
+
+impl RecentIds {
+    /// Returns the index of a list, or `None` within if the id has none; `None` if the table does
+    /// not have the id.
+    #[inline]
+    fn find(&self, id: u32) -> Option<Option<u32>> {
+        let word = self.slot(id)?.load(Ordering::Relaxed);
+        let index = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+        (word >> 32 == u64::from(id)).then_some((index != NO_LIST).then_some(index))
+    }
+
+    fn remember(&self, id: u32, index: Option<u32>) {
+        if let Some(slot) = self.slot(id) {
+            slot.store(u64::from(id) << 32 | u64::from(index.unwrap_or(NO_LIST)), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn slot(&self, id: u32) -> Option<&AtomicU64> {
+        self.0.get(usize::try_from(id).ok()? & (RECENT_ID_COUNT - 1))
     }
 }
 
@@ -69,7 +138,8 @@ impl<T: Clone + PartialEq> IdSpans<T> {
     fn record(&mut self, id: u32, life: LifeEvent, time: i64, meaning: T, size: usize) {
         let cost = BYTES_PER_SPAN.saturating_add(size);
         let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
-        let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
+        let list = self.list_of(id).and_then(|index| self.lists.get_mut(index));
+        let last = list.and_then(|spans| spans.last_mut());
         let continues_last = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
         // Without a start event the span begins when the id became free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
@@ -87,13 +157,13 @@ impl<T: Clone + PartialEq> IdSpans<T> {
         let from = if life == LifeEvent::Start { time } else { free_since };
         let until = if life == LifeEvent::End { time } else { i64::MAX };
         self.bytes = self.bytes.saturating_add(cost);
-        self.by_id.entry(id).or_default().push(IdSpan { from, until, meaning });
+        self.push(id, IdSpan { from, until, meaning });
     }
 
     /// Returns the meaning of an id at a time: that of the span that holds the time, else that of
     /// the nearest span.
     fn find(&self, id: u32, time: i64) -> Option<&T> {
-        let spans = self.by_id.get(&id)?;
+        let spans = self.lists.get(self.list_of(id)?)?;
         let next_index = spans.partition_point(|span| span.from <= time);
         let previous = next_index.checked_sub(1).and_then(|index| spans.get(index));
         let next = spans.get(next_index);
@@ -200,11 +270,23 @@ impl Actors {
         }
     }
 
+    /// Walks a payload for its ids and image name. A payload that ends early still gives the ids
+    /// before its end.
     fn read_payload_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> PayloadIds {
         let mut ids = PayloadIds::default();
-        // A payload that ends early still gives the ids before its end.
         let _ = self.walker.walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut ids);
         ids
+    }
+
+    /// Returns the first process id and the first thread id in a payload, without a walk if the
+    /// schema shows where they are.
+    #[inline]
+    fn read_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> (Option<u32>, Option<u32>) {
+        if let Some(offsets) = matched.prepared.id_offsets(record.pointer_size()) {
+            return offsets.read(matched.payload);
+        }
+        let ids = self.read_payload_ids(record, matched);
+        (ids.pid, ids.tid)
     }
 
     /// Reads a context switch ahead of time order, to learn which threads run when the trace
@@ -233,9 +315,9 @@ impl Actors {
     /// its header.
     pub fn attribute(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let ids = self.read_payload_ids(record, matched);
+        let ids = self.read_ids(record, matched);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
-        let actor = match (ids.pid, ids.tid) {
+        let actor = match ids {
             (Some(pid), Some(tid)) => Actor { pid, tid },
             // The payload of a configuration event names the process of a service; the header names
             // the thread that requested the event.
@@ -310,7 +392,7 @@ mod tests {
             spans.record(7, LifeEvent::Start, time, time, 0);
         }
         assert!(spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() == 1);
-        let span_count = spans.by_id[&7].len() as i64;
+        let span_count = spans.lists[0].len() as i64;
         for time in (0..span_count).step_by(997) {
             assert_eq!(spans.find(7, time), Some(&time));
         }
@@ -321,6 +403,18 @@ mod tests {
             spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() < 1000,
             "ids without spans must not get empty lists"
         );
+    }
+
+    #[test]
+    fn ids_that_share_a_slot_keep_their_own_spans() {
+        let mut spans = IdSpans::default();
+        assert_eq!((spans.find(0, 0), spans.find(u32::MAX, 0)), (None, None));
+        for id in (0..2000).chain([u32::MAX]) {
+            assert_eq!(spans.find(id, 0), None);
+            spans.record(id, LifeEvent::Rundown, 0, id, 0);
+            assert_eq!(spans.find(id, 0), Some(&id));
+        }
+        assert!((0..2000).chain([u32::MAX]).all(|id| spans.find(id, 0) == Some(&id)));
     }
 
     #[test]

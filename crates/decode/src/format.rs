@@ -19,7 +19,7 @@ mod number;
 mod text;
 mod word;
 
-pub use json::{push_json, push_json_string};
+pub use json::{is_plain_json, push_json, push_json_string};
 pub use number::{hex_lower, hex_upper, push_decimal, push_float};
 pub use text::{push_text, push_utf16_text};
 pub use word::{is_plain_word, push_escaped_text, push_word};

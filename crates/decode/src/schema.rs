@@ -125,6 +125,7 @@ pub(crate) enum FastPath {
     U32,
     I32,
     U64,
+    Pointer,
     Text8,
     Text16,
 }
@@ -136,9 +137,10 @@ impl FastPath {
             FieldKind::Value { input, .. } if is_plain => match input {
                 InType::UINT8 => Self::U8,
                 InType::UINT16 => Self::U16,
-                InType::UINT32 => Self::U32,
+                InType::UINT32 | InType::HEXINT32 => Self::U32,
                 InType::INT32 => Self::I32,
-                InType::UINT64 => Self::U64,
+                InType::UINT64 | InType::HEXINT64 => Self::U64,
+                InType::POINTER | InType::SIZET => Self::Pointer,
                 InType::ANSISTRING => Self::Text8,
                 InType::UNICODESTRING => Self::Text16,
                 _ => Self::No,

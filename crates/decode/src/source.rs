@@ -34,6 +34,7 @@ pub mod messages;
 pub mod prepared;
 mod provider;
 mod rank;
+mod recent;
 mod self_described;
 pub mod tracelogging;
 mod tracked;
@@ -64,6 +65,7 @@ use crate::schema::Schema;
 use in_trace::TraceSchemas;
 pub use rank::Precedence;
 use rank::{SchemaCandidate, SourceRank, choose_schema};
+use recent::RecentSchemas;
 use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
 use tracked::TrackedFiles;
@@ -128,8 +130,12 @@ pub struct Decoder {
     events: HashMap<(Guid, u16), Vec<SchemaCandidate>>,
     /// Results of earlier lookups by (provider, id, version).
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
+    /// The entries of `resolved` that recent events used.
+    recent_resolved: RecentSchemas,
     /// Kernel and other classic events by class, type and version.
     classic: HashMap<(Guid, u8, u8), Option<u32>>,
+    /// The entries of `classic` that recent events used.
+    recent_classic: RecentSchemas,
     /// WPP formats by message GUID and number.
     messages: HashMap<(Guid, u16), u32>,
     /// Names of providers.
@@ -228,6 +234,7 @@ impl Decoder {
         candidates.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
         candidates.push(candidate);
         self.resolved.clear();
+        self.recent_resolved.clear();
     }
 
     /// Returns the schema of an event.
@@ -373,8 +380,14 @@ impl Decoder {
     fn find_manifest_schema(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Option<u32> {
         let EventDescriptor { id, version, .. } = *descriptor;
         let key = (provider, id, version);
-        if let Some(schema) = self.resolved.get(&key) {
-            return *schema;
+        if let Some(schema) = self.recent_resolved.find(&key) {
+            return Some(schema);
+        }
+        if let Some(schema) = self.resolved.get(&key).copied() {
+            if let Some(schema) = schema {
+                self.recent_resolved.remember(key, schema);
+            }
+            return schema;
         }
         let best = self.events.get(&(provider, id)).and_then(|candidates| choose_schema(candidates, version));
         self.resolved.insert(key, best);
@@ -390,9 +403,16 @@ impl Decoder {
     }
 
     fn find_classic(&mut self, class: Guid, opcode: u8, version: u8) -> Option<u32> {
+        let recent_key = (class, u16::from(opcode), version);
+        if let Some(id) = self.recent_classic.find(&recent_key) {
+            return Some(id);
+        }
         let key = (class, opcode, version);
-        if let Some(id) = self.classic.get(&key) {
-            return *id;
+        if let Some(id) = self.classic.get(&key).copied() {
+            if let Some(id) = id {
+                self.recent_classic.remember(recent_key, id);
+            }
+            return id;
         }
         let id = self.find_kernel(&class, opcode, version);
         if self.classic.len() < MAX_KEPT_FIELDS {

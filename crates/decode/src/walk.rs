@@ -194,6 +194,14 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
                 let value = u64::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U64(value));
             }
+            FastPath::Pointer => {
+                let value = if self.pointer_size == 4 {
+                    u64::from(u32::from_le_bytes(*self.take_array(field)?))
+                } else {
+                    u64::from_le_bytes(*self.take_array(field)?)
+                };
+                self.visitor.value(index, field, Value::Pointer(value));
+            }
             FastPath::Text8 => {
                 let text = until_nul8(self.remaining());
                 self.skip(text.len().wrapping_add(1));

@@ -141,13 +141,14 @@ pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
 /// an invalid size.
 #[inline(always)]
 pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
-    let head = chunk::<4>(bytes, 0)?;
-    let pointer_size = match (HeaderType(head[2]), head[3]) {
-        (HeaderType::EVENT_HEADER64, 0xC0) => 8,
-        (HeaderType::EVENT_HEADER32, 0xC0) => 4,
+    const MARKER_64: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER64.0, 0xC0]);
+    const MARKER_32: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER32.0, 0xC0]);
+    let pointer_size = match u16_at(bytes, 2) {
+        MARKER_64 => 8,
+        MARKER_32 => 4,
         _ => return None,
     };
-    let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
+    let size = usize::from(u16_at(bytes, 0));
     let is_complete = size >= event::SIZE && size <= bytes.len();
     is_complete.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
 }

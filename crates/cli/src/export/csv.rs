@@ -23,6 +23,7 @@ pub(super) struct CsvSink {
     walker: Walker,
     messages: MessageExpander,
     cell: Vec<u8>,
+    scratch: Vec<u8>,
 }
 
 impl CsvSink {
@@ -35,6 +36,7 @@ impl CsvSink {
             walker,
             messages,
             cell,
+            scratch: Vec::new(),
         }
     }
 
@@ -42,7 +44,8 @@ impl CsvSink {
     fn fill_cell_with_fields(&mut self, event: &DescribedEvent<'_>) -> Option<Undecoded> {
         self.cell.clear();
         let schema_match = event.schema_match.as_ref().ok()?;
-        let mut fields = TextFields::new(&mut self.cell, schema_match.prepared, self.style);
+        let mut fields =
+            TextFields::new(&mut self.cell, schema_match.prepared, self.style, &mut self.scratch);
         match self.walker.walk(
             &schema_match.prepared.schema,
             schema_match.payload,

@@ -1,6 +1,8 @@
 //! Visitors that write the fields of an event as text or JSON.
 
-use traceweir_decode::format::{Style, is_plain_word, push_decimal, push_json, push_text, push_word};
+use traceweir_decode::format::{
+    Style, hex_lower, hex_upper, is_plain_json, is_plain_word, push_decimal, push_json, push_text, push_word,
+};
 use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -25,11 +27,27 @@ fn may_need_quotes(field: &Field, value: &Value<'_>) -> bool {
         )
 }
 
-/// Returns whether a field has this in type, the default out type and no map.
+/// Returns whether an unsigned integer of a field is shown in decimal, without names.
 #[inline]
-fn has_plain_type(field: &Field, input_type: InType) -> bool {
-    matches!(&field.kind, FieldKind::Value { input, output: OutType::NULL, map: None } if *input == input_type)
+fn shows_decimal(field: &Field) -> bool {
+    matches!(
+        &field.kind,
+        FieldKind::Value {
+            input: InType::UINT8 | InType::UINT16 | InType::UINT32 | InType::UINT64,
+            output: OutType::NULL | OutType::PID | OutType::TID,
+            map: None,
+        }
+    )
 }
+
+/// Returns whether a pointer of a field is shown in hexadecimal, without names.
+#[inline]
+fn shows_address(field: &Field) -> bool {
+    matches!(&field.kind, FieldKind::Value { output: OutType::NULL, map: None, .. })
+}
+
+/// The largest integer that JSON shows as a number.
+const MAX_JSON_NUMBER: u64 = 1 << 53;
 
 /// The open brackets, with two bits each and the innermost in the lowest bits: 3 for an array, 2
 /// for a structure. 0 means no open bracket.
@@ -85,7 +103,24 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
             return;
         }
         self.write_label(index);
-        push_json(field, &value, self.style, self.out);
+        match value {
+            // Fast paths for the most common kinds; `push_json` formats them equally.
+            Value::U8(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U16(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U32(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U64(v) if shows_decimal(field) && v <= MAX_JSON_NUMBER => push_decimal(v, self.out),
+            Value::Pointer(v) if shows_address(field) => {
+                self.out.extend_from_slice(b"\"0x");
+                hex_lower(v, self.out);
+                self.out.push(b'"');
+            }
+            Value::Text8(bytes) if is_plain_json(bytes) => {
+                self.out.push(b'"');
+                self.out.extend_from_slice(bytes);
+                self.out.push(b'"');
+            }
+            _ => push_json(field, &value, self.style, self.out),
+        }
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
         self.write_label(index);
@@ -117,15 +152,21 @@ pub(super) struct TextFields<'a> {
     schema: &'a PreparedSchema,
     style: Style,
     nesting: Nesting,
-    /// Text that may need quotes.
-    scratch: Vec<u8>,
+    /// Memory for text that may need quotes.
+    scratch: &'a mut Vec<u8>,
     max_len: usize,
 }
 
 impl<'a> TextFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, schema: &'a PreparedSchema, style: Style) -> Self {
+    /// `scratch` is memory that the events of a trace share.
+    pub(super) fn new(
+        out: &'a mut Vec<u8>,
+        schema: &'a PreparedSchema,
+        style: Style,
+        scratch: &'a mut Vec<u8>,
+    ) -> Self {
         let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
-        Self { out, schema, style, nesting: Nesting::default(), scratch: Vec::new(), max_len }
+        Self { out, schema, style, nesting: Nesting::default(), scratch, max_len }
     }
 
     #[inline]
@@ -147,8 +188,8 @@ impl<'a> TextFields<'a> {
 
     fn write_text(&mut self, field: &Field, value: &Value<'_>) {
         self.scratch.clear();
-        push_text(field, value, self.style, &mut self.scratch);
-        push_word(&self.scratch, self.out);
+        push_text(field, value, self.style, self.scratch);
+        push_word(self.scratch, self.out);
     }
 }
 
@@ -162,8 +203,14 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         match value {
             // Fast paths: most text is one plain word, and most numbers have the default out type.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
-            Value::U32(v) if has_plain_type(field, InType::UINT32) => push_decimal(v, self.out),
-            Value::U64(v) if has_plain_type(field, InType::UINT64) => push_decimal(v, self.out),
+            Value::U8(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U16(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U32(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U64(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::Pointer(v) if shows_address(field) => {
+                self.out.extend_from_slice(b"0x");
+                hex_upper(v, self.out);
+            }
             _ if may_need_quotes(field, &value) => self.write_text(field, &value),
             _ => push_text(field, &value, self.style, self.out),
         }

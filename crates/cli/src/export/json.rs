@@ -2,8 +2,10 @@
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_decimal, push_json_string};
+use traceweir_decode::source::prepared::SchemaId;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
 
 use super::fields::JsonFields;
 use super::time_text::push_milliseconds;
@@ -17,47 +19,42 @@ pub(super) struct JsonSink {
     walker: Walker,
     expander: MessageExpander,
     message_buffer: Vec<u8>,
+    recent_identities: Vec<IdentityText>,
 }
+
+/// The schema, provider and descriptor of an event, and the members of its object that show them.
+#[derive(Default)]
+struct IdentityText {
+    /// `None` in an unused slot.
+    key: Option<(SchemaId, Guid, EventDescriptor)>,
+    text: Vec<u8>,
+}
+
+/// Number of slots in `recent_identities`.
+const IDENTITY_SLOTS: usize = 64;
 
 impl JsonSink {
     pub(super) fn new(style: Style) -> Self {
-        let (walker, expander, message_buffer) = (Walker::default(), MessageExpander::default(), Vec::new());
-        Self { style, time_formatter: TimeFormatter::new(b'T'), walker, expander, message_buffer }
+        let mut recent_identities = Vec::new();
+        recent_identities.resize_with(IDENTITY_SLOTS, IdentityText::default);
+        Self {
+            style,
+            time_formatter: TimeFormatter::new(b'T'),
+            walker: Walker::default(),
+            expander: MessageExpander::default(),
+            message_buffer: Vec::new(),
+            recent_identities,
+        }
     }
 
     fn write_header(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
-        let descriptor = record.descriptor();
         out.extend_from_slice(b"{\"time\":\"");
         self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z\",\"ms\":");
         push_milliseconds(event.ns_since_start(), out);
-        out.extend_from_slice(b",\"provider\":");
-        push_name(event.provider, out);
-        out.extend_from_slice(b",\"guid\":\"");
-        out.extend_from_slice(&record.provider().to_ascii());
-        out.extend_from_slice(b"\",\"event\":");
-        push_name(
-            event
-                .schema_match
-                .as_ref()
-                .ok()
-                .and_then(|schema_match| schema_match.prepared.event_name.as_deref()),
-            out,
-        );
-        for (key, number) in [
-            (&b",\"id\":"[..], descriptor.id),
-            (b",\"version\":", u16::from(descriptor.version)),
-            (b",\"level\":", u16::from(descriptor.level)),
-            (b",\"opcode\":", u16::from(descriptor.opcode)),
-            (b",\"task\":", descriptor.task),
-        ] {
-            out.extend_from_slice(key);
-            push_decimal(number, out);
-        }
-        out.extend_from_slice(b",\"keywords\":\"0x");
-        hex_lower(descriptor.keyword, out);
-        out.extend_from_slice(b"\",\"pid\":");
+        self.write_identity(event, out);
+        out.extend_from_slice(b",\"pid\":");
         push_id(record.process_id(), out);
         out.extend_from_slice(b",\"tid\":");
         push_id(record.thread_id(), out);
@@ -65,6 +62,27 @@ impl JsonSink {
         push_decimal(record.cpu(), out);
         out.extend_from_slice(b",\"len\":");
         push_decimal(record.payload().len(), out);
+    }
+
+    /// Writes the members from `provider` to `keywords`. They are the same for most events of a
+    /// schema, so recent texts are reused.
+    fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
+        let (guid, descriptor) = (event.record.provider(), event.record.descriptor());
+        // Without a schema that names it, the name of a provider may change when the decoder
+        // learns one.
+        let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
+        let Some(prepared) = prepared.filter(|prepared| prepared.schema.names.provider.is_some()) else {
+            return push_identity(event, guid, descriptor, out);
+        };
+        let slot = (guid.data1 ^ u32::from(descriptor.id) ^ u32::from(descriptor.opcode)) as usize;
+        let Some(recent) = self.recent_identities.get_mut(slot % IDENTITY_SLOTS) else { return };
+        let key = (prepared.id(), guid, descriptor);
+        if recent.key != Some(key) {
+            recent.key = Some(key);
+            recent.text.clear();
+            push_identity(event, guid, descriptor, &mut recent.text);
+        }
+        out.extend_from_slice(&recent.text);
     }
 
     /// Returns the error if the payload does not fit its schema. An event without a schema is no
@@ -107,6 +125,31 @@ impl JsonSink {
         }
         walked.err()
     }
+}
+
+fn push_identity(event: &DescribedEvent<'_>, guid: Guid, descriptor: EventDescriptor, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"provider\":");
+    push_name(event.provider, out);
+    out.extend_from_slice(b",\"guid\":\"");
+    out.extend_from_slice(&guid.to_ascii());
+    out.extend_from_slice(b"\",\"event\":");
+    push_name(
+        event.schema_match.as_ref().ok().and_then(|schema_match| schema_match.prepared.event_name.as_deref()),
+        out,
+    );
+    for (key, number) in [
+        (&b",\"id\":"[..], descriptor.id),
+        (b",\"version\":", u16::from(descriptor.version)),
+        (b",\"level\":", u16::from(descriptor.level)),
+        (b",\"opcode\":", u16::from(descriptor.opcode)),
+        (b",\"task\":", descriptor.task),
+    ] {
+        out.extend_from_slice(key);
+        push_decimal(number, out);
+    }
+    out.extend_from_slice(b",\"keywords\":\"0x");
+    hex_lower(descriptor.keyword, out);
+    out.push(b'"');
 }
 
 fn push_name(name: Option<&str>, out: &mut Vec<u8>) {

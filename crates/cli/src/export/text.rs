@@ -47,35 +47,41 @@ pub(crate) struct TextSink {
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
-    /// The last origins of processors; a processor uses the slot `cpu % PROCESSOR_SLOTS`.
-    last_origins: Vec<OriginText>,
+    /// Memory for [`TextFields`].
+    scratch: Vec<u8>,
+    /// The texts of recent writers.
+    recent_writers: Vec<WriterText>,
 }
 
-/// The text between time and fields: processor, process, thread, provider and event.
+/// The processor, process and thread of an event, and the text that shows them.
 #[derive(Default)]
-struct OriginText {
-    /// Processor, process and thread.
-    writer: (u16, u32, u32),
-    /// Length in bytes of the title (provider and event) at the end of the text.
-    title_len: usize,
+struct WriterText {
+    cpu: u16,
+    pid: u32,
+    tid: u32,
+    process: Option<Vec<u8>>,
+    /// Empty in an unused slot.
     text: Vec<u8>,
 }
 
-impl OriginText {
-    fn matches_event(&self, writer: (u16, u32, u32), title: &[u8]) -> bool {
-        self.writer == writer && self.title_len == title.len() && self.text.ends_with(title)
-    }
-}
-
-/// Number of slots in `last_origins`.
-const PROCESSOR_SLOTS: usize = 64;
+/// Number of slots in `recent_writers`.
+const WRITER_SLOTS: usize = 128;
 
 impl TextSink {
     pub(crate) fn new(style: Style, show: ShownParts, is_colourful: bool) -> Self {
-        let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
-        let (time_column, last_origins) = (TimeColumn::new(show.time), Vec::new());
-        let shows_stacks = show.stacks;
-        Self { style, is_colourful, shows_stacks, time_column, walker, messages, message, last_origins }
+        let mut recent_writers = Vec::new();
+        recent_writers.resize_with(WRITER_SLOTS, WriterText::default);
+        Self {
+            style,
+            is_colourful,
+            shows_stacks: show.stacks,
+            time_column: TimeColumn::new(show.time),
+            walker: Walker::default(),
+            messages: MessageExpander::default(),
+            message: Vec::new(),
+            scratch: Vec::new(),
+            recent_writers,
+        }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
@@ -109,59 +115,38 @@ impl TextSink {
         self.paint(COLOUR_RESET, out);
     }
 
-    /// Writes processor, process, thread, provider and event. Consecutive events of a processor
-    /// often have the same origin, so the last text is reused, except with colours, with a process
-    /// name, or without a title.
+    /// Writes processor, process, thread, provider and event.
     fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
-        let (record, actor) = (&event.record, event.actor);
-        let (pid, tid) =
-            actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
+        self.write_writer(event, out);
+        self.paint(COLOUR_NAME, out);
         let title =
             event.schema_match.as_ref().ok().and_then(|schema_match| schema_match.prepared.title.as_deref());
-        let slot = usize::from(record.cpu()) % PROCESSOR_SLOTS;
-        let cached = title.filter(|_| event.process.is_none()).zip(self.last_origins.get(slot));
-        if let Some((_, last)) =
-            cached.filter(|(title, last)| last.matches_event((record.cpu(), pid, tid), title))
-        {
-            return out.extend_from_slice(&last.text);
-        }
-        let start = out.len();
-        self.write_new_origin(event, (pid, tid), title, out);
-        if title.is_some() && event.process.is_none() && !self.is_colourful {
-            self.last_origins.resize_with(PROCESSOR_SLOTS, OriginText::default);
-            if let (Some(last), Some(origin)) = (self.last_origins.get_mut(slot), out.get(start..)) {
-                last.writer = (record.cpu(), pid, tid);
-                last.title_len = title.map_or(0, <[u8]>::len);
-                last.text.clear();
-                last.text.extend_from_slice(origin);
-            }
-        }
-    }
-
-    fn write_new_origin(
-        &self,
-        event: &DescribedEvent<'_>,
-        (pid, tid): (u32, u32),
-        title: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) {
-        out.extend_from_slice(b" [");
-        push_decimal(event.record.cpu(), out);
-        out.extend_from_slice(b"] ");
-        push_id(pid, out);
-        out.push(b'/');
-        push_id(tid, out);
-        if let Some(process) = event.process {
-            out.push(b' ');
-            push_escaped_text(process.as_bytes(), out);
-        }
-        out.extend_from_slice(b"  ");
-        self.paint(COLOUR_NAME, out);
         match title {
             Some(title) => out.extend_from_slice(title),
             None => write_untitled(event, out),
         }
         self.paint(COLOUR_RESET, out);
+    }
+
+    /// Writes processor, process and thread. Many events in a row have the same, so recent texts
+    /// are reused.
+    fn write_writer(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
+        let (record, process) = (&event.record, event.process.map(str::as_bytes));
+        let cpu = record.cpu();
+        let (pid, tid) =
+            event.actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
+        let slot = (usize::from(cpu).wrapping_mul(31) ^ tid as usize) % WRITER_SLOTS;
+        let Some(recent) = self.recent_writers.get_mut(slot) else { return };
+        let is_same = (recent.cpu, recent.pid, recent.tid) == (cpu, pid, tid)
+            && recent.process.as_deref() == process
+            && !recent.text.is_empty();
+        if !is_same {
+            recent.text.clear();
+            push_writer(cpu, (pid, tid), process, &mut recent.text);
+            (recent.cpu, recent.pid, recent.tid) = (cpu, pid, tid);
+            recent.process = process.map(<[u8]>::to_vec);
+        }
+        out.extend_from_slice(&recent.text);
     }
 
     /// Writes the fields of an event, or the message of a WPP event. Returns the reason if the
@@ -188,7 +173,7 @@ impl TextSink {
                 return misfit;
             }
         }
-        let mut fields = TextFields::new(out, schema_match.prepared, self.style);
+        let mut fields = TextFields::new(out, schema_match.prepared, self.style, &mut self.scratch);
         let walked = self.walker.walk(
             &schema_match.prepared.schema,
             schema_match.payload,
@@ -220,6 +205,21 @@ impl TextSink {
         out.push(b')');
         self.paint(COLOUR_RESET, out);
     }
+}
+
+/// Appends processor, process and thread, with blanks around them.
+fn push_writer(cpu: u16, (pid, tid): (u32, u32), process: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" [");
+    push_decimal(cpu, out);
+    out.extend_from_slice(b"] ");
+    push_id(pid, out);
+    out.push(b'/');
+    push_id(tid, out);
+    if let Some(process) = process {
+        out.push(b' ');
+        push_escaped_text(process, out);
+    }
+    out.extend_from_slice(b"  ");
 }
 
 /// Writes provider and event if one of them has no name.

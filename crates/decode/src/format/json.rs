@@ -37,6 +37,15 @@ pub fn push_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Returns whether a text is printable ASCII without characters that JSON escapes.
+#[inline]
+#[must_use]
+pub fn is_plain_json(text: &[u8]) -> bool {
+    let is_plain = |b: u8| (b' '..0x7F).contains(&b) & (b != b'"') & (b != b'\\');
+    // Without an early exit the compiler checks many bytes at a time.
+    text.iter().fold(true, |plain, b| plain & is_plain(*b))
+}
+
 fn push_unmapped(out_type: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     match *value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -149,6 +158,9 @@ fn push_binary(bytes: &[u8], out_type: OutType, out: &mut Vec<u8>) {
 /// Appends valid UTF-8 with JSON's escapes.
 #[inline]
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    if is_plain_json(bytes) {
+        return out.extend_from_slice(bytes);
+    }
     // In UTF-8, 0xC2 begins the control characters beyond ASCII, which some terminals obey.
     let needs_no_escape = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
     let mut remaining = bytes;

@@ -16,12 +16,19 @@ pub fn push_decimal(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn push_hex(table: &[u8; 16], value: u64, out: &mut Vec<u8>) {
-    let digits = 64_u32.saturating_sub(value.leading_zeros()).div_ceil(4).max(1);
-    for place in (0..digits).rev() {
-        let nibble = value.wrapping_shr(place.saturating_mul(4)) & 15;
-        out.push(hex_digit(table, u8::try_from(nibble).unwrap_or(0)));
+#[inline]
+fn push_hex(table: &[u8; 16], mut value: u64, out: &mut Vec<u8>) {
+    let mut text = [b'0'; 16];
+    let mut start = text.len();
+    for (index, digit) in text.iter_mut().enumerate().rev() {
+        *digit = hex_digit(table, value.to_le_bytes()[0]);
+        start = index;
+        value >>= 4;
+        if value == 0 {
+            break;
+        }
     }
+    out.extend_from_slice(text.get(start..).unwrap_or_default());
 }
 
 /// Appends a number in hexadecimal, upper case, without leading zeros.

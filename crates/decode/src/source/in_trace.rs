@@ -242,6 +242,7 @@ impl Decoder {
         }
         if is_classic {
             self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
+            self.recent_classic.clear();
         } else {
             self.add_candidate(
                 info.provider,

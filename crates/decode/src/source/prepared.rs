@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{push_escaped_text, push_json_string, push_word};
 use crate::message::EventMessage;
-use crate::schema::{FieldKind, Schema};
+use crate::schema::{Count, Field, FieldKind, Length, Schema};
+use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::wire::chunk;
 
 /// Identifies a prepared schema in this process, for caches of values that other modules derive
 /// from it.
@@ -27,7 +29,56 @@ pub struct PreparedSchema {
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
     labels: Vec<Box<[u8]>>,
+    /// For pointers of 4 and of 8 bytes.
+    id_offsets: [Option<IdOffsets>; 2],
     id: SchemaId,
+}
+
+/// The offsets in the payload of the first process id and the first thread id that an event names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdOffsets {
+    pid: Option<usize>,
+    tid: Option<usize>,
+}
+
+impl IdOffsets {
+    /// Finds the offsets, if every event with the schema has its ids at the same offsets.
+    fn find(schema: &Schema, pointer_size: usize) -> Option<Self> {
+        let is_id = |field: &Field| {
+            matches!(field.kind, FieldKind::Value { output: OutType::PID | OutType::TID, .. })
+        };
+        let mut ids_left = schema.fields().iter().filter(|field| is_id(field)).count();
+        let mut offsets = Self::default();
+        let mut offset = 0_usize;
+        for field in schema.top() {
+            if ids_left == 0 {
+                break;
+            }
+            let FieldKind::Value { input, output, .. } = &field.kind else { return None };
+            let size = match (field.count, field.length) {
+                (Count::One, Length::Natural) => input.size(pointer_size).filter(|size| *size > 0)?,
+                (Count::One, Length::Fixed(n)) if *input == InType::BINARY && n > 0 => usize::from(n),
+                _ => return None,
+            };
+            if is_id(field) {
+                if *input != InType::UINT32 {
+                    return None;
+                }
+                let slot = if *output == OutType::PID { &mut offsets.pid } else { &mut offsets.tid };
+                slot.get_or_insert(offset);
+                ids_left = ids_left.saturating_sub(1);
+            }
+            offset = offset.saturating_add(size);
+        }
+        (ids_left == 0 && !schema.is_log_file_header).then_some(offsets)
+    }
+
+    /// Returns the process id and the thread id that a payload contains.
+    #[inline]
+    pub(crate) fn read(self, payload: &[u8]) -> (Option<u32>, Option<u32>) {
+        let read = |offset| chunk(payload, offset).map(|bytes| u32::from_le_bytes(*bytes));
+        (self.pid.and_then(read), self.tid.and_then(read))
+    }
 }
 
 impl PreparedSchema {
@@ -57,7 +108,16 @@ impl PreparedSchema {
             (build_title(&schema, &event_name), build_json_keys(&schema), build_labels(&schema));
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = SchemaId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        Self { schema, event_name, message, title, keys, labels, id }
+        let id_offsets = [4, 8].map(|pointer_size| IdOffsets::find(&schema, pointer_size));
+        Self { schema, event_name, message, title, keys, labels, id_offsets, id }
+    }
+
+    /// Returns where a payload with pointers of this size has its ids; `None` if only a walk finds
+    /// them.
+    #[inline]
+    pub(crate) fn id_offsets(&self, pointer_size: usize) -> Option<IdOffsets> {
+        let [with_4_bytes, with_8_bytes] = self.id_offsets;
+        if pointer_size == 4 { with_4_bytes } else { with_8_bytes }
     }
 
     /// Returns the id of the schema.
@@ -140,8 +200,6 @@ fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [Box
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Field;
-    use traceweir_format::spec::types::{InType, OutType};
 
     #[test]
     fn fields_with_equal_names_are_numbered() {
@@ -151,5 +209,25 @@ mod tests {
         let keys: Vec<_> =
             (0..5).map(|i| String::from_utf8_lossy(prepared.json_key(i)).into_owned()).collect();
         assert_eq!(keys, ["\"a\":", "\"a_2\":", "\"a_2_2\":", "\"a_3\":", "\"q\\\"\":"]);
+    }
+
+    #[test]
+    fn ids_have_offsets_only_after_fields_of_fixed_size() {
+        let prepare = |fields: Vec<Field>| {
+            let count = fields.len();
+            PreparedSchema::new(Schema::default().seal(fields, count).unwrap())
+        };
+        let pointer = || Field::value("a", InType::POINTER, OutType::NULL);
+        let [pid, tid] = [OutType::PID, OutType::TID].map(|out| Field::value("id", InType::UINT32, out));
+        let text = || Field::value("t", InType::ANSISTRING, OutType::NULL);
+        let prepared = prepare(vec![pointer(), tid.clone(), pid.clone(), tid.clone(), text()]);
+        let payload = [[0_u32; 2], [7, 8], [9, 0]].map(|pair| pair.map(u32::to_le_bytes));
+        let payload = payload.as_flattened().as_flattened();
+        let read = |pointer_size, length| prepared.id_offsets(pointer_size).unwrap().read(&payload[..length]);
+        assert_eq!(read(8, 24), (Some(8), Some(7)));
+        assert_eq!(read(8, 15), (None, Some(7)), "the payload ends inside the process id");
+        assert_eq!(read(4, 24), (Some(7), Some(0)));
+        assert_eq!(prepare(vec![text()]).id_offsets(8).unwrap().read(payload), (None, None));
+        assert_eq!(prepare(vec![text(), pid]).id_offsets(8), None);
     }
 }

@@ -126,20 +126,15 @@ impl Lane {
         self.current.is_some()
     }
 
-    /// Moves to the next record if that record has an EVENT_HEADER, the buffer is in time order,
-    /// and the stamp is below `limit`, which is a stamp with its sign bit flipped. Otherwise
-    /// changes nothing and returns false; the caller then uses [`Lane::step`].
+    /// Moves to the next record if that record has an EVENT_HEADER and the buffer is in time order.
+    /// Otherwise changes nothing and returns false; the caller then uses [`Lane::step`].
     #[inline(always)]
-    pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
+    pub(super) fn step_to_event(&mut self) -> bool {
         let Some(record) = self.current else { return false };
         let at = self.at.wrapping_add(align8(record.size));
         let remaining = self.bytes_from(at);
         let Some(next) = measure_event(remaining).filter(|_| !self.is_unordered) else { return false };
-        let time = i64_at(remaining, EVENT_TIME_OFFSET);
-        if time.cast_unsigned() ^ (1 << 63) >= limit {
-            return false;
-        }
-        (self.at, self.current, self.time) = (at, Some(next), time);
+        (self.at, self.current, self.time) = (at, Some(next), i64_at(remaining, EVENT_TIME_OFFSET));
         true
     }
 

@@ -3,11 +3,13 @@
 //!
 //! Within a processor, buffers follow each other in time; across processors there is no order. The
 //! heap holds the next *unopened* buffer of each processor, under the stamp of its first record,
-//! and all open lanes except the current one:
+//! and all open lanes except the current one. The first of them is kept outside of the heap, as the
+//! rival, because the events of two busy processors alternate often:
 //!
 //! ```text
 //!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the CPU's next ──▶ current lane
-//!   current lane ──emit while its next record is not later than the heap's top──▶ back to the heap
+//!   current lane ──emit while its next record is not later than the rival's──▶ becomes the rival,
+//!                                                       or goes back to the heap for its first
 //! ```
 //!
 //! Invariants
@@ -26,6 +28,7 @@
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::hint::select_unpredictable;
 
 use super::ReadAt;
 use super::index::{BufferRef, MAX_DEFECTS};
@@ -81,6 +84,9 @@ struct MergePosition {
 const NOT_OPEN: usize = usize::MAX;
 
 impl MergePosition {
+    /// A position after all others.
+    const NONE: Self = Self { key: u128::MAX, slot: NOT_OPEN };
+
     #[inline]
     fn new(time: i64, cpu: u16, buffer: usize, slot: usize) -> Self {
         // With the sign bit flipped, unsigned numbers have the order of signed ones.
@@ -108,6 +114,10 @@ impl MergePosition {
 pub struct Events<'t, R> {
     trace: &'t Trace<R>,
     heap: BinaryHeap<Reverse<MergePosition>>,
+    /// The position up to which the current lane is read; no position in the heap is before it.
+    /// [`MergePosition::NONE`] without a current lane, and if the current lane is read to its end at
+    /// once.
+    rival: MergePosition,
     lanes: Vec<Lane>,
     /// Slots of `lanes` that can be reused.
     free_slots: Vec<usize>,
@@ -115,8 +125,6 @@ pub struct Events<'t, R> {
     current: Option<usize>,
     /// Whether the current record has been returned.
     is_returned: bool,
-    /// The key of the first position in the heap; the current lane is read up to this key.
-    horizon: u128,
     loader: Loader,
     open_bytes: usize,
     budget_bytes: usize,
@@ -140,11 +148,11 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let mut events = Self {
             trace,
             heap: BinaryHeap::new(),
+            rival: MergePosition::NONE,
             lanes: Vec::new(),
             free_slots: Vec::new(),
             current: None,
             is_returned: false,
-            horizon: u128::MAX,
             loader: Loader::default(),
             open_bytes: 0,
             budget_bytes: 0,
@@ -230,61 +238,68 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Returns whether there is a next record, and makes its lane the current lane.
     #[inline(always)]
     fn find_next(&mut self) -> Result<bool> {
-        if self.step_within_lane() {
-            self.is_returned = false;
+        let current = self.current.filter(|_| self.is_returned);
+        let Some((slot, lane)) = current.and_then(|slot| Some((slot, self.lanes.get_mut(slot)?))) else {
+            return if self.current.is_some() { Ok(true) } else { self.open_first_lane() };
+        };
+        self.is_returned = false;
+        if !lane.step_to_event() && !lane.step() {
+            return self.end_lane(slot);
+        }
+        let (position, rival) = (MergePosition::new(lane.time, lane.cpu, lane.buffer, slot), self.rival);
+        // Which of two busy processors has the next event is not predictable, so the usual case has
+        // no branch on it.
+        let stays = position.key < rival.key;
+        let first_slot = select_unpredictable(stays, slot, rival.slot);
+        let second = MergePosition {
+            key: select_unpredictable(stays, rival.key, position.key),
+            slot: select_unpredictable(stays, rival.slot, slot),
+        };
+        let is_before_heap = self.heap.peek().is_none_or(|third| second.key <= third.0.key);
+        if is_before_heap && self.lanes.get(first_slot).is_some_and(|lane| lane.is_resident) {
+            (self.current, self.rival) = (Some(first_slot), second);
             return Ok(true);
         }
-        self.select_next_lane()
+        self.leave_lane(position)
     }
 
-    /// Moves within the current lane if its next record is the earliest of all lanes.
-    #[inline(always)]
-    fn step_within_lane(&mut self) -> bool {
-        let Some(lane) = self.current.and_then(|slot| self.lanes.get_mut(slot)) else { return false };
-        self.is_returned && lane.step_to_event_before((self.horizon >> 64) as u64)
-    }
-
-    /// Makes `current` the lane with the next record.
-    fn select_next_lane(&mut self) -> Result<bool> {
-        if let Some((slot, lane)) = self.current.and_then(|slot| Some((slot, self.lanes.get_mut(slot)?))) {
-            if !self.is_returned {
-                return Ok(true);
-            }
-            self.is_returned = false;
-            if lane.step() {
-                let position = MergePosition::new(lane.time, lane.cpu, lane.buffer, slot);
-                if position.key < self.horizon {
-                    return Ok(true);
-                }
-                if self.swap_with_first(position) {
-                    return Ok(true);
-                }
-                self.heap.push(Reverse(position));
-            } else {
-                self.close(slot);
-            }
-            self.current = None;
-        }
+    /// Closes the current lane, which is at its end, and finds the next one.
+    #[cold]
+    fn end_lane(&mut self, slot: usize) -> Result<bool> {
+        self.end_run();
+        self.close(slot);
         self.open_first_lane()
     }
 
-    /// Continues with the first position of the heap and puts `position` into the heap instead.
-    /// Returns false if the buffer of the first position is not in memory.
-    #[inline]
-    fn swap_with_first(&mut self, position: MergePosition) -> bool {
-        let Some(mut top) = self.heap.peek_mut() else { return false };
-        let slot = top.0.slot;
-        if !self.lanes.get(slot).is_some_and(|l| l.is_resident) {
-            return false;
+    /// Continues with the rival; `position` is that of the current lane. The next rival comes from
+    /// the heap, or the rival's buffer is not in memory.
+    fn leave_lane(&mut self, position: MergePosition) -> Result<bool> {
+        if !self.lanes.get(self.rival.slot).is_some_and(|lane| lane.is_resident) {
+            self.end_run();
+            self.heap.push(Reverse(position));
+            return self.open_first_lane();
         }
-        top.0 = position;
-        drop(top);
-        self.current = Some(slot);
-        self.horizon = self.heap.peek().map_or(u128::MAX, |r| r.0.key);
-        true
+        self.current = Some(self.rival.slot);
+        self.rival = position;
+        if let Some(mut first) = self.heap.peek_mut()
+            && first.0.key < position.key
+        {
+            core::mem::swap(&mut first.0, &mut self.rival);
+        }
+        Ok(true)
     }
 
-    /// Takes the first position from the heap and opens its buffer if needed.
+    /// Leaves the current lane: all positions except its own are in the heap then.
+    fn end_run(&mut self) {
+        self.current = None;
+        let rival = core::mem::replace(&mut self.rival, MergePosition::NONE);
+        if rival != MergePosition::NONE {
+            self.heap.push(Reverse(rival));
+        }
+    }
+
+    /// Takes the first position from the heap and opens its buffer if needed. There must be no
+    /// current lane.
     #[cold]
     fn open_first_lane(&mut self) -> Result<bool> {
         while let Some(Reverse(position)) = self.heap.pop() {
@@ -298,11 +313,13 @@ impl<'t, R: ReadAt> Events<'t, R> {
             let actual = MergePosition::new(lane.time, lane.cpu, lane.buffer, slot);
             // With no reloads left, a lane is read to its end at once.
             let next = self.heap.peek().filter(|_| self.reload_bytes_left > 0);
-            self.horizon = next.map_or(u128::MAX, |r| r.0.key);
             // A sorted buffer may begin earlier or later than its first record showed.
-            if actual.key > self.horizon {
+            if next.is_some_and(|next| actual.key > next.0.key) {
                 self.heap.push(Reverse(actual));
                 continue;
+            }
+            if self.reload_bytes_left > 0 {
+                self.rival = self.heap.pop().map_or(MergePosition::NONE, |r| r.0);
             }
             self.current = Some(slot);
             return Ok(true);
@@ -416,14 +433,14 @@ impl<'t, R: ReadAt> Events<'t, R> {
         if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.is_returned)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
             match lane.map(|lane| MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)) {
-                Some(position) if position.key < self.horizon => {}
+                Some(position) if position.key < self.rival.key => {}
                 Some(position) => {
+                    self.end_run();
                     self.heap.push(Reverse(position));
-                    self.current = None;
                 }
                 None => {
+                    self.end_run();
                     self.close(slot);
-                    self.current = None;
                 }
             }
         }
@@ -450,7 +467,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
         if self.is_returned {
             return;
         }
-        if let Some((slot, lane)) = self.current.take().and_then(|slot| Some((slot, self.lanes.get(slot)?))) {
+        let current = self.current;
+        self.end_run();
+        if let Some((slot, lane)) = current.and_then(|slot| Some((slot, self.lanes.get(slot)?))) {
             self.heap.push(Reverse(MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)));
         }
         for lane in self.lanes.iter_mut().filter(|l| l.is_resident) {
