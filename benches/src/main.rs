@@ -6,6 +6,7 @@
 //!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
+//!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
 //! ```
 //!
 //! Absolute times differ from machine to machine; ratios of one run differ much less. So every
@@ -14,8 +15,8 @@
 //! see every event is discarded, because losing an event is cheaper than handling it. The
 //! benchmarks install nothing: a missing peer is reported, and its figures are left out.
 //!
-//! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
-//! why it is fair; [`figure`] describes how a figure is computed from rounds.
+//! The modules [`read`], [`mod@write`], [`presence`], [`kernel`] and [`xpress`] describe what is
+//! measured and why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
 mod consume;
@@ -38,6 +39,7 @@ mod sample;
 #[path = "../../tests/support/skip.rs"]
 mod skip;
 mod write;
+mod xpress;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +65,8 @@ enum BenchCommand {
     Presence(presence::PresenceOptions),
     /// Measure the cost of capturing kernel events, compared with perf.
     Kernel(kernel::KernelOptions),
+    /// Compress and decompress the buffers of real traces, compared with memcpy.
+    Xpress(xpress::XpressOptions),
     /// Write the traces of `read` into a folder and keep them, for a profiler.
     Make {
         /// The folder, which is created.
@@ -137,6 +141,7 @@ fn main() -> ExitCode {
         BenchCommand::Write(arguments) => write::run(&arguments),
         BenchCommand::Presence(arguments) => presence::run(&arguments),
         BenchCommand::Kernel(arguments) => kernel::run(&arguments),
+        BenchCommand::Xpress(arguments) => xpress::run(&arguments),
         BenchCommand::PingPong => kernel::ping_pong(),
         BenchCommand::Echo => kernel::echo(),
         BenchCommand::Make { folder, events } => read::write_traces(&folder, events).map(drop),

@@ -65,8 +65,11 @@ const STRIDE_BYTES: usize = 32;
 /// Bytes of a copy moved at once.
 const HALF_STRIDE_BYTES: usize = STRIDE_BYTES / 2;
 /// Bytes after the output that the fast path needs. It writes surplus bytes there, which the next
-/// token overwrites.
-const SLACK_BYTES: usize = STRIDE_BYTES + HALF_STRIDE_BYTES;
+/// token overwrites: those of literals, and those of a copy.
+const SLACK_BYTES: usize = 2 * STRIDE_BYTES;
+/// Bytes of the stream that the fast path reads at once: literals, and the longest form of a copy
+/// except for the one with a 32-bit length.
+const INPUT_BYTES: usize = STRIDE_BYTES + 8;
 
 /// Decodes `src` into `out`, which is cleared first, until exactly `length` bytes are decoded.
 ///
@@ -91,7 +94,8 @@ pub fn decompress(src: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
 /// `out` may hold some bytes more than `wanted_bytes`, because the last token is decoded
 /// completely, but never more than `length`.
 pub fn decompress_prefix(src: &[u8], wanted_bytes: usize, length: usize, out: &mut Vec<u8>) -> Result<()> {
-    out.clear();
+    // Old bytes are overwritten, not cleared: this saves filling the output with zeros.
+    out.truncate(length);
     let mut decoder = XpressDecoder {
         src,
         at: 0,
@@ -189,7 +193,13 @@ impl XpressDecoder<'_> {
             });
         }
         self.grow_output(length);
-        copy_overlapping(self.out, from, self.written, length);
+        let distance = self.written.saturating_sub(from);
+        let available = self.out.len().saturating_sub(self.written);
+        if distance < HALF_STRIDE_BYTES && length.saturating_add(STRIDE_BYTES) <= available {
+            repeat_pattern(self.out, from, self.written, length);
+        } else {
+            copy_overlapping(self.out, from, self.written, length);
+        }
         self.written = self.written.saturating_add(length);
         Ok(())
     }
@@ -245,96 +255,149 @@ impl XpressDecoder<'_> {
         }
     }
 
-    /// Decodes until `stop`, or up to a token that needs a special case.
+    /// Decodes many tokens, up to a token that needs a special case or to the last bytes before
+    /// `stop`.
     ///
     /// The state is kept in locals, because the compiler cannot know that the output does not
     /// overlap `self`; a position moves only after its token is complete. Sums cannot overflow,
     /// because each is bounded by the length of a slice and a small number.
+    ///
+    /// Short copies move 16 bytes and have a path of their own. Not inlined, so that the loop has
+    /// enough registers.
+    #[inline(never)]
     fn decode_fast(&mut self, stop: usize) {
-        let (src, out) = (self.src, self.out.as_mut_slice());
-        let (mut at, mut written, mut flags) = (self.at, self.written, self.flags);
-        while written < stop {
-            if flags == END_OF_FLAGS {
-                let Some(word) = chunk(src, at) else { break };
-                flags = load_flags(*word);
-                at = at.wrapping_add(4);
-            }
+        let Some(mut src) = self.src.get(self.at..) else { return };
+        let usable = self.out.len().min(stop);
+        let Some(out) = self.out.get_mut(..usable) else { return };
+        let (mut written, mut flags) = (self.written, self.flags);
+        let mut pending_half = self.high_half.map_or(0, |high| usize::from(high) | PENDING);
+        while let Some(input) = src.first_chunk::<INPUT_BYTES>() {
             // The number of literals may be 0: copying anyway is cheaper than a branch.
+            let to = out.get_mut(written..).and_then(|o| o.first_chunk_mut::<SLACK_BYTES>());
+            let Some(to) = to else { break };
             let literals = flags.leading_zeros();
-            let to = out.get_mut(written..).and_then(|o| o.first_chunk_mut::<STRIDE_BYTES>());
-            let (Some(from), Some(to)) = (chunk::<STRIDE_BYTES>(src, at), to) else { break };
-            *to = *from;
-            at = at.wrapping_add(literals as usize);
-            written = written.wrapping_add(literals as usize);
+            copy_half(input, to, 0);
+            if literals as usize > HALF_STRIDE_BYTES {
+                copy_half(input, to, HALF_STRIDE_BYTES);
+            }
+            let Some((_, rest)) = src.split_at_checked(literals as usize) else { break };
+            let Some(bytes) = rest.first_chunk() else { break };
             flags = flags.wrapping_shl(literals);
-            if flags == END_OF_FLAGS || written >= stop {
+            written = written.wrapping_add(literals as usize);
+            src = rest;
+            let bytes = u64::from_le_bytes(*bytes);
+            if flags == END_OF_FLAGS {
+                flags = bytes << 32 | END_OF_FLAGS >> 32;
+                let Some((_, rest)) = src.split_at_checked(4) else { break };
+                src = rest;
                 continue;
             }
-            let Some(token) = chunk(src, at) else { break };
-            let token = usize::from(u16::from_le_bytes(*token));
-            let mut next = at.wrapping_add(2);
-            let mut half = self.high_half;
-            let mut length = (token & CODE_EXTENDED).wrapping_add(MIN_COPY);
-            if token & CODE_EXTENDED == CODE_EXTENDED {
-                let Some(more) = read_short_half(src, &mut next, &mut half) else { break };
-                length = length.wrapping_add(more);
-            }
-            if !copy_short(out, written, (token >> 3).wrapping_add(1), length) {
+            let distance = (bytes as usize >> 3 & 0x1FFF).wrapping_add(1);
+            let code = bytes as usize & CODE_EXTENDED;
+            let mut length = code.wrapping_add(MIN_COPY);
+            // A copy that repeats its own bytes within a half is left to `decode_token`.
+            if length.min(HALF_STRIDE_BYTES) > distance {
                 break;
             }
-            (at, self.high_half) = (next, half);
+            if code != CODE_EXTENDED {
+                let Some((_, rest)) = src.split_at_checked(2) else { break };
+                if !move_half(out, written, distance) {
+                    break;
+                }
+                src = rest;
+                written = written.wrapping_add(length);
+                flags <<= 1;
+                continue;
+            }
+            let byte = (bytes >> 16) as usize & 0xFF;
+            let is_pending = pending_half != 0;
+            let half = if is_pending { pending_half } else { byte } & 15;
+            let mut size = if is_pending { 2 } else { 3 };
+            length = length.wrapping_add(half);
+            let mut to = written;
+            if half == HALF_EXTENDED {
+                let Some(long) = read_length(bytes, &mut size) else { break };
+                length = long;
+                let end = written.wrapping_add(length);
+                if end > out.len().wrapping_sub(STRIDE_BYTES) {
+                    break;
+                }
+                if distance >= HALF_STRIDE_BYTES {
+                    while end.wrapping_sub(to) > STRIDE_BYTES && move_stride(out, to, distance) {
+                        to = to.wrapping_add(STRIDE_BYTES);
+                    }
+                }
+            }
+            if length.min(HALF_STRIDE_BYTES) > distance || !move_stride(out, to, distance) {
+                break;
+            }
+            let Some((_, rest)) = src.split_at_checked(size) else { break };
+            src = rest;
+            pending_half = if is_pending { 0 } else { byte >> 4 | PENDING };
             written = written.wrapping_add(length);
             flags <<= 1;
         }
-        (self.at, self.written, self.flags) = (at, written, flags);
+        (self.at, self.written, self.flags) = (self.src.len().wrapping_sub(src.len()), written, flags);
+        self.high_half = (pending_half != 0).then_some(pending_half as u8 & 15);
     }
 }
 
-/// Returns the half byte of a copy, unless it announces a further byte.
+/// Marks a half byte that no copy has used yet.
+const PENDING: usize = 16;
+
+/// Returns the length of a copy whose half byte announces a further byte, which is the byte `size`
+/// of `bytes`; `size` moves past it. Returns `None` for a 32-bit length and for a defect.
 #[inline(always)]
-fn read_short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize> {
-    let value = match half.take() {
-        Some(high) => high,
-        None => {
-            let byte = *src.get(*at)?;
-            *at = at.wrapping_add(1);
-            *half = Some(byte >> 4);
-            byte & 15
-        }
-    };
-    Some(usize::from(value)).filter(|&v| v != HALF_EXTENDED)
+fn read_length(bytes: u64, size: &mut usize) -> Option<usize> {
+    let rest = bytes.wrapping_shr((*size as u32).wrapping_mul(8)) as usize;
+    let byte = rest & 0xFF;
+    *size = size.wrapping_add(1);
+    if byte != BYTE_EXTENDED {
+        return Some(byte.wrapping_add(MIN_LONG_LENGTH + MIN_COPY));
+    }
+    *size = size.wrapping_add(2);
+    let length = rest >> 8 & 0xFFFF;
+    (length >= MIN_LONG_LENGTH).then_some(length.wrapping_add(MIN_COPY))
 }
 
-/// Copies `length` bytes, at most 32, and may also overwrite bytes after them. Returns false if
-/// the output lacks spare bytes or the distance is too large.
+/// Copies 16 bytes at the same offset.
 #[inline(always)]
-fn copy_short(out: &mut [u8], written: usize, distance: usize, length: usize) -> bool {
-    let from = written.wrapping_sub(distance);
-    let Some(window) = out.get_mut(from..written.wrapping_add(SLACK_BYTES)) else {
-        return false;
-    };
-    if distance >= HALF_STRIDE_BYTES {
-        // One half after the other: the second may read bytes that the first wrote.
-        move_half(window, 0, distance);
-        move_half(window, HALF_STRIDE_BYTES, distance.wrapping_add(HALF_STRIDE_BYTES));
-    } else {
-        repeat_pattern(window, distance, length);
+fn copy_half(from: &[u8; INPUT_BYTES], to: &mut [u8; SLACK_BYTES], offset: usize) {
+    let to = to.get_mut(offset..).and_then(|t| t.first_chunk_mut::<HALF_STRIDE_BYTES>());
+    if let (Some(from), Some(to)) = (chunk(from, offset), to) {
+        *to = *from;
     }
+}
+
+/// Moves 32 bytes from `distance` bytes before `to`, one half after the other: the second half may
+/// be a copy of the first. Returns false if they are not within the output.
+#[inline(always)]
+fn move_stride(out: &mut [u8], to: usize, distance: usize) -> bool {
+    let from = to.wrapping_sub(distance);
+    let window = out.get_mut(from..).and_then(|o| o.get_mut(..distance.wrapping_add(STRIDE_BYTES)));
+    window.is_some_and(|window| {
+        move_half(window, distance, distance)
+            && move_half(window, distance.wrapping_add(HALF_STRIDE_BYTES), distance)
+    })
+}
+
+/// Moves 16 bytes from `distance` bytes before `to`. Returns false if they are not within the output.
+#[inline(always)]
+fn move_half(out: &mut [u8], to: usize, distance: usize) -> bool {
+    let from = to.wrapping_sub(distance);
+    let window = out.get_mut(from..).and_then(|o| o.get_mut(..distance.wrapping_add(HALF_STRIDE_BYTES)));
+    let Some(window) = window else { return false };
+    let Some(&half) = window.first_chunk::<HALF_STRIDE_BYTES>() else { return false };
+    let Some(to) = window.get_mut(distance..).and_then(|w| w.first_chunk_mut()) else { return false };
+    *to = half;
     true
 }
 
-#[inline(always)]
-fn move_half(window: &mut [u8], from: usize, to: usize) {
-    let half = chunk::<HALF_STRIDE_BYTES>(window, from).copied();
-    let to = window.get_mut(to..).and_then(|w| w.first_chunk_mut());
-    if let (Some(half), Some(to)) = (half, to) {
-        *to = half;
-    }
-}
-
-/// Repeats the first `distance` bytes of the window, fewer than 16, for at least `length` bytes.
-#[inline(always)]
-fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
+/// Repeats the bytes from `from` to `to`, fewer than 16, for at least `length` bytes.
+#[inline(never)]
+fn repeat_pattern(out: &mut [u8], from: usize, to: usize, length: usize) {
+    let distance = to.wrapping_sub(from);
+    let window = out.get_mut(from..).unwrap_or_default();
     let bits = distance.wrapping_mul(8) as u32;
     let first = chunk::<HALF_STRIDE_BYTES>(window, 0).map_or(0, |h| u128::from_le_bytes(*h));
     let mut pattern = first & u128::MAX.wrapping_shr(u128::BITS.wrapping_sub(bits));

@@ -47,7 +47,6 @@ impl Loader {
             bytes.truncate(valid);
             return Ok((LoadedBuffer { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
-        bytes.clear();
         if self.packed.capacity() > MAX_SPARE_BYTES {
             self.packed = Vec::new();
         }
@@ -58,7 +57,7 @@ impl Loader {
             |bytes| LoadedBuffer { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
         if valid < HEADER_SIZE as u32 || valid > session_size.max(MAX_BUFFER) {
             let reason = "unpacked size is impossible";
-            return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, reason })));
+            return Ok((loaded(Vec::new()), Some(Error::Invalid { what, offset: buffer.offset, reason })));
         }
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
         let unpacked = (valid as usize).saturating_sub(HEADER_SIZE);

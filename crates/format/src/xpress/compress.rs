@@ -1,14 +1,15 @@
-//! The compressor: finds repetitions with hash chains and writes them as tokens.
+//! The compressor: finds repetitions with hash tables and writes them as tokens.
 //!
 //! ```text
-//!   newest_positions[hash of 3 bytes] ──▶ position ──previous_positions──▶ older position ──▶ …
-//!   at most `MAX_CANDIDATES` steps, at most 8192 bytes back
+//!   long_candidates[hash of 4 bytes]  ──▶ the two newest positions, the newest in the low half
+//!   short_candidates[hash of 3 bytes] ──▶ the newest position at which a token started
 //! ```
 //!
-//! Positions continue from one call to the next, so table entries of earlier calls lie before the
-//! input and are ignored. Therefore the tables need not be cleared between calls, only before
-//! positions would overflow. The same input always gives the same stream. Each candidate of the
-//! tables is compared byte by byte, so a wrong entry costs only time.
+//! Each position is first compared with the bytes at the distance of the last copy: events of the
+//! same size repeat at the same distance. Then with the candidates of its hash. Positions are 16 bits
+//! wide, eight times the window, so a distance computed from them is right or too large, or leads
+//! to other bytes. Each candidate is compared byte by byte, so a wrong entry costs only time. The
+//! tables are cleared for each input, so the same input always gives the same stream.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,27 +17,28 @@ use alloc::vec::Vec;
 use super::{BYTE_EXTENDED, CODE_EXTENDED, HALF_EXTENDED, MIN_COPY, WINDOW_BYTES};
 use crate::wire::{Put, chunk};
 
-const HASH_BITS: u32 = 14;
-/// Candidates compared for one position.
-const MAX_CANDIDATES: usize = 8;
-/// A repetition of this length is taken without searching for a longer one.
-const GOOD_LENGTH: usize = 32;
+const LONG_HASH_BITS: u32 = 13;
+const SHORT_HASH_BITS: u32 = 12;
+/// Candidates of one hash of 4 bytes.
+const CANDIDATES: usize = 2;
+/// A repetition of this length is taken without searching for a longer one at the next byte.
+const GOOD_LENGTH: usize = 10;
+/// A repetition of this length at the last distance is taken without searching for a longer one.
+const GOOD_LENGTH_AT_LAST_DISTANCE: usize = 8;
+/// As many literals in a row without a repetition make the search skip one more position each time.
+const MISSES_PER_SKIP: usize = 64;
+/// The largest number of skipped positions.
+const MAX_SKIP: usize = 8;
 /// The longest copy that needs no 32-bit length. Longer repetitions become several copies, at
 /// negligible cost.
 const MAX_COPY: usize = 0xFFFF + MIN_COPY;
 
-/// The first position. An empty table entry is 0 and therefore farther back than the input.
-const FIRST_BASE: u32 = 1;
-
 /// Compresses buffers one after the other with the same tables.
 #[derive(Debug)]
 pub struct Compressor {
-    /// The newest position of each hash.
-    newest_positions: Box<[u32; 1 << HASH_BITS]>,
-    /// For each position of the window, the previous position with the same hash.
-    previous_positions: Box<[u32; WINDOW_BYTES]>,
-    /// The position of the first byte of the current input.
-    pub(super) base: u32,
+    long_candidates: Box<[u32; 1 << LONG_HASH_BITS]>,
+    short_candidates: Box<[u16; 1 << SHORT_HASH_BITS]>,
+    last_distance: usize,
 }
 
 impl Default for Compressor {
@@ -52,13 +54,13 @@ struct Repetition {
 }
 
 impl Compressor {
-    /// Allocates the tables, about 100 KB.
+    /// Allocates the tables, about 40 KB.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            newest_positions: Box::new([0; 1 << HASH_BITS]),
-            previous_positions: Box::new([0; WINDOW_BYTES]),
-            base: FIRST_BASE,
+            long_candidates: Box::new([0; 1 << LONG_HASH_BITS]),
+            short_candidates: Box::new([0; 1 << SHORT_HASH_BITS]),
+            last_distance: 1,
         }
     }
 
@@ -77,100 +79,139 @@ impl Compressor {
     /// ```
     pub fn compress(&mut self, src: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        let len = u32::try_from(src.len()).unwrap_or(u32::MAX);
-        self.ensure_positions(len);
+        out.reserve(src.len() / 2);
+        self.clear();
         let mut tokens = TokenWriter::new(out);
         let mut at = 0_usize;
+        let mut misses = 0_usize;
         let mut repetition = self.find_repetition(src, at);
         while let Some(&byte) = src.get(at) {
-            at = at.wrapping_add(1);
-            let next = if repetition.length < GOOD_LENGTH {
-                self.find_repetition(src, at)
-            } else {
-                Repetition::default()
-            };
-            // A literal followed by a longer repetition at the next byte gives a shorter stream.
-            if repetition.length < MIN_COPY || next.length > repetition.length {
+            if repetition.length < MIN_COPY {
                 tokens.put_literal(byte);
-                repetition = next;
+                at = at.wrapping_add(1);
+                misses = misses.wrapping_add(1);
+                if misses >= MISSES_PER_SKIP {
+                    let skip = misses.wrapping_div(MISSES_PER_SKIP).min(MAX_SKIP);
+                    let skipped = src.get(at..).unwrap_or_default();
+                    let skipped = skipped.get(..skip).unwrap_or(skipped);
+                    skipped.iter().for_each(|&byte| tokens.put_literal(byte));
+                    at = at.wrapping_add(skipped.len());
+                }
+                repetition = self.find_repetition(src, at);
                 continue;
             }
-            tokens.put_copy(repetition);
-            let end = at.wrapping_add(repetition.length).wrapping_sub(1);
-            // The search for `next`, if there was one, has inserted `at` already.
-            let first_inside = if repetition.length < GOOD_LENGTH { at.wrapping_add(1) } else { at };
-            for inside in first_inside..end {
-                self.insert_position(src, inside);
+            misses = 0;
+            let mut first_inside = at.wrapping_add(1);
+            if repetition.length < GOOD_LENGTH {
+                let next = self.find_repetition(src, first_inside);
+                // A literal followed by a longer repetition at the next byte gives a shorter stream.
+                if next.length > repetition.length {
+                    tokens.put_literal(byte);
+                    at = first_inside;
+                    repetition = next;
+                    continue;
+                }
+                // The search for `next` has inserted its position already.
+                first_inside = first_inside.wrapping_add(1);
             }
-            at = end;
+            tokens.put_copy(repetition);
+            self.last_distance = repetition.distance;
+            at = at.wrapping_add(repetition.length);
+            self.insert_positions(src, first_inside, at);
             repetition = self.find_repetition(src, at);
         }
         tokens.finish();
-        self.base = self.base.saturating_add(len);
     }
 
-    /// Clears the tables when positions would overflow.
-    fn ensure_positions(&mut self, len: u32) {
-        if self.base.checked_add(len).is_none() {
-            self.newest_positions.fill(0);
-            self.previous_positions.fill(0);
-            self.base = FIRST_BASE;
-        }
+    fn clear(&mut self) {
+        self.long_candidates.fill(0);
+        self.short_candidates.fill(0);
+        self.last_distance = 1;
     }
 
-    /// Returns the longest repetition for the bytes at `at` among the first few candidates, and
-    /// inserts the position into the tables.
+    /// Returns the longest repetition for the bytes at `at` among the candidates, and inserts the
+    /// position into the tables. None is found for the last
+    /// seven bytes.
+    #[inline(always)]
     fn find_repetition(&mut self, src: &[u8], at: usize) -> Repetition {
         let mut best = Repetition::default();
-        let Some(mut candidate) = self.insert_position(src, at) else {
+        let Some(&bytes) = chunk::<4>(src, at) else { return best };
+        let bytes = u32::from_le_bytes(bytes);
+        let position = position_of(at);
+        let Some(bucket) = self.long_candidates.get_mut(hash(bytes, LONG_HASH_BITS)) else { return best };
+        let mut candidates = *bucket;
+        *bucket = candidates << 16 | u32::from(position);
+        let Some(newest) = self.short_candidates.get_mut(hash(bytes << 8, SHORT_HASH_BITS)) else {
             return best;
         };
-        let position = self.position(at);
-        let mut nearest = 0;
-        for _ in 0..MAX_CANDIDATES {
-            let distance = position.wrapping_sub(candidate) as usize;
-            // Each candidate must be farther back than the one before. An entry of
-            // `previous_positions` that a later position has overwritten may lead nearer again.
-            if distance <= nearest || distance > WINDOW_BYTES || distance > at {
-                break;
+        let short = core::mem::replace(newest, position);
+        let Some(current) = chunk::<8>(src, at) else { return best };
+        let current = u64::from_le_bytes(*current);
+        // Compares eight bytes without a branch, and more only if they are equal.
+        let measure = |distance: usize| {
+            let earlier =
+                chunk::<8>(src, at.wrapping_sub(distance)).map_or(!current, |e| u64::from_le_bytes(*e));
+            match current ^ earlier {
+                0 => common_length(src, at, distance),
+                different => different.trailing_zeros() as usize / 8,
             }
-            nearest = distance;
-            // A longer repetition must at least agree in the next byte.
-            let after = at.wrapping_add(best.length);
-            if src.get(after) == src.get(after.wrapping_sub(distance)) {
-                let length = common_length(src, at, distance);
-                if length > best.length {
-                    best = Repetition { length, distance };
-                }
-                if length >= GOOD_LENGTH {
-                    break;
-                }
+        };
+        if self.last_distance <= at {
+            let length = measure(self.last_distance);
+            best = Repetition { length, distance: self.last_distance };
+            if length >= GOOD_LENGTH_AT_LAST_DISTANCE {
+                return best;
             }
-            candidate = self.previous_positions.get(candidate as usize % WINDOW_BYTES).copied().unwrap_or(0);
+        }
+        for _ in 0..CANDIDATES {
+            let distance = usize::from(position.wrapping_sub(candidates as u16));
+            candidates >>= 16;
+            if distance.wrapping_sub(1) >= WINDOW_BYTES {
+                continue;
+            }
+            let length = measure(distance);
+            if length > best.length {
+                best = Repetition { length, distance };
+            }
+        }
+        if best.length < MIN_COPY {
+            let distance = usize::from(position.wrapping_sub(short));
+            if distance.wrapping_sub(1) < WINDOW_BYTES {
+                best = Repetition { length: measure(distance), distance };
+            }
         }
         best
     }
 
-    /// Makes `at` the newest position of its hash and returns the previous one; `None` for the last
-    /// two bytes.
-    #[inline]
-    fn insert_position(&mut self, src: &[u8], at: usize) -> Option<u32> {
-        let &[a, b, c] = chunk(src, at)?;
-        let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9E37_79B1) >> (32 - HASH_BITS);
-        let position = self.position(at);
-        let newest = self.newest_positions.get_mut(hash as usize)?;
-        let previous = core::mem::replace(newest, position);
-        *self.previous_positions.get_mut(position as usize % WINDOW_BYTES)? = previous;
-        Some(previous)
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // Only differences within the window matter.
-    fn position(&self, at: usize) -> u32 {
-        self.base.wrapping_add(at as u32)
+    /// Inserts every second position inside a copy, which costs little of the ratio.
+    #[inline(always)]
+    fn insert_positions(&mut self, src: &[u8], from: usize, to: usize) {
+        let mut at = from;
+        while at < to {
+            let Some(&bytes) = chunk::<4>(src, at) else { break };
+            if let Some(bucket) =
+                self.long_candidates.get_mut(hash(u32::from_le_bytes(bytes), LONG_HASH_BITS))
+            {
+                *bucket = *bucket << 16 | u32::from(position_of(at));
+            }
+            at = at.wrapping_add(2);
+        }
     }
 }
 
+#[inline(always)]
+fn hash(bytes: u32, bits: u32) -> usize {
+    bytes.wrapping_mul(0x9E37_79B1).wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize
+}
+
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation)] // Only differences within the window matter.
+fn position_of(at: usize) -> u16 {
+    at as u16
+}
+
 /// Returns how many bytes at `at` equal the bytes `distance` before them, at most [`MAX_COPY`].
+#[inline(always)]
 fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
     let current = src.get(at..).unwrap_or_default();
     let current = current.get(..MAX_COPY).unwrap_or(current);

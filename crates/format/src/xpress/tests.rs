@@ -73,7 +73,8 @@ fn compress(data: &[u8]) -> Vec<u8> {
 
 fn assert_equals_reference(stream: &[u8], output_length: usize) {
     let (expected, used) = reference_decode(stream, output_length);
-    let mut out = vec![1, 2, 3];
+    // Old content of the output must not matter.
+    let mut out = vec![0xA5; 1000];
     let result = decompress(stream, output_length, &mut out);
     assert_eq!(result.is_ok(), used.is_some(), "{result:?}");
     assert_eq!(out, expected);
@@ -129,6 +130,21 @@ proptest! {
         output_length in 0_usize..5000,
     ) {
         assert_equals_reference(&stream, output_length);
+    }
+
+    #[test]
+    fn corrupted_streams_decode_like_the_reference(
+        data in repetitive_data(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        stated_length in 0_usize..20_000,
+    ) {
+        let mut stream = compress(&data);
+        for (index, byte) in changes {
+            let index = index.index(stream.len());
+            stream[index] = byte;
+        }
+        assert_equals_reference(&stream, data.len());
+        assert_equals_reference(&stream, stated_length);
     }
 
     #[test]
@@ -260,11 +276,20 @@ fn reused_compressor_writes_the_same_stream_as_a_new_one() {
 }
 
 #[test]
-fn compressor_resets_positions_before_they_overflow() {
-    let data = b"round and round and round".repeat(9);
-    let mut compressor = Compressor::new();
-    compressor.base = u32::MAX - 100;
-    let mut stream = Vec::new();
-    compressor.compress(&data, &mut stream);
-    assert_eq!(stream, compress(&data));
+fn positions_that_wrap_do_not_change_the_data() {
+    // Longer than 16-bit positions reach, with repetitions of which some are too far back.
+    let mut state = 1_u32;
+    let mut data: Vec<u8> = Vec::new();
+    while data.len() < 300_000 {
+        state = state.wrapping_mul(0x0019_660D).wrapping_add(0x3C6E_F35F);
+        let distance = (state >> 8) as usize % 70_000 + 1;
+        let length = (state >> 3) as usize % 40;
+        match data.len().checked_sub(distance) {
+            Some(from) => data.extend_from_within(from..from + length.min(distance)),
+            None => data.extend_from_slice(&state.to_le_bytes()),
+        }
+    }
+    let mut out = Vec::new();
+    decompress(&compress(&data), data.len(), &mut out).unwrap();
+    assert_eq!(out, data);
 }
