@@ -6,6 +6,7 @@
 //!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
+//!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!
 //! Absolute times differ from machine to machine; ratios of one run differ much less. So every
@@ -18,6 +19,7 @@
 //! why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
+mod all;
 mod consume;
 mod consumer;
 mod ctf;
@@ -54,6 +56,8 @@ struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
+    /// Run all benchmarks one after the other, and make one table and one picture of their figures.
+    All(all::AllOptions),
     /// Decode and print a trace, compared with babeltrace2 and memcpy, and measure memory.
     Read(read::ReadOptions),
     /// Write events, compared with LTTng-UST and a plain copy: cost, two threads, a disabled site,
@@ -133,6 +137,7 @@ enum BenchCommand {
 
 fn main() -> ExitCode {
     let result = match BenchArguments::parse().command {
+        BenchCommand::All(arguments) => all::run(&arguments),
         BenchCommand::Read(arguments) => read::run(&arguments),
         BenchCommand::Write(arguments) => write::run(&arguments),
         BenchCommand::Presence(arguments) => presence::run(&arguments),
