@@ -189,9 +189,14 @@ impl Figure {
     /// Returns one JSON object on one line.
     pub(crate) fn to_json(&self) -> String {
         let Self { name, ours, peer, ratio, spread, rounds, lossy_rounds, .. } = self;
+        let better = if self.requirement.better == Direction::Larger { "larger" } else { "smaller" };
+        let bound = |bound: Option<f64>| bound.map_or_else(|| "null".to_owned(), |bound| bound.to_string());
+        let (accept, target) = (bound(self.requirement.accept), bound(self.requirement.target));
+        let (ours_text, peer_text) = (self.unit.show(*ours), self.unit.show(*peer));
         format!(
             "{{\"name\":\"{name}\",\"ours\":{ours:.3},\"peer\":{peer:.3},\"ratio\":{ratio:.4},\"spread\":{spread:.4},\
-             \"rounds\":{rounds},\"lossy_rounds\":{lossy_rounds}}}"
+             \"rounds\":{rounds},\"lossy_rounds\":{lossy_rounds},\"better\":\"{better}\",\"accept\":{accept},\
+             \"target\":{target},\"ours_text\":\"{ours_text}\",\"peer_text\":\"{peer_text}\"}}"
         )
     }
 
@@ -270,7 +275,11 @@ mod tests {
         assert_eq!((f.ours, f.rounds, f.lossy_rounds), (7.0, 2, 1));
         assert_eq!(
             f.to_json(),
-            r#"{"name":"x","ours":7.000,"peer":2.000,"ratio":3.5000,"spread":0.2857,"rounds":2,"lossy_rounds":1}"#
+            concat!(
+                r#"{"name":"x","ours":7.000,"peer":2.000,"ratio":3.5000,"spread":0.2857,"rounds":2,"lossy_rounds":1,"#,
+                r#""better":"larger","accept":5,"target":10,"#,
+                r#""ours_text":"0.00 M events/s","peer_text":"0.00 M events/s"}"#
+            )
         );
         assert_eq!(f.verdict(), "too low");
     }

@@ -7,6 +7,7 @@
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
+//!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!
 //! Absolute times differ from machine to machine; ratios of one run differ much less. So every
@@ -19,6 +20,7 @@
 //! measured and why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
+mod all;
 mod consume;
 mod consumer;
 mod ctf;
@@ -56,6 +58,8 @@ struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
+    /// Run all benchmarks one after the other, and make one table and one picture of their figures.
+    All(all::AllOptions),
     /// Decode and print a trace, compared with babeltrace2 and memcpy, and measure memory.
     Read(read::ReadOptions),
     /// Write events, compared with LTTng-UST and a plain copy: cost, two threads, a disabled site,
@@ -137,6 +141,7 @@ enum BenchCommand {
 
 fn main() -> ExitCode {
     let result = match BenchArguments::parse().command {
+        BenchCommand::All(arguments) => all::run(&arguments),
         BenchCommand::Read(arguments) => read::run(&arguments),
         BenchCommand::Write(arguments) => write::run(&arguments),
         BenchCommand::Presence(arguments) => presence::run(&arguments),

@@ -23,6 +23,9 @@ pub(crate) struct OutputOptions {
     /// Save the figures as `recorded/<command>-<date>.jsonl`.
     #[arg(long)]
     record: bool,
+    /// Save the figures in this folder. Used by `all`.
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    record_in: Option<PathBuf>,
 }
 
 impl OutputOptions {
@@ -38,6 +41,9 @@ impl OutputOptions {
             figures.iter().for_each(|figure| println!("{}", figure.to_json()));
         } else {
             print!("{}", figure::format_table(figures));
+        }
+        if let Some(folder) = &self.record_in {
+            write(folder, command, machine, circumstances, figures)?;
         }
         if self.record {
             let path = write(&default_folder(), command, machine, circumstances, figures)?;
@@ -55,9 +61,7 @@ fn write(
     circumstances: Circumstances<'_>,
     figures: &[Figure],
 ) -> Result<PathBuf> {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = FileTime::from_unix(since_1970.as_secs().cast_signed(), 0).civil();
-    let date = format!("{:04}-{:02}-{:02}", now.year, now.month, now.day);
+    let date = today();
     let mut text = machine_line(&date, machine, circumstances);
     for figure in figures {
         text.push('\n');
@@ -70,9 +74,16 @@ fn write(
     Ok(path)
 }
 
+/// Returns today's date in UTC, as `2026-02-28`.
+pub(crate) fn today() -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = FileTime::from_unix(since_1970.as_secs().cast_signed(), 0).civil();
+    format!("{:04}-{:02}-{:02}", now.year, now.month, now.day)
+}
+
 /// Returns the folder `recorded` of this package; without cargo, `benches/recorded` of the working
 /// directory.
-fn default_folder() -> PathBuf {
+pub(crate) fn default_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from("benches"), PathBuf::from)
         .join("recorded")
