@@ -361,3 +361,14 @@ fn record_needs_something_to_record() {
     assert!(weir(["record", "--no-kernel", "-F", "99", "--", "true"]).expect(2).stderr.contains("-F"));
     weir(["record", "--max-size", "5T", "--", "true"]).expect(2);
 }
+
+#[test]
+fn watch_of_a_process_shows_all_its_providers() {
+    let daemon = Daemon::start();
+    let (selected, _other) = (start_shop(&daemon), start_shop(&daemon));
+    let pid = selected.id().to_string();
+    let options = ["watch", "--pid", &pid, "--head", "3", "--format", "jsonl"];
+    let events = daemon.weir(options).expect(0).json();
+    assert!(events.iter().all(|event| event["provider"] == SHOP), "{events:?}");
+    assert_eq!(pids_of(&events), [u64::from(selected.id())]);
+}

@@ -227,18 +227,23 @@ const WATCH_EXAMPLES: &str = "\
 Examples:
   weir watch -p MyCompany.App:0x10:warning     start a temporary session, until Ctrl-C
   weir watch App                               watch a running session (weir start App)
+  weir watch --pid 4711                        all providers of a process tree
   weir watch --kernel process                  print processes that start and end
   weir watch --kernel file --pid 4711          print the file operations of a process tree
   weir watch -p MyCompany.App --format jsonl | jq .fields
 
+With --pid alone, all providers of the process and its descendants are watched. A process that has
+ended before weir reads its name has none.
+
 With --kernel, events of weir itself are left out. A process that runs another program (exec) appears
-as Process/End and Process/Start with the same id.";
+as Process/End and Process/Start with the same id. The ExitStatus -2147483648 means that the status
+is unknown.";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}"),
-    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] --kernel <WHAT>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
-    group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file", "kernel"]),
+    override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] --kernel <WHAT>\n       weir watch [OPTIONS] --pid <PID>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
+    group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file", "kernel", "pid"]),
     mut_arg("pid", |arg| arg.help("Only these processes and, without SESSION, their descendants; may be repeated")),
 )]
 pub(crate) struct WatchArgs {

@@ -26,7 +26,7 @@ use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
 use crate::event::ReadFlow;
 use crate::exit::{self, CommandOutcome, with_hint};
 use crate::filter::EventFilter;
-use crate::grammar::{EnableRequest, StackSelection};
+use crate::grammar::{EnableRequest, StackSelection, parse_provider};
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
@@ -37,7 +37,10 @@ pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     if options.session.is_none() {
         cli::check_pid_count(&options.filters.pid);
     }
-    let requests = options.providers.resolve(&options.schemas.manifest)?;
+    let mut requests = options.providers.resolve(&options.schemas.manifest)?;
+    if requests.is_empty() && options.session.is_none() && options.kernel.is_none() {
+        requests.push(parse_provider("*").map_err(|reason| anyhow!("{reason}"))?);
+    }
     if options.session.is_some() && requests.iter().any(|request| !request.can_check_all_filters()) {
         cli::exit_with_conflict(
             "events contain no program, package, application or container, and weir compares neither names \

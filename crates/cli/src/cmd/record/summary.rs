@@ -139,10 +139,12 @@ impl EventCounts {
         let mut rows: Vec<_> =
             self.rows.iter().map(|(kind, count)| (kind.is_of_kernel, Reverse(*count), label(kind))).collect();
         rows.sort();
-        for (_, Reverse(count), label) in rows.iter().take(MAX_ROWS) {
+        // A line about one hidden row would take its place.
+        let shown = if rows.len() == MAX_ROWS + 1 { rows.len() } else { MAX_ROWS };
+        for (_, Reverse(count), label) in rows.iter().take(shown) {
             eprintln!("{:>12}  {label}", format_number(*count));
         }
-        let hidden = rows.len().saturating_sub(MAX_ROWS);
+        let hidden = rows.len().saturating_sub(shown);
         if hidden > 0 {
             eprintln!("{:>12}  further kinds of events", format_number(hidden as u64));
         }
