@@ -255,7 +255,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
             key: select_unpredictable(stays, rival.key, position.key),
             slot: select_unpredictable(stays, rival.slot, slot),
         };
-        let is_before_heap = self.heap.peek().is_none_or(|third| second.key <= third.0.key);
+        // Without a rival, the lane is read to its end.
+        let is_before_heap =
+            second == MergePosition::NONE || self.heap.peek().is_none_or(|third| second.key <= third.0.key);
         if is_before_heap && self.lanes.get(first_slot).is_some_and(|lane| lane.is_resident) {
             (self.current, self.rival) = (Some(first_slot), second);
             return Ok(true);
@@ -512,4 +514,48 @@ fn open_bytes_budget(largest_bytes: usize, cpu_count: usize, file_size: u64) -> 
     let overlapping = usize::try_from(file_size.min(MAX_OVERLAP_BYTES)).unwrap_or(usize::MAX);
     let open = cpu_count.saturating_mul(largest_bytes).min(plausible_bytes).max(overlapping);
     EXTRA_OPEN_BYTES.saturating_add(largest_bytes).saturating_add(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etl::{Options, Summary, Writer};
+    use crate::header::event::EventHeader;
+    use crate::time::FileTime;
+
+    /// Builds a file of three processors whose events alternate.
+    fn alternating_file() -> Vec<u8> {
+        let options = Options { anchor: 1, start_time: FileTime(10), logger_id: 7, ..Options::default() };
+        let mut writer = Writer::create(Vec::new(), options).unwrap();
+        for time in 10..40_i64 {
+            let mut record = Vec::new();
+            EventHeader { time, ..EventHeader::default() }.encode(b"", &mut record).unwrap();
+            writer.write_record((time % 3) as u16, &record).unwrap();
+        }
+        writer.finish(Summary::default()).unwrap()
+    }
+
+    fn read_cpus(events: &mut Events<'_, Vec<u8>>) -> Vec<u16> {
+        let mut cpus = Vec::new();
+        while let Some(record) = events.next().unwrap() {
+            if record.hook().is_none() {
+                cpus.push(record.cpu());
+            }
+        }
+        cpus
+    }
+
+    #[test]
+    fn without_reloads_each_buffer_is_read_to_its_end() {
+        let file = alternating_file();
+        let trace = Trace::open(file).unwrap();
+        let in_order: Vec<u16> = (10..40).map(|time| time % 3).collect();
+        assert_eq!(read_cpus(&mut trace.events()), in_order);
+        let mut events = trace.events();
+        events.reload_bytes_left = 0;
+        let mut runs = read_cpus(&mut events);
+        assert_eq!(runs.len(), in_order.len());
+        runs.dedup();
+        assert_eq!(runs.len(), 3, "a buffer was left before its end: {runs:?}");
+    }
 }
