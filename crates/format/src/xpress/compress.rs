@@ -130,8 +130,7 @@ impl Compressor {
     }
 
     /// Returns the longest repetition for the bytes at `at` among the candidates, and inserts the
-    /// position into the tables. None is found for the last
-    /// seven bytes.
+    /// position into the tables. None is found for the last seven bytes.
     #[inline(always)]
     fn find_repetition(&mut self, src: &[u8], at: usize) -> Repetition {
         let mut best = Repetition::default();
