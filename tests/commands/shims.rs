@@ -111,7 +111,9 @@ fn library_is_found_where_an_installation_puts_it() {
     }
     let (library, links, program) =
         (link_library(&folder_path.join("lib")), folder_path.join("shims"), folder_path.join("bin/weir"));
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    // If this process wrote the file, a process that another test starts at this time would inherit
+    // it open for writing, and the program could not be run.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status().unwrap().success());
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
