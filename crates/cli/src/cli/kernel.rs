@@ -12,7 +12,7 @@ pub(crate) const KERNEL_SYNTAX: &str = "\
   cpu                  CPU samples with call stacks, and processes, threads, images
   sched                cpu, and context switches and wakeups, with call stacks
   disk, net, file      disk requests; TCP and UDP; file operations, with call stacks
-  syscall              system calls, and context switches, which tell whose calls they are
+  syscall              system calls, and context switches, which show whose calls they are
   all                  everything, also interrupts and page faults
   cswitch,dispatcher   groups by published name, or profile+cswitch as in xperf:
                        process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt

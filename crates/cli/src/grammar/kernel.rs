@@ -95,7 +95,7 @@ const PRESETS: [KernelPreset; 7] = [
         extra_groups: &[],
         stacks: FILE_STACKS,
     },
-    // Only a context switch tells which thread makes the calls.
+    // Only context switches show which thread makes the calls.
     KernelPreset {
         name: SYSCALL_PRESET,
         flags: PROCESS_GROUPS | CSWITCH | SYSTEMCALL,
@@ -138,7 +138,7 @@ const EVENT_CLASSES: [&str; 9] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelSelection {
     pub(crate) groups: GroupMask,
-    /// The EnableFlags without those that only tell whose events the others are.
+    /// The EnableFlags without those that only show whose events the others are.
     wanted_flags: u32,
     /// Events whose stacks are recorded by default.
     stacks: Vec<ClassicEventId>,
@@ -171,7 +171,7 @@ impl KernelSelection {
 
     /// Returns the groups that an unprivileged user may record for their own processes, with the
     /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
-    /// no other groups, or if only groups would be left that tell whose events others are.
+    /// no other groups, or if only groups would be left that show whose events others are.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
         let allowed = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut other_groups = self.groups;

@@ -91,10 +91,10 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     if lost.is_empty() {
         return CommandOutcome::Fine;
     }
-    if is_at_limit(summary) && summary.lost.not_written == summary.events_lost {
+    if lost.len() == 1 && has_only_late_losses(summary) {
         let events = format_count(summary.lost.not_written, "event");
         eprintln!(
-            "note: {events} came after the file was full and are lost; a larger --max-size keeps more, --circular the newest"
+            "note: lost after the file was full: {events}; a larger --max-size keeps more, --circular the newest"
         );
         return CommandOutcome::EventsLost;
     }
@@ -120,6 +120,15 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
         );
     }
     CommandOutcome::EventsLost
+}
+
+/// Returns whether all losses are events that came after the file reached its size limit.
+fn has_only_late_losses(summary: &SessionSummary) -> bool {
+    is_at_limit(summary)
+        && summary.events_lost > 0
+        && summary.lost.not_written == summary.events_lost
+        && summary.uncounted_processes == 0
+        && summary.overwritten_buffers == 0
 }
 
 /// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on the
@@ -312,6 +321,24 @@ mod tests {
             "--interval",
         ] {
             assert!(hint.contains(part), "{hint}");
+        }
+    }
+
+    #[test]
+    fn late_losses_do_not_hide_others() {
+        let mut summary = SessionSummary::default();
+        (summary.buffer_kib, summary.buffers_written, summary.maximum_file_bytes) = (64, 2, Some(128 << 10));
+        assert!(is_at_limit(&summary) && !has_only_late_losses(&summary), "nothing is lost");
+        (summary.events_lost, summary.lost.not_written) = (3, 3);
+        assert!(has_only_late_losses(&summary));
+        for change in [
+            |summary: &mut SessionSummary| summary.uncounted_processes = 1,
+            |summary: &mut SessionSummary| summary.overwritten_buffers = 1,
+            |summary: &mut SessionSummary| summary.events_lost = 4,
+        ] {
+            let mut changed = summary.clone();
+            change(&mut changed);
+            assert!(!has_only_late_losses(&changed), "{changed:?}");
         }
     }
 
