@@ -90,6 +90,11 @@ pub(crate) struct Analysis {
 }
 
 impl Analysis {
+    /// Returns whether one of the traces was recorded on Linux.
+    pub(crate) fn has_linux_trace(&self) -> bool {
+        self.facts.iter().any(TraceFacts::is_linux)
+    }
+
     /// Opens traces and reads them once for their facts.
     pub(crate) fn open(
         files: &[PathBuf],

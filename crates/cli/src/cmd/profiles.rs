@@ -47,10 +47,15 @@ fn format_profile(profile: &Profile) -> String {
         page.push_str(&format!("  kernel     {}{optional}\n", escape(&profile.kernel)));
         options.push_str(&format!(" --kernel {}", quote_for_shell(&profile.kernel)));
     }
-    let has_switches = profiles::resolve(std::slice::from_ref(&profile.name))
-        .is_ok_and(|events| events.kernel.is_some_and(|kernel| kernel.has_switches()));
-    if has_switches {
-        page.push_str("Without CAP_PERFMON: no wakeups, and call stacks of samples only\n");
+    let events = profiles::resolve(std::slice::from_ref(&profile.name)).ok();
+    match events.and_then(|events| events.kernel) {
+        Some(kernel) if kernel.has_wakeups() => {
+            page.push_str("Without CAP_PERFMON: no wakeups, and call stacks of samples only\n");
+        }
+        Some(kernel) if kernel.has_switches() => {
+            page.push_str("Without CAP_PERFMON: call stacks of samples only\n");
+        }
+        _ => {}
     }
     let command = quote_for_shell(&profile.name);
     page.push_str(&format!("The same with options: weir record{options} -- CMD\n"));

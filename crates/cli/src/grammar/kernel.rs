@@ -164,6 +164,10 @@ impl KernelSelection {
         self.wanted_flags & CSWITCH != 0
     }
 
+    pub(crate) fn has_wakeups(&self) -> bool {
+        self.wanted_flags & DISPATCHER != 0
+    }
+
     /// Returns whether there are groups beyond the EnableFlags.
     pub(crate) fn has_extra_groups(&self) -> bool {
         self.groups.iter().skip(1).any(|word| *word != 0)

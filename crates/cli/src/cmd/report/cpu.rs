@@ -40,7 +40,7 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     match (&options.function, &samples.tree) {
         (Some(name), Some(tree)) => {
             let neighbours = find_neighbours(&samples.call_paths.functions, tree, name)?;
-            samples.add_neighbours(&neighbours, &mut page);
+            samples.add_neighbours(&neighbours, analysis.has_linux_trace(), &mut page);
         }
         _ => samples.add_tables(&mut page),
     }
@@ -306,7 +306,7 @@ impl SampleReport {
     }
 
     /// Adds the samples of a function, and its callers and callees.
-    fn add_neighbours(&self, neighbours: &FunctionNeighbours, page: &mut ReportPage) {
+    fn add_neighbours(&self, neighbours: &FunctionNeighbours, is_linux: bool, page: &mut ReportPage) {
         let FunctionNeighbours { label, own, all, callers, callees } = neighbours;
         let count = SampleCount { own: *own, all: *all };
         page.add_object(&self.count_to_json("target", label, &count));
@@ -318,7 +318,7 @@ impl SampleReport {
             format_number(*own),
             format_share(*own, self.total)
         ));
-        if !callers.is_empty() {
+        if is_linux && !callers.is_empty() {
             page.add_line("recorded without --unwind, stacks lack the direct caller of a function without a frame of its own, such as a leaf function");
         }
         for (title, by, rows) in [("callers", "caller", callers), ("callees", "callee", callees)] {
