@@ -256,7 +256,7 @@ impl Actors {
         else {
             return;
         };
-        let ids = self.read_payload_ids(record, matched);
+        let ids = read_payload_ids(record, matched, &mut self.walker);
         let time = record.time();
         match (ids.pid, ids.tid, ids.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
@@ -268,25 +268,6 @@ impl Actors {
             }
             _ => {}
         }
-    }
-
-    /// Walks a payload for its ids and image name. A payload that ends early still gives the ids
-    /// before its end.
-    fn read_payload_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> PayloadIds {
-        let mut ids = PayloadIds::default();
-        let _ = self.walker.walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut ids);
-        ids
-    }
-
-    /// Returns the first process id and the first thread id in a payload, without a walk if the
-    /// schema shows where they are.
-    #[inline]
-    fn read_ids(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> (Option<u32>, Option<u32>) {
-        if let Some(offsets) = matched.prepared.id_offsets(record.pointer_size()) {
-            return offsets.read(matched.payload);
-        }
-        let ids = self.read_payload_ids(record, matched);
-        (ids.pid, ids.tid)
     }
 
     /// Reads a context switch ahead of time order, to learn which threads run when the trace
@@ -306,16 +287,44 @@ impl Actors {
     /// thread, if the context switches of the trace name it.
     #[must_use]
     pub fn running(&self, record: &Record<'_>) -> Option<Actor> {
+        self.to_actor(self.running_thread(record)?, record)
+    }
+
+    /// Like [`Actors::running`], but returns only the thread.
+    #[inline]
+    #[must_use]
+    pub fn running_thread(&self, record: &Record<'_>) -> Option<u32> {
         record.hook().filter(|_| record.thread_id() == NO_ID)?;
-        let tid = self.processors.running_thread(record.cpu(), record.time())?;
+        self.processors.running_thread(record.cpu(), record.time())
+    }
+
+    /// Returns a thread and its process at the time of an event.
+    #[allow(clippy::unnecessary_wraps)] // For use with `?` and `and_then`.
+    fn to_actor(&self, tid: u32, record: &Record<'_>) -> Option<Actor> {
         Some(Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid })
     }
 
     /// Returns the process and thread that a kernel event is about, if they differ from those in
     /// its header.
     pub fn attribute(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> Option<Actor> {
+        let running = self.running_thread(record);
+        let mut walker = core::mem::take(&mut self.walker);
+        let actor = self.attribute_with(record, matched, running, &mut walker);
+        self.walker = walker;
+        actor
+    }
+
+    /// Like [`Actors::attribute`], for a thread that does not follow the context switches: `running`
+    /// is the result of [`Actors::running_thread`] at the time of the event.
+    pub fn attribute_with(
+        &self,
+        record: &Record<'_>,
+        matched: &SchemaMatch<'_, '_>,
+        running: Option<u32>,
+        walker: &mut Walker,
+    ) -> Option<Actor> {
         record.hook()?;
-        let ids = self.read_ids(record, matched);
+        let ids = read_ids(record, matched, walker);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match ids {
             (Some(pid), Some(tid)) => Actor { pid, tid },
@@ -327,7 +336,7 @@ impl Actors {
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
-            (None, None) => return self.running(record),
+            (None, None) => return self.to_actor(running?, record),
         };
         (actor != header).then_some(actor)
     }
@@ -353,6 +362,29 @@ impl Actors {
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
         self.processes.find(pid, time).map(|image| &**image)
     }
+}
+
+/// Walks a payload for its ids and image name. A payload that ends early still gives the ids before
+/// its end.
+fn read_payload_ids(record: &Record<'_>, matched: &SchemaMatch<'_, '_>, walker: &mut Walker) -> PayloadIds {
+    let mut ids = PayloadIds::default();
+    let _ = walker.walk(&matched.prepared.schema, matched.payload, record.pointer_size(), &mut ids);
+    ids
+}
+
+/// Returns the first process id and the first thread id in a payload, without a walk if the schema
+/// shows where they are.
+#[inline]
+fn read_ids(
+    record: &Record<'_>,
+    matched: &SchemaMatch<'_, '_>,
+    walker: &mut Walker,
+) -> (Option<u32>, Option<u32>) {
+    if let Some(offsets) = matched.prepared.id_offsets(record.pointer_size()) {
+        return offsets.read(matched.payload);
+    }
+    let ids = read_payload_ids(record, matched, walker);
+    (ids.pid, ids.tid)
 }
 
 fn is_image_load(record: &Record<'_>) -> bool {

@@ -124,10 +124,10 @@ enum SchemaSlot {
 /// Finds schemas for events.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    schemas: Vec<PreparedSchema>,
+    schemas: Vec<Arc<PreparedSchema>>,
     self_described: SelfDescribedCache,
     /// Manifest events by provider and id.
-    events: HashMap<(Guid, u16), Vec<SchemaCandidate>>,
+    events: Arc<HashMap<(Guid, u16), Vec<SchemaCandidate>>>,
     /// Results of earlier lookups by (provider, id, version).
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// The entries of `resolved` that recent events used.
@@ -137,9 +137,9 @@ pub struct Decoder {
     /// The entries of `classic` that recent events used.
     recent_classic: RecentSchemas,
     /// WPP formats by message GUID and number.
-    messages: HashMap<(Guid, u16), u32>,
+    messages: Arc<HashMap<(Guid, u16), u32>>,
     /// Names of providers.
-    names: HashMap<Guid, Arc<str>>,
+    names: Arc<HashMap<Guid, Arc<str>>>,
     in_trace: TraceSchemas,
     tracked: TrackedFiles,
     builtin: builtin::BuiltinSchemas,
@@ -153,6 +153,28 @@ impl Decoder {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns a decoder with the same schemas, for another thread. It shares the schemas and has
+    /// caches of its own. Schemas that either learns later are not shared.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self {
+            schemas: self.schemas.clone(),
+            self_described: SelfDescribedCache::default(),
+            events: self.events.clone(),
+            resolved: HashMap::new(),
+            recent_resolved: RecentSchemas::default(),
+            classic: self.classic.clone(),
+            recent_classic: RecentSchemas::default(),
+            messages: self.messages.clone(),
+            names: self.names.clone(),
+            in_trace: TraceSchemas::default(),
+            tracked: TrackedFiles::default(),
+            builtin: self.builtin.clone(),
+            well_known: self.well_known.clone(),
+            derived_bytes: self.derived_bytes,
+        }
     }
 
     /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the
@@ -188,7 +210,7 @@ impl Decoder {
         let added = AddedFormats { formats: parsed.formats.len(), warnings: parsed.warnings };
         for format in parsed.formats {
             let id = self.store_schema(format.schema)?;
-            self.messages.insert((format.guid, format.number), id);
+            Arc::make_mut(&mut self.messages).insert((format.guid, format.number), id);
         }
         Ok(added)
     }
@@ -213,13 +235,13 @@ impl Decoder {
     }
 
     fn push_schema(&mut self, schema: Schema) -> u32 {
-        self.schemas.push(PreparedSchema::new(schema));
+        self.schemas.push(Arc::new(PreparedSchema::new(schema)));
         u32::try_from(self.schemas.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank) -> Result<()> {
         if let Some(name) = &provider.name {
-            self.names.insert(provider.id, name.clone());
+            Arc::make_mut(&mut self.names).insert(provider.id, name.clone());
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
@@ -230,7 +252,7 @@ impl Decoder {
     }
 
     fn add_candidate(&mut self, provider: Guid, id: u16, candidate: SchemaCandidate) {
-        let candidates = self.events.entry((provider, id)).or_default();
+        let candidates = Arc::make_mut(&mut self.events).entry((provider, id)).or_default();
         candidates.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
         candidates.push(candidate);
         self.resolved.clear();
@@ -276,7 +298,7 @@ impl Decoder {
     #[must_use]
     pub fn get<'d, 'p>(&'d self, located: &LocatedSchema<'p>) -> SchemaMatch<'d, 'p> {
         let prepared = match located.slot {
-            SchemaSlot::Stored(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)),
+            SchemaSlot::Stored(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)).map(|s| &**s),
             SchemaSlot::SelfDescribed(index) => self.self_described.get(index),
             SchemaSlot::ManifestChunk => Some(&self.builtin.manifest_chunk),
             SchemaSlot::StringOnly => Some(&self.builtin.string_only),

@@ -6,7 +6,7 @@ use traceweir_format::spec::types::{InType, OutType};
 use super::prepared::PreparedSchema;
 use crate::schema::{Field, Schema, SchemaNames, SchemaOrigin};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BuiltinSchemas {
     /// The payload is one string (EventWriteString).
     pub(super) string_only: PreparedSchema,

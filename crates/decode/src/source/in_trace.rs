@@ -227,7 +227,7 @@ impl Decoder {
         }
         self.in_trace.embedded.insert(key);
         if let Some(name) = &info.schema.names.provider {
-            self.names.entry(info.provider).or_insert_with(|| name.clone());
+            Arc::make_mut(&mut self.names).entry(info.provider).or_insert_with(|| name.clone());
         }
         let mut missing_maps = Vec::new();
         for (index, name) in info.map_names {
@@ -260,7 +260,7 @@ impl Decoder {
         }
         for (schema, index) in self.in_trace.fields_without_map.remove(&key).unwrap_or_default() {
             if let Some(prepared) = usize::try_from(schema).ok().and_then(|k| self.schemas.get_mut(k)) {
-                prepared.schema.set_map(index, &map);
+                Arc::make_mut(prepared).schema.set_map(index, &map);
             }
         }
         self.in_trace.maps.insert(key, map);

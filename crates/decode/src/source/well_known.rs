@@ -78,7 +78,7 @@ const fn provider(id: u128, name: &'static str, text: &'static str) -> WellKnown
 }
 
 /// The built-in schemas that a decoder has loaded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct WellKnownSchemas {
     is_enabled: bool,
     /// Events by provider and id. A provider without events could not be parsed.
