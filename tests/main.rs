@@ -9,6 +9,7 @@ mod control_group;
 mod golden;
 mod live;
 mod manifests;
+mod parallel;
 mod reports;
 #[path = "support/retry.rs"]
 mod retry;

@@ -20,6 +20,7 @@ mod shims;
 mod suggest;
 mod verbs;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -383,6 +384,10 @@ pub(crate) struct DumpArgs {
     /// Ctrl-C
     #[arg(long, conflicts_with = "stacks")]
     pub(crate) follow: bool,
+    /// Decode with N threads; the output is the same [default: one for each processor, one for short
+    /// traces]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZero<usize>>,
     #[command(flatten)]
     pub(crate) show: ShownParts,
     /// Resolve addresses in call stacks and kernel events to functions, source files and lines:
@@ -435,6 +440,10 @@ pub(crate) struct StatsArgs {
     /// Print one JSON object per row
     #[arg(long)]
     pub(crate) json: bool,
+    /// Decode with N threads; the output is the same [default: one for each processor, one for short
+    /// traces]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZero<usize>>,
     #[command(flatten)]
     pub(crate) schemas: SchemaArgs,
     #[command(flatten)]

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::SchemaMatch;
+use traceweir_decode::walk::Walker;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
@@ -119,6 +120,37 @@ pub(crate) fn describe_record<'e>(
         Ok(schema_match) => actors.attribute(record, schema_match),
         Err(_) => actors.running(record),
     };
+    build_event(record, context, decoder, actors, schema_match, actor)
+}
+
+/// Like [`describe_record`], for a thread that neither learns schemas nor follows context switches:
+/// `running` is the thread that ran on the processor of the event.
+pub(crate) fn describe_copy<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e mut Decoder,
+    actors: &'e Actors,
+    running: Option<u32>,
+    walker: &mut Walker,
+) -> DescribedEvent<'e> {
+    let located = decoder.locate(record);
+    let decoder: &'e Decoder = decoder;
+    let schema_match = located.map(|location| decoder.get(&location));
+    let actor = match &schema_match {
+        Ok(schema_match) => actors.attribute_with(record, schema_match, running, walker),
+        Err(_) => actors.to_actor(running, record),
+    };
+    build_event(record, context, decoder, actors, schema_match, actor)
+}
+
+fn build_event<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e Decoder,
+    actors: &'e Actors,
+    schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
+    actor: Option<Actor>,
+) -> DescribedEvent<'e> {
     let pid = actor.map_or(record.process_id(), |actor| actor.pid);
     let process = actors.image_at(pid, record);
     let provider = match &schema_match {

@@ -51,6 +51,20 @@ impl MissingSchemas {
         }
     }
 
+    /// Adds the events that another thread counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.has_more |= other.has_more;
+        for (key, (name, count)) in other.providers {
+            if let Some((_, events)) = self.providers.get_mut(&key) {
+                *events = events.saturating_add(count);
+            } else if self.providers.len() < MAX_PROVIDERS {
+                self.providers.insert(key, (name, count));
+            } else {
+                self.has_more = true;
+            }
+        }
+    }
+
     /// Prints one line for each provider to standard error.
     pub(crate) fn report(&self) {
         for ((kind, _), (name, events)) in self.providers.iter().take(MAX_LISTED_PROVIDERS) {

@@ -67,6 +67,11 @@ impl BufferedOutput {
         allows_colours(self.is_terminal)
     }
 
+    /// Returns whether people watch the output as it is written.
+    pub(crate) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
     /// Returns the buffer to append to; call [`BufferedOutput::flush_if_full`] after each event.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer

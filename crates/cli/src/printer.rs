@@ -16,6 +16,7 @@ use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::missing::MissingSchemas;
 use crate::text::{escape, format_count, format_number};
+use crate::traces::parallel::EventWorker;
 
 /// Maximum number of providers that are remembered and listed if no event matched.
 const MAX_SKIPPED_PROVIDERS: usize = 1000;
@@ -83,12 +84,24 @@ impl<'f> EventPrinter<'f> {
         self.sink.write_end(out);
     }
 
+    /// Adds the counts of a printer that printed other events of the same traces.
+    pub(crate) fn add_counts(&mut self, other: Self) {
+        self.counts.add(other.counts);
+        self.skipped_providers.merge(other.skipped_providers);
+    }
+
     /// Prints to standard error how many events could not be decoded or compared.
     pub(crate) fn report_undecoded(&self) {
         if self.counts.events == 0 && self.filter.is_restrictive() {
             eprintln!("no event matched{}", self.skipped_providers.describe(self.filter));
         }
         self.counts.report(self.filter.uses_names());
+    }
+}
+
+impl EventWorker for EventPrinter<'_> {
+    fn add_event(&mut self, event: &DescribedEvent<'_>, _: u64, out: &mut Vec<u8>) {
+        self.print_event(event, out);
     }
 }
 
@@ -119,6 +132,18 @@ impl DecodeCounts {
             *self.reasons.entry(describe_reason(reason)).or_default() += 1;
             self.missing.add(event, reason);
         }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.has_written |= other.has_written;
+        self.events = self.events.saturating_add(other.events);
+        self.undecoded = self.undecoded.saturating_add(other.undecoded);
+        self.without_schema = self.without_schema.saturating_add(other.without_schema);
+        for (reason, count) in other.reasons {
+            let sum = self.reasons.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        self.missing.merge(other.missing);
     }
 
     fn add_skipped(&mut self, event: &DescribedEvent<'_>) {
@@ -165,6 +190,17 @@ impl SkippedProviders {
             let class = class_name(&guid).map_or_else(String::new, |class| format!(" ({class})"));
             let name = event.provider.map_or_else(|| format!("{{{guid}}}"), |name| format!("{name}{class}"));
             self.providers.insert(guid, (name, 1));
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.has_requested |= other.has_requested;
+        for (guid, (name, count)) in other.providers {
+            if let Some((_, sum)) = self.providers.get_mut(&guid) {
+                *sum = sum.saturating_add(count);
+            } else if self.providers.len() < MAX_SKIPPED_PROVIDERS {
+                self.providers.insert(guid, (name, count));
+            }
         }
     }
 

@@ -13,8 +13,10 @@
 //! self-describing events need no survey.
 
 pub(crate) mod follow;
+pub(crate) mod parallel;
 
 use std::cell::RefCell;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -43,6 +45,12 @@ use crate::text::{escape_path, format_count, format_number};
 
 /// Traces of up to this size in total are surveyed before the first event.
 const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
+
+/// Traces of less than this size in total are read by one thread: starting others takes longer.
+const MIN_PARALLEL_BYTES: u64 = 4 << 20;
+
+/// The most threads that decode events. One thread merges the traces, which limits the others.
+const MAX_THREADS: usize = 64;
 
 /// Maximum number of defects of a trace to print.
 const MAX_SHOWN_DEFECTS: usize = 20;
@@ -132,6 +140,17 @@ impl TraceSet {
             .map(|i| i.trace.clock().file_time(i.trace.clock().anchor))
             .min()
             .unwrap_or_default()
+    }
+
+    /// Returns the number of threads that decode the events: the requested number, or else one for
+    /// each processor, but one for short traces.
+    pub(crate) fn choose_threads(&self, requested: Option<NonZero<usize>>) -> usize {
+        let total: u64 = self.inputs.iter().map(|input| input.trace.file_size()).sum();
+        match requested {
+            Some(threads) => threads.get().min(MAX_THREADS),
+            None if total < MIN_PARALLEL_BYTES => 1,
+            None => std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS),
+        }
     }
 
     /// Calls `on_event` for every record that `accepts` returns true for, in time order.

@@ -287,27 +287,27 @@ impl Actors {
     /// thread, if the context switches of the trace name it.
     #[must_use]
     pub fn running(&self, record: &Record<'_>) -> Option<Actor> {
-        self.to_actor(self.running_thread(record)?, record)
+        self.to_actor(find_running(&self.processors, record), record)
     }
 
-    /// Like [`Actors::running`], but returns only the thread.
-    #[inline]
+    /// Returns a copy of what is known of the processors, to follow the context switches apart from
+    /// the spans of processes and threads, which threads can share.
     #[must_use]
-    pub fn running_thread(&self, record: &Record<'_>) -> Option<u32> {
-        record.hook().filter(|_| record.thread_id() == NO_ID)?;
-        self.processors.running_thread(record.cpu(), record.time())
+    pub fn switch_follower(&self) -> SwitchFollower {
+        SwitchFollower(self.processors.clone())
     }
 
-    /// Returns a thread and its process at the time of an event.
-    #[allow(clippy::unnecessary_wraps)] // For use with `?` and `and_then`.
-    fn to_actor(&self, tid: u32, record: &Record<'_>) -> Option<Actor> {
+    /// Returns a running thread and its process at the time of an event.
+    #[must_use]
+    pub fn to_actor(&self, running: Option<u32>, record: &Record<'_>) -> Option<Actor> {
+        let tid = running?;
         Some(Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid })
     }
 
     /// Returns the process and thread that a kernel event is about, if they differ from those in
     /// its header.
     pub fn attribute(&mut self, record: &Record<'_>, matched: &SchemaMatch<'_, '_>) -> Option<Actor> {
-        let running = self.running_thread(record);
+        let running = find_running(&self.processors, record);
         let mut walker = core::mem::take(&mut self.walker);
         let actor = self.attribute_with(record, matched, running, &mut walker);
         self.walker = walker;
@@ -315,7 +315,7 @@ impl Actors {
     }
 
     /// Like [`Actors::attribute`], for a thread that does not follow the context switches: `running`
-    /// is the result of [`Actors::running_thread`] at the time of the event.
+    /// is the result of [`SwitchFollower::running_thread`] at the time of the event.
     pub fn attribute_with(
         &self,
         record: &Record<'_>,
@@ -336,7 +336,7 @@ impl Actors {
             (Some(pid), None) if is_image_load(record) && pid == header.pid => header,
             (Some(pid), None) => Actor { pid, tid: NO_ID },
             (None, Some(tid)) => Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid },
-            (None, None) => return self.to_actor(running?, record),
+            (None, None) => return self.to_actor(running, record),
         };
         (actor != header).then_some(actor)
     }
@@ -362,6 +362,31 @@ impl Actors {
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
         self.processes.find(pid, time).map(|image| &**image)
     }
+}
+
+/// Follows the context switches of a trace in time order.
+#[derive(Clone, Debug)]
+pub struct SwitchFollower(Processors);
+
+impl SwitchFollower {
+    /// Follows a record in time order; see [`Actors::follow`].
+    #[inline]
+    pub fn follow(&mut self, record: &Record<'_>) {
+        self.0.record_switch(record, false);
+    }
+
+    /// Returns the thread that runs on the processor of a kernel event whose header names no thread.
+    #[inline]
+    #[must_use]
+    pub fn running_thread(&self, record: &Record<'_>) -> Option<u32> {
+        find_running(&self.0, record)
+    }
+}
+
+#[inline]
+fn find_running(processors: &Processors, record: &Record<'_>) -> Option<u32> {
+    record.hook().filter(|_| record.thread_id() == NO_ID)?;
+    processors.running_thread(record.cpu(), record.time())
 }
 
 /// Walks a payload for its ids and image name. A payload that ends early still gives the ids before

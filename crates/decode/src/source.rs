@@ -298,7 +298,9 @@ impl Decoder {
     #[must_use]
     pub fn get<'d, 'p>(&'d self, located: &LocatedSchema<'p>) -> SchemaMatch<'d, 'p> {
         let prepared = match located.slot {
-            SchemaSlot::Stored(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)).map(|s| &**s),
+            SchemaSlot::Stored(id) => {
+                usize::try_from(id).ok().and_then(|i| self.schemas.get(i)).map(|s| &**s)
+            }
             SchemaSlot::SelfDescribed(index) => self.self_described.get(index),
             SchemaSlot::ManifestChunk => Some(&self.builtin.manifest_chunk),
             SchemaSlot::StringOnly => Some(&self.builtin.string_only),

@@ -247,6 +247,17 @@ impl<'b> Record<'b> {
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 
+    /// Returns the same record in a copy of its bytes.
+    ///
+    /// `bytes` must be as long as those of the record.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn with_bytes<'c>(&self, bytes: &'c [u8]) -> Record<'c> {
+        let Self { time, family, pointer_size, items_damaged, is_old_instance, cpu, payload_offset, .. } =
+            *self;
+        Record { bytes, time, family, pointer_size, items_damaged, is_old_instance, cpu, payload_offset }
+    }
+
     /// Returns the bytes of the record in the file.
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {

@@ -52,6 +52,7 @@ pub mod linux;
 pub mod logfile;
 pub mod lznt1;
 pub mod name_pattern;
+pub mod record_batch;
 pub mod security;
 pub mod spec;
 pub mod stack_key;

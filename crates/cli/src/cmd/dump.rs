@@ -15,7 +15,7 @@ use traceweir_format::header::Record;
 
 use self::event_output::EventOutput;
 use self::joined::JoinedPrinter;
-use crate::cli::{DumpArgs, OutputFormat, ShownParts};
+use crate::cli::{DumpArgs, OutputFormat, ShownParts, TimeStyle};
 use crate::event::{DescribedEvent, ReadFlow};
 use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
@@ -67,6 +67,10 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     if options.show.stacks && options.output_format() == OutputFormat::Text {
         return run_with_stacks(options, &mut traces, &filter, &mut output);
     }
+    let threads = if can_be_parallel(options, &output) { traces.choose_threads(options.threads) } else { 1 };
+    if threads > 1 {
+        return print_in_parallel(options, &mut traces, &filter, &mut output, threads);
+    }
     let mut printer =
         EventPrinter::new(&filter, options.output_format(), style, options.show, output.is_colourful());
     if options.hides_file_events() {
@@ -102,6 +106,53 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     if let Some(loss) = following.trace.losses() {
         exit::print_warning(loss);
     }
+    Ok(reading.outcome)
+}
+
+/// Returns whether several threads may print: whether no event depends on those before it, and
+/// nobody waits for single events.
+fn can_be_parallel(options: &DumpArgs, output: &BufferedOutput) -> bool {
+    let is_independent = options.filters.events.head.is_none()
+        && options.tail.is_none()
+        && !options.follow
+        && !options.resolves_functions()
+        && options.show.time != TimeStyle::Delta;
+    is_independent && !output.is_terminal()
+}
+
+/// Like [`print_events`], with several threads.
+fn print_in_parallel(
+    options: &DumpArgs,
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    output: &mut BufferedOutput,
+    threads: usize,
+) -> Result<CommandOutcome> {
+    let (style, is_colourful) = (Style { numeric: options.numeric }, output.is_colourful());
+    let create_printer = || {
+        let mut printer =
+            EventPrinter::new(filter, options.output_format(), style, options.show, is_colourful);
+        if options.hides_file_events() {
+            printer.hide_file_events();
+        }
+        printer
+    };
+    let mut printer = create_printer();
+    printer.write_start(output.buffer());
+    let mut workers: Vec<EventPrinter<'_>> = (0..threads).map(|_| create_printer()).collect();
+    let reading = traces.read_in_parallel(
+        &mut workers,
+        |record, time| filter.accepts_header(record, time),
+        |text| {
+            output.buffer().extend_from_slice(text);
+            output.flush_if_full()
+        },
+    )?;
+    workers.into_iter().for_each(|worker| printer.add_counts(worker));
+    printer.write_end(output.buffer());
+    output.flush()?;
+    printer.report_undecoded();
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 

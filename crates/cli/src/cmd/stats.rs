@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_decode::format::{Style, push_json_string};
 use traceweir_format::Guid;
-use traceweir_format::header::NO_ID;
+use traceweir_format::header::{NO_ID, Record};
 
 use crate::cli::{GroupBy, StatsArgs};
 use crate::event::{DescribedEvent, ReadFlow, describes_file};
@@ -19,13 +19,21 @@ use crate::output::print_text;
 use crate::text::{
     ColumnKind, escape, format_count, format_events, format_number, format_table_of, format_tenths,
 };
-use crate::traces::TraceSet;
+use crate::traces::parallel::EventWorker;
+use crate::traces::{ReadSummary, TraceSet};
 
 /// Number of events and bytes of a row, or of all events.
 #[derive(Clone, Copy, Default)]
 struct EventTotals {
     events: u64,
     bytes: u64,
+}
+
+impl EventTotals {
+    fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.bytes += other.bytes;
+    }
 }
 
 /// The provider, event or process of a row.
@@ -54,10 +62,35 @@ struct TraceStats {
     /// Number of events that describe the log file; no other number includes them.
     file_events: u64,
     rows: HashMap<RowKey, EventTotals>,
-    providers: HashMap<Guid, Box<str>>,
-    processes: HashMap<u32, Box<str>>,
-    first_time: Option<i64>,
+    /// The first name of each provider.
+    providers: HashMap<Guid, OrderedName>,
+    /// The last name of each process.
+    processes: HashMap<u32, OrderedName>,
+    /// The position and the time of the first event.
+    first: Option<(u64, i64)>,
     last_time: Option<i64>,
+}
+
+/// A name, and the position of the event that has it.
+struct OrderedName {
+    order: u64,
+    name: Box<str>,
+}
+
+/// Counts the events of some batches.
+struct StatsWorker<'f> {
+    stats: TraceStats,
+    filter: &'f EventFilter,
+    grep: Grep<'f>,
+    by: GroupBy,
+}
+
+impl EventWorker for StatsWorker<'_> {
+    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, _: &mut Vec<u8>) {
+        if self.filter.accepts(event) && self.grep.accepts(event) {
+            self.stats.add_event(event, order, self.by);
+        }
+    }
 }
 
 /// Maximum length of a name in a table, in characters.
@@ -71,28 +104,80 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let filter = EventFilter::new(&options.filters, traces.start());
     filter.check_times();
-    let mut stats = TraceStats::default();
-    let mut remaining = filter.head.unwrap_or(u64::MAX);
-    let mut grep = Grep::new(&filter, Style::default());
-    let by = options.by;
-    let reading = traces.read(
-        |record, time| filter.accepts_header(record, time),
-        |event| {
-            if filter.accepts(event) && grep.accepts(event) {
-                stats.add_event(event, by);
-                remaining -= u64::from(!describes_file(&event.record));
-            }
-            Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
-        },
-    )?;
+    let threads = if filter.head.is_none() { traces.choose_threads(options.threads) } else { 1 };
+    let (stats, reading) = match threads {
+        1 => read_stats(&mut traces, &filter, options.by)?,
+        _ => read_stats_in_parallel(&mut traces, &filter, options.by, threads)?,
+    };
     let text = stats.format_page(options);
     print_text(&text)?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
+fn read_stats_in_parallel(
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    by: GroupBy,
+    threads: usize,
+) -> Result<(TraceStats, ReadSummary)> {
+    let create_worker = |_| {
+        let (stats, grep) = (TraceStats::default(), Grep::new(filter, Style::default()));
+        StatsWorker { stats, filter, grep, by }
+    };
+    let mut workers: Vec<StatsWorker<'_>> = (0..threads).map(create_worker).collect();
+    let accepts = |record: &Record<'_>, time| filter.accepts_header(record, time);
+    let reading = traces.read_in_parallel(&mut workers, accepts, |_| Ok(()))?;
+    let mut stats = TraceStats::default();
+    workers.into_iter().for_each(|worker| stats.merge(worker.stats));
+    Ok((stats, reading))
+}
+
+fn read_stats(traces: &mut TraceSet, filter: &EventFilter, by: GroupBy) -> Result<(TraceStats, ReadSummary)> {
+    let mut stats = TraceStats::default();
+    let mut remaining = filter.head.unwrap_or(u64::MAX);
+    let mut grep = Grep::new(filter, Style::default());
+    let mut order = 0;
+    let reading = traces.read(
+        |record, time| filter.accepts_header(record, time),
+        |event| {
+            if filter.accepts(event) && grep.accepts(event) {
+                order += 1;
+                stats.add_event(event, order, by);
+                remaining -= u64::from(!describes_file(&event.record));
+            }
+            Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
+        },
+    )?;
+    Ok((stats, reading))
+}
+
 impl TraceStats {
-    fn add_event(&mut self, event: &DescribedEvent<'_>, by: GroupBy) {
+    /// Adds what another thread counted.
+    fn merge(&mut self, other: Self) {
+        self.totals.add(other.totals);
+        self.file_events += other.file_events;
+        for (key, totals) in other.rows {
+            self.rows.entry(key).or_default().add(totals);
+        }
+        for (guid, name) in other.providers {
+            let is_first = self.providers.get(&guid).is_none_or(|known| name.order < known.order);
+            if is_first {
+                self.providers.insert(guid, name);
+            }
+        }
+        for (pid, name) in other.processes {
+            let is_last = self.processes.get(&pid).is_none_or(|known| name.order > known.order);
+            if is_last {
+                self.processes.insert(pid, name);
+            }
+        }
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last_time = self.last_time.max(other.last_time);
+    }
+
+    /// Adds an event; `order` is larger for later events.
+    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, by: GroupBy) {
         let record = &event.record;
         if describes_file(record) {
             self.file_events += 1;
@@ -100,7 +185,7 @@ impl TraceStats {
         }
         let bytes = record.bytes().len() as u64;
         let guid = record.provider();
-        self.first_time.get_or_insert(event.time.0);
+        self.first.get_or_insert((order, event.time.0));
         self.last_time = self.last_time.max(Some(event.time.0));
         let add_one = |totals: &mut EventTotals| {
             totals.events += 1;
@@ -108,7 +193,8 @@ impl TraceStats {
         };
         add_one(&mut self.totals);
         if let Some(name) = event.provider {
-            self.providers.entry(guid).or_insert_with(|| truncate_name(name).into());
+            let first_name = || OrderedName { order, name: truncate_name(name).into() };
+            self.providers.entry(guid).or_insert_with(first_name);
         }
         if matches!(by, GroupBy::All | GroupBy::Provider) {
             add_one(self.rows.entry(RowKey::Provider(guid)).or_default());
@@ -127,19 +213,20 @@ impl TraceStats {
             let pid = event.actor.map_or(record.process_id(), |actor| actor.pid);
             // After exec, a process has the name of the new program instead of the name of its
             // parent.
-            if let Some(name) = event.process
-                && self.processes.get(&pid).is_none_or(|old_name| **old_name != *name)
-            {
-                self.processes.insert(pid, name.into());
+            if let Some(name) = event.process {
+                match self.processes.get_mut(&pid) {
+                    Some(known) if *known.name == *name => known.order = order,
+                    _ => drop(self.processes.insert(pid, OrderedName { order, name: name.into() })),
+                }
             }
             add_one(self.rows.entry(RowKey::Process(pid)).or_default());
         }
     }
 
     fn seconds(&self) -> f64 {
-        self.first_time
+        self.first
             .zip(self.last_time)
-            .map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e7)
+            .map_or(0.0, |((_, first), last)| last.saturating_sub(first) as f64 / 1e7)
     }
 
     fn format_page(&self, options: &StatsArgs) -> String {
@@ -223,7 +310,7 @@ impl TraceStats {
 
     fn row_label(&self, key: &RowKey) -> String {
         let provider_name =
-            |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
+            |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.name.to_string());
         match key {
             RowKey::Provider(guid) => {
                 // Kernel events share one provider name; their class distinguishes them.
@@ -235,7 +322,7 @@ impl TraceStats {
             RowKey::Event(guid, name, ..) => format!("{}/{name}", provider_name(guid)),
             RowKey::Process(NO_ID) => "(no process)".to_owned(),
             RowKey::Process(pid) => match self.processes.get(pid) {
-                Some(name) => format!("{name} ({pid})"),
+                Some(OrderedName { name, .. }) => format!("{name} ({pid})"),
                 None => pid.to_string(),
             },
         }

@@ -35,7 +35,7 @@ struct ProcessorSwitches {
 }
 
 /// The processors of a trace.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {

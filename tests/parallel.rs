@@ -1,0 +1,243 @@
+//! Tests that several threads print what one thread prints, byte for byte.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use traceweir_format::Guid;
+use traceweir_format::etl::{Options, Summary, Writer};
+use traceweir_format::header::event::EventHeader;
+use traceweir_format::header::extended::Item;
+use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
+use traceweir_format::spec::event::{EventDescriptor, ExtType};
+use traceweir_format::time::FileTime;
+use traceweir_format::tracelogging::MetadataBuilder;
+use traceweir_format::wire::Put;
+
+use crate::golden::{ANCHOR, SelfDescribing, kernel, session_options, start_time};
+use crate::util::{root, sample, weir};
+
+/// The commands that read with several threads.
+const COMMANDS: [&[&str]; 9] = [
+    &["dump", "--all"],
+    &["dump", "--format", "jsonl"],
+    &["dump", "--format", "csv"],
+    &["dump", "--format", "xml"],
+    &["dump", "--color", "always", "--time", "rel"],
+    &["dump", "--event", "CSwitch"],
+    &["stats"],
+    &["stats", "--json"],
+    &["stats", "--grep", "7"],
+];
+
+/// The number of processors in generated traces.
+const PROCESSORS: u16 = 64;
+
+/// Runs all commands with one thread and with several, and compares output, messages and status.
+fn compare_all(files: &[&Path], thread_counts: &[&str]) {
+    compare(&COMMANDS, files, thread_counts);
+}
+
+fn compare(commands: &[&[&str]], files: &[&Path], thread_counts: &[&str]) {
+    for command in commands {
+        let run = |threads: &str| {
+            let files = files.iter().map(|file| file.to_str().unwrap());
+            weir(command.iter().copied().chain(files).chain(["--threads", threads]))
+        };
+        let expected = run("1");
+        for threads in thread_counts {
+            let actual = run(threads);
+            let description = || format!("{command:?} {files:?}, {threads} threads");
+            let first_difference = expected.stdout.iter().zip(&actual.stdout).position(|(a, b)| a != b);
+            assert_eq!(first_difference, None, "first different byte of {}", description());
+            assert_eq!(actual.stdout.len(), expected.stdout.len(), "bytes of {}", description());
+            assert_eq!(actual.stderr, expected.stderr, "messages of {}", description());
+            assert_eq!(actual.code, expected.code, "status of {}", description());
+        }
+    }
+}
+
+#[test]
+fn fixtures_are_printed_alike() {
+    let folder = root().join("fixtures/etl");
+    let mut fixtures: Vec<PathBuf> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    fixtures.retain(|path| path.extension().is_some_and(|extension| extension == "etl"));
+    fixtures.sort();
+    assert!(fixtures.len() > 8, "{fixtures:?}");
+    for fixture in &fixtures {
+        compare_all(&[fixture], &["3"]);
+    }
+    let all: Vec<&Path> = fixtures.iter().map(PathBuf::as_path).collect();
+    compare_all(&all, &["2"]);
+}
+
+#[test]
+fn real_traces_are_printed_alike() {
+    let names = [
+        "AMSITrace.etl",
+        "SelfDescribingSingleEvent.etl",
+        "ShutdownPerfDiagLogger.etl",
+        "WindowsUpdate.20251008.etl",
+        "gcevents.etl",
+        "gcrundownevents.etl",
+        "net.4.5.2.x64.etl.zip",
+        "primitive-types.etl",
+    ];
+    for name in names {
+        let Some(path) = sample(name) else { return };
+        compare(&[&["dump"], &["dump", "--format", "jsonl"], &["stats"]], &[&path], &["2"]);
+    }
+}
+
+/// The content of a generated record.
+#[derive(Clone, Debug)]
+struct GeneratedRecord {
+    kind: u8,
+    cpu: u16,
+    /// Ticks since the record before it. A negative number makes buffers overlap.
+    delay: i64,
+    value: u32,
+}
+
+fn generated_record() -> impl Strategy<Value = GeneratedRecord> {
+    let delay = prop_oneof![8 => 0..500_i64, 1 => -20_000..0_i64];
+    (0..10_u8, 0..PROCESSORS, delay, 0..40_u32).prop_map(|(kind, cpu, delay, value)| GeneratedRecord {
+        kind,
+        cpu,
+        delay,
+        value,
+    })
+}
+
+fn encode_perfinfo(time: i64, hook: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let header = PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] };
+    header.encode(payload, &mut bytes).unwrap();
+    bytes
+}
+
+fn encode_system(time: i64, hook: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let (process_id, thread_id) = (4, 8);
+    let header =
+        SystemHeader { pointer_size: 8, version, hook, process_id, thread_id, time, cpu_times: None };
+    header.encode(payload, &mut bytes).unwrap();
+    bytes
+}
+
+/// Threads have ids from 100 to 139; four belong to each process, whose ids begin with 100 too.
+fn encode_record(GeneratedRecord { kind, value, .. }: &GeneratedRecord, time: i64) -> Vec<u8> {
+    let (thread, process) = (100 + value, 100 + value / 4 * 4);
+    let mut payload = Vec::new();
+    match kind {
+        0 => {
+            let name = format!("program-{value}");
+            encode_system(
+                time,
+                hook::PROCESS_START,
+                4,
+                &kernel::process_payload((process, process), 1, 0, &name, ""),
+            )
+        }
+        1 => encode_system(time, hook::THREAD_START, 3, &kernel::thread_payload((process, thread), "")),
+        2 | 3 => {
+            let old_thread = 100 + (value + 7) % 40;
+            payload.put_u32(thread).put_u32(old_thread).put(&[8, 8, 0, 0, 6, 0, 5, 0]).put_u64(0);
+            encode_perfinfo(time, hook::CONTEXT_SWITCH, 3, &payload)
+        }
+        // An event whose process follows from the context switches.
+        4 | 5 => {
+            payload.put_u64(0x7FFF_0000 + u64::from(*value));
+            encode_perfinfo(time, hook::SYSCALL_ENTER, 2, &payload)
+        }
+        6 => {
+            payload.put_u64(0x40_0000).put_u32(thread).put_u32(1);
+            encode_perfinfo(time, hook::SAMPLED_PROFILE, 2, &payload)
+        }
+        // An event without a schema.
+        7 => {
+            let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
+            let provider = Guid::from_u128(u128::from(value % 3) + 1);
+            let mut bytes = Vec::new();
+            let header = EventHeader {
+                provider,
+                descriptor,
+                process_id: process,
+                thread_id: thread,
+                time,
+                ..EventHeader::default()
+            };
+            header.encode(b"unknown", &mut bytes).unwrap();
+            bytes
+        }
+        _ => encode_self_describing(time, (process, thread), *value),
+    }
+}
+
+fn encode_self_describing(time: i64, (process_id, thread_id): (u32, u32), value: u32) -> Vec<u8> {
+    let event = SelfDescribing::new(if value % 2 == 0 { "Generated.Even" } else { "Generated.Odd" });
+    let traits = event.traits();
+    let mut metadata = MetadataBuilder::new(&format!("Counted{}", value % 5), 0);
+    metadata.add_field("value", 8, 0, 0).add_field("text", 2, 0, 0);
+    let items = [
+        Item { kind: ExtType::PROV_TRAITS, data: &traits },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish().unwrap() },
+    ];
+    let mut payload = Vec::new();
+    payload.put_u32(value).put(&b"seven, eight\0"[..]);
+    let mut bytes = Vec::new();
+    let header = EventHeader { items: &items, process_id, thread_id, time, ..event.header };
+    header.encode(&payload, &mut bytes).unwrap();
+    bytes
+}
+
+fn write_trace(path: &Path, records: &[GeneratedRecord], is_compressed: bool, damage: &[(usize, u8)]) {
+    let options = Options {
+        buffer_size: 0x800,
+        processors: PROCESSORS.into(),
+        compressed: is_compressed,
+        ..session_options("generated")
+    };
+    let mut writer = Writer::create(Vec::new(), options).unwrap();
+    let mut time = ANCHOR;
+    for record in records {
+        time = ANCHOR.max(time + record.delay);
+        writer.write(record.cpu, time, &encode_record(record, time)).unwrap();
+    }
+    let end_time = FileTime(start_time().0 + 600_000_000);
+    let mut bytes = writer.finish(Summary { end_time, ..Summary::default() }).unwrap();
+    for (position, value) in damage {
+        let position = position % bytes.len();
+        bytes[position] = *value;
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+proptest! {
+    // Each case starts `weir` 27 times.
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn generated_traces_are_printed_alike(
+        files in prop::collection::vec(
+            (
+                prop::collection::vec(generated_record(), 0..1500),
+                any::<bool>(),
+                prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
+            ),
+            1..4,
+        ),
+    ) {
+        let folder = TempDir::new().unwrap();
+        let mut paths = Vec::new();
+        for (number, (records, is_compressed, damage)) in files.iter().enumerate() {
+            let path = folder.path().join(format!("{number}.etl"));
+            write_trace(&path, records, *is_compressed, damage);
+            paths.push(path);
+        }
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        compare_all(&paths, &["2", "5"]);
+    }
+}
