@@ -155,6 +155,7 @@ fn events_are_selected_by_alternative_and_partial_names() {
     assert!(processes > 0);
     assert_eq!(count(&["--provider", "Windows Kernel (Process)"]), processes);
     assert!(count(&["--event", "Start"]) > 0, "no event matches the last part of a name");
+    assert_eq!(count(&["--event", "ProcessStart"]), count(&["--event", "Process/Start"]));
     assert_eq!(
         count(&["--event", "80"]),
         count(&["--event", "PartitionInfoExtension"]),
@@ -167,6 +168,25 @@ fn grep_without_a_match_is_reported() {
     // The pattern begins with a dash, like an option.
     let run = weir(["dump", arg(&fixture_path("kernel")), "--grep=-nowhere"]).expect(0);
     assert!(run.stderr.contains("no event matched"), "{}", run.stderr);
+}
+
+#[test]
+fn filters_without_a_match_are_explained() {
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    for (arguments, words) in [
+        (&["--event", "Nothing"][..], "no event matched; weir stats lists the names"),
+        (&["--from", "1h"], "no event matched; weir info shows the times"),
+        (&["-p", "Shop.A:0x1:4"], "; --provider takes one name or GUID"),
+        (&["--level", "warning"], "note: 1 event of level 0, which --level always shows"),
+    ] {
+        let run = weir([&["dump", arg(&path)], arguments].concat()).expect(0);
+        assert!(run.stderr.contains(words), "{arguments:?}: {}", run.stderr);
+    }
+    let run = weir(["stats", arg(&path), "--event", "Nothing"]).expect(0);
+    assert!(run.stderr.contains("no event matched"), "{}", run.stderr);
+    let run = weir(["dump", arg(&path), "--symbols"]).expect(0);
+    assert!(run.stderr.contains("--kernel image_load"), "{}", run.stderr);
 }
 
 #[test]

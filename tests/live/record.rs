@@ -47,6 +47,15 @@ fn failure_of_record_exits_with_125_with_a_command_and_1_without() {
 }
 
 #[test]
+fn stacks_without_images_are_noted() {
+    let daemon = Daemon::start();
+    let provider = format!("{SHOP}@stack");
+    let file = daemon.path("a.etl");
+    let run = daemon.weir(["record", "-p", &provider, "-o", arg(&file), "--", "true"]);
+    assert!(run.stderr.contains("--kernel image_load records the files of code"), "{}", run.stderr);
+}
+
+#[test]
 fn children_of_the_command_are_recorded_too() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");

@@ -74,7 +74,7 @@ fn failure_of_the_command_is_reported() {
     assert!(run.stderr.contains("the command exited with status 7"), "{}", run.stderr);
     let run =
         run_in(&daemon, &folder, &["record", "--no-kernel", "--", "sh", "-c", "kill -9 $$"]).expect(137);
-    assert!(run.stderr.contains("signal 9 ended the command"), "{}", run.stderr);
+    assert!(run.stderr.contains("signal 9 (SIGKILL) ended the command"), "{}", run.stderr);
 }
 
 /// The recorded command takes the name of the trace, as a hostile program could.
@@ -170,7 +170,7 @@ fn patterns_match_registered_names_now_and_later() {
     let file = daemon.path("a.etl");
     let run =
         daemon.weir(["start", "P", "-o", arg(&file), "-p", "traceweir.*::info", "-p", "Nothing.*"]).expect(0);
-    assert!(run.stderr.contains("has registered provider Nothing.*"), "{}", run.stderr);
+    assert!(run.stderr.contains("has registered a provider Nothing.*"), "{}", run.stderr);
     run_shop(&daemon, 2);
     daemon.weir(["stop", "P"]).expect(0);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);

@@ -120,6 +120,12 @@ fn early_end_of_watch_names_its_cause() {
 }
 
 #[test]
+fn watch_of_a_missing_process_is_an_error() {
+    let run = Daemon::start().weir(["watch", "-p", SHOP, "--pid", "4194305"]).expect(1);
+    assert!(run.stderr.contains("cannot watch process 4194305: no process has this id"), "{}", run.stderr);
+}
+
+#[test]
 fn watch_needs_a_session_or_a_provider() {
     let run = crate::util::weir(["watch"]).expect(2);
     assert!(run.stderr.contains("--provider"), "{}", run.stderr);

@@ -63,3 +63,25 @@ fn ambiguous_and_unknown_functions_are_errors() {
     let run = weir(["report", "cpu", path.to_str().unwrap(), "--function", "nothing"]).expect(1);
     assert!(run.stderr.contains("no function of a sample has \"nothing\" in its name"), "{}", run.stderr);
 }
+
+#[test]
+fn unknown_callers_are_reported_with_the_remedy() {
+    let mut trace = TraceBuilder::new();
+    trace.add_process(100, "app");
+    trace.add_thread(100, 101);
+    trace.add_image(100, APP, 0x1000, "/nowhere/app");
+    for index in 0..10 {
+        let time = 1000 + 10 * index;
+        trace.add_sample(time, 0, 101, APP + 0x10);
+        // Without a frame pointer, the register has an address that is not code.
+        trace.add_stack(time, 0, (100, 101), &[APP + 0x10, 0x1234_5678]);
+    }
+    let path = trace.write();
+    let path = path.to_str().unwrap();
+    let text = weir(["report", "cpu", path]).expect(0).text().replace('\n', " ");
+    assert!(text.contains("callers missing or unknown (?): 10 of 10 stacks"), "{text}");
+    let text = weir(["flame", path, "--collapsed"]).expect(0).stderr;
+    assert!(text.contains("callers missing or unknown (?)") && text.contains("--unwind 16K"), "{text}");
+    let text = weir(["report", "cpu", path, "--function", "caller"]).expect(1).stderr;
+    assert!(text.contains("--unwind 16K"), "{text}");
+}

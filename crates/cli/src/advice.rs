@@ -17,7 +17,7 @@ pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
             "Create the directory of the log file first; a session does not create directories."
         }
         Status::ERROR_ACCESS_DENIED => {
-            "Use root or a member of the group traceweir for the system's daemon, or use your own daemon (--user). weir access show lists the rights."
+            "Use root or a member of the group traceweir for the system's daemon, or use your own daemon (--user). weir access show default lists the rights."
         }
         Status::ERROR_INVALID_HANDLE => {
             "The handle is 0, closed, or of another kind. Use the handle that the open or register function returned."

@@ -40,7 +40,7 @@ pub(crate) use functions::{CodeKind, FunctionId, FunctionTable};
 pub(crate) use io::{elapsed_ns, is_disk_event, is_file_event, is_network_event};
 pub(crate) use io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
 pub(crate) use latency::Latencies;
-pub(crate) use path::{CallPaths, EventThread, TRUNCATED, is_truncated, lacks_callers, missing_callers_note};
+pub(crate) use path::{CallPaths, EventThread, TRUNCATED, is_truncated, missing_callers_note};
 pub(crate) use processes::{ProcessId, ProcessTable, ThreadSelection};
 pub(crate) use scheduler::{ContextSwitch, RunSpan, Scheduler, ThreadReturn};
 pub(crate) use stream::{Analysis, NeededEvents, TimeWindow};

@@ -146,6 +146,28 @@ impl EventFilter {
         !self.providers.is_empty()
     }
 
+    /// Explains what the filters take, to follow "no event matched".
+    pub(crate) fn no_match_hint(&self) -> &'static str {
+        let is_recording_form = |provider: &NamePattern| match provider {
+            NamePattern::Pattern(name) => name.contains([':', ',', '@']),
+            _ => false,
+        };
+        if self.providers.iter().any(is_recording_form) {
+            "; --provider takes one name or GUID and may be repeated; --keyword and --level select further"
+        } else if !self.events.is_empty() {
+            "; weir stats lists the names of events"
+        } else if self.from.is_some() || self.to.is_some() {
+            "; weir info shows the times of the first and last event"
+        } else {
+            ""
+        }
+    }
+
+    /// Returns whether a level is the only limit to events without a level.
+    pub(crate) fn passes_level_0_by_rule(&self) -> bool {
+        self.level.is_some_and(|max_level| max_level > 0)
+    }
+
     /// Returns whether the provider of an event passes.
     pub(crate) fn accepts_provider(&self, event: &DescribedEvent<'_>) -> bool {
         self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event))
@@ -206,8 +228,11 @@ impl NamePattern {
                     // As text output prints it.
                     let with_provider =
                         || Some(format!("{}/{name}", event.provider.filter(|_| pattern.contains('/'))?));
+                    // Other tools join the names of task and opcode.
+                    let joined = || part.map(|_| name.replace('/', ""));
                     matches_pattern(pattern, &name)
                         || part.is_some_and(|part| matches_pattern(pattern, part))
+                        || joined().is_some_and(|name| matches_pattern(pattern, &name))
                         || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
                 })
             }

@@ -59,7 +59,9 @@ use traceweir::{EnableProperties, Guid, Keywords, Level, Session};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::providers::kernel_provider_name;
 use traceweir_format::name_pattern;
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
@@ -143,6 +145,11 @@ pub(crate) struct EnableRequest {
 }
 
 impl EnableRequest {
+    /// Returns whether events are recorded with call stacks.
+    pub(crate) fn has_stacks(&self) -> bool {
+        self.property & EVENT_ENABLE_PROPERTY_STACK_TRACE != 0
+    }
+
     /// Returns the name if a daemon can store it; otherwise, and for a provider given by GUID, an
     /// empty text.
     pub(crate) fn storable_name(&self) -> &str {

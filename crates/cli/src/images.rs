@@ -332,6 +332,10 @@ impl LoadedImages {
         self.lifetimes.find_user(pid, time)
     }
 
+    pub(crate) fn has_images(&self) -> bool {
+        !self.paths.is_empty()
+    }
+
     /// Returns whether the trace was recorded on Linux.
     pub(crate) fn is_linux(&self) -> bool {
         self.paths.iter().any(|path| path.starts_with('/'))

@@ -93,7 +93,14 @@ impl<'f> EventPrinter<'f> {
     /// Prints to standard error how many events could not be decoded or compared.
     pub(crate) fn report_undecoded(&self) {
         if self.counts.events == 0 && self.filter.is_restrictive() {
-            eprintln!("no event matched{}", self.skipped_providers.describe(self.filter));
+            let providers = self.skipped_providers.describe(self.filter);
+            eprintln!("no event matched{providers}{}", self.filter.no_match_hint());
+        }
+        if self.counts.without_level > 0 && self.filter.passes_level_0_by_rule() {
+            let events = format_count(self.counts.without_level, "event");
+            eprintln!(
+                "note: {events} of level 0, which --level always shows: most kernel events have it; --provider NAME selects others"
+            );
         }
         self.counts.report(self.filter.uses_names());
     }
@@ -112,6 +119,8 @@ struct DecodeCounts {
     has_written: bool,
     /// The number of events written so far, without those that describe the log file.
     events: u64,
+    /// Those of level 0.
+    without_level: u64,
     /// Written events that could not be decoded.
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
@@ -127,6 +136,7 @@ impl DecodeCounts {
             return;
         }
         self.events += 1;
+        self.without_level += u64::from(event.record.descriptor().level == 0);
         if let Some(reason) = event.schema_match.as_ref().err().or(misfit) {
             self.undecoded += 1;
             *self.reasons.entry(describe_reason(reason)).or_default() += 1;
@@ -137,6 +147,7 @@ impl DecodeCounts {
     fn add(&mut self, other: Self) {
         self.has_written |= other.has_written;
         self.events = self.events.saturating_add(other.events);
+        self.without_level = self.without_level.saturating_add(other.without_level);
         self.undecoded = self.undecoded.saturating_add(other.undecoded);
         self.without_schema = self.without_schema.saturating_add(other.without_schema);
         for (reason, count) in other.reasons {

@@ -198,6 +198,11 @@ impl TraceSymbols {
         self.resolve_managed_code(code, module).unwrap_or(frames)
     }
 
+    /// Returns whether image events have been observed.
+    pub(crate) fn has_images(&self) -> bool {
+        self.images.has_images()
+    }
+
     /// Returns whether the trace was recorded on Linux, as far as it has been observed.
     pub(crate) fn is_linux(&self) -> bool {
         self.images.is_linux()

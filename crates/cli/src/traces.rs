@@ -95,7 +95,7 @@ impl ReadSummary {
     pub(crate) fn print_defects(&self) {
         self.warnings.iter().for_each(|warning| exit::print_warning(warning));
         if self.outcome == CommandOutcome::Damaged {
-            anstream::eprintln!("hint: weir repair FILE -o COPY writes a copy without the damage");
+            anstream::eprintln!("hint: weir repair FILE -o COPY.etl writes a copy without the damage");
         }
     }
 }
@@ -131,6 +131,16 @@ impl TraceSet {
     /// Makes the survey also collect the data that symbols need.
     pub(crate) fn collect_symbols(&mut self, options: &symbols::SymbolOptions) {
         self.symbols.resize_with(self.inputs.len(), || RefCell::new(TraceSymbols::new(options.clone())));
+    }
+
+    /// Prints a note if symbols were requested and no trace names files of code.
+    pub(crate) fn note_missing_images(&self) {
+        let has_images = self.symbols.iter().any(|symbols| symbols.borrow().has_images());
+        if !self.symbols.is_empty() && !has_images {
+            anstream::eprintln!(
+                "note: no address gets a name: the trace has no image events, which name the files of code; weir record --kernel image_load adds them"
+            );
+        }
     }
 
     /// Returns the wall time at which the earliest trace starts.

@@ -27,16 +27,11 @@ pub(crate) fn is_truncated(stack: &Stack) -> bool {
     FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
 }
 
-/// Returns whether the user part of a stack has only the function that ran, without its callers.
-pub(crate) fn lacks_callers(stack: &Stack) -> bool {
-    stack.user.len() == 1
-}
-
-/// Returns a note with the remedy if most stacks have no callers.
+/// Returns a note with the remedy if most stacks lack callers.
 pub(crate) fn missing_callers_note(lacking: u64, all: u64) -> Option<String> {
     (lacking > all / 2).then(|| {
         format!(
-            "without callers: {} of {}. Programs without frame pointers need copies of their stacks: \
+            "callers missing or unknown (?): {} of {}. Programs without frame pointers need copies of their stacks: \
              weir record --unwind 16K -- COMMAND",
             format_number(lacking),
             format_count(all, "stack")
@@ -119,6 +114,18 @@ impl CallPaths {
             Some(name) => format!("{name} ({thread})"),
             None => thread.to_string(),
         }
+    }
+
+    /// Returns whether the user part of a stack lacks callers, as those of programs without frame
+    /// pointers do: it has only the function that ran, or a caller is unknown. `path` is that of
+    /// the stack.
+    pub(crate) fn lacks_callers(&self, facts: &TraceFacts, stack: &Stack, path: &[FunctionId]) -> bool {
+        let is_unknown = |id: &FunctionId| {
+            let function = self.functions.get(*id);
+            function.kind == CodeKind::Unknown && function.name.is_none()
+        };
+        let callers = path.split_last().map_or(&[][..], |(_, callers)| callers);
+        stack.user.len() == 1 || (facts.is_linux() && callers.iter().any(is_unknown))
     }
 
     /// Returns the path of a stack: the process, the thread if paths contain threads, and

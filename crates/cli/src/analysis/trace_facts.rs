@@ -62,6 +62,11 @@ impl TraceFacts {
         }
     }
 
+    /// Returns whether the trace names files of code; valid after the first pass.
+    pub(crate) fn has_images(&self) -> bool {
+        self.symbols.has_images()
+    }
+
     /// Returns whether the trace was recorded on Linux; valid after the first pass.
     pub(crate) fn is_linux(&self) -> bool {
         *self.is_linux.get_or_init(|| self.symbols.is_linux())

@@ -21,6 +21,7 @@ RIGHT is one of                                   on
   enable           enable the provider            the provider
   register         register as the provider       the provider
   join-group       join the group                 the group
+  kernel-logger    record kernel events           9e814aad-3204-11d2-9a82-006008a86939
   change-access    change this list               the object
   all              all of these
 or a number (0x80), or the published name (TRACELOG_GUID_ENABLE).
@@ -88,7 +89,7 @@ pub(crate) struct AccessEntryArgs {
     /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
     /// Rights: query, create-realtime, create-file, enable, log, consume, register, join-group,
-    /// change-access, all, or a number
+    /// kernel-logger, change-access, all, or a number
     #[arg(required = true, value_name = "RIGHT", value_parser = parse_right)]
     pub(crate) rights: Vec<Rights>,
     /// User, by name or number; may be repeated

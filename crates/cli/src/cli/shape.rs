@@ -53,8 +53,8 @@ pub(crate) struct ShapeArgs {
     /// Deliver events live to weir watch [the default without -o]; with -o also to a file
     #[arg(long)]
     pub(crate) real_time: bool,
-    /// Run a flight recorder: keep the newest events in memory until weir flush, or weir stop with
-    /// -o
+    /// Run a flight recorder: keep the newest events in memory. weir flush writes them to a file;
+    /// if weir start got -o, weir stop does too
     #[arg(long)]
     pub(crate) buffering: bool,
     /// Reserve --max-size on the disk at the start

@@ -47,7 +47,13 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
 
 fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut traces = open_traces(options)?;
-    let mut following = if options.follow { Some(Following::new(&traces)?) } else { None };
+    let outcome = print_events_of(options, &mut traces)?;
+    traces.note_missing_images();
+    Ok(outcome)
+}
+
+fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandOutcome> {
+    let mut following = if options.follow { Some(Following::new(traces)?) } else { None };
     if options.show.stacks && options.output_format() == OutputFormat::Text {
         traces.collect_images();
     }
@@ -65,11 +71,11 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
     if options.show.stacks && options.output_format() == OutputFormat::Text {
-        return run_with_stacks(options, &mut traces, &filter, &mut output);
+        return run_with_stacks(options, traces, &filter, &mut output);
     }
     let threads = if can_be_parallel(options, &output) { traces.choose_threads(options.threads) } else { 1 };
     if threads > 1 {
-        return print_in_parallel(options, &mut traces, &filter, &mut output, threads);
+        return print_in_parallel(options, traces, &filter, &mut output, threads);
     }
     let mut printer =
         EventPrinter::new(&filter, options.output_format(), style, options.show, output.is_colourful());
@@ -96,7 +102,7 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
         return Ok(reading.outcome);
     };
     if last_flow == ReadFlow::Continue {
-        following.print_added(&mut traces, &filter, &mut dump)?;
+        following.print_added(traces, &filter, &mut dump)?;
     }
     dump.end()?;
     // Without damage, the only warning is that the file was not finalised.

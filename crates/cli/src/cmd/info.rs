@@ -115,7 +115,8 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey, style: TerminalStyle) -
     );
     add_line(
         "Mode",
-        &format!("{:#x} {}", header.log_file_mode, mode_names(LogFileMode::new(header.log_file_mode))),
+        format!("{:#x} {}", header.log_file_mode, mode_names(LogFileMode::new(header.log_file_mode)))
+            .trim_end(),
     );
     add_line("Machine", &format_machine(header, survey.system.as_deref()));
     add_line("Clock", &format_clock(trace.clock()));

@@ -111,6 +111,9 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     };
     let text = stats.format_page(options);
     print_text(&text)?;
+    if stats.totals.events == 0 && filter.is_restrictive() {
+        eprintln!("no event matched");
+    }
     reading.print_warnings();
     Ok(reading.outcome)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anstream::eprintln;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::{Closer, Trace};
 use traceweir::relog::is_context;
 use traceweir::session::{ProcessTree, SessionSummary};
@@ -29,6 +29,7 @@ use crate::filter::EventFilter;
 use crate::grammar::{EnableRequest, StackSelection, parse_provider};
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
+use crate::processes;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape, escape_path, format_count, quote_for_shell};
@@ -203,6 +204,9 @@ impl WatchedTrace {
         }
         let mut requests = requests.to_vec();
         requests.iter_mut().for_each(|request| request.set_trees(&options.filters.pid));
+        if let Some(missing) = options.filters.pid.iter().find(|pid| !processes::exists(**pid)) {
+            bail!("cannot watch process {missing}: no process has this id");
+        }
         let requests = &requests;
         let mut plan = SessionPlan::temporary("weir-watch");
         plan.kernel_scope = options.filters.pid.iter().map(|pid| ProcessTree::new(*pid)).collect();

@@ -33,6 +33,7 @@ const MAX_STACK_EVENTS: usize = 256;
 
 /// The groups PROCESS, THREAD and IMAGE_LOAD.
 const PROCESS_GROUPS: u32 = 0x7;
+const IMAGE_LOAD: u32 = 0x4;
 const PROFILE: u32 = 0x0100_0000;
 const CSWITCH: u32 = 0x0010;
 const DISPATCHER: u32 = 0x0800;
@@ -162,6 +163,10 @@ impl KernelSelection {
     /// Returns whether context switches are wanted for themselves.
     pub(crate) fn has_switches(&self) -> bool {
         self.wanted_flags & CSWITCH != 0
+    }
+
+    pub(crate) fn has_images(&self) -> bool {
+        self.flags() & IMAGE_LOAD != 0
     }
 
     pub(crate) fn has_wakeups(&self) -> bool {

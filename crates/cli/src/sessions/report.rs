@@ -201,6 +201,9 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
     let has_newest_only = summary.mode.contains(LogFileMode::BUFFERING)
         || (summary.mode.contains(LogFileMode::CIRCULAR)
             && buffers_in_file < u64::from(summary.buffers_written));
+    // The memory of a flight recorder that was never half full has lost nothing.
+    let has_free_memory = summary.mode.contains(LogFileMode::BUFFERING)
+        && buffers_in_file.saturating_mul(2) < u64::from(summary.maximum_buffers);
     let buffers = if has_newest_only || summary.mode.contains(LogFileMode::APPEND) {
         buffers_in_file
     } else {
@@ -223,6 +226,10 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
         Ordering::Equal => eprintln!("{contents}"),
         Ordering::Greater => {
             eprintln!("{contents}; this session has added {}", format_count(written, "event"))
+        }
+        Ordering::Less if has_free_memory => {
+            let later = format_count(written.saturating_sub(events), "event");
+            eprintln!("{contents}; {later} followed after they were written");
         }
         Ordering::Less if has_newest_only => eprintln!("{contents}; the newest of {collected} collected"),
         Ordering::Less => eprintln!("{contents}; the last file of a session that has collected {collected}"),

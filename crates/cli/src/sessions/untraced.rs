@@ -56,9 +56,14 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
                 let question = suggest_provider(&providers, request)
                     .map_or_else(|| ";".to_owned(), |question| format!(". {question}"));
                 let name = escape(&request.name);
-                eprintln!(
-                    "no running process has registered provider {name}: it is enabled as soon as one does{question} {PROVIDERS_HINT}"
-                );
+                match request.name.contains('*') {
+                    true => eprintln!(
+                        "no running process has registered a provider {name}: those that programs register later are enabled; {PROVIDERS_HINT}"
+                    ),
+                    false => eprintln!(
+                        "no running process has registered provider {name}: it is enabled as soon as one does{question} {PROVIDERS_HINT}"
+                    ),
+                }
             }
         }
     }

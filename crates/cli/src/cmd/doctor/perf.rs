@@ -100,7 +100,8 @@ fn capability_advice(machine: &MachineState) -> Option<Advice> {
         "sudo systemctl edit traceweir.service, with the lines [Service] and CapabilityBoundingSet=CAP_PERFMON CAP_SYSLOG, then \
          sudo systemctl restart traceweir.service"
     } else {
-        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\": if the system's daemon has CAP_PERFMON, members of its group can use it. \
+        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\", for the system's daemon, then \
+         sudo weir access grant 9e814aad-3204-11d2-9a82-006008a86939 --user \"$USER\" kernel-logger, for its kernel events. \
          (sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog=ep \"$(command -v weir)\" gives them to every user who may run weir, and that weir ignores \
          TRACEWEIR_RUNTIME_DIR and XDG_RUNTIME_DIR)"
     };

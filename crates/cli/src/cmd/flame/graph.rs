@@ -7,7 +7,7 @@ use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
     CallPaths, CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, ReportEvent, Scheduler, StackTree,
-    TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated, lacks_callers,
+    TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::FlameArgs;
 use crate::text::{escape, format_count, format_number};
@@ -59,6 +59,8 @@ pub(super) struct FlameGraph {
     /// Weight of samples of idle processors that were left out.
     /// Stacks whose user part has only one function.
     pub(super) stacks_without_callers: u64,
+    /// Whether the traces name files of code.
+    has_images: bool,
     idle_weight: u64,
     /// Weight of processes and threads that were not selected.
     unselected_weight: u64,
@@ -82,6 +84,7 @@ impl FlameGraph {
             no_stack_count: 0,
             truncations: 0,
             stacks_without_callers: 0,
+            has_images: false,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: options.idle,
@@ -129,10 +132,11 @@ impl FlameGraph {
             self.unselected_weight += weight;
             return;
         }
-        let path = self.paths.resolve(facts, joined, thread, innermost);
-        let node = self.tree.find_or_add(path);
+        let path = self.paths.resolve(facts, joined, thread, innermost).to_vec();
+        let node = self.tree.find_or_add(&path);
         self.truncations += u64::from(is_truncated(&joined.stack));
-        self.stacks_without_callers += u64::from(lacks_callers(&joined.stack));
+        self.stacks_without_callers += u64::from(self.paths.lacks_callers(facts, &joined.stack, &path));
+        self.has_images |= facts.has_images();
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
@@ -250,6 +254,9 @@ impl FlameGraph {
 
     /// Explains how frames of unknown code get names.
     pub(super) const fn unknown_hint(&self) -> &'static str {
+        if !self.has_images {
+            return "the trace has no image events, which name the files of code: weir record --kernel image_load adds them";
+        }
         "? is code in no file of the trace; weir record --kernel cpu --unwind 16K follows programs without frame pointers, --symbol-path PATH names symbol files"
     }
 
@@ -302,6 +309,7 @@ pub(super) mod tests {
             no_stack_count: 0,
             truncations: 0,
             stacks_without_callers: 0,
+            has_images: true,
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: false,

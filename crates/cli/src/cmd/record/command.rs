@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
 use anstream::eprintln;
-use rustix::process::{Pid, WaitOptions, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, wait};
 
 use super::{RecordingEvent, runnable};
 
@@ -52,10 +52,32 @@ pub(super) fn describe_failure(status: ExitStatus) -> Option<String> {
         (Some(0), _) => None,
         (Some(code), _) => Some(format!("the command exited with status {code}")),
         (None, Some(signal)) => {
-            Some(format!("signal {signal} ended the command (kill -l {signal} names it)"))
+            let name = signal_name(signal).map_or_else(String::new, |name| format!(" ({name})"));
+            Some(format!("signal {signal}{name} ended the command"))
         }
         (None, None) => None,
     }
+}
+
+/// Returns the name of a signal that often ends programs.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match Signal::from_named_raw(signal)? {
+        Signal::HUP => "SIGHUP",
+        Signal::INT => "SIGINT",
+        Signal::QUIT => "SIGQUIT",
+        Signal::ILL => "SIGILL",
+        Signal::ABORT => "SIGABRT",
+        Signal::BUS => "SIGBUS",
+        Signal::FPE => "SIGFPE",
+        Signal::KILL => "SIGKILL",
+        Signal::SEGV => "SIGSEGV",
+        Signal::PIPE => "SIGPIPE",
+        Signal::ALARM => "SIGALRM",
+        Signal::TERM => "SIGTERM",
+        Signal::XCPU => "SIGXCPU",
+        Signal::SYS => "SIGSYS",
+        _ => return None,
+    })
 }
 
 /// Converts an exit status as shells do: 128 + N for signal N.

@@ -12,7 +12,7 @@ use traceweir_format::time::FileTime;
 
 use crate::cli::{self, KernelEvents, RecordArgs};
 use crate::existing_output;
-use crate::grammar::EnableRequest;
+use crate::grammar::{EnableRequest, KernelSelection};
 use crate::profiles::{self, DEFAULT_PROFILE};
 use crate::recordings;
 use crate::sessions::{self, SessionPlan, StartedSession};
@@ -61,7 +61,18 @@ impl RecordedEvents {
             cli::exit_with_conflict("--no-kernel leaves nothing to record: name providers with -p");
         }
         events.check_kernel_providers(options);
+        events.note_missing_images();
         Ok(events)
+    }
+
+    /// Prints a note if stacks are recorded without the images that name their functions.
+    fn note_missing_images(&self) {
+        let records_images = self.kernel.kernel.as_ref().is_some_and(KernelSelection::has_images);
+        if !records_images && self.requests.iter().any(EnableRequest::has_stacks) {
+            eprintln!(
+                "note: the stacks will have addresses without names: --kernel image_load records the files of code"
+            );
+        }
     }
 
     /// Prints a note if `--pid` is given with manifest providers of the kernel, whose events always

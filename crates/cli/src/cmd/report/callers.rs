@@ -70,6 +70,7 @@ pub(super) fn find_neighbours(
     functions: &FunctionTable,
     tree: &StackTree,
     name: &str,
+    is_linux: bool,
 ) -> Result<FunctionNeighbours> {
     let labels = Labels::new(functions);
     let mut paths: Vec<(Vec<usize>, u64)> = Vec::new();
@@ -77,13 +78,13 @@ pub(super) fn find_neighbours(
         let path = tree.path(node);
         paths.push((path.iter().filter_map(|function| labels.number(*function)).collect(), weight));
     }
-    let target = find_function(&labels, &paths, name)?;
+    let target = find_function(&labels, &paths, name, is_linux)?;
     Ok(count_neighbours(&labels, &paths, target))
 }
 
 /// Returns the number of the function with a name: the whole label, else the whole name without
 /// the module, else a part of the label.
-fn find_function(labels: &Labels, paths: &[(Vec<usize>, u64)], name: &str) -> Result<usize> {
+fn find_function(labels: &Labels, paths: &[(Vec<usize>, u64)], name: &str, is_linux: bool) -> Result<usize> {
     let mut samples: HashMap<usize, u64> = HashMap::new();
     for (path, weight) in paths {
         for number in path.iter().collect::<BTreeSet<_>>() {
@@ -107,8 +108,10 @@ fn find_function(labels: &Labels, paths: &[(Vec<usize>, u64)], name: &str) -> Re
             _ => bail!("{}", ambiguous_message(labels, &matches, name)),
         }
     }
+    let remedy =
+        if is_linux { "; weir record --unwind 16K also finds callers without a frame pointer" } else { "" };
     bail!(
-        "no function of a sample has {:?} in its name; weir report cpu without --function lists the functions",
+        "no function of a sample has {:?} in its name; weir report cpu without --function lists the functions{remedy}",
         escape(name)
     )
 }
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn callers_and_callees_are_counted_once_per_stack() {
         let (functions, tree) = build_tree(&[("mrp", 3), ("mrps", 4), ("mpp", 5), ("p", 2), ("m", 9)]);
-        let found = find_neighbours(&functions, &tree, "p").unwrap();
+        let found = find_neighbours(&functions, &tree, "p", false).unwrap();
         assert_eq!((&*found.label, found.own, found.all), ("app!p", 10, 14));
         let row = |label: &str, sum: u64| (label.to_owned(), sum);
         assert_eq!(found.callers, [row("app!r", 7), row("app!m", 5), row("app!p", 5), row("(no caller)", 2)]);
@@ -200,13 +203,13 @@ mod tests {
     #[test]
     fn ambiguous_and_unknown_names_are_errors() {
         let (functions, tree) = build_tree(&[("ab", 3), ("ac", 4)]);
-        let message = find_neighbours(&functions, &tree, "app!").unwrap_err().to_string();
+        let message = find_neighbours(&functions, &tree, "app!", false).unwrap_err().to_string();
         assert!(message.starts_with("3 functions match \"app!\""), "{message}");
         assert!(message.contains("\n  app!a  (7 samples)\n  app!c  (4 samples)"), "{message}");
-        let message = find_neighbours(&functions, &tree, "zzz").unwrap_err().to_string();
+        let message = find_neighbours(&functions, &tree, "zzz", false).unwrap_err().to_string();
         assert!(message.contains("no function of a sample has \"zzz\""), "{message}");
-        assert_eq!(find_neighbours(&functions, &tree, "APP!B").unwrap().label, "app!b");
-        assert_eq!(find_neighbours(&functions, &tree, "app!b").unwrap().all, 3);
+        assert_eq!(find_neighbours(&functions, &tree, "APP!B", false).unwrap().label, "app!b");
+        assert_eq!(find_neighbours(&functions, &tree, "app!b", false).unwrap().all, 3);
     }
 
     proptest! {
@@ -222,7 +225,7 @@ mod tests {
             if sum_of(&|stack| stack.contains('a')) == 0 {
                 return Ok(());
             }
-            let found = find_neighbours(&functions, &tree, "a").unwrap();
+            let found = find_neighbours(&functions, &tree, "a", false).unwrap();
             prop_assert_eq!(found.all, sum_of(&|stack| stack.contains('a')));
             prop_assert_eq!(found.own, sum_of(&|stack| stack.ends_with('a')));
             for other in ['a', 'b', 'c', 'd'] {

@@ -13,7 +13,7 @@ use super::page::{
 };
 use crate::analysis::{
     Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
-    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated, lacks_callers, missing_callers_note,
+    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated, missing_callers_note,
 };
 use crate::cli::{ReportCpuArgs, SchemaArgs};
 use crate::exit::CommandOutcome;
@@ -39,8 +39,9 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     samples.add_headline(&analysis, &reading, &mut page);
     match (&options.function, &samples.tree) {
         (Some(name), Some(tree)) => {
-            let neighbours = find_neighbours(&samples.call_paths.functions, tree, name)?;
-            samples.add_neighbours(&neighbours, analysis.has_linux_trace(), &mut page);
+            let is_linux = analysis.has_linux_trace();
+            let neighbours = find_neighbours(&samples.call_paths.functions, tree, name, is_linux)?;
+            samples.add_neighbours(&neighbours, is_linux, &mut page);
         }
         _ => samples.add_tables(&mut page),
     }
@@ -148,15 +149,15 @@ impl SampleReport {
         if is_truncated(stack) {
             self.truncated_stacks += weight;
         }
-        if lacks_callers(stack) {
-            self.without_callers += weight;
-        }
         update_row(&mut self.by_process, process, |count| *count += weight);
         self.call_paths.learn_thread_name(facts, event, process, tid);
         if !update_row(&mut self.by_thread, (process, tid), |count| *count += weight) {
             self.over_limit += weight;
         }
         let path = self.call_paths.resolve(facts, joined, thread, Some(address)).to_vec();
+        if self.call_paths.lacks_callers(facts, stack, &path) {
+            self.without_callers += weight;
+        }
         if let Some(tree) = &mut self.tree {
             let node = tree.find_or_add(&path);
             tree.add_weight(node, weight);
@@ -319,7 +320,7 @@ impl SampleReport {
             format_share(*own, self.total)
         ));
         if is_linux && !callers.is_empty() {
-            page.add_line("recorded without --unwind, stacks lack the direct caller of a function without a frame of its own, such as a leaf function");
+            page.add_line("if it was recorded without --unwind, stacks lack the direct caller of a function without a frame of its own, such as a leaf function");
         }
         for (title, by, rows) in [("callers", "caller", callers), ("callees", "callee", callees)] {
             let columns = [("samples", true), ("%", true), ("% of all", true), (by, false)];
