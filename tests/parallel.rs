@@ -177,7 +177,7 @@ fn encode_record(GeneratedRecord { kind, value, .. }: &GeneratedRecord, time: i6
 }
 
 fn encode_self_describing(time: i64, (process_id, thread_id): (u32, u32), value: u32) -> Vec<u8> {
-    let event = SelfDescribing::new(if value % 2 == 0 { "Generated.Even" } else { "Generated.Odd" });
+    let event = SelfDescribing::new(if value.is_multiple_of(2) { "Generated.Even" } else { "Generated.Odd" });
     let traits = event.traits();
     let mut metadata = MetadataBuilder::new(&format!("Counted{}", value % 5), 0);
     metadata.add_field("value", 8, 0, 0).add_field("text", 2, 0, 0);
