@@ -9,9 +9,11 @@
 //!    output has the order of the records.
 //! 2. Workers share the schemas, processes and stacks that were known when they started. A record
 //!    that needs the survey ends their work; after the survey, they start again.
-//! 3. Each worker has at most [`QUEUED_BATCHES`] batches and [`QUEUED_PARTS`] parts of text waiting.
+//! 3. Batches and texts are filled again after use, so that their memory is allocated once.
+//! 4. Each worker has at most [`QUEUED_BATCHES`] batches and [`QUEUED_PARTS`] parts of text waiting.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use traceweir_decode::Decoder;
@@ -74,6 +76,34 @@ struct SharedTables<'s> {
     actors: &'s [Actors],
     stacks: &'s [Definitions],
     start: FileTime,
+}
+
+/// Values that have been used, to be filled again.
+struct Pool<T>(Mutex<Vec<T>>);
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<T: Default> Pool<T> {
+    /// Returns a used value, or a new one.
+    fn take(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Keeps an emptied value. There are never more values than were in use at the same time.
+    fn put(&self, emptied: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(emptied);
+    }
+}
+
+/// The memory of batches and texts.
+#[derive(Default)]
+struct Pools {
+    batches: Pool<RecordBatch<RecordPlace>>,
+    texts: Pool<Vec<u8>>,
 }
 
 /// A part of the text of a batch.
@@ -175,13 +205,14 @@ fn run_workers<W: EventWorker>(
     write: &mut (impl FnMut(&[u8]) -> Result<()> + Send),
     mut fill: impl FnMut(&mut RecordBatch<RecordPlace>) -> RunStep,
 ) -> Result<RunStep> {
+    let pools = &Pools::default();
     std::thread::scope(|scope| {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for worker in workers {
             let (batch_sender, batches) = sync_channel(QUEUED_BATCHES);
             let (text_sender, texts) = sync_channel(QUEUED_PARTS);
             let decoder = decoder.fork();
-            let run = move || run_worker(shared, decoder, worker, &batches, &text_sender);
+            let run = move || run_worker(shared, decoder, worker, pools, &batches, &text_sender);
             std::thread::Builder::new()
                 .name("decode".to_owned())
                 .spawn_scoped(scope, run)
@@ -191,11 +222,11 @@ fn run_workers<W: EventWorker>(
         }
         let writer = std::thread::Builder::new()
             .name("write".to_owned())
-            .spawn_scoped(scope, move || write_in_turn(&outputs, write))
+            .spawn_scoped(scope, move || write_in_turn(&outputs, &pools.texts, write))
             .context("cannot start a thread")?;
         let mut step = RunStep::Finished;
         for input in inputs.iter().cycle() {
-            let mut batch = RecordBatch::default();
+            let mut batch = pools.batches.take();
             step = fill(&mut batch);
             // A worker ends early only if its text could not be written.
             if input.send(batch).is_err() || step != RunStep::Continue {
@@ -212,22 +243,26 @@ fn run_worker(
     shared: &SharedTables<'_>,
     mut decoder: Decoder,
     worker: &mut impl EventWorker,
+    pools: &Pools,
     batches: &Receiver<RecordBatch<RecordPlace>>,
     texts: &SyncSender<TextPart>,
 ) {
     let mut walker = Walker::default();
-    while let Ok(batch) = batches.recv() {
-        let mut text = Vec::new();
+    while let Ok(mut batch) = batches.recv() {
+        let mut text = pools.texts.take();
         for (record, place) in batch.iter() {
             let Some(event) = describe(shared, &mut decoder, &mut walker, &record, *place) else { continue };
             worker.add_event(&event, place.order, &mut text);
             if text.len() >= PART_BYTES {
-                let part = TextPart { text: std::mem::take(&mut text), is_last: false };
+                let part =
+                    TextPart { text: std::mem::replace(&mut text, pools.texts.take()), is_last: false };
                 if texts.send(part).is_err() {
                     return;
                 }
             }
         }
+        batch.clear();
+        pools.batches.put(batch);
         if texts.send(TextPart { text, is_last: true }).is_err() {
             return;
         }
@@ -249,12 +284,18 @@ fn describe<'e>(
 }
 
 /// Writes the texts of the batches, which the workers got in turn.
-fn write_in_turn(outputs: &[Receiver<TextPart>], write: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+fn write_in_turn(
+    outputs: &[Receiver<TextPart>],
+    pool: &Pool<Vec<u8>>,
+    write: &mut impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     for texts in outputs.iter().cycle() {
         loop {
             // A worker without a batch in its turn has ended, and so have the next ones.
-            let Ok(TextPart { text, is_last }) = texts.recv() else { return Ok(()) };
+            let Ok(TextPart { mut text, is_last }) = texts.recv() else { return Ok(()) };
             write(&text)?;
+            text.clear();
+            pool.put(text);
             if is_last {
                 break;
             }
