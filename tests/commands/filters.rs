@@ -234,7 +234,7 @@ fn invalid_values_are_refused_with_valid_alternatives() {
         (["--level", "256"], 2, "0 to 255"),
         (["--keyword", "network"], 2, "0x"),
         (["--from", "yesterday"], 2, "1.5s"),
-        (["--to", "12"], 2, "200ms"),
+        (["--to", "12x"], 2, "200ms"),
         (["--from", "2024-02-30"], 2, "2020-07-29T"),
         (["--pid", "shell"], 2, "--pid"),
         (["--cpu", "70000"], 2, "--cpu"),

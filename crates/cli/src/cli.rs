@@ -66,7 +66,7 @@ weir VERB --help describes one command, with examples.
 
 Exit status: 0 success; 1 error; 2 wrong usage; 3 damaged input, of which the
 readable part was processed; 4 this run lost events; 77 not permitted; 130 ended
-by Ctrl-C. weir record -- CMD: the status of CMD.";
+by Ctrl-C before the end of its work. weir record -- CMD: the status of CMD.";
 
 /// Record, watch, decode and repair event traces (.etl) of Linux and Windows.
 #[derive(Debug, Parser)]

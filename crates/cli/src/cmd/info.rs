@@ -104,7 +104,9 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey, style: TerminalStyle) -
     let mut add_line = |name: &str, value: &str| {
         let _ = writeln!(page, "{name:<12} {}", style.wrap(value, VALUE_INDENT));
     };
-    add_line("File", &format!("{} ({})", input.name, format_count(trace.file_size(), "byte")));
+    let unpacked = if input.is_unpacked { " unpacked" } else { "" };
+    let size = format_count(trace.file_size(), "byte");
+    add_line("File", &format!("{} ({size}{unpacked})", input.name));
     add_line(
         "Session",
         &format!(

@@ -267,14 +267,22 @@ impl TraceStats {
         }
         use ColumnKind::{Number, Path};
         let mut lines = vec![["events", "bytes", "events/s", "share", name].map(str::to_owned)];
+        let mut label_counts: HashMap<String, usize> = HashMap::new();
+        rows.iter().for_each(|(key, _)| *label_counts.entry(self.row_label(key)).or_default() += 1);
         lines.extend(shown.map(|(key, totals)| {
             let share = totals.events as f64 * 100.0 / self.totals.events.max(1) as f64;
+            let mut label = self.row_label(key);
+            if let RowKey::Event(_, _, id, version) = key
+                && label_counts.get(&label).is_some_and(|count| *count > 1)
+            {
+                label = format!("{label} (id {id}, version {version})");
+            }
             [
                 format_number(totals.events),
                 format_number(totals.bytes),
                 format_tenths(self.events_per_second(totals.events)),
                 format!("{share:.1}%"),
-                escape(&self.row_label(key)),
+                escape(&label),
             ]
         }));
         page.push('\n');

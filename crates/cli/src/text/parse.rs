@@ -82,9 +82,10 @@ impl Moment {
     }
 }
 
-/// Parses a point in time: UTC, or an offset with a unit.
+/// Parses a point in time: UTC, or an offset; a number without unit is in seconds.
 pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
-    let units = parse_nanoseconds(text).map(|n| (n / 100.0).round());
+    let nanoseconds = parse_nanoseconds(text).or_else(|| Some(text.trim().parse::<f64>().ok()? * 1e9));
+    let units = nanoseconds.map(|n| (n / 100.0).round());
     // Larger numbers of units do not fit into an `i64`.
     if let Some(units) = units.filter(|units| units.abs() < 9e18) {
         return Ok(Moment::Offset(units as i64));
@@ -156,6 +157,7 @@ mod tests {
     fn times_parse_as_utc_or_offset() {
         let start = FileTime::from_unix(1_000_000_000, 0);
         assert_eq!(parse_moment("1.5s").unwrap().to_wall_time(start).0 - start.0, 15_000_000);
+        assert_eq!(parse_moment("1.5").unwrap().to_wall_time(start).0 - start.0, 15_000_000);
         assert_eq!(parse_moment("200ms").unwrap().to_wall_time(start).0 - start.0, 2_000_000);
         assert_eq!(parse_moment("2001-09-09T01:46:40Z").unwrap().to_wall_time(start), start);
         assert_eq!(
@@ -166,7 +168,7 @@ mod tests {
             parse_moment("2001-09-09").unwrap().to_wall_time(start).0,
             start.0 - 6400 * UNITS_PER_SECOND
         );
-        for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "1.5"] {
+        for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "inf", "nan"] {
             assert!(parse_moment(bad).is_err(), "{bad}");
         }
     }

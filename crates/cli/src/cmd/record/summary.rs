@@ -76,7 +76,8 @@ pub(super) fn print(
     }
     let events = counts.as_ref().map_or(collected, |counts| counts.total);
     let seconds = elapsed.as_secs_f64().max(f64::EPSILON);
-    let rate = format_count((events as f64 / seconds).round() as u64, "event");
+    // A ring keeps only the newest of the events.
+    let rate = format_count((events.max(collected) as f64 / seconds).round() as u64, "event");
     let (duration, size) = (elapsed.as_secs_f64(), format_size(size));
     match elapsed < MIN_RATE_TIME {
         true => eprintln!("recorded for {duration:.2} s: {size}"),
