@@ -163,7 +163,7 @@ impl EventFilter {
         }
     }
 
-    /// Returns whether a level is the only limit to events without a level.
+    /// Returns whether `--level` selects levels above 0; events of level 0 pass it too.
     pub(crate) fn passes_level_0_by_rule(&self) -> bool {
         self.level.is_some_and(|max_level| max_level > 0)
     }
