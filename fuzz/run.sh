@@ -38,22 +38,37 @@ for target in "$@"; do bins="$bins --bin $target"; done
 cargo build --manifest-path "$here/Cargo.toml" --release --target "$triple" $bins
 built="${CARGO_TARGET_DIR:-$here/target}/$triple/release"
 
+# Runs one target, and creates the file `passed` in its folder if it passes. Prints its lines at once,
+# because several targets run at a time.
+fuzz_target() { # TARGET
+    corpus="${FUZZ_CORPUS:-$here/corpus}/$1"
+    artifacts="$here/artifacts/$1"
+    log="$artifacts.log"
+    mkdir -p "$corpus" "$artifacts"
+    rm -f "$artifacts/passed"
+    if "$built/$1" "$corpus" "$here/seeds/$1" -max_total_time="$seconds" -rss_limit_mb=$memory -timeout=10 \
+        -malloc_limit_mb=128 -max_len=65536 -print_final_stats=1 \
+        -artifact_prefix="$artifacts/" >"$log" 2>&1; then
+        : >"$artifacts/passed"
+        inputs=$(sed -n 's/^stat::number_of_executed_units: //p' "$log")
+        printf '== %s: %s s, inputs: %s\n' "$1" "$seconds" "$inputs"
+    else
+        printf '== %s: %s s: failed\n%s\n' "$1" "$seconds" "$(grep -Ev '^#[0-9]+[[:space:]]' "$log" | tail -n 200)"
+    fi
+}
+
+# One target for each processor at a time. All of them take the same time.
+processors=$(nproc)
+started=0
+for target in "$@"; do
+    fuzz_target "$target" &
+    started=$((started + 1))
+    [ $((started % processors)) -ne 0 ] || wait
+done
+wait
 failed=''
 for target in "$@"; do
-    corpus="${FUZZ_CORPUS:-$here/corpus}/$target"
-    log="$here/artifacts/$target.log"
-    mkdir -p "$corpus" "$here/artifacts/$target"
-    printf '== %s: %s s' "$target" "$seconds"
-    if "$built/$target" "$corpus" "$here/seeds/$target" -max_total_time="$seconds" -rss_limit_mb=$memory -timeout=10 \
-        -malloc_limit_mb=128 -max_len=65536 -print_final_stats=1 \
-        -artifact_prefix="$here/artifacts/$target/" >"$log" 2>&1; then
-        sed -n 's/^stat::number_of_executed_units: /, inputs: /p' "$log" | tr -d '\n'
-        echo
-    else
-        failed="$failed $target"
-        echo ': failed'
-        grep -Ev '^#[0-9]+[[:space:]]' "$log" | tail -n 200
-    fi
+    [ -e "$here/artifacts/$target/passed" ] || failed="$failed $target"
 done
 if [ -n "$failed" ]; then
     echo "fuzz targets that failed:$failed (inputs: $here/artifacts)" >&2

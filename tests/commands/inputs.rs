@@ -78,11 +78,11 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
 fn archives_that_expand_too_much_are_refused() {
     let folder = make_folder();
     // Small archives may expand to 64 MiB.
-    let zeros = vec![0; 80 << 20];
+    let zeros = vec![0; 65 << 20];
     let gz = write_file(&folder, "bomb.etl.gz", &gzip_compress(&zeros));
     let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));
     // Neither member alone exceeds the limit.
-    let below_limit = five_events_before(&zeros[..40 << 20]);
+    let below_limit = five_events_before(&zeros[..33 << 20]);
     let two_members =
         write_file(&folder, "two.etl.zip", &zip_archive(&[("a.etl", &below_limit), ("b.etl", &below_limit)]));
     for bomb in [&gz, &one_member, &two_members] {

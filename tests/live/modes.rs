@@ -74,7 +74,11 @@ fn increment_starts_the_next_file_of_a_sequence() {
         "{page}"
     );
     let run = daemon.weir(["stop", "Row"]).expect(0);
-    assert!(run.stderr.contains("row-2.etl is the last file of the sequence; 15 events"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("row-1.etl to ") && run.stderr.contains("row-2.etl: 15 events in all"),
+        "{}",
+        run.stderr
+    );
     assert_eq!(shop_events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(shop_events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
 }

@@ -313,7 +313,7 @@ fn missing_data_is_reported() {
     trace.add_perfinfo_event(2500, 0, hook::COMPACT_SWITCHES, 2, &[0; 0x58]);
     let page = weir(["report", "sched", trace.write().to_str().unwrap()]).expect(0).text();
     for fact in [
-        "2 switches and 0 wakes",
+        "2 switches (1 to idle) and 0 wakes",
         "no wakes",
         "1 interval with a missing switch",
         "1 batch of switches in the compact form",
@@ -323,8 +323,12 @@ fn missing_data_is_reported() {
     let page = weir(["report", "sched", sleeping_thread_trace().write().to_str().unwrap(), "--top", "1"])
         .expect(0)
         .text();
-    for fact in ["6 switches and 2 wakes", "blocked stacks, 4.000 ms in all", "DelayExecution", "kernel+0x0"]
-    {
+    for fact in [
+        "6 switches (1 to idle) and 2 wakes",
+        "blocked stacks, 4.000 ms in all",
+        "DelayExecution",
+        "kernel+0x0",
+    ] {
         assert!(page.contains(fact), "no {fact} in {page}");
     }
     let mut empty = TraceBuilder::new();
@@ -365,7 +369,12 @@ fn processor_times_are_unknown_if_only_some_threads_are_recorded() {
     assert_eq!(number(find_row(&objects, "process", "app (100)"), "running_ns"), 3_000_000);
     // The trace lasts a minute.
     let page = weir(["report", "sched", path.to_str().unwrap()]).expect(0).text();
-    for fact in ["% is of the 60.000 s recorded", "not known", "3.000  0.0 "] {
+    for fact in [
+        "% is of the 60.000 s recorded",
+        "not known",
+        "3.000  0.0 ",
+        "4 switches (2 to threads out of scope)",
+    ] {
         assert!(page.contains(fact), "no {fact} in {page}");
     }
     let page = weir(["report", "sched", sleeping_thread_trace().write().to_str().unwrap()]).expect(0).text();

@@ -24,7 +24,7 @@ pub(crate) struct DoctorArgs {
     /// Exit with status 77 unless this works; may be repeated
     #[arg(long, value_enum, value_name = "NEED")]
     pub(crate) need: Vec<Need>,
-    /// Also explain why events of this process may not arrive
+    /// Explain why events of this process may not arrive; of the machine, list what is limited or missing
     #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub(crate) pid: Option<u32>,
     /// Explain passed checks too
@@ -43,8 +43,10 @@ pub(crate) enum Need {
     /// Events of programs, in sessions of your own
     Events,
     /// Samples, context switches and page faults of your own processes
+    #[value(aliases = ["cpu", "sched"])]
     Samples,
-    /// Kernel events of the whole machine
+    /// Kernel events of the whole machine, such as those of disk, file, net and syscall
+    #[value(aliases = ["disk", "file", "net", "syscall", "io"])]
     Kernel,
     /// Call stacks that include kernel frames
     Stacks,

@@ -44,7 +44,7 @@ use crate::output::print_text;
 use crate::text::TerminalStyle;
 use crate::{processes, sessions};
 
-use check::{DoctorCheck, blocking_checks};
+use check::{CheckState, DoctorCheck, blocking_checks};
 use machine::{MachineState, SystemFacts};
 use service::{FolderState, RuntimeFolder};
 use target::{DaemonView, TargetProcess};
@@ -65,11 +65,15 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
         folders: service::list_folders(options.daemon_choice.scope()),
     };
     let machine = MachineState::read(Path::new("/"), facts);
-    let mut checks = check_machine(&machine);
+    let mut checks = Vec::new();
     if let Some(pid) = options.pid {
         let daemon_view = query_daemon_view(options, &machine.facts.folders, pid);
         checks.extend(TargetProcess::read(Path::new("/"), pid).checks(&daemon_view));
     }
+    // Passed checks of the machine would hide the answer about the process.
+    let shows_passed = options.pid.is_none() || options.all || options.json;
+    let machine_checks = check_machine(&machine).into_iter();
+    checks.extend(machine_checks.filter(|check| shows_passed || check.state != CheckState::Fine));
     let text = if options.json {
         page::format_objects(&checks, &options.need)
     } else {

@@ -94,7 +94,7 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     if lost.len() == 1 && has_only_late_losses(summary) {
         let events = format_count(summary.lost.not_written, "event");
         eprintln!(
-            "note: lost after the file was full: {events}; a larger --max-size keeps more, --circular the newest"
+            "note: when the file was full, {events} in memory were lost, and later ones were not recorded; a larger --max-size keeps more, --circular the newest"
         );
         return CommandOutcome::EventsLost;
     }
@@ -193,7 +193,10 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, reason)));
     };
     if summary.mode.contains(LogFileMode::NEWFILE) {
-        eprintln!("{name} is the last file of the sequence; {collected} collected in all");
+        match first_of_sequence(file).filter(|first| first != file) {
+            Some(first) => eprintln!("{} to {name}: {collected} in all", escape_path(&first)),
+            None => eprintln!("{name} is the last file of the sequence; {collected} collected in all"),
+        }
         return Ok(());
     }
     let buffer_bytes = u64::from(summary.buffer_kib) << 10;
@@ -235,6 +238,19 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
         Ordering::Less => eprintln!("{contents}; the last file of a session that has collected {collected}"),
     }
     Ok(())
+}
+
+/// Returns the first file of the sequence that ends with `last`, if it still exists. The number may
+/// be at any place in the name.
+fn first_of_sequence(last: &Path) -> Option<PathBuf> {
+    let name = last.file_name()?.to_str()?;
+    let is_digit = |index: usize| name.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
+    let starts = (0..name.len()).rev().filter(|&at| is_digit(at) && (at == 0 || !is_digit(at - 1)));
+    let mut candidates = starts.map(|start| {
+        let end = (start..name.len()).find(|&at| !is_digit(at)).unwrap_or(name.len());
+        last.with_file_name(format!("{}1{}", &name[..start], &name[end..]))
+    });
+    candidates.find(|file| file.exists())
 }
 
 /// Prints what the processes of a private session wrote: one file each, or none if no process took

@@ -1,5 +1,5 @@
-//! Compiles sources that include each header alone and twice, and all headers in many orders; in
-//! all standards, with all compilers, without a warning.
+//! Compiles sources that include each header alone and twice, and all headers in two orders; in all
+//! standards, with all compilers, without a warning.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,13 +57,11 @@ fn build_sources(language: &Language) -> Vec<String> {
     let headers =
         if language.extension == C.extension { &HEADERS[..HEADERS.len() - 1] } else { &HEADERS[..] };
     let mut sources: Vec<String> = headers.iter().map(|name| include(&[name, name])).collect();
-    for offset in 0..headers.len() {
-        let mut names = headers.to_vec();
-        names.rotate_left(offset);
-        sources.push(include(&names));
-        names.reverse();
-        sources.push(include(&names));
-    }
+    // In these two orders, each header comes before and after each other one.
+    let mut names = headers.to_vec();
+    sources.push(include(&names));
+    names.reverse();
+    sources.push(include(&names));
     sources
 }
 

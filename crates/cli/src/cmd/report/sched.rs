@@ -105,6 +105,10 @@ struct SchedReport {
     blocked_stacks: StackTree,
     causes: WaitCauses,
     switches: u64,
+    /// Switches to the idle thread.
+    switches_to_idle: u64,
+    /// Switches to threads that the trace does not identify.
+    switches_to_unknown: u64,
     wakes: u64,
     /// Events that contain several switches, which are not decoded.
     compact_batches: u64,
@@ -130,6 +134,8 @@ impl SchedReport {
             blocked_stacks: StackTree::new(MAX_NODES),
             causes: WaitCauses::default(),
             switches: 0,
+            switches_to_idle: 0,
+            switches_to_unknown: 0,
             wakes: 0,
             compact_batches: 0,
             no_stack_count: 0,
@@ -183,6 +189,8 @@ impl SchedReport {
     ) {
         let (event, stack) = (&joined.event, &joined.stack);
         self.switches += u64::from(is_inside);
+        self.switches_to_idle += u64::from(is_inside && switch.new == 0);
+        self.switches_to_unknown += u64::from(is_inside && switch.new == NO_ID);
         self.no_stack_count += u64::from(is_inside && stack.is_empty());
         self.truncations += u64::from(is_inside && is_truncated(stack));
         if switch.old == NO_ID || switch.new == NO_ID {

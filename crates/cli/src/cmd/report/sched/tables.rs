@@ -72,6 +72,15 @@ impl SchedReport {
         })
     }
 
+    /// Formats the switches that no row counts.
+    fn format_other_switches(&self) -> String {
+        let counts =
+            [(self.switches_to_idle, "to idle"), (self.switches_to_unknown, "to threads out of scope")];
+        let parts = counts.iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts.map(|(count, to)| format!("{} {to}", format_number(*count))).collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    }
+
     fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.span.seconds();
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
@@ -84,8 +93,9 @@ impl SchedReport {
         object.raw("partial", if self.partial_traces.is_empty() { "false" } else { "true" });
         page.add_object(&object);
         page.add_line(&format!(
-            "{} and {} in {seconds:.3} s on {}",
+            "{}{} and {} in {seconds:.3} s on {}",
             format_count(self.switches, "switch"),
+            self.format_other_switches(),
             format_count(self.wakes, "wake"),
             format_count(self.processors.len() as u64, "processor")
         ));
