@@ -104,6 +104,7 @@ impl Analysis {
         needed: NeededEvents,
     ) -> Result<Self> {
         let mut traces = TraceSet::open(files, schemas, false)?;
+        traces.choose_threads(None);
         let start = traces.start();
         let definitions = Definitions::default();
         let mut facts: Vec<TraceFacts> = Vec::new();
@@ -115,7 +116,7 @@ impl Analysis {
         // The header of a session that did not end contains no end time.
         let mut end =
             traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
-        read_records(&traces.inputs, false, |file, clock, record| {
+        read_records(&traces.inputs, traces.loading.as_ref(), false, |file, clock, record| {
             end = end.max(clock.file_time(record.time()));
             if let Some(facts) = facts.get_mut(file) {
                 facts.observe(record, &mut traces.decoder);
@@ -191,7 +192,7 @@ impl Analysis {
     ) -> Result<ReadSummary> {
         let Self { traces, facts, start, needed, filter, events_with_stacks, .. } = self;
         let is_by_name = !needed.events.is_empty();
-        let TraceSet { inputs, decoder, .. } = traces;
+        let TraceSet { inputs, decoder, loading, .. } = traces;
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
         let mut deliver = |facts: &mut [TraceFacts], joined: Joined<ReportEvent>| {
@@ -199,7 +200,7 @@ impl Analysis {
                 on_event(facts, &joined);
             }
         };
-        let reading = read_records(inputs, false, |file, clock, record| {
+        let reading = read_records(inputs, loading.as_ref(), false, |file, clock, record| {
             let wall_time = clock.file_time(record.time());
             if let Some(trace_facts) = facts.get_mut(file) {
                 if converter.needed.system_calls {

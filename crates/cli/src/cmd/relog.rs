@@ -40,6 +40,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
     check_output(options)?;
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
+    traces.choose_threads(None);
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
@@ -198,7 +199,7 @@ fn relog_by_header(
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
-    read_records(&traces.inputs, false, |file, clock, record| {
+    read_records(&traces.inputs, traces.loading.as_ref(), false, |file, clock, record| {
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }

@@ -118,7 +118,7 @@ fn find_reports(files: &[impl AsRef<Path>]) -> Result<BTreeSet<ReportKind>> {
     let files: Vec<_> = files.iter().map(|file| file.as_ref().to_owned()).collect();
     let traces = TraceSet::open(&files, &SchemaArgs::default(), false)?;
     let mut kinds = BTreeSet::new();
-    read_records(&traces.inputs, false, |_, _, record| {
+    read_records(&traces.inputs, None, false, |_, _, record| {
         kinds.extend(record.hook().and_then(ReportKind::from_hook));
         let is_complete = kinds.len() == ReportKind::ALL.len();
         Ok(if is_complete { ReadFlow::Stop } else { ReadFlow::Continue })
