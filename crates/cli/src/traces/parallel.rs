@@ -123,8 +123,17 @@ impl TraceSet {
     ) -> Result<ReadSummary> {
         let start = self.start();
         let Self {
-            inputs, decoder, actors, stacks, is_surveyed, reads_programs, is_data_on_terminal, ..
+            inputs,
+            decoder,
+            actors,
+            stacks,
+            is_surveyed,
+            reads_programs,
+            is_data_on_terminal,
+            loading,
+            ..
         } = self;
+        let loading = loading.as_ref();
         let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
         let mut files = MergedFiles::new(traces.iter().copied());
