@@ -33,7 +33,7 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::cli::SchemaArgs;
+use crate::cli::{SchemaArgs, ThreadArgs};
 use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
 use crate::exit::{self, CommandOutcome};
 use crate::images::LoadedImages;
@@ -161,9 +161,9 @@ impl TraceSet {
     /// Chooses the number of threads that decode the events, and returns it: the requested number,
     /// or else one for each processor, but one for short traces. With more than one, further
     /// threads load the buffers.
-    pub(crate) fn choose_threads(&mut self, requested: Option<NonZero<usize>>) -> usize {
+    pub(crate) fn choose_threads(&mut self, threads: ThreadArgs) -> usize {
         let total: u64 = self.inputs.iter().map(|input| input.trace.file_size()).sum();
-        let threads = match requested {
+        let threads = match threads.requested {
             Some(threads) => threads.get().min(MAX_THREADS),
             None if total < MIN_PARALLEL_BYTES => 1,
             None => std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS),

@@ -1,7 +1,5 @@
 //! Reads the events of a report, each with its complete stack.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use traceweir_decode::Decoder;
 use traceweir_decode::stack::{Joined, Joiner, StackClaim};
@@ -21,7 +19,7 @@ use super::io::{
 };
 use super::scheduler::ContextSwitch;
 use super::trace_facts::TraceFacts;
-use crate::cli::SchemaArgs;
+use crate::cli::{SchemaArgs, TraceSelection};
 use crate::event::{EventContext, ReadFlow, describe_record};
 use crate::filter::EventFilter;
 use crate::schema_files::load_traced_programs;
@@ -97,14 +95,13 @@ impl Analysis {
 
     /// Opens traces and reads them once for their facts.
     pub(crate) fn open(
-        files: &[PathBuf],
-        (from, to): (Option<Moment>, Option<Moment>),
+        selection: &TraceSelection,
         symbols: &SymbolArgs,
         schemas: &SchemaArgs,
         needed: NeededEvents,
     ) -> Result<Self> {
-        let mut traces = TraceSet::open(files, schemas, false)?;
-        traces.choose_threads(None);
+        let mut traces = TraceSet::open(&selection.files.files, schemas, false)?;
+        traces.choose_threads(selection.threads);
         let start = traces.start();
         let definitions = Definitions::default();
         let mut facts: Vec<TraceFacts> = Vec::new();
@@ -134,7 +131,7 @@ impl Analysis {
         }
         let filter = EventFilter::for_events(&needed.events);
         let to_ns = |moment: Moment| moment.to_wall_time(start).0.saturating_sub(start.0).saturating_mul(100);
-        let window = TimeWindow { from: from.map_or(i64::MIN, to_ns), to: to.map_or(i64::MAX, to_ns) };
+        let window = TimeWindow { from: selection.from.map_or(i64::MIN, to_ns), to: selection.to.map_or(i64::MAX, to_ns) };
         Ok(Self {
             traces,
             facts,

@@ -40,7 +40,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
     check_output(options)?;
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
-    traces.choose_threads(None);
+    traces.choose_threads(options.threads);
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));

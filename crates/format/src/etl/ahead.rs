@@ -13,6 +13,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -23,8 +24,8 @@ use super::lane::Lane;
 use super::load::{LoadedBuffer, Loader};
 use super::merge::{OpenAhead, OpenedBuffer};
 
-/// The most bytes of buffers of one file that are opened ahead.
-const MAX_AHEAD_BYTES: usize = 8 << 20;
+/// The most bytes of buffers that are opened ahead, of all files together.
+const MAX_AHEAD_BYTES: usize = 32 << 20;
 
 type Job = Box<dyn FnOnce(&mut Loader) + Send>;
 
@@ -38,6 +39,8 @@ pub struct BufferThreads {
 struct JobQueue {
     state: Mutex<QueueState>,
     has_changed: Condvar,
+    /// The sizes in memory of all requested buffers that have not been taken.
+    ahead_bytes: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -81,7 +84,6 @@ impl BufferThreads {
             session_size,
             has_short_instance_headers,
             pending: HashMap::new(),
-            pending_bytes: 0,
         }))
     }
 }
@@ -103,6 +105,16 @@ impl Drop for BufferThreads {
 impl JobQueue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether buffers of this many bytes may be opened ahead, and counts them if so.
+    fn reserve(&self, bytes: usize) -> bool {
+        let add = |total: usize| total.checked_add(bytes).filter(|total| *total <= MAX_AHEAD_BYTES);
+        self.ahead_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.ahead_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn push(&self, job: Job) {
@@ -137,7 +149,16 @@ struct Requests<R> {
     has_short_instance_headers: bool,
     /// Requested buffers, by position in `Trace::buffers`, with their sizes in memory.
     pending: HashMap<usize, (Arc<Slot>, usize)>,
-    pending_bytes: usize,
+}
+
+impl<R> Drop for Requests<R> {
+    fn drop(&mut self) {
+        let bytes = self.pending.values().map(|(_, bytes)| bytes).sum();
+        self.queue.release(bytes);
+        for (slot, _) in self.pending.values() {
+            slot.withdraw();
+        }
+    }
 }
 
 impl<R> fmt::Debug for Requests<R> {
@@ -179,6 +200,14 @@ impl Slot {
         stands
     }
 
+    /// Takes the request back, unless a thread has begun with it.
+    fn withdraw(&self) {
+        let mut state = self.lock();
+        if matches!(*state, SlotState::Requested) {
+            *state = SlotState::Withdrawn;
+        }
+    }
+
     fn finish(&self, opened: Option<OpenedBuffer>) {
         *self.lock() = SlotState::Opened(opened);
         self.is_done.notify_one();
@@ -211,10 +240,9 @@ impl Drop for BegunSlot {
 impl<R: ReadAt + Clone + Send + 'static> OpenAhead for Requests<R> {
     fn request(&mut self, index: usize, buffer: &BufferRef, loader: &mut Loader) {
         let bytes = buffer.memory_bytes as usize;
-        if self.pending.contains_key(&index) || self.pending_bytes.saturating_add(bytes) > MAX_AHEAD_BYTES {
+        if self.pending.contains_key(&index) || !self.queue.reserve(bytes) {
             return;
         }
-        self.pending_bytes = self.pending_bytes.saturating_add(bytes);
         let slot = Arc::<Slot>::default();
         self.pending.insert(index, (slot.clone(), bytes));
         let (source, buffer, spare) = (self.source.clone(), *buffer, loader.give_spare());
@@ -238,7 +266,7 @@ impl<R: ReadAt + Clone + Send + 'static> OpenAhead for Requests<R> {
 
     fn take(&mut self, index: usize) -> Option<OpenedBuffer> {
         let (slot, bytes) = self.pending.remove(&index)?;
-        self.pending_bytes = self.pending_bytes.saturating_sub(bytes);
+        self.queue.release(bytes);
         slot.take()
     }
 }
