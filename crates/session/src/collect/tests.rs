@@ -58,6 +58,7 @@ impl Region {
         let source = SessionSource {
             id,
             writer,
+            writer_copies: Vec::new(),
             reader: Some(reader),
             wake: None,
             cost,
