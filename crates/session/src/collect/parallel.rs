@@ -37,7 +37,7 @@ use crate::shared::SharedState;
 /// Streams of one thread: 16 busy CPUs write about as much as one thread collects.
 pub(super) const STREAMS_PER_THREAD: usize = 16;
 /// After a drain of this many bytes, several threads drain from the first turn on.
-const MIN_PARALLEL_BYTES: usize = 4 << 20;
+pub(super) const MIN_PARALLEL_BYTES: usize = 4 << 20;
 /// Smallest number of bytes that a stream takes in a turn.
 const MIN_SLICE_BYTES: usize = 16 << 10;
 /// Stack of a thread.

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::record::ThreadIdMapping;
 
 mod backlog;
+mod parallel;
 
 const CPUS: u16 = 2;
 /// Stamp in each record of a process, which the session replaces unless the record keeps it.
