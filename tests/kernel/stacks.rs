@@ -148,6 +148,9 @@ fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
         for (index, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
             let (total, same) = counts_by_kind.entry(key.2).or_default();
             *total += 1;
+            // While a program is being loaded, the return address of its first function is 0, which
+            // weir leaves out.
+            let perf = perf.strip_suffix(&[0]).unwrap_or(perf);
             if perf == weir {
                 *same += 1;
             } else {
