@@ -66,6 +66,7 @@ static __attribute__((noinline)) void emit(int thread, int payload, uint64_t cou
     const char *words = text;
     __asm__ volatile("" : "+r"(words)); // the compiler must not know the text
     if (payload == 40) for (uint64_t i = 0; i < count; i++) write_event(r, 40, i, words);
+    else if (payload == 136) for (uint64_t i = 0; i < count; i++) write_event(r, 136, i, words);
     else if (payload == 200) for (uint64_t i = 0; i < count; i++) write_event(r, 200, i, words);
     else exit(2);
 }

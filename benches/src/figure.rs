@@ -137,11 +137,6 @@ impl Requirement {
         self
     }
 
-    /// Requires nothing; the target is at most `target`.
-    pub(crate) const fn target_at_most(target: f64) -> Self {
-        Self { better: Direction::Smaller, accept: None, target: Some(target) }
-    }
-
     /// Reports the figure without a requirement or a target.
     pub(crate) const fn report_only() -> Self {
         Self { better: Direction::Smaller, accept: None, target: None }
@@ -157,7 +152,6 @@ impl Requirement {
             (false, Some(_)) if self.is_reached(ratio, self.accept) => "accepted",
             (false, Some(_)) if self.better == Direction::Larger => "too low",
             (false, Some(_)) => "too high",
-            (false, None) if self.target.is_some() => "target missed",
             (false, None) => "",
         }
     }
@@ -290,10 +284,7 @@ mod tests {
         assert_eq!(requirement.verdict(0.2), "target reached");
         assert_eq!(requirement.verdict(0.3), "accepted");
         assert_eq!(requirement.verdict(0.41), "too high");
-        assert_eq!(
-            (Requirement::target_at_most(1.5).verdict(1.6), Requirement::report_only().verdict(9.0)),
-            ("target missed", "")
-        );
+        assert_eq!(Requirement::report_only().verdict(9.0), "");
         assert_eq!(
             (requirement.show(), Requirement::report_only().show()),
             ("≤ 0.4/0.2".to_owned(), String::new())

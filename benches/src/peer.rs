@@ -96,6 +96,14 @@ impl TracePrinter {
         process::run(&mut self.command(trace), Stdio::null())
     }
 
+    /// Prints a trace as JSON lines to `/dev/null`; `None` without `weir`.
+    pub(crate) fn print_json_to_null(&self, trace: &Path) -> Result<Option<ChildResult>> {
+        let Self::Weir(program) = self else { return Ok(None) };
+        let mut command = Command::new(program);
+        command.args(["dump", "--format", "jsonl"]).arg(trace);
+        process::run(&mut command, Stdio::null()).map(Some)
+    }
+
     /// Returns the number of lines with an event of the bench.
     pub(crate) fn count_events(&self, trace: &Path) -> Result<u64> {
         let text = memmem::Finder::new(TEXT);

@@ -6,6 +6,7 @@
 //!   decode_vs_memcpy             the same, bytes per second     memcpy of 128 MiB
 //!   consumer_c_vs_rust           .etl, count from C             the same from Rust
 //!   text_vs_babeltrace_text      .etl, weir dump, text          CTF, babeltrace2, text
+//!   json_lines_vs_limit          .etl, weir dump, JSON lines    2.5 million events a second
 //!   read_memory                  4 GiB .etl, peak resident      a limit
 //!   read_memory_large_buffers    the same, buffers of 1 MiB     a limit
 //!   tdh_info_ns                  TdhGetEventInformation from C  a limit of 1 µs
@@ -45,6 +46,8 @@ const BUFFER_BYTES: u32 = 64 << 10;
 const COPY_BYTES: usize = 128 << 20;
 /// The largest allowed time of a query for a known schema, in nanoseconds.
 const MAX_SCHEMA_NS: f64 = 1000.0;
+/// The rate at which events must be printed as JSON lines, in events per second.
+const MIN_JSON_RATE: f64 = 2.5e6;
 /// Number of copies per round, of which the best counts.
 const COPIES: u32 = 4;
 
@@ -60,7 +63,7 @@ pub(crate) struct ReadOptions {
     #[arg(long, default_value_t = EVENTS, value_name = "N")]
     events: u64,
     /// Number of rounds of each reader.
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 15, value_name = "N")]
     rounds: u32,
     /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
@@ -147,6 +150,7 @@ pub(crate) fn write_traces(folder: &Path, events: u64) -> Result<BenchTraces> {
 struct ReadRounds {
     dummy: Rounds,
     text: Rounds,
+    json: Rounds,
     copy: Rounds,
     consumer: Rounds,
 }
@@ -207,8 +211,11 @@ impl ReadBench {
             let rate = |time| is_lossless.then(|| events_per_second(time));
             measured.consumer.add(rate(c_time), rate(rust_time));
         }
-        let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
         let time_if_lossless = |ended: process::ChildResult| is_without_loss(&ended).then_some(ended.time);
+        if let Some(printed) = self.printer.print_json_to_null(&traces.etl)? {
+            measured.json.add(time_if_lossless(printed).map(&events_per_second), Some(MIN_JSON_RATE));
+        }
+        let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
         let dummy = time_if_lossless(babeltrace.decode_to_dummy(&traces.ctf)?);
         measured.dummy.add(decoded.map(&events_per_second), dummy.map(&events_per_second));
         let ours = time_if_lossless(self.printer.print_to_null(&traces.etl)?);
@@ -228,13 +235,14 @@ impl ReadBench {
             None => eprintln!("{name} left out: no round in which both programs read every event"),
         };
         if self.babeltrace.is_some() {
-            add(&measured.dummy, "decode_vs_babeltrace_dummy", FigureUnit::EventsPerSecond, 5.0, 10.0);
-            add(&measured.text, "text_vs_babeltrace_text", FigureUnit::EventsPerSecond, 8.0, 15.0);
+            add(&measured.dummy, "decode_vs_babeltrace_dummy", FigureUnit::EventsPerSecond, 8.0, 10.0);
+            add(&measured.text, "text_vs_babeltrace_text", FigureUnit::EventsPerSecond, 12.0, 15.0);
         }
         if self.consumer.is_some() {
             add(&measured.consumer, "consumer_c_vs_rust", FigureUnit::EventsPerSecond, 0.8, 1.0);
         }
-        add(&measured.copy, "decode_vs_memcpy", FigureUnit::BytesPerSecond, 0.15, 0.25);
+        add(&measured.copy, "decode_vs_memcpy", FigureUnit::BytesPerSecond, 0.3, 0.3);
+        add(&measured.json, "json_lines_vs_limit", FigureUnit::EventsPerSecond, 1.0, 1.0);
         figures
     }
 }

@@ -4,6 +4,8 @@
 //!   figure                          ours                                      peer
 //!   xpress_decompress_vs_memcpy     compressed by Windows or by us, output    memcpy of the output
 //!   xpress_compress_vs_memcpy       every buffer, input                       memcpy of the input
+//!   xpress_decompress_vs_limit      as above                                  1.5 GB a second
+//!   xpress_compress_vs_limit        as above                                  300 MB a second
 //! ```
 //!
 //! The buffers are those of all `.etl` files in the folder of real traces, also inside `.zip` files.
@@ -29,6 +31,10 @@ use crate::record::OutputOptions;
 /// The shortest measured time: small samples are repeated until it has passed.
 const MIN_TIME: Duration = Duration::from_millis(50);
 
+/// The rates that decompression (output) and compression (input) must reach, in bytes per second.
+const MIN_DECOMPRESSED_RATE: f64 = 1.5e9;
+const MIN_COMPRESSED_RATE: f64 = 300e6;
+
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct XpressOptions {
@@ -38,7 +44,7 @@ pub(crate) struct XpressOptions {
     #[arg(long, value_name = "FOLDER")]
     samples: Option<PathBuf>,
     /// Number of rounds.
-    #[arg(long, default_value_t = 7, value_name = "N")]
+    #[arg(long, default_value_t = 15, value_name = "N")]
     rounds: u32,
 }
 
@@ -65,6 +71,7 @@ pub(crate) fn run(arguments: &XpressOptions) -> Result<()> {
     let mut out = Vec::new();
     let mut compressed = 0;
     let (mut decompression, mut compression) = (Rounds::default(), Rounds::default());
+    let (mut decompression_limit, mut compression_limit) = (Rounds::default(), Rounds::default());
     for _ in 0..arguments.rounds {
         let copy = rate_of(bytes, &mut || {
             for buffer in &buffers {
@@ -77,6 +84,7 @@ pub(crate) fn run(arguments: &XpressOptions) -> Result<()> {
             buffers.iter().all(|b| xpress::decompress(&b.stream, b.records.len(), &mut out).is_ok())
         })?;
         decompression.add(Some(decompressed), Some(copy));
+        decompression_limit.add(Some(decompressed), Some(MIN_DECOMPRESSED_RATE));
         let packed = rate_of(bytes, &mut || {
             compressed = 0;
             for buffer in &buffers {
@@ -86,12 +94,14 @@ pub(crate) fn run(arguments: &XpressOptions) -> Result<()> {
             true
         })?;
         compression.add(Some(packed), Some(copy));
+        compression_limit.add(Some(packed), Some(MIN_COMPRESSED_RATE));
     }
-    let figure =
-        |rounds: &Rounds, name| rounds.figure(name, FigureUnit::BytesPerSecond, Requirement::report_only());
+    let (report, limit) = (Requirement::report_only(), Requirement::at_least(1.0));
     let figures: Vec<Figure> = [
-        figure(&decompression, "xpress_decompress_vs_memcpy"),
-        figure(&compression, "xpress_compress_vs_memcpy"),
+        decompression.figure("xpress_decompress_vs_memcpy", FigureUnit::BytesPerSecond, report),
+        compression.figure("xpress_compress_vs_memcpy", FigureUnit::BytesPerSecond, report),
+        decompression_limit.figure("xpress_decompress_vs_limit", FigureUnit::BytesPerSecond, limit),
+        compression_limit.figure("xpress_compress_vs_limit", FigureUnit::BytesPerSecond, limit),
     ]
     .into_iter()
     .flatten()

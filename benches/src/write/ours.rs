@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use traceweir::controller::Controller;
 use traceweir::session::{Filter, Scope, SessionBuilder};
-use traceweir::{Guid, Level, Provider, Session, write_event};
+use traceweir::{Guid, Level, LogFileMode, Provider, Session, write_event};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
@@ -64,6 +64,8 @@ pub(crate) enum EventWriter {
     Lock,
     /// Like `Sequence`, with self-describing events, by `write_event!`.
     TraceLogging,
+    /// Like `Sequence`, into a session that compresses its file.
+    Compressed,
 }
 
 /// The result of one round of Traceweir.
@@ -181,6 +183,7 @@ impl BenchDaemon {
         let mut command = self.command("ours")?;
         command.args(filter.map(|filter| format!("--filter={}", filter.name())));
         command.args((writer == EventWriter::TraceLogging).then_some("--tracelogging"));
+        command.args((writer == EventWriter::Compressed).then_some("--compressed"));
         if writer == EventWriter::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
         }
@@ -337,6 +340,9 @@ pub(crate) struct WriterOptions {
     /// Write by `write_event!`.
     #[arg(long)]
     tracelogging: bool,
+    /// Compress the file.
+    #[arg(long)]
+    compressed: bool,
     /// Write by this program, which takes the load as its arguments.
     #[arg(long, value_name = "PROGRAM")]
     program: Option<PathBuf>,
@@ -348,7 +354,11 @@ pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String
         .ok_or_else(|| Error::IncompleteRun(format!("not a load: {arguments:?}")))?;
     wait_for_daemon()?;
     let filter = writer.filter.map(FilterKind::filter);
-    let session = start_session(session_with_lttng_memory(file, &load), filter)?;
+    let mut session = session_with_lttng_memory(file, &load);
+    if writer.compressed {
+        session = session.mode(LogFileMode::COMPRESSED);
+    }
+    let session = start_session(session, filter)?;
     let (written, failed) = match &writer.program {
         // The program ignores failed writes; the session's counts show missing events.
         Some(program) => (Program::run_program_at(program, &load)?, 0),
