@@ -38,7 +38,7 @@ use traceweir_format::tracelogging;
 
 use crate::client;
 use crate::error::{Error, Result};
-use crate::event::CallerEvent;
+use crate::event::{Block, CallerEvent};
 use crate::registration::SlotRef;
 use crate::write::{self, Options};
 
@@ -224,7 +224,10 @@ impl ProviderRef {
     // application's call in every build.
     #[inline(always)]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
-        self.write_if_enabled(&CallerEvent::new(descriptor, data))
+        if !self.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
+        }
+        write::write_plain(self.slot(), descriptor, Block::from_slices(data))
     }
 
     /// Writes an event with activity ids (EventWriteTransfer).

@@ -108,7 +108,7 @@ pub(crate) fn write(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<
 
 #[inline(never)]
 fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -> Result<(), WriteError> {
-    let Some(payload) = Blocks::from_slices(event.blocks) else { return too_large_error(event) };
+    let Some(payload) = Blocks::from_slices(event.blocks) else { return too_large_error(event.blocks) };
     if straight::try_write(slot, event, payload, passed_cell) {
         return Ok(());
     }
@@ -118,8 +118,41 @@ fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -
 /// Returns the error for an event with a block larger than any record: `InvalidParameter` if it
 /// also has too many blocks.
 #[cold]
-fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
-    Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
+fn too_large_error(blocks: &[Block<'_>]) -> Result<(), WriteError> {
+    Err(if blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
+}
+
+/// Writes an event that passed level and keyword and has nothing but a descriptor and a payload,
+/// whose blocks were made from slices.
+// As in `write_described`, all arguments of the call fit in registers, and the sizes of the blocks are
+// added up where the compiler usually knows most of them.
+#[inline(always)]
+pub(crate) fn write_plain(
+    slot: &RegistrationSlot,
+    descriptor: &EventDescriptor,
+    blocks: &[Block<'_>],
+) -> Result<(), WriteError> {
+    if slot.is_filtered() {
+        return write(slot, &CallerEvent::from_blocks(descriptor, blocks));
+    }
+    match Blocks::from_slices(blocks) {
+        Some(payload) => deliver_plain(slot, descriptor, blocks, payload.bytes()),
+        None => too_large_error(blocks),
+    }
+}
+
+#[inline(never)]
+fn deliver_plain(
+    slot: &RegistrationSlot,
+    descriptor: &EventDescriptor,
+    blocks: &[Block<'_>],
+    bytes: usize,
+) -> Result<(), WriteError> {
+    if straight::try_write_plain(slot, descriptor, None, Blocks::with_total(blocks, bytes)) {
+        return Ok(());
+    }
+    let event = CallerEvent::from_blocks(descriptor, blocks);
+    write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
 /// Writes a self-describing event, which has passed level and keyword and has no activity ids.
@@ -150,11 +183,10 @@ fn deliver_described(
     blocks: &[Block<'_>],
     bytes: usize,
 ) -> Result<(), WriteError> {
-    let event = CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, blocks) };
-    // The cell is 0: no filters were checked.
-    if straight::try_write(slot, &event, Blocks::with_total(blocks, bytes), 0) {
+    if straight::try_write_plain(slot, descriptor, Some(metadata), Blocks::with_total(blocks, bytes)) {
         return Ok(());
     }
+    let event = CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, blocks) };
     write_with_options(slot, &event, &Options { skipped_frames: 1, ..Options::NONE })
 }
 
@@ -168,7 +200,7 @@ pub(crate) fn write_excluding(
 ) -> Result<(), WriteError> {
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
     if Blocks::from_slices(event.blocks).is_none() {
-        return too_large_error(event);
+        return too_large_error(event.blocks);
     }
     staged::deliver(slot, event, options, passed_cell)
 }

@@ -65,6 +65,8 @@
 #[cfg(not(loom))]
 mod block;
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 pub mod drain;
@@ -94,6 +96,9 @@ mod words;
 
 #[cfg(not(loom))]
 pub use block::{Block, Blocks};
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub use copy::{MAX_SMALL_BYTES, copy_array, copy_small};
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]

@@ -32,10 +32,8 @@ use std::mem::MaybeUninit;
 use traceweir_format::header::event;
 use traceweir_format::header::extended::ITEM_HEAD_BYTES;
 use traceweir_transport::abi::PREFIX_BYTES;
-use traceweir_transport::ring::{Block, Gather};
+use traceweir_transport::ring::{Block, Gather, MAX_SMALL_BYTES, copy_array, copy_small};
 
-/// Blocks above this size are copied from the caller's memory.
-const MAX_SMALL_BLOCK_BYTES: usize = 64;
 /// Bytes that can be staged, including the prefix.
 const CAPACITY_BYTES: usize = 320;
 /// Words for these bytes, and one for the zeros that complete the last word.
@@ -136,7 +134,7 @@ impl<'a> Stage<'a> {
         let base = self.words.as_mut_ptr().cast::<u8>();
         for block in blocks {
             let bytes = block.bytes();
-            if bytes.len() > MAX_SMALL_BLOCK_BYTES || filled_bytes + bytes.len() > CAPACITY_BYTES {
+            if bytes.len() > MAX_SMALL_BYTES || filled_bytes + bytes.len() > CAPACITY_BYTES {
                 break;
             }
             // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
@@ -162,7 +160,7 @@ impl<'a> Stage<'a> {
     /// Copies the bytes after the staged ones if they are small and fit, and returns whether it
     /// did.
     fn try_copy_small(&mut self, bytes: &[u8]) -> bool {
-        let fits = bytes.len() <= MAX_SMALL_BLOCK_BYTES && self.filled_bytes + bytes.len() <= CAPACITY_BYTES;
+        let fits = bytes.len() <= MAX_SMALL_BYTES && self.filled_bytes + bytes.len() <= CAPACITY_BYTES;
         if fits {
             // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
             // which is borrowed mutably; `bytes` cannot overlap it.
@@ -247,47 +245,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Copies up to [`MAX_SMALL_BLOCK_BYTES`] bytes by a few moves that may overlap: a call to the
-/// general `memcpy` costs more than all other gathering.
-///
-/// # Safety
-///
-/// `to` is valid for writes of `from.len()` bytes, at most [`MAX_SMALL_BLOCK_BYTES`], and does not
-/// overlap `from`.
-#[inline(always)]
-unsafe fn copy_small(to: *mut u8, from: &[u8]) {
-    let (at, n) = (from.as_ptr(), from.len());
-    // SAFETY: each move covers bytes inside `0..n` of both, by the condition of its branch.
-    unsafe {
-        match n {
-            8 => copy_array::<8>(to, at),
-            4 => copy_array::<4>(to, at),
-            0 => {}
-            1..=3 => {
-                copy_array::<1>(to, at);
-                copy_array::<1>(to.add(n / 2), at.add(n / 2));
-                copy_array::<1>(to.add(n - 1), at.add(n - 1));
-            }
-            5..=7 => {
-                copy_array::<4>(to, at);
-                copy_array::<4>(to.add(n - 4), at.add(n - 4));
-            }
-            9..=16 => {
-                copy_array::<8>(to, at);
-                copy_array::<8>(to.add(n - 8), at.add(n - 8));
-            }
-            17..=32 => {
-                copy_array::<16>(to, at);
-                copy_array::<16>(to.add(n - 16), at.add(n - 16));
-            }
-            _ => {
-                copy_array::<32>(to, at);
-                copy_array::<32>(to.add(n - 32), at.add(n - 32));
-            }
-        }
-    }
-}
-
 /// Copies bytes in whole words, the last one completed by zeros, and stores no target byte twice.
 ///
 /// # Safety
@@ -323,18 +280,6 @@ unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
             to.add(done).cast::<[u8; 8]>().write(last.to_le_bytes());
         }
     }
-}
-
-/// Copies `N` bytes with plain moves.
-///
-/// # Safety
-///
-/// `to` is valid for writes and `from` for reads of `N` bytes.
-#[inline(always)]
-unsafe fn copy_array<const N: usize>(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller promises that both pointers are valid for `N` bytes; an array of bytes
-    // needs no alignment.
-    unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
 }
 
 #[cfg(test)]

@@ -77,6 +77,21 @@ pub(super) fn try_write(
     UsualEvent { descriptor, flags, metadata, activity, payload }.try_write(&target)
 }
 
+/// Like [`try_write`], for an event that no filters were checked for and that has only these parts:
+/// they stay in registers.
+#[inline(always)]
+pub(super) fn try_write_plain(
+    slot: &RegistrationSlot,
+    descriptor: &EventDescriptor,
+    metadata: Option<&[u8]>,
+    payload: Blocks<'_>,
+) -> bool {
+    let descriptor = bytes_of_descriptor(descriptor);
+    let Some(target) = StraightTarget::find(slot, descriptor, 0) else { return false };
+    payload.as_slice().len() <= MAX_BLOCKS
+        && UsualEvent { descriptor, flags: 0, metadata, activity: None, payload }.try_write(&target)
+}
+
 impl UsualEvent<'_> {
     /// Writes the event if it fits into the session's ring, and returns whether it was written.
     #[inline(always)]
@@ -93,8 +108,8 @@ impl UsualEvent<'_> {
             descriptor: self.descriptor,
             activity: self.activity.unwrap_or_else(|| bytes_of_guid(thread.activity_in_memory())),
         };
-        let Some(record) = Straight::new(&header, items, schema, self.payload, 0) else { return false };
-        outlets::get(session.outlet).write_straight(session.ticket, &record)
+        let Some(mut record) = Straight::new(&header, items, schema, self.payload, 0) else { return false };
+        outlets::get(session.outlet).write_straight(session.ticket, &mut record)
     }
 }
 

@@ -22,10 +22,7 @@
 //!
 //! R2, R3 and R5 are rules of the list in `ring.rs`.
 
-use core::ptr;
-
 use super::gate::{OutletGate, Ticket};
-use super::gather::Gather;
 use super::view::View;
 use super::{WriteOutcome, points};
 use crate::abi;
@@ -34,17 +31,32 @@ use crate::clock::Counter;
 /// Largest number of lock attempts of a write; machines with many CPUs need not try every ring.
 const MAX_LOCK_ATTEMPTS: u32 = 64;
 
+/// A record that can be copied into a ring whose lock is held.
+pub(super) trait CopyRecord {
+    /// Returns the first word of the prefix.
+    fn prefix(&self, length: usize, cpu: u16) -> u64;
+
+    /// Copies the prefix and the record. Returns `false` if a block has grown meanwhile, so that the
+    /// record does not fit.
+    ///
+    /// # Safety
+    /// The record is sound for a length of which [`abi::size_in_ring`] is `size`, and `size` bytes at
+    /// `to`, a multiple of eight, can be written.
+    unsafe fn copy_to(&mut self, to: *mut u8, size: usize, prefix: [u64; 2]) -> bool;
+}
+
 /// Writes a sound record of `length` bytes.
 ///
 /// # Safety
 /// The view was read while the gate was open for this ticket, and the record is sound for
-/// `length` (see [`Gather`]).
+/// `length` (see [`Gather`](super::Gather) and [`Straight`](super::Straight)).
+#[inline(always)] // Two callers, for the two kinds of records.
 pub(super) unsafe fn write(
     gate: OutletGate<'_>,
     ticket: Ticket,
     view: &View,
     thread: u32,
-    record: &mut Gather<'_>,
+    record: &mut impl CopyRecord,
     length: usize,
 ) -> WriteOutcome {
     // Zero means that the lock is free.
@@ -80,11 +92,12 @@ pub(super) unsafe fn write(
 ///
 /// # Safety
 /// As for [`write()`]; the lock of `ring` is held.
+#[inline(always)]
 unsafe fn write_inside_lock(
     view: &View,
     ring: usize,
     cpu: u32,
-    record: &mut Gather<'_>,
+    record: &mut impl CopyRecord,
     length: usize,
 ) -> WriteOutcome {
     // SAFETY: the view was read from an open outlet, whose range stays mapped forever; `ring` is
@@ -96,25 +109,18 @@ unsafe fn write_inside_lock(
     };
     let counter = if view.uses_cycles { Counter::Cycles } else { Counter::Monotonic };
     let prefix = record.prefix(length, u16::try_from(cpu).unwrap_or(u16::MAX));
-    if let [first, second, ..] = record.staged {
-        (*first, *second) = (prefix, counter.now());
-    }
     // SAFETY: `slot` lies inside the ring's data and outside what the reader may read (R3); no
-    // other thread writes while this one holds the lock (R2); the record is sound, so its staged
-    // part is readable for the bytes copied and all parts together fill `size`.
-    unsafe {
+    // other thread writes while this one holds the lock (R2); the caller promises a record that is
+    // sound for `length`.
+    let is_copied = unsafe {
         let data = view.data(ring);
         if let Some(marker) = slot.marker {
             data.add(marker).cast::<u32>().write(abi::SKIP);
         }
-        let to = data.add(slot.offset);
-        ptr::copy_nonoverlapping(record.staged.as_ptr().cast::<u8>(), to, record.staged_copy_bytes());
-        let mut to = to.add(abi::PREFIX_BYTES + record.staged_bytes);
-        for part in record.further_parts {
-            let part = part.bytes();
-            ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-            to = to.add(part.len());
-        }
+        record.copy_to(data.add(slot.offset), size, [prefix, counter.now()])
+    };
+    if !is_copied {
+        return WriteOutcome::Unavailable;
     }
     points::pass("fallback_copied");
     words.publish(slot.end);

@@ -11,7 +11,10 @@
 //! have that length. A writer copies complete words of `staged`, then copies the other parts
 //! directly after the staged bytes, over the surplus bytes of the last word.
 
+use core::ptr;
+
 use super::block::Block;
+use super::fallback::CopyRecord;
 use crate::abi;
 
 /// A record to be written: bytes staged by the caller, then parts that are copied from their place.
@@ -46,10 +49,30 @@ impl Gather<'_> {
     pub(super) fn staged_copy_bytes(&self) -> usize {
         abi::size_in_ring(self.staged_bytes)
     }
+}
 
-    /// Returns the first word of the prefix.
+impl CopyRecord for Gather<'_> {
     #[inline]
-    pub(super) fn prefix(&self, length: usize, cpu: u16) -> u64 {
+    fn prefix(&self, length: usize, cpu: u16) -> u64 {
         abi::prefix_word(length as u32, cpu, self.flags)
+    }
+
+    #[inline]
+    unsafe fn copy_to(&mut self, to: *mut u8, _: usize, prefix: [u64; 2]) -> bool {
+        if let [first, second, ..] = self.staged {
+            [*first, *second] = prefix;
+        }
+        // SAFETY: the record is sound, so its staged part can be read for the bytes copied, and all
+        // parts together fill the bytes that can be written.
+        unsafe {
+            ptr::copy_nonoverlapping(self.staged.as_ptr().cast::<u8>(), to, self.staged_copy_bytes());
+            let mut to = to.add(abi::PREFIX_BYTES + self.staged_bytes);
+            for part in self.further_parts {
+                let part = part.bytes();
+                ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        true
     }
 }

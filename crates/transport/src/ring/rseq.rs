@@ -10,7 +10,7 @@
 //! # The sequence in pseudo-code
 //!
 //! ```text
-//!    area.rseq_cs = descriptor of (2, 5, 4)                           descriptor!, arm!
+//! 70: area.rseq_cs = descriptor of (2, 5, 4)                           descriptor!, arm!
 //! 2: cpu = area.cpu_id
 //!    if words.generation != ticket                 return CLOSED      check_open!
 //!    if cpu >= words.cpus                          return UNFIT
@@ -36,7 +36,8 @@
 //!        append block
 //!    control.head = end                                               publish!
 //! 5: return PUBLISHED, control, end                                   exits!
-//! 4: return ABORTED
+//! 4: frame.attempts -= 1;  if frame.attempts != 0  goto 70
+//!    return UNFIT
 //! ```
 //!
 //! # Labels
@@ -67,6 +68,7 @@
 //! | 54, 55 | blocks below eight bytes, below four | `copy_blocks!` |
 //! | 56, 57, 58 | blocks above sixteen bytes; loop: sixteen bytes; above 512 | `copy_blocks!` |
 //! | 60 | the record is complete | `copy_blocks!`, `copy_schema!` |
+//! | 70 | registration of the sequence | `arm!`, the abort handler |
 //!
 //! # Registers
 //!
@@ -79,6 +81,9 @@
 //! | `rcx`, `rdx` | size of the record and its offset in the ring; then scratch |
 //! | `rax` | CPU; then the first word of the prefix; then scratch |
 //! | `rsi`, `r11`, `xmm0` – `xmm2` | scratch |
+//!
+//! The operands `area`, `ticket`, `words` and `frame` are in registers that the sequence does not
+//! change, so it can begin again.
 //!
 //! # Invariants
 //!
@@ -106,10 +111,6 @@ use super::points;
 use super::straight::WriteFrame;
 use super::view::HotWords;
 use crate::abi;
-
-/// Number of times that a sequence is started before the lock is used instead: a sequence that a
-/// debugger steps through would never end.
-const MAX_ATTEMPTS: u32 = 64;
 
 /// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
 /// not registered.
@@ -180,31 +181,31 @@ pub(super) enum Attempt {
 /// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd (see [`sequence`]). The
 /// frame keeps its invariant (straight.rs).
 #[inline(always)]
-pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &WriteFrame) -> Attempt {
+pub(super) unsafe fn write(
+    words: &HotWords,
+    ticket: Ticket,
+    offset: isize,
+    frame: &mut WriteFrame,
+) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
-    for _ in 0..MAX_ATTEMPTS {
-        // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
-        // caller passes an odd ticket and a frame that keeps its invariant.
-        match unsafe { sequence(area, words, ticket.0, frame) } {
-            (PUBLISHED, control, end) => {
-                points::pass("published");
-                return Attempt::Published(control, end);
-            }
-            (FULL, control, _) => return Attempt::Full(control),
-            (CLOSED, ..) => return Attempt::Closed,
-            (ABORTED, ..) => {}
-            _ => return Attempt::Unavailable,
+    // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The caller
+    // passes an odd ticket and a frame that keeps its invariant.
+    match unsafe { sequence(area, words, ticket.0, frame) } {
+        (PUBLISHED, control, end) => {
+            points::pass("published");
+            Attempt::Published(control, end)
         }
+        (FULL, control, _) => Attempt::Full(control),
+        (CLOSED, ..) => Attempt::Closed,
+        _ => Attempt::Unavailable,
     }
-    Attempt::Unavailable
 }
 
 const PUBLISHED: u32 = 0;
-const ABORTED: u32 = 1;
-const FULL: u32 = 2;
-const CLOSED: u32 = 3;
-const UNFIT: u32 = 4;
+const FULL: u32 = 1;
+const CLOSED: u32 = 2;
+const UNFIT: u32 = 3;
 
 /// Defines a fragment of the sequence: a macro of this name that expands to its instructions as one
 /// string.
@@ -233,6 +234,7 @@ fragment! {
 fragment! {
     /// Registers the descriptor: from label 2 on, the sequence is restartable (R2).
     arm:
+    "70:",
     "lea rax, [rip + 3b]",
     "mov qword ptr [{area} + {area_sequence}], rax",
     "2:",
@@ -552,7 +554,8 @@ fragment! {
     /// away from the usual path. They undo nothing: without the store of `head` there is no record
     /// (R1). The kernel requires the signature `0x53053053` before the abort handler, so that no
     /// other code can be used as an abort handler. The three bytes before the signature make it the
-    /// operand of an invalid instruction (`ud1`).
+    /// operand of an invalid instruction (`ud1`). The abort handler starts the sequence again: the
+    /// kernel has disarmed it.
     exits:
     "xor eax, eax",
     "9:",
@@ -560,8 +563,9 @@ fragment! {
     ".byte 0x0f, 0xb9, 0x3d",
     ".long 0x53053053",
     "4:",
-    "mov eax, {aborted}",
-    "jmp 9b",
+    "dec dword ptr [{frame} + {f_attempts}]",
+    "jnz 70b",
+    "jmp 8f",
     "6:",
     "mov eax, {full}",
     "jmp 9b",
@@ -574,23 +578,30 @@ fragment! {
     ".popsection",
 }
 
-/// Runs the sequence once. Returns how it ended; the control block of its ring, valid after
-/// `PUBLISHED` and `FULL`; and the position after the record, valid after `PUBLISHED`.
+/// Runs the sequence, again after each abort until the attempts of the frame are used up. Returns
+/// how it ended; the control block of its ring, valid after `PUBLISHED` and `FULL`; and the position
+/// after the record, valid after `PUBLISHED`.
 ///
 /// # Safety
 /// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet whose generation
 /// equals an odd ticket is open, and its other words describe a mapped region. The frame keeps its
 /// invariant.
 #[inline(always)]
-unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFrame) -> (u32, *mut u8, u64) {
+unsafe fn sequence(
+    area: *mut u8,
+    words: &HotWords,
+    ticket: u64,
+    frame: &mut WriteFrame,
+) -> (u32, *mut u8, u64) {
     let status: u32;
     let control: *mut u8;
     let end: u64;
     // SAFETY: the stores go to the thread's own area, to bytes of the ring that `check_room!` and
     // `wrap!` found free, and to `head`. An outlet that is open for the ticket has a mapped region;
     // a closed outlet keeps its addresses mapped forever. The loads from the frame's addresses stay
-    // within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
-    // handler changes no register except `rax`, so all operands are as declared on every exit.
+    // within the sizes that its invariant guarantees. The abort handler stores to the frame, which
+    // is borrowed mutably. `nostack`: nothing is pushed. No instruction changes a register of an
+    // input, and the others are declared as outputs.
     unsafe {
         asm!(
             descriptor!(),
@@ -611,7 +622,7 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
             area = in(reg) area,
             ticket = in(reg) ticket,
             words = in(reg) ptr::from_ref(words),
-            frame = in(reg) frame,
+            frame = in(reg) ptr::from_mut(frame),
             area_cpu_id = const AREA_CPU_ID,
             area_sequence = const AREA_SEQUENCE,
             w_generation = const offset_of!(HotWords, generation),
@@ -622,6 +633,7 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
             prefix_bytes = const abi::PREFIX_BYTES,
             header_bytes = const abi::HEADER_BYTES,
             control_shift = const abi::CONTROL_BYTES.trailing_zeros(),
+            f_attempts = const offset_of!(WriteFrame, attempts),
             f_size = const offset_of!(WriteFrame, size),
             f_prefix = const offset_of!(WriteFrame, prefix),
             f_provider = const offset_of!(WriteFrame, provider),
@@ -640,7 +652,6 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFr
             c_head = const abi::control::HEAD,
             c_tail = const abi::control::TAIL,
             skip = const abi::SKIP.cast_signed(),
-            aborted = const ABORTED,
             full = const FULL,
             closed = const CLOSED,
             unfit = const UNFIT,

@@ -24,6 +24,6 @@ pub(super) enum Attempt {
 ///
 /// # Safety
 /// No requirements; the signature is that of the implementation in rseq.rs.
-pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &WriteFrame) -> Attempt {
+pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &mut WriteFrame) -> Attempt {
     Attempt::Unavailable
 }

@@ -11,7 +11,7 @@
 //! Most pieces of an event already exist in memory in their final form: the provider's id and its
 //! items in the registration, descriptor and schema in the program's constants. Copying each piece
 //! once, by wide moves, takes half the time of assembling the pieces on the stack and copying them
-//! again.
+//! again. Without sequences, the same pieces are copied under the lock of a ring.
 //!
 //! A sequence reads one [`WriteFrame`], which describes such a record or a
 //! [`Gather`](super::Gather). A frame has a run of words: the items, which follow the header, or
@@ -24,12 +24,17 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::AtomicU64;
 
-use super::block::Blocks;
+use super::block::{Block, Blocks};
+use super::copy::{MAX_SMALL_BYTES, copy_array, copy_small};
+use super::fallback::CopyRecord;
 use super::gather::Gather;
 use crate::abi;
 
 /// Size of an event's header in bytes.
 const EVENT_HEADER_BYTES: usize = 80;
+/// Number of times that a sequence is started before the lock is used instead: a sequence that a
+/// debugger steps through would never end.
+const MAX_ATTEMPTS: u32 = 64;
 /// Shortest schema that the moves of the sequence can copy.
 pub const MIN_SCHEMA_BYTES: usize = 16;
 
@@ -93,6 +98,7 @@ impl<'a> Straight<'a> {
         }
         let (run, blocks) = (items.as_ptr_range(), blocks.as_slice().as_ptr_range());
         let frame = WriteFrame {
+            attempts: MAX_ATTEMPTS,
             size: abi::size_in_ring(length) as u64,
             prefix: abi::prefix_word(length as u32, 0, flags),
             provider: ptr::from_ref(header.provider).cast(),
@@ -113,11 +119,67 @@ impl<'a> Straight<'a> {
     }
 }
 
+impl CopyRecord for Straight<'_> {
+    #[inline(always)]
+    fn prefix(&self, _: usize, cpu: u16) -> u64 {
+        self.frame.prefix | u64::from(cpu) << 32
+    }
+
+    #[inline(always)]
+    unsafe fn copy_to(&mut self, to: *mut u8, size: usize, [prefix, stamp]: [u64; 2]) -> bool {
+        let frame = &self.frame;
+        let mut at = abi::PREFIX_BYTES + EVENT_HEADER_BYTES;
+        // SAFETY: the invariant of the frame: its addresses can be read for as many bytes as it says,
+        // and header, items and schema together have at most `size` bytes, which can be written. The
+        // blocks are those of `new`, and each is checked against the bytes that are left.
+        unsafe {
+            let words = to.cast::<u64>();
+            words.write(prefix);
+            words.add(1).write(stamp);
+            words.add(2).write(frame.first);
+            words.add(3).write(frame.thread);
+            words.add(4).write(0);
+            copy_array::<16>(to.add(40), frame.provider);
+            copy_array::<16>(to.add(56), frame.descriptor);
+            words.add(9).write(0);
+            copy_array::<16>(to.add(80), frame.activity);
+            let items = frame.run_end.addr().wrapping_sub(frame.run.addr());
+            ptr::copy_nonoverlapping(frame.run.cast(), to.add(at), items);
+            at += items;
+            if frame.schema_header != 0 {
+                let bytes = frame.schema_bytes as usize;
+                let padded = (bytes + 7) & !7;
+                to.add(at).cast::<u64>().write(frame.schema_header);
+                to.add(at + padded).cast::<u64>().write(0);
+                ptr::copy_nonoverlapping(frame.schema, to.add(at + 8), bytes);
+                at += 8 + padded;
+            }
+            let count = frame.blocks_end.addr().wrapping_sub(frame.blocks.addr()) / size_of::<Block<'_>>();
+            for block in core::slice::from_raw_parts(frame.blocks.cast::<Block<'_>>(), count) {
+                // Read once: the program may change it meanwhile.
+                let bytes = block.bytes();
+                if bytes.len() > size.saturating_sub(at) {
+                    return false;
+                }
+                if bytes.len() <= MAX_SMALL_BYTES {
+                    copy_small(to.add(at), bytes);
+                } else {
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(at), bytes.len());
+                }
+                at += bytes.len();
+            }
+        }
+        true
+    }
+}
+
 /// The input of a sequence, in memory because registers do not suffice. Fields are accessed by
 /// `offset_of`, so their order does not matter.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct WriteFrame {
+    /// Number of times that the sequence may still be started.
+    pub(super) attempts: u32,
     /// Number of bytes that the record takes in the ring.
     pub(super) size: u64,
     /// The first word of the prefix, without the CPU.
@@ -150,6 +212,7 @@ impl WriteFrame {
         let blocks = record.further_parts.as_ptr_range();
         let run = record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8);
         Self {
+            attempts: MAX_ATTEMPTS,
             size: abi::size_in_ring(length) as u64,
             prefix: abi::prefix_word(length as u32, 0, record.flags),
             provider: ptr::null(),

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use traceweir_transport::clock::Counter;
-use traceweir_transport::ring::{Block, Blocks, Header, Outlet, RegionReader, Straight, Ticket};
+use traceweir_transport::ring::{
+    Block, Blocks, Header, Outlet, RegionReader, Straight, Ticket, supports_rseq,
+};
 
 use crate::support;
 
@@ -98,8 +100,8 @@ impl Pieces {
             activity: &self.activity,
         };
         let schema = self.schema.as_ref().map(|(header, bytes)| (*header, bytes.as_slice()));
-        let record = Straight::new(&header, &self.items, schema, blocks, self.flags).unwrap();
-        outlet.write_straight(ticket, &record)
+        let mut record = Straight::new(&header, &self.items, schema, blocks, self.flags).unwrap();
+        outlet.write_straight(ticket, &mut record)
     }
 }
 
@@ -118,22 +120,15 @@ fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     records
 }
 
-/// Returns whether this machine supports direct writes.
-fn can_write_directly() -> bool {
-    let outlet = support::leak_outlet();
-    let (_reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
-    let is_written = Pieces::random(&mut NumberGenerator(1)).write(outlet, ticket);
-    assert!(outlet.close());
-    is_written
-}
-
 #[test]
 fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
-    if !can_write_directly() {
-        return;
-    }
+    // The record is written in a sequence with one clock, and under a lock with the other.
+    support::WRITER_CLOCKS.into_iter().for_each(check_bytes_of_direct_writes);
+}
+
+fn check_bytes_of_direct_writes(clock: Counter) {
     let outlet = support::leak_outlet();
-    let (mut reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 8192));
+    let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, 8192));
     support::pin_to_cpu(0);
     let mut numbers = NumberGenerator(7);
     for _ in 0..4000 {
@@ -160,9 +155,6 @@ fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
         assert!(!pieces.write(outlet, Ticket(0)) && !pieces.write(outlet, Ticket(ticket.0 + 2)));
         assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number was accepted as a ticket");
         assert!(take_records(&mut reader).is_empty());
-        if clock == Counter::Monotonic {
-            assert!(!pieces.write(outlet, ticket), "a monotonic region used a sequence");
-        }
         assert!(outlet.close());
         assert!(!pieces.write(outlet, ticket), "a closed outlet took a record");
         assert_eq!(reader.lost(), 0);
@@ -189,7 +181,7 @@ fn invalid_tickets_and_unsuitable_records_are_not_written_directly() {
 
 #[test]
 fn no_record_of_migrating_threads_is_torn() {
-    if !can_write_directly() {
+    if !supports_rseq() {
         return;
     }
     static DONE: AtomicBool = AtomicBool::new(false);

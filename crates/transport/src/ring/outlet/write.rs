@@ -38,11 +38,11 @@ impl Outlet {
         }
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         if offset != 0 {
-            let frame = WriteFrame::from_gather(record, length);
+            let mut frame = WriteFrame::from_gather(record, length);
             // SAFETY: an opening stored this offset, which it got from `area_offset`;
             // `Gather::length` found the record sound; the ticket is odd, as the gate was open for
             // it.
-            match unsafe { rseq::write(&self.hot, ticket, offset, &frame) } {
+            match unsafe { rseq::write(&self.hot, ticket, offset, &mut frame) } {
                 Attempt::Published(control, end) => {
                     self.wake_after_sequence(ticket, control, end);
                     return Ok(());
@@ -59,23 +59,48 @@ impl Outlet {
     /// possible. Counts nothing: after `false`, the caller uses [`write`](Self::write), which
     /// reports the reason.
     #[inline(always)]
-    pub fn write_straight(&self, ticket: Ticket, record: &Straight<'_>) -> bool {
+    pub fn write_straight(&self, ticket: Ticket, record: &mut Straight<'_>) -> bool {
         points::pass("before_write");
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // The words may belong to another opening. Then the sequence finds a generation that
         // differs from the ticket, and writes nothing.
-        if offset == 0 || ticket.0 & 1 == 0 || record.length > max_record_bytes {
+        if ticket.0 & 1 == 0 || record.length > max_record_bytes {
             return false;
+        }
+        if offset == 0 {
+            return self.write_straight_locked(ticket, record);
         }
         // SAFETY: an opening stored this offset, which it got from `area_offset`; `Straight::new`
         // ensured the invariant of the frame; the ticket was found odd above.
-        match unsafe { rseq::write(&self.hot, ticket, offset, &record.frame) } {
+        match unsafe { rseq::write(&self.hot, ticket, offset, &mut record.frame) } {
             Attempt::Published(control, end) => {
                 self.wake_after_sequence(ticket, control, end);
                 true
             }
             Attempt::Full(_) | Attempt::Closed | Attempt::Unavailable => false,
+        }
+    }
+
+    /// Like [`write_straight`](Self::write_straight), under the lock of a ring.
+    #[cold] // Most machines have restartable sequences.
+    #[inline(never)]
+    fn write_straight_locked(&self, ticket: Ticket, record: &mut Straight<'_>) -> bool {
+        let view = self.hot.view();
+        // As in `write_locked`: the loads above come before the load of the generation.
+        fence(Ordering::Acquire);
+        if !self.gate().is_open_for(ticket) {
+            return false;
+        }
+        let (thread, length) = (record.frame.thread as u32, record.length);
+        // SAFETY: `Straight::new` made the record sound for its length; the gate was open for the
+        // ticket after the view was read.
+        match unsafe { fallback::write(self.gate(), ticket, &view, thread, record, length) } {
+            WriteOutcome::Published { ring, end } => {
+                self.wake_after_publish(ticket, &view, ring, end);
+                true
+            }
+            WriteOutcome::Full { .. } | WriteOutcome::Closed | WriteOutcome::Unavailable => false,
         }
     }
 
