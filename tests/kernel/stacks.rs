@@ -6,6 +6,7 @@
 //! switched away from; weir writes it with the next switch to that thread. perf prints a stack as
 //! one chain; weir has a kernel part and a user part, which `dumped.rs` joins.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::perf::{self, Sample};
@@ -57,6 +58,9 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
             let mut by_weir = Stacks::new();
             // The threads that are switched away from, with the key and index of that switch.
             let mut absent: BTreeMap<u64, (EventKey, usize)> = BTreeMap::new();
+            // Switches from threads whose next switch is from them again: the kernel skipped the
+            // record of the switch to them, which would have had the stack.
+            let mut without_return = Vec::new();
             for event in &recording.trace().events {
                 if event.name == "Thread/CSwitch"
                     && let Some((key, index)) = absent.remove(&event.number("NewThreadId"))
@@ -76,7 +80,7 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                     let is_switch = key.2 == "switch";
                     stacks.push(if is_switch { Vec::new() } else { event.stack.clone() });
                     if is_switch {
-                        absent.insert(thread, (key, stacks.len() - 1));
+                        without_return.extend(absent.insert(thread, (key, stacks.len() - 1)));
                     }
                 }
             }
@@ -92,8 +96,11 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
                 by_weir.get(key).is_some_and(|weir_stacks| weir_stacks.len() == stacks.len())
             });
             by_weir.retain(|key, _| by_perf.contains_key(key));
-            // A thread that never ran again has no stack of its last switch.
-            for (key, index) in absent.into_values() {
+            // A thread that never ran again has no stack of its last switch. The last indices come
+            // first, so that the others stay valid.
+            without_return.extend(absent.into_values());
+            without_return.sort_unstable_by_key(|(_, index)| Reverse(*index));
+            for (key, index) in without_return {
                 for stacks in [&mut by_perf, &mut by_weir] {
                     if let Some(stacks) = stacks.get_mut(&key) {
                         stacks.remove(index);
