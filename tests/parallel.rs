@@ -20,7 +20,7 @@ use crate::golden::{ANCHOR, SelfDescribing, kernel, session_options, start_time}
 use crate::util::{root, sample, weir};
 
 /// The commands that read with several threads.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 12] = [
     &["dump", "--all"],
     &["dump", "--format", "jsonl"],
     &["dump", "--format", "csv"],
@@ -30,6 +30,9 @@ const COMMANDS: [&[&str]; 9] = [
     &["stats"],
     &["stats", "--json"],
     &["stats", "--grep", "7"],
+    &["report", "cpu", "--json"],
+    &["report", "sched", "--json"],
+    &["flame", "--collapsed"],
 ];
 
 /// The number of processors in generated traces.
@@ -38,6 +41,23 @@ const PROCESSORS: u16 = 64;
 /// Runs all commands with one thread and with several, and compares output, messages and status.
 fn compare_all(files: &[&Path], thread_counts: &[&str]) {
     compare(&COMMANDS, files, thread_counts);
+    compare_relogged(files, thread_counts);
+}
+
+/// Relogs traces with one thread and with several, and compares the new files.
+fn compare_relogged(files: &[&Path], thread_counts: &[&str]) {
+    let folder = TempDir::new().unwrap();
+    let run = |threads: &str| {
+        let output = folder.path().join("relogged.etl");
+        let files = files.iter().map(|file| file.to_str().unwrap());
+        let options = ["relog", "--force", "--threads", threads, "-o", output.to_str().unwrap()];
+        let run = weir(options.into_iter().chain(files));
+        (run.code, run.stderr, std::fs::read(&output).ok())
+    };
+    let expected = run("1");
+    for threads in thread_counts {
+        assert!(run(threads) == expected, "relog {files:?}, {threads} threads: {}", expected.1);
+    }
 }
 
 fn compare(commands: &[&[&str]], files: &[&Path], thread_counts: &[&str]) {
@@ -88,6 +108,7 @@ fn real_traces_are_printed_alike() {
     for name in names {
         let Some(path) = sample(name) else { return };
         compare(&[&["dump"], &["dump", "--format", "jsonl"], &["stats"]], &[&path], &["2"]);
+        compare_relogged(&[&path], &["2"]);
     }
 }
 
@@ -216,7 +237,7 @@ fn write_trace(path: &Path, records: &[GeneratedRecord], is_compressed: bool, da
 }
 
 proptest! {
-    // Each case starts `weir` 18 times.
+    // Each case starts `weir` 26 times.
     #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]

@@ -94,11 +94,13 @@ pub struct Settings {
     /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`);
     /// otherwise it replaces the former file, following links.
     pub new: bool,
+    /// Number of threads that compress. The file does not depend on it.
+    pub threads: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { compressed: true, buffer_size: None, from: None, to: None, new: false }
+        Self { compressed: true, buffer_size: None, from: None, to: None, new: false, threads: 1 }
     }
 }
 
@@ -121,6 +123,13 @@ impl Settings {
     #[must_use]
     pub const fn window(mut self, from: Option<FileTime>, to: Option<FileTime>) -> Self {
         (self.from, self.to) = (from, to);
+        self
+    }
+
+    /// Sets the number of threads that compress.
+    #[must_use]
+    pub const fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
         self
     }
 

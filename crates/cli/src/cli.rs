@@ -49,7 +49,7 @@ pub(crate) use record::{ProfilesArgs, RecordArgs, UntilCondition};
 pub(crate) use relog::RelogArgs;
 pub(crate) use report::{
     FlameArgs, FlameKind, ReportArgs, ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs,
-    ReportNetArgs, ReportSchedArgs, ReportSyscallArgs, ReportVerb, TableArgs,
+    ReportNetArgs, ReportSchedArgs, ReportSyscallArgs, ReportVerb, TableArgs, TraceSelection,
 };
 pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
@@ -233,6 +233,15 @@ pub(crate) struct OptionalFiles {
     pub(crate) files: Vec<PathBuf>,
 }
 
+/// How many threads read the traces.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct ThreadArgs {
+    /// Read with N threads; the output is the same [default: one for each processor, one for short
+    /// traces]
+    #[arg(id = "threads", long = "threads", value_name = "N")]
+    pub(crate) requested: Option<NonZero<usize>>,
+}
+
 /// Sources of event schemas besides the trace itself.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Schemas")]
@@ -384,10 +393,8 @@ pub(crate) struct DumpArgs {
     /// Ctrl-C
     #[arg(long, conflicts_with = "stacks")]
     pub(crate) follow: bool,
-    /// Decode with N threads; the output is the same [default: one for each processor, one for short
-    /// traces]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZero<usize>>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) show: ShownParts,
     /// Resolve addresses in call stacks and kernel events to functions, source files and lines:
@@ -440,10 +447,8 @@ pub(crate) struct StatsArgs {
     /// Print one JSON object per row
     #[arg(long)]
     pub(crate) json: bool,
-    /// Decode with N threads; the output is the same [default: one for each processor, one for short
-    /// traces]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZero<usize>>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) schemas: SchemaArgs,
     #[command(flatten)]

@@ -27,13 +27,13 @@ use traceweir_decode::plain;
 use traceweir_decode::source::Precedence;
 use traceweir_decode::tdh::{FOLDERS_VARIABLE, read_installed_manifests};
 use traceweir_format::binary_path::BinaryPath;
-use traceweir_format::etl::{Events, MergedFiles, Trace};
+use traceweir_format::etl::{BufferThreads, Events, MergedFiles, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::cli::SchemaArgs;
+use crate::cli::{SchemaArgs, ThreadArgs};
 use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
 use crate::exit::{self, CommandOutcome};
 use crate::images::LoadedImages;
@@ -51,6 +51,9 @@ const MIN_PARALLEL_BYTES: u64 = 4 << 20;
 
 /// The most threads that decode events. One thread merges the traces, which limits the others.
 const MAX_THREADS: usize = 64;
+
+/// The number of decoding threads for each thread that loads buffers.
+const DECODING_PER_LOADING_THREAD: usize = 4;
 
 /// Maximum number of defects of a trace to print.
 const MAX_SHOWN_DEFECTS: usize = 20;
@@ -71,6 +74,8 @@ pub(crate) struct TraceSet {
     reads_programs: bool,
     /// Whether data goes to the terminal, where a progress bar would disturb.
     is_data_on_terminal: bool,
+    /// The threads that load buffers, if there are any.
+    pub(crate) loading: Option<BufferThreads>,
 }
 
 /// The result of reading traces.
@@ -120,6 +125,7 @@ impl TraceSet {
             is_surveyed,
             reads_programs,
             is_data_on_terminal,
+            loading: None,
         })
     }
 
@@ -152,15 +158,19 @@ impl TraceSet {
             .unwrap_or_default()
     }
 
-    /// Returns the number of threads that decode the events: the requested number, or else one for
-    /// each processor, but one for short traces.
-    pub(crate) fn choose_threads(&self, requested: Option<NonZero<usize>>) -> usize {
+    /// Chooses the number of threads that decode the events, and returns it: the requested number,
+    /// or else one for each processor, but one for short traces. With more than one, further
+    /// threads load the buffers.
+    pub(crate) fn choose_threads(&mut self, threads: ThreadArgs) -> usize {
         let total: u64 = self.inputs.iter().map(|input| input.trace.file_size()).sum();
-        match requested {
+        let threads = match threads.requested {
             Some(threads) => threads.get().min(MAX_THREADS),
             None if total < MIN_PARALLEL_BYTES => 1,
             None => std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS),
-        }
+        };
+        let loading_threads = threads.div_ceil(DECODING_PER_LOADING_THREAD);
+        self.loading = (threads > 1).then(|| BufferThreads::start(loading_threads));
+        threads
     }
 
     /// Calls `on_event` for every record that `accepts` returns true for, in time order.
@@ -180,7 +190,9 @@ impl TraceSet {
             is_surveyed,
             reads_programs,
             is_data_on_terminal,
+            loading,
         } = self;
+        let loading = loading.as_ref();
         let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
         if !*is_surveyed && (should_survey_first(&traces, total) || !images.is_empty() || !symbols.is_empty())
@@ -190,13 +202,14 @@ impl TraceSet {
                 &traces,
                 decoder,
                 SurveyTargets { actors, images, symbols, stacks },
+                loading,
                 *is_data_on_terminal,
             )?;
             if *reads_programs {
                 load_traced_programs(decoder);
             }
         }
-        read_records(inputs, *is_data_on_terminal, |file, clock, record| {
+        read_records(inputs, loading, *is_data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
             // The survey comes before the filter, so that the output of an event does not depend on
             // the filter.
@@ -206,6 +219,7 @@ impl TraceSet {
                     &traces,
                     decoder,
                     SurveyTargets { actors, images, symbols, stacks },
+                    loading,
                     *is_data_on_terminal,
                 )?;
                 if *reads_programs {
@@ -230,12 +244,16 @@ impl TraceSet {
 #[inline]
 pub(crate) fn read_records(
     inputs: &[TraceInput],
+    loading: Option<&BufferThreads>,
     is_data_on_terminal: bool,
     mut on_record: impl FnMut(usize, &Clock, &Record<'_>) -> Result<ReadFlow>,
 ) -> Result<ReadSummary> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut files = MergedFiles::new(traces.iter().copied());
+    if let Some(threads) = loading {
+        files.load_with(threads);
+    }
     let mut progress = Progress::new(total, "reading", is_data_on_terminal);
     while let Some(file) = files.next_file() {
         progress.update(|| files.bytes_read());
@@ -281,6 +299,7 @@ fn survey_traces(
     traces: &[&Trace<TraceFile>],
     decoder: &mut Decoder,
     SurveyTargets { actors, images, symbols, stacks }: SurveyTargets<'_>,
+    loading: Option<&BufferThreads>,
     is_data_on_terminal: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
@@ -290,7 +309,10 @@ fn survey_traces(
     for ((trace, actors), stacks) in traces.iter().zip(actors).zip(stacks) {
         let mut images = all_images.next();
         let mut symbols = all_symbols.next().map(RefCell::get_mut);
-        let mut events = trace.events();
+        let mut events = match loading {
+            Some(threads) => trace.events_with(threads),
+            None => trace.events(),
+        };
         loop {
             let bytes_read = events.bytes_read();
             progress.update(|| earlier_bytes.saturating_add(bytes_read));

@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -136,7 +137,7 @@ pub(crate) fn thread_id_mapping(pid: u32) -> ThreadIdMapping {
         return ThreadIdMapping::AsGiven;
     }
     let mut translator = ThreadIdTranslator::new(pid);
-    ThreadIdMapping::Translated(Box::new(move |tid| translator.translate(tid)))
+    ThreadIdMapping::Translated(Arc::new(Mutex::new(move |tid| translator.translate(tid))))
 }
 
 /// Returns whether a process runs in a container: its PID namespace is not the daemon's, or its

@@ -10,6 +10,8 @@
 //!   Trace of an unfinished file ──▶ repair: a finalised copy
 //! ```
 
+#[cfg(any(test, feature = "std"))]
+mod ahead;
 mod check;
 mod index;
 mod lane;
@@ -20,6 +22,8 @@ mod reader;
 mod repair;
 mod writer;
 
+#[cfg(any(test, feature = "std"))]
+pub use ahead::BufferThreads;
 pub use check::{Finding, Rule, check};
 pub use index::BufferRef;
 pub use load::unpack;
@@ -114,6 +118,20 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for alloc::boxed::Box<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        (**self).read_at(offset, buf)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        (**self).next_data(offset)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for alloc::sync::Arc<T> {
     fn len(&self) -> u64 {
         (**self).len()
     }

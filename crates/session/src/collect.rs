@@ -27,6 +27,8 @@
 //!   a late buffer are sorted before they are written to a file. Live consumers get each backlog as
 //!   a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
+//! - K11 Several threads may drain, each its own streams (parallel.rs). They
+//!   take in no region; between their turns, the collector is alone.
 //!
 //! ```text
 //!   a region is adopted   90 ── 120 ── 150 ── 205 ── 210
@@ -36,9 +38,11 @@
 //! ```
 
 mod fill;
+mod parallel;
 mod send;
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
@@ -120,7 +124,7 @@ pub(crate) struct Collector {
     /// Whether a source may have a backlog.
     has_backlog: bool,
     /// Lost events that buffers have reported so far.
-    reported_lost: u64,
+    reported_lost: AtomicU64,
     /// Raw stamp of the start of the last drain or, with a capture, of its last poll.
     drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
@@ -129,6 +133,13 @@ pub(crate) struct Collector {
     newest_at_last_flush: i64,
     /// Bytes collected since the completeness stamp was last sent.
     unreported_bytes: usize,
+    /// Number of streams that one thread drains when several do.
+    streams_per_thread: usize,
+    /// Bytes that the last drain took, and those that this one has taken so far.
+    last_drain_bytes: usize,
+    drained_bytes: usize,
+    /// Whether all buffers are in use, so that the next turn must not be one of several threads.
+    needs_lone_turn: bool,
     /// Whether the regions are closed because the session can store no more (K6).
     is_closed: bool,
     /// Cache that stores equal stacks once, if enabled.
@@ -164,11 +175,15 @@ impl Collector {
             streams,
             start,
             has_backlog: false,
-            reported_lost: 0,
+            reported_lost: AtomicU64::new(0),
             drain_start: 0,
             complete: i64::MIN,
             newest_at_last_flush: i64::MIN,
             unreported_bytes: 0,
+            streams_per_thread: parallel::STREAMS_PER_THREAD,
+            last_drain_bytes: 0,
+            drained_bytes: 0,
+            needs_lone_turn: false,
             is_closed: false,
             stacks: None,
             captures: Vec::new(),
@@ -277,8 +292,20 @@ impl Collector {
         let streams = usize::from(self.shared.streams);
         let mut unfinished: Vec<usize> = (0..streams).collect();
         let report_interval_bytes = self.report_interval_bytes();
+        self.last_drain_bytes = std::mem::take(&mut self.drained_bytes);
         for turn in 1..=MAX_TURNS {
             let bytes = if turn < MAX_TURNS { SLICE_BYTES } else { usize::MAX };
+            if turn < MAX_TURNS && self.can_merge_in_parallel(turn, &unfinished) {
+                self.merge_in_parallel(&mut unfinished, reach, &mut outcome);
+                if self.unreported_bytes >= report_interval_bytes {
+                    self.report_progress();
+                }
+                if unfinished.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            self.needs_lone_turn = false;
             unfinished.retain(|&stream_index| {
                 let has_more = self.merge_stream(stream_index, bytes, reach, &mut outcome);
                 if self.unreported_bytes >= report_interval_bytes && !self.has_backlog {
@@ -350,7 +377,7 @@ impl Collector {
                 merge_all(open_lanes(rings, outcome), limit, filler, outcome);
             },
         );
-        self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
+        self.count_taken_bytes(outcome.bytes);
         if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.has_more) {
             stream.merged_up_to = Some(now);
         }
@@ -381,7 +408,7 @@ impl Collector {
                 merge::merge(&mut lanes, limit, filler, &mut late);
             }
         });
-        self.unreported_bytes = self.unreported_bytes.saturating_add(late.bytes);
+        self.count_taken_bytes(late.bytes);
         outcome.has_taken |= late.has_taken;
         outcome.damaged.append(&mut late.damaged);
         if !late.has_more {
@@ -391,6 +418,11 @@ impl Collector {
             self.has_backlog = self.sources.iter().any(|source| !source.backlog_streams.is_empty());
         }
         late.has_more
+    }
+
+    fn count_taken_bytes(&mut self, bytes: usize) {
+        self.unreported_bytes = self.unreported_bytes.saturating_add(bytes);
+        self.drained_bytes = self.drained_bytes.saturating_add(bytes);
     }
 
     /// Calls `merge` with the regions of the chosen sources, the captures and the filler of a
@@ -409,7 +441,8 @@ impl Collector {
             clock: &self.clock,
             shared: &self.shared,
             jobs: &self.jobs,
-            reported_lost: &mut self.reported_lost,
+            reported_lost: &self.reported_lost,
+            is_in_parallel: false,
             events: 0,
             damaged: 0,
             too_large: 0,

@@ -202,8 +202,16 @@ impl Session {
     ) -> SessionSource {
         let id = self.shared().new_region_id();
         let writer = writer.with_message_sequence(self.shared().message_sequence.clone());
-        let backlog_streams = BTreeSet::new();
-        SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog_streams }
+        SessionSource {
+            id,
+            writer,
+            writer_copies: Vec::new(),
+            reader: Some(reader),
+            wake,
+            cost,
+            lost: 0,
+            backlog_streams: BTreeSet::new(),
+        }
     }
 
     /// Adds a region of this process, for private sessions.

@@ -123,7 +123,7 @@ impl Identity {
 }
 
 /// Consecutive extended data items.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct EncodedItems {
     pub(crate) bytes: Box<[u8]>,
     /// Offset of the last item.

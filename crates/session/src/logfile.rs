@@ -35,6 +35,7 @@ pub(crate) use ledger::Overwritten;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,6 +52,9 @@ use crate::modules;
 use crate::pool::Buffer;
 use crate::storage::Storage;
 use ledger::{Ledger, WrittenBuffer};
+
+/// The most threads that compress the buffers of a file.
+const MAX_COMPRESSING_THREADS: usize = 8;
 
 /// The error of the last failed write, if any.
 #[derive(Clone, Debug, Default)]
@@ -148,8 +152,10 @@ impl LogFile {
         storage.truncate(0).map_err(Error::File)?;
         let failure = LastWriteError::default();
         let disk = LogDisk { storage, failure: failure.clone() };
-        let writer = Writer::create(disk, facts.options(name, &anchor))
+        let mut writer = Writer::create(disk, facts.options(name, &anchor))
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        writer.compress_with_threads(processors.min(MAX_COMPRESSING_THREADS));
         let mut file = Self::new(writer, facts, anchor, failure);
         file.preallocate(facts)?;
         Ok(file)
@@ -269,13 +275,12 @@ impl LogFile {
         let mut offset = self.writer.position();
         buffers.iter_mut().for_each(Buffer::sort_records);
         let mut batch: Vec<BufferInPlace<'_>> = buffers.iter_mut().map(as_in_place).collect();
-        let is_written = self.writer.append_all_in_place(&mut batch).is_ok();
-        if !is_written {
+        let Ok(sizes) = self.writer.append_all_in_place(&mut batch) else {
             self.truncate_to_written();
             return false;
-        }
-        for buffer in buffers {
-            let size = buffer.bytes.len() as u64;
+        };
+        for (buffer, size) in buffers.iter_mut().zip(sizes) {
+            let size = u64::from(size);
             self.record_written(buffer, offset, size);
             offset = offset.saturating_add(size);
         }

@@ -126,8 +126,9 @@ pub(crate) trait RecordSink<R> {
     /// `false`, and takes nothing, if there is no room.
     fn put(&mut self, source: usize, ring: &mut R, prefix: &RecordPrefix, stamp: u64) -> bool;
 
-    /// Waits for room. All rings have been released before the call.
-    fn wait_for_space(&mut self);
+    /// Waits for room, and returns whether there may be some; otherwise the merge ends. All rings
+    /// have been released before the call.
+    fn wait_for_space(&mut self) -> bool;
 }
 
 /// Result of a merge.
@@ -137,7 +138,7 @@ pub(crate) struct MergeOutcome {
     pub(crate) has_taken: bool,
     /// Whether any record waits for the next drain.
     pub(crate) has_waiting: bool,
-    /// Whether the merge stopped at its byte limit with records left.
+    /// Whether the merge stopped with records left, at its byte limit or without room.
     pub(crate) has_more: bool,
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
@@ -161,7 +162,7 @@ pub(crate) fn merge<R: MergeRing>(
     }
     let mut bytes_left = limit.bytes;
     while let Some(Reverse((stamp, index))) = heap.pop() {
-        if bytes_left == 0 {
+        if bytes_left == 0 || outcome.has_more {
             outcome.has_more = true;
             break;
         }
@@ -204,7 +205,10 @@ impl LaneRun<'_> {
                     lane.ring.release();
                     lane.taken_bytes = 0;
                 }
-                sink.wait_for_space();
+                if !sink.wait_for_space() {
+                    outcome.has_more = true;
+                    return Some(stamp);
+                }
                 continue;
             }
             outcome.has_taken = true;
@@ -298,8 +302,9 @@ mod tests {
             true
         }
 
-        fn wait_for_space(&mut self) {
+        fn wait_for_space(&mut self) -> bool {
             self.wait_calls += 1;
+            true
         }
     }
 

@@ -73,6 +73,8 @@ pub struct OpenedConsumer {
 pub(crate) struct SessionSource {
     pub(crate) id: RegionId,
     pub(crate) writer: RegionWriter,
+    /// Copies of the writer, for further threads that drain.
+    pub(crate) writer_copies: Vec<RegionWriter>,
     /// `None` once the region was dropped as damaged.
     pub(crate) reader: Option<RegionReader>,
     /// Wakes the collector; kept so that it can be removed from the epoll set.

@@ -19,6 +19,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use traceweir_format::header::message::{self, Origin};
 use traceweir_format::header::{self, Family, Record, event};
@@ -41,11 +42,12 @@ const FLAGS_OFFSET: usize = 4;
 const LINKAGE_OFFSET: usize = 4;
 
 /// The mapping from a process's own thread ids to the recorded ones.
+#[derive(Clone)]
 pub enum ThreadIdMapping {
     /// Unchanged: the process is in the PID namespace of this process.
     AsGiven,
     /// Translated by this function, which is called for each id that is not cached.
-    Translated(Box<dyn FnMut(u32) -> u32 + Send>),
+    Translated(Arc<Mutex<dyn FnMut(u32) -> u32 + Send>>),
 }
 
 impl fmt::Debug for ThreadIdMapping {
@@ -80,8 +82,8 @@ impl StampPolicy {
     }
 }
 
-/// The process that writes the records of a region.
-#[derive(Debug)]
+/// The process that writes the records of a region. A clone signs its records on another thread.
+#[derive(Clone, Debug)]
 pub(crate) struct RegionWriter {
     process_id: u32,
     thread_ids: ThreadIdMapping,
@@ -151,7 +153,7 @@ impl RegionWriter {
 
     #[inline]
     fn translate_thread(&mut self, thread_id: u32) -> u32 {
-        match &mut self.thread_ids {
+        match &self.thread_ids {
             ThreadIdMapping::AsGiven => thread_id,
             ThreadIdMapping::Translated(translate) => {
                 if self.translated_ids.len() >= MAX_TRANSLATED_IDS {
@@ -160,6 +162,7 @@ impl RegionWriter {
                 if let Some(translated) = self.translated_ids.get(&thread_id) {
                     return *translated;
                 }
+                let mut translate = translate.lock().unwrap_or_else(PoisonError::into_inner);
                 let translated = translate(thread_id);
                 // Not cached if unknown: the next translation may succeed.
                 if translated != header::NO_ID {

@@ -1,6 +1,7 @@
 //! The file that a trace is read from.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -8,9 +9,9 @@ use traceweir_format::etl::ReadAt;
 
 /// A file that a trace is read from by offset, skipping the holes of sparse files.
 ///
-/// The search for holes changes the position of the open file description.
-#[derive(Debug)]
-pub struct TraceFile(File);
+/// The search for holes changes the position of the open file description. A clone shares it.
+#[derive(Clone, Debug)]
+pub struct TraceFile(Arc<File>);
 
 impl TraceFile {
     /// Returns the underlying file.
@@ -22,21 +23,21 @@ impl TraceFile {
 
 impl From<File> for TraceFile {
     fn from(file: File) -> Self {
-        Self(file)
+        Self(Arc::new(file))
     }
 }
 
 impl ReadAt for TraceFile {
     fn len(&self) -> u64 {
-        ReadAt::len(&self.0)
+        ReadAt::len(&*self.0)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> traceweir_format::Result<usize> {
-        ReadAt::read_at(&self.0, offset, buf)
+        ReadAt::read_at(&*self.0, offset, buf)
     }
 
     fn next_data(&self, offset: u64) -> u64 {
-        match rustix::fs::seek(&self.0, SeekFrom::Data(offset)) {
+        match rustix::fs::seek(&*self.0, SeekFrom::Data(offset)) {
             Ok(data) => data.max(offset),
             // No data follows.
             Err(Errno::NXIO) => ReadAt::len(self).max(offset),

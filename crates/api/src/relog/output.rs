@@ -144,7 +144,7 @@ impl Output {
             ..Summary::default()
         };
         let mut output = Self {
-            writer: create_writer(partial_file, options)?,
+            writer: create_writer(partial_file, options, settings.threads)?,
             clock,
             conversions,
             last_stamps: Vec::new(),
@@ -383,11 +383,17 @@ impl Output {
     }
 }
 
-fn create_writer(mut partial_file: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
+fn create_writer(
+    mut partial_file: PartialFile,
+    options: Options,
+    threads: usize,
+) -> Result<Writer<PartialFile>> {
     // A failed `Writer::create` drops its file. So the header is written through a reference first:
     // if that fails, `explain` can distinguish a full disk from an invalid option.
     if let Err(error) = Writer::create(&mut partial_file, options.clone()) {
         return Err(partial_file.explain(error));
     }
-    Ok(Writer::create(partial_file, options)?)
+    let mut writer = Writer::create(partial_file, options)?;
+    writer.compress_with_threads(threads);
+    Ok(writer)
 }

@@ -1,7 +1,5 @@
 //! Reads the events of a report, each with its complete stack.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use traceweir_decode::Decoder;
 use traceweir_decode::stack::{Joined, Joiner, StackClaim};
@@ -21,7 +19,7 @@ use super::io::{
 };
 use super::scheduler::ContextSwitch;
 use super::trace_facts::TraceFacts;
-use crate::cli::SchemaArgs;
+use crate::cli::{SchemaArgs, TraceSelection};
 use crate::event::{EventContext, ReadFlow, describe_record};
 use crate::filter::EventFilter;
 use crate::schema_files::load_traced_programs;
@@ -97,13 +95,13 @@ impl Analysis {
 
     /// Opens traces and reads them once for their facts.
     pub(crate) fn open(
-        files: &[PathBuf],
-        (from, to): (Option<Moment>, Option<Moment>),
+        selection: &TraceSelection,
         symbols: &SymbolArgs,
         schemas: &SchemaArgs,
         needed: NeededEvents,
     ) -> Result<Self> {
-        let mut traces = TraceSet::open(files, schemas, false)?;
+        let mut traces = TraceSet::open(&selection.files.files, schemas, false)?;
+        traces.choose_threads(selection.threads);
         let start = traces.start();
         let definitions = Definitions::default();
         let mut facts: Vec<TraceFacts> = Vec::new();
@@ -115,7 +113,7 @@ impl Analysis {
         // The header of a session that did not end contains no end time.
         let mut end =
             traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
-        read_records(&traces.inputs, false, |file, clock, record| {
+        read_records(&traces.inputs, traces.loading.as_ref(), false, |file, clock, record| {
             end = end.max(clock.file_time(record.time()));
             if let Some(facts) = facts.get_mut(file) {
                 facts.observe(record, &mut traces.decoder);
@@ -133,7 +131,10 @@ impl Analysis {
         }
         let filter = EventFilter::for_events(&needed.events);
         let to_ns = |moment: Moment| moment.to_wall_time(start).0.saturating_sub(start.0).saturating_mul(100);
-        let window = TimeWindow { from: from.map_or(i64::MIN, to_ns), to: to.map_or(i64::MAX, to_ns) };
+        let window = TimeWindow {
+            from: selection.from.map_or(i64::MIN, to_ns),
+            to: selection.to.map_or(i64::MAX, to_ns),
+        };
         Ok(Self {
             traces,
             facts,
@@ -191,7 +192,7 @@ impl Analysis {
     ) -> Result<ReadSummary> {
         let Self { traces, facts, start, needed, filter, events_with_stacks, .. } = self;
         let is_by_name = !needed.events.is_empty();
-        let TraceSet { inputs, decoder, .. } = traces;
+        let TraceSet { inputs, decoder, loading, .. } = traces;
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
         let mut deliver = |facts: &mut [TraceFacts], joined: Joined<ReportEvent>| {
@@ -199,7 +200,7 @@ impl Analysis {
                 on_event(facts, &joined);
             }
         };
-        let reading = read_records(inputs, false, |file, clock, record| {
+        let reading = read_records(inputs, loading.as_ref(), false, |file, clock, record| {
             let wall_time = clock.file_time(record.time());
             if let Some(trace_facts) = facts.get_mut(file) {
                 if converter.needed.system_calls {

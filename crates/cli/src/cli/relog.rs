@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{FilterArgs, InputFiles, SchemaArgs};
+use super::{FilterArgs, InputFiles, SchemaArgs, ThreadArgs};
 use crate::text::{Moment, parse_moment};
 
 const MAX_MARK_BYTES: usize = 512;
@@ -52,6 +52,8 @@ pub(crate) struct RelogArgs {
     /// Keep only events that pass the filters
     #[arg(long)]
     pub(crate) bare: bool,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) schemas: SchemaArgs,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{OptionalFiles, SchemaArgs};
+use super::{OptionalFiles, SchemaArgs, ThreadArgs};
 use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_moment};
 
@@ -110,6 +110,8 @@ pub(crate) struct TraceSelection {
     /// Skip events after this time; same formats as --from
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_moment)]
     pub(crate) to: Option<Moment>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
 }
 
 /// Output options of a report.

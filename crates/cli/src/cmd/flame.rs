@@ -52,10 +52,7 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
         events: options.event.clone(),
         ..NeededEvents::default()
     };
-    let selection = &options.selection;
-    let span = (selection.from, selection.to);
-    let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, needed)?;
+    let mut analysis = Analysis::open(&options.selection, &options.symbols, &options.schemas, needed)?;
     let mut graph = FlameGraph::new(options, measure, analysis.window);
     let reading = analysis.read(|facts, joined| graph.add_event(facts, joined))?;
     if graph.total_weight == 0 {

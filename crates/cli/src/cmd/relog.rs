@@ -40,11 +40,12 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
     check_output(options)?;
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
+    let threads = traces.choose_threads(options.threads);
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
-    let settings = build_settings(options, &traces, &selection.filter);
+    let settings = build_settings(options, &traces, &selection.filter, threads);
     // From here on, Ctrl-C must remove the incomplete output.
     let stopped = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stopped);
@@ -102,11 +103,11 @@ fn check_span(filter: &EventFilter) -> Result<()> {
     }
 }
 
-fn build_settings(options: &RelogArgs, traces: &TraceSet, filter: &EventFilter) -> Settings {
+fn build_settings(options: &RelogArgs, traces: &TraceSet, filter: &EventFilter, threads: usize) -> Settings {
     let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.time_span();
     let compressed = options.compress || !options.decompress && is_input_compressed();
-    Settings::default().compressed(compressed).window(from, to).new_file(!options.force)
+    Settings::default().compressed(compressed).window(from, to).new_file(!options.force).threads(threads)
 }
 
 /// Selects the events to keep.
@@ -198,7 +199,7 @@ fn relog_by_header(
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
-    read_records(&traces.inputs, false, |file, clock, record| {
+    read_records(&traces.inputs, traces.loading.as_ref(), false, |file, clock, record| {
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }

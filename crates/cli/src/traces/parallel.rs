@@ -123,11 +123,23 @@ impl TraceSet {
     ) -> Result<ReadSummary> {
         let start = self.start();
         let Self {
-            inputs, decoder, actors, stacks, is_surveyed, reads_programs, is_data_on_terminal, ..
+            inputs,
+            decoder,
+            actors,
+            stacks,
+            is_surveyed,
+            reads_programs,
+            is_data_on_terminal,
+            loading,
+            ..
         } = self;
+        let loading = loading.as_ref();
         let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
         let mut files = MergedFiles::new(traces.iter().copied());
+        if let Some(threads) = loading {
+            files.load_with(threads);
+        }
         let mut step = match *is_surveyed || !should_survey_first(&traces, total) {
             true => RunStep::Continue,
             false => RunStep::NeedsSurvey,
@@ -141,7 +153,7 @@ impl TraceSet {
             if step == RunStep::NeedsSurvey {
                 *is_surveyed = true;
                 let targets = SurveyTargets { actors, images: &mut [], symbols: &mut [], stacks };
-                survey_traces(&traces, decoder, targets, *is_data_on_terminal)?;
+                survey_traces(&traces, decoder, targets, loading, *is_data_on_terminal)?;
                 if *reads_programs {
                     load_traced_programs(decoder);
                 }

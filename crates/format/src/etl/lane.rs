@@ -14,10 +14,28 @@
 
 use alloc::vec::Vec;
 
-use super::load::LoadedBuffer;
-use crate::Result;
+use super::index::BufferRef;
+use super::load::{LoadedBuffer, Loader};
 use crate::header::{EVENT_TIME_OFFSET, Measure, Record, measure, measure_event, time_of};
 use crate::wire::{align8, i64_at};
+use crate::{Error, Result};
+
+/// Opens buffers before the merge needs them, on other threads.
+pub(super) trait OpenAhead: core::fmt::Debug + Send {
+    /// Announces that a buffer with a stamp will be needed. `loader` may have memory to load it
+    /// into.
+    fn request(&mut self, index: usize, buffer: &BufferRef, loader: &mut Loader);
+
+    /// Returns a requested buffer if it is open, or will be soon.
+    fn take(&mut self, index: usize) -> Option<OpenedBuffer>;
+}
+
+/// An opened buffer, and the defects of its bytes and its records.
+#[derive(Debug)]
+pub(super) struct OpenedBuffer {
+    pub(super) lane: Lane,
+    pub(super) defects: [Option<Error>; 2],
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {

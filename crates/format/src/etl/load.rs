@@ -73,6 +73,12 @@ impl Loader {
         }
     }
 
+    /// Returns memory that another loader can reuse.
+    #[cfg(any(test, feature = "std"))]
+    pub(super) fn give_spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
+    }
+
     /// Returns a vector to overwrite: an old one if its capacity is at least `needed_bytes` and at
     /// most about four times as much, or a new one.
     fn take_spare(&mut self, needed_bytes: usize) -> Vec<u8> {

@@ -25,6 +25,7 @@
 //!   freed and loaded again later. The budget grows with the size of the file, not with the buffer
 //!   sizes in its headers, so a small file with large claimed sizes uses little memory.
 
+use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -32,7 +33,7 @@ use core::hint::select_unpredictable;
 
 use super::ReadAt;
 use super::index::{BufferRef, MAX_DEFECTS};
-use super::lane::Lane;
+use super::lane::{Lane, OpenAhead, OpenedBuffer};
 use super::load::{LoadedBuffer, Loader};
 use super::reader::Trace;
 use crate::header::Record;
@@ -109,6 +110,9 @@ impl MergePosition {
     }
 }
 
+/// Buffers of a processor that are requested when one of it is opened.
+const REQUESTS_AHEAD: usize = 2;
+
 /// Yields the events of one file in time order.
 #[derive(Debug)]
 pub struct Events<'t, R> {
@@ -134,12 +138,24 @@ pub struct Events<'t, R> {
     damage: Damage,
     /// Buffers that have been read to their end, if the caller wants them ([`Events::note_ends`]).
     ends: Option<VecDeque<usize>>,
+    ahead: Option<Box<dyn OpenAhead>>,
 }
 
 impl<R: ReadAt> Trace<R> {
     /// Returns all events in time order.
     pub fn events(&self) -> Events<'_, R> {
         Events::new(self)
+    }
+
+    /// Like [`Trace::events`]; other threads load and decompress the buffers.
+    #[cfg(any(test, feature = "std"))]
+    pub fn events_with(&self, threads: &super::BufferThreads) -> Events<'_, R>
+    where
+        R: Clone + Send + 'static,
+    {
+        let mut events = Events::new(self);
+        events.load_with(threads);
+        events
     }
 }
 
@@ -160,6 +176,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             reload_bytes_left: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS_OF_FILE)),
             damage: Damage::default(),
             ends: None,
+            ahead: None,
         };
         let buffers = trace.buffers();
         let mut cpu_count = 0_usize;
@@ -194,6 +211,17 @@ impl<'t, R: ReadAt> Events<'t, R> {
         } else {
             None
         })
+    }
+
+    /// Makes other threads load and decompress the buffers.
+    #[cfg(any(test, feature = "std"))]
+    pub(super) fn load_with(&mut self, threads: &super::BufferThreads)
+    where
+        R: Clone + Send + 'static,
+    {
+        let trace = self.trace;
+        self.ahead =
+            threads.requests(trace.source(), trace.session_buffer_size(), trace.has_short_instance_headers());
     }
 
     /// Records from now on which buffers have been read to their end, for [`Events::next_end`].
@@ -341,16 +369,9 @@ impl<'t, R: ReadAt> Events<'t, R> {
             self.queue_unstamped(next, buffer.cpu, position.time());
             return Ok(None);
         }
-        let (loaded, damage) = self.load(&buffer)?;
+        let OpenedBuffer { lane, defects } = self.open_lane(position, &buffer)?;
         self.read_bytes = self.read_bytes.saturating_add(u64::from(buffer.size));
-        let (lane, scan_result) = Lane::open(
-            position.buffer(),
-            position.cpu(),
-            loaded,
-            position.time(),
-            self.trace.has_short_instance_headers(),
-        );
-        for defect in damage.into_iter().chain(scan_result.err()) {
+        for defect in defects.into_iter().flatten() {
             self.damage.add(defect);
         }
         self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
@@ -365,6 +386,35 @@ impl<'t, R: ReadAt> Events<'t, R> {
             return Ok(None);
         }
         Ok(Some(slot))
+    }
+
+    fn open_lane(&mut self, position: MergePosition, buffer: &BufferRef) -> Result<OpenedBuffer> {
+        let opened = self.ahead.as_mut().and_then(|ahead| ahead.take(position.buffer()));
+        self.request_next(position.buffer(), buffer.cpu);
+        if let Some(opened) = opened {
+            self.free_lanes(opened.lane.memory_bytes());
+            return Ok(opened);
+        }
+        let (loaded, damage) = self.load(buffer)?;
+        let (lane, scan) = Lane::open(
+            position.buffer(),
+            position.cpu(),
+            loaded,
+            position.time(),
+            self.trace.has_short_instance_headers(),
+        );
+        Ok(OpenedBuffer { lane, defects: [damage, scan.err()] })
+    }
+
+    /// Requests the next buffers of a processor.
+    fn request_next(&mut self, index: usize, cpu: u16) {
+        let Some(ahead) = &mut self.ahead else { return };
+        let following = self.trace.buffers().iter().enumerate().skip(index.saturating_add(1));
+        for (index, buffer) in following.take(REQUESTS_AHEAD).take_while(|(_, b)| b.cpu == cpu) {
+            if buffer.is_stamped && buffer.has_records {
+                ahead.request(index, buffer, &mut self.loader);
+            }
+        }
     }
 
     fn load(&mut self, buffer: &BufferRef) -> Result<(LoadedBuffer, Option<Error>)> {

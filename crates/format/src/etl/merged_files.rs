@@ -66,6 +66,18 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
         Self { files, queue: FileQueue::default(), has_begun: false, last: None }
     }
 
+    /// Makes other threads load and decompress the buffers. Must be called before the first event is
+    /// read.
+    #[cfg(any(test, feature = "std"))]
+    pub fn load_with(&mut self, threads: &super::BufferThreads)
+    where
+        R: Clone + Send + 'static,
+    {
+        for file in &mut self.files {
+            file.events.load_with(threads);
+        }
+    }
+
     /// Orders files whose stamps come from the same counter by their stamps, for readers that use
     /// the stamps and not the wall times. Must be called before the first event is read.
     pub fn share_clocks(&mut self) {

@@ -16,6 +16,7 @@
 //! of one processor must come in time order. Source: Observed in files of current Windows.
 
 mod options;
+mod packing;
 mod tail;
 
 pub use options::{Options, Summary};
@@ -23,16 +24,19 @@ pub use tail::Tail;
 
 use alloc::vec::Vec;
 
+use self::packing::{PackedBuffer, Packer};
 use super::WriteAt;
 use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_PROCESSOR, STATE_FLUSH};
 use crate::logfile;
 use crate::spec::session::{
-    BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BUFFER_FLAGS_OF_LOSS,
-    BufferType,
+    BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BUFFER_FLAGS_OF_LOSS, BufferType,
 };
 use crate::time::FileTime;
 use crate::wire::align8;
-use crate::{Error, Result, header, xpress};
+use crate::{Error, Result, header};
+
+/// Full buffers that each thread compresses at a time.
+const BUFFERS_PER_THREAD: usize = 4;
 
 /// Rejects a processor index or records that readers would misread.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
@@ -59,6 +63,13 @@ struct PendingRecords {
     last_time: i64,
     /// Loss flags for the buffer.
     loss_flags: u16,
+}
+
+/// Records of a full buffer that wait for others, to be compressed together.
+#[derive(Debug)]
+struct FullBuffer {
+    cpu: u16,
+    pending: PendingRecords,
 }
 
 /// A buffer laid out in memory as in the file: space for the header, then records. The
@@ -118,10 +129,10 @@ pub struct Writer<W> {
     /// Offset and flags of the last buffer.
     last_buffer: Option<(u64, u16)>,
     header_size: u32,
-    compressor: xpress::Compressor,
-    /// Compressed records; reused for each buffer.
-    packed: Vec<u8>,
-    /// A complete buffer; reused for each buffer.
+    packer: Packer,
+    /// Full buffers, if several threads compress.
+    full: Vec<FullBuffer>,
+    /// A complete plain buffer; reused for each buffer.
     image: Vec<u8>,
     /// `None` for a new file. For a reopened file: whether its header has the 64-bit layout;
     /// finalising changes only some fields of this header.
@@ -140,8 +151,8 @@ impl<W: WriteAt> Writer<W> {
             next_sequence: 1,
             last_buffer: None,
             header_size: 0,
-            compressor: xpress::Compressor::default(),
-            packed: Vec::new(),
+            packer: Packer::default(),
+            full: Vec::new(),
             image: Vec::new(),
             reopened_header_is_64_bit: None,
         }
@@ -232,18 +243,32 @@ impl<W: WriteAt> Writer<W> {
         self.write(cpu, time, record)
     }
 
+    /// Compresses with this many threads, if the file is compressed. The file does not depend on
+    /// their number.
+    #[cfg(any(test, feature = "std"))]
+    pub fn compress_with_threads(&mut self, threads: usize) {
+        if self.options.compressed {
+            self.packer.set_threads(threads);
+        }
+    }
+
     /// Writes the pending records of all processors.
     pub fn flush(&mut self) -> Result<()> {
         for index in 0..self.pending.len() {
             self.flush_cpu(u16::try_from(index).unwrap_or(u16::MAX))?;
         }
-        Ok(())
+        self.write_full()
     }
 
     fn flush_cpu(&mut self, cpu: u16) -> Result<()> {
         let Some(pending) = self.pending.get_mut(usize::from(cpu)).filter(|p| !p.records.is_empty()) else {
             return Ok(());
         };
+        if self.options.compressed && self.packer.threads() > 1 {
+            self.full.push(FullBuffer { cpu, pending: core::mem::take(pending) });
+            let is_batch = self.full.len() >= self.packer.threads().saturating_mul(BUFFERS_PER_THREAD);
+            return if is_batch { self.write_full() } else { Ok(()) };
+        }
         let mut records = core::mem::take(&mut pending.records);
         let (time, loss_flags) = (pending.last_time, core::mem::take(&mut pending.loss_flags));
         let result = self.append_flagged(cpu, time, loss_flags, &records);
@@ -252,6 +277,37 @@ impl<W: WriteAt> Writer<W> {
             pending.records = records;
         }
         result
+    }
+
+    /// Compresses and writes the full buffers.
+    fn write_full(&mut self) -> Result<()> {
+        if self.full.is_empty() {
+            return Ok(());
+        }
+        let full = core::mem::take(&mut self.full);
+        let mut buffers = Vec::with_capacity(full.len());
+        for (sequence, FullBuffer { cpu, pending }) in (self.next_sequence..).zip(&full) {
+            let PendingRecords { records, last_time, loss_flags } = pending;
+            check_buffer(*cpu, records)?;
+            let header = self.buffer_header(*cpu, *last_time, *loss_flags, records.len())?;
+            let header = BufferHeader { sequence_number: sequence, ..header };
+            buffers.push(self.packer.new_buffer(header, records));
+        }
+        self.write_packed(buffers).map(drop)
+    }
+
+    /// Compresses buffers and writes them together. Returns their sizes in the file.
+    fn write_packed(&mut self, mut buffers: Vec<PackedBuffer<'_>>) -> Result<Vec<u32>> {
+        self.packer.pack(&mut buffers);
+        let pieces: Vec<&[u8]> = buffers.iter().map(|buffer| buffer.image.as_slice()).collect();
+        self.sink.write_pieces_at(self.position, &pieces)?;
+        let mut sizes = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            self.record_buffer(&buffer.header, self.position);
+            sizes.push(buffer.header.buffer_size);
+            self.packer.recycle(buffer.image);
+        }
+        Ok(sizes)
     }
 
     /// Makes the log circular: it never exceeds `limit` bytes, or the header buffer and one more
@@ -267,21 +323,17 @@ impl<W: WriteAt> Writer<W> {
 
     fn append_flagged(&mut self, cpu: u16, time: i64, loss_flags: u16, records: &[u8]) -> Result<()> {
         check_buffer(cpu, records)?;
-        let mut header = self.buffer_header(cpu, time, loss_flags, records.len())?;
+        self.write_full()?;
+        let header = self.buffer_header(cpu, time, loss_flags, records.len())?;
+        if self.options.compressed {
+            let buffer = self.packer.new_buffer(header, records);
+            return self.write_packed(Vec::from([buffer])).map(drop);
+        }
         let mut image = core::mem::take(&mut self.image);
         image.clear();
         image.resize(HEADER_SIZE, 0);
-        if self.options.compressed {
-            self.packed.clear();
-            self.compressor.compress(records, &mut self.packed);
-            let is_smaller = self.packed.len() < records.len();
-            image.extend_from_slice(if is_smaller { &self.packed } else { records });
-            header.flags |= if is_smaller { BUFFER_FLAG_COMPRESSED } else { 0 };
-            header.buffer_size = u32::try_from(image.len()).unwrap_or(header.buffer_size);
-        } else {
-            image.extend_from_slice(records);
-            image.resize(header.buffer_size as usize, FILLER);
-        }
+        image.extend_from_slice(records);
+        image.resize(header.buffer_size as usize, FILLER);
         header::patch(&mut image, 0, &header.to_bytes());
         let result = self.write_buffer(&header, &image);
         self.image = image;
@@ -299,18 +351,25 @@ impl<W: WriteAt> Writer<W> {
     }
 
     /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file.
-    /// They are not if the file is compressed, or where the log wraps.
+    /// They are not where the log wraps.
     #[must_use]
     pub fn can_append_contiguously(&self, buffers: usize) -> bool {
         let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
-        !self.options.compressed
-            && self.max_bytes.is_none_or(|limit| self.position.saturating_add(size) <= limit)
+        self.max_bytes.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
-    /// Appends several buffers with one write. They must [be
+    /// Appends several buffers with one write, and returns their sizes in the file. They must [be
     /// contiguous](Self::can_append_contiguously) in the file. On failure nothing changes, except
     /// for bytes after the last buffer.
-    pub fn append_all_in_place(&mut self, buffers: &mut [BufferInPlace<'_>]) -> Result<()> {
+    pub fn append_all_in_place(&mut self, buffers: &mut [BufferInPlace<'_>]) -> Result<Vec<u32>> {
+        if self.options.compressed {
+            let mut packed = Vec::with_capacity(buffers.len());
+            for (sequence, buffer) in (self.next_sequence..).zip(&*buffers) {
+                let header = self.make_checked_header(buffer, sequence)?;
+                packed.push(self.packer.new_buffer(header, buffer.records()?));
+            }
+            return self.write_packed(packed);
+        }
         let mut headers = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.next_sequence..).zip(&mut *buffers) {
             let header = self.make_checked_header(buffer, sequence)?;
@@ -322,7 +381,7 @@ impl<W: WriteAt> Writer<W> {
         for header in &headers {
             self.record_buffer(header, self.position);
         }
-        Ok(())
+        Ok(headers.iter().map(|header| header.buffer_size).collect())
     }
 
     fn make_checked_header(&self, buffer: &BufferInPlace<'_>, sequence: i64) -> Result<BufferHeader> {

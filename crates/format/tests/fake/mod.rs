@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test binary uses only some of the functions.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
+#[cfg(feature = "std")]
+use traceweir_format::etl::{BufferThreads, Damage};
 use traceweir_format::etl::{Finding, Options, Rule, Summary, Trace, Writer, check};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::message::MessageHeader;
@@ -99,8 +101,25 @@ pub(crate) fn read_damaged(bytes: &[u8]) -> (Vec<ReadEvent>, u64) {
     while let Some(record) = events.next().unwrap() {
         read.push(ReadEvent::from_record(&record));
     }
-    let damage = events.damage().count;
-    (read, damage)
+    let damage = events.damage().clone();
+    #[cfg(feature = "std")]
+    compare_with_threads(bytes, &read, &damage);
+    (read, damage.count)
+}
+
+/// Reads a file with threads that load its buffers, and compares events and defects.
+#[cfg(feature = "std")]
+fn compare_with_threads(bytes: &[u8], expected: &[ReadEvent], damage: &Damage) {
+    let threads = BufferThreads::start(2);
+    let trace = Trace::open(std::sync::Arc::<Vec<u8>>::new(bytes.to_vec())).unwrap();
+    let mut events = trace.events_with(&threads);
+    let mut read = Vec::new();
+    while let Some(record) = events.next().unwrap() {
+        read.push(ReadEvent::from_record(&record));
+    }
+    assert!(read == expected, "other threads change the events");
+    assert_eq!(events.damage().count, damage.count);
+    assert_eq!(format!("{:?}", events.damage().defects), format!("{:?}", damage.defects));
 }
 
 /// Reads all events of an undamaged file.

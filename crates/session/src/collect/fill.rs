@@ -5,6 +5,7 @@
 //! `no_room`.
 
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -33,7 +34,9 @@ pub(super) struct BufferFiller<'a, 'w> {
     pub(super) clock: &'a SessionClock,
     pub(super) shared: &'a SharedState,
     pub(super) jobs: &'a Sender<Job>,
-    pub(super) reported_lost: &'a mut u64,
+    pub(super) reported_lost: &'a AtomicU64,
+    /// Whether other threads fill buffers of further streams at the same time.
+    pub(super) is_in_parallel: bool,
     pub(super) events: u64,
     pub(super) damaged: u64,
     /// Records that are too large with their extended data items, and the stacks of skipped events.
@@ -350,13 +353,17 @@ impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
         self.store(source, ring, prefix, stamp, None)
     }
 
-    fn wait_for_space(&mut self) {
+    fn wait_for_space(&mut self) -> bool {
         if self.shared.flush_threshold > 1 {
             // Full buffers below the flush threshold may be waiting; they are needed now.
             let _ = self.jobs.send(Job::WriteOut);
         }
         if self.shared.pool.wait_for_buffer() == PoolWait::Again {
-            return;
+            return true;
+        }
+        if self.is_in_parallel {
+            // Streams of other threads may hold all buffers.
+            return false;
         }
         // Other streams are filling all buffers: submit the partly filled buffers.
         let mut submitted_any = false;
@@ -371,5 +378,6 @@ impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
         if !submitted_any {
             std::thread::sleep(Duration::from_millis(1));
         }
+        true
     }
 }

@@ -1,6 +1,7 @@
 //! Sends collected records out: full buffers, the partly filled buffers of a flush, and pieces for
 //! live consumers.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 
@@ -25,7 +26,7 @@ impl Collector {
         for (index, stream) in self.streams.iter_mut().enumerate() {
             if let Some(mut buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
                 buffer.ends_flush = Some(index) == last;
-                submit(buffer, &self.shared, &self.jobs, &mut self.reported_lost);
+                submit(buffer, &self.shared, &self.jobs, &self.reported_lost);
             }
         }
     }
@@ -38,7 +39,7 @@ impl Collector {
         for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
             match stream.buffer.take_if(|buffer| buffer.is_empty() || !is_buffering) {
                 Some(empty) if empty.is_empty() => self.shared.pool.return_buffer(empty),
-                Some(buffer) => submit(buffer, &self.shared, &self.jobs, &mut self.reported_lost),
+                Some(buffer) => submit(buffer, &self.shared, &self.jobs, &self.reported_lost),
                 None => {}
             }
         }
@@ -76,7 +77,7 @@ impl Collector {
         for (index, stream) in self.streams.iter_mut().enumerate() {
             let Some(buffer) = stream.buffer.as_mut() else { continue };
             let ends_flush = ends_flush && Some(index) == last;
-            if !deliver_piece(buffer, ends_flush, &self.shared, &self.jobs, &mut self.reported_lost) {
+            if !deliver_piece(buffer, ends_flush, &self.shared, &self.jobs, &self.reported_lost) {
                 return false;
             }
         }
@@ -140,10 +141,9 @@ impl Collector {
 }
 
 /// Marks a buffer if events were lost that no earlier buffer reports.
-fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mut u64) {
+fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &AtomicU64) {
     let lost = shared.stats.events_lost();
-    if lost > *reported_lost {
-        *reported_lost = lost;
+    if reported_lost.fetch_max(lost, Relaxed) < lost {
         buffer.loss_flags |= BUFFER_FLAG_EVENTS_LOST;
         buffer.undelivered_loss |= BUFFER_FLAG_EVENTS_LOST;
     }
@@ -156,7 +156,7 @@ pub(super) fn deliver_piece(
     ends_flush: bool,
     shared: &SharedState,
     jobs: &Sender<Job>,
-    reported_lost: &mut u64,
+    reported_lost: &AtomicU64,
 ) -> bool {
     if buffer.filled <= buffer.delivered {
         return true;
@@ -177,7 +177,12 @@ pub(super) fn deliver_piece(
 }
 
 /// Sends a buffer to the writer.
-pub(super) fn submit(mut buffer: Buffer, shared: &SharedState, jobs: &Sender<Job>, reported_lost: &mut u64) {
+pub(super) fn submit(
+    mut buffer: Buffer,
+    shared: &SharedState,
+    jobs: &Sender<Job>,
+    reported_lost: &AtomicU64,
+) {
     mark_new_losses(&mut buffer, shared, reported_lost);
     shared.pool.count_submitted();
     if let Err(rejected) = jobs.send(Job::Buffer(buffer)) {

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::record::ThreadIdMapping;
 
 mod backlog;
+mod parallel;
 
 const CPUS: u16 = 2;
 /// Stamp in each record of a process, which the session replaces unless the record keeps it.
@@ -58,6 +59,7 @@ impl Region {
         let source = SessionSource {
             id,
             writer,
+            writer_copies: Vec::new(),
             reader: Some(reader),
             wake: None,
             cost,

@@ -161,10 +161,10 @@ fn thread_ids_are_translated_once() {
     let mut calls = 0;
     let mut writer = RegionWriter::new(
         1,
-        ThreadIdMapping::Translated(Box::new(move |id| {
+        ThreadIdMapping::Translated(Arc::new(Mutex::new(move |id| {
             calls += 1;
             id * 100 + calls
-        })),
+        }))),
     );
     for _ in 0..3 {
         let mut record = encode_event(&[]);

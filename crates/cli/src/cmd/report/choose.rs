@@ -10,7 +10,7 @@ use traceweir_format::kernel::hook;
 use crate::analysis::{is_disk_event, is_file_event, is_network_event};
 use crate::cli::{
     ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs, ReportNetArgs, ReportSchedArgs,
-    ReportSyscallArgs, ReportVerb, SchemaArgs, exit_with_invalid_value,
+    ReportSyscallArgs, ReportVerb, SchemaArgs, TraceSelection, exit_with_invalid_value,
 };
 use crate::event::ReadFlow;
 use crate::text::quote_path_for_shell;
@@ -75,7 +75,7 @@ pub(super) fn choose_report(options: ReportAutoArgs) -> Result<ReportVerb> {
             ReportKind::ALL.map(ReportKind::name).join(", ")
         ));
     }
-    let possible = find_reports(files)?;
+    let possible = find_reports(&options.selection)?;
     let first_file = files.first().map(|file| quote_path_for_shell(file)).unwrap_or_default();
     let mut kinds = possible.iter().copied();
     let Some(chosen) = kinds.next() else {
@@ -114,11 +114,11 @@ fn is_unknown_name(word: &Path) -> bool {
 }
 
 /// Returns the reports that the traces have events for.
-fn find_reports(files: &[impl AsRef<Path>]) -> Result<BTreeSet<ReportKind>> {
-    let files: Vec<_> = files.iter().map(|file| file.as_ref().to_owned()).collect();
-    let traces = TraceSet::open(&files, &SchemaArgs::default(), false)?;
+fn find_reports(selection: &TraceSelection) -> Result<BTreeSet<ReportKind>> {
+    let mut traces = TraceSet::open(&selection.files.files, &SchemaArgs::default(), false)?;
+    traces.choose_threads(selection.threads);
     let mut kinds = BTreeSet::new();
-    read_records(&traces.inputs, false, |_, _, record| {
+    read_records(&traces.inputs, traces.loading.as_ref(), false, |_, _, record| {
         kinds.extend(record.hook().and_then(ReportKind::from_hook));
         let is_complete = kinds.len() == ReportKind::ALL.len();
         Ok(if is_complete { ReadFlow::Stop } else { ReadFlow::Continue })

@@ -28,10 +28,7 @@ const MAX_INTERVALS: usize = 64;
 
 pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { samples: true, ..NeededEvents::default() };
-    let selection = &options.selection;
-    let span = (selection.from, selection.to);
-    let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
+    let mut analysis = Analysis::open(&options.selection, &options.symbols, &SchemaArgs::default(), needed)?;
     let mut samples = SampleReport::new(options, analysis.window);
     let reading = analysis.read(|facts, joined| samples.add_event(facts, joined))?;
     samples.check_not_empty()?;

@@ -28,9 +28,8 @@ const MAX_ROWS: usize = 1 << 17;
 pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let span = (selection.from, selection.to);
     let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
+    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut disks = DiskReport { thread_selection, window: analysis.window, ..DiskReport::default() };
     let reading = analysis.read(|facts, joined| disks.add_event(facts, joined))?;

@@ -29,8 +29,7 @@ pub(super) fn run(options: &ReportFileArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { file_operations: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let span = (selection.from, selection.to);
-    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
+    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut files = FileReport { thread_selection, window: analysis.window, ..FileReport::default() };
     let reading = analysis.read(|facts, joined| files.add_event(facts, joined))?;

@@ -22,8 +22,7 @@ pub(super) fn run(options: &ReportNetArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { network: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let span = (selection.from, selection.to);
-    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
+    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut network = NetworkReport { thread_selection, window: analysis.window, ..NetworkReport::default() };
     let reading = analysis.read(|facts, joined| network.add_event(facts, joined))?;

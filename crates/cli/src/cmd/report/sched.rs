@@ -25,9 +25,7 @@ const MAX_NODES: usize = 1 << 19;
 pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let span = (selection.from, selection.to);
-    let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
+    let mut analysis = Analysis::open(selection, &options.symbols, &SchemaArgs::default(), needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut report = SchedReport::new(thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| report.add_event(facts, joined))?;

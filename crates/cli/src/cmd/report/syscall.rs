@@ -35,9 +35,8 @@ const FIRST_NT_ERROR: u32 = 0xC000_0000;
 pub(super) fn run(options: &ReportSyscallArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { system_calls: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let span = (selection.from, selection.to);
     let schemas = SchemaArgs::default();
-    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &schemas, needed)?;
+    let mut analysis = Analysis::open(selection, &options.symbols, &schemas, needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut calls = CallReport { thread_selection, window: analysis.window, ..CallReport::default() };
     let reading = analysis.read(|facts, joined| calls.add_event(facts, joined))?;

@@ -77,8 +77,47 @@ fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
         "the log does not wrap after one more buffer"
     );
     assert_eq!(single.finish(Summary::default()), batched.finish(Summary::default()));
-    let packed = Writer::create(Vec::new(), options(true)).unwrap();
-    assert!(!packed.can_append_contiguously(1), "compressed buffers count as contiguous");
+}
+
+#[test]
+fn threads_compress_buffers_to_the_same_file() {
+    let times: Vec<i64> = (1..=25).collect();
+    let mut single = Writer::create(Vec::new(), options(true)).unwrap();
+    for time in &times {
+        single.append(1, *time, &encode_records(*time)).unwrap();
+    }
+    let expected = single.finish(Summary::default()).unwrap();
+    for threads in [1, 2, 3, 40] {
+        let mut batched = Writer::create(Vec::new(), options(true)).unwrap();
+        batched.compress_with_threads(threads);
+        for part in times.chunks(10) {
+            let mut buffers: Vec<_> =
+                part.iter().map(|time| (*time, lay_out_buffer(&encode_records(*time)))).collect();
+            let mut placed: Vec<_> = buffers
+                .iter_mut()
+                .map(|(time, (buffer, filled))| buffer_in_place(buffer, *time, 0, *filled))
+                .collect();
+            let sizes = batched.append_all_in_place(&mut placed).unwrap();
+            assert_eq!(sizes.len(), part.len());
+        }
+        assert_eq!(batched.finish(Summary::default()).unwrap(), expected, "{threads} threads, in place");
+    }
+}
+
+#[test]
+fn records_of_several_processors_give_the_same_file_with_threads() {
+    let [expected, actual] = [1, 3].map(|threads| {
+        let mut writer = Writer::create(Vec::new(), options(true)).unwrap();
+        writer.compress_with_threads(threads);
+        for time in 1..3000 {
+            let cpu = u16::try_from(time % 7).unwrap();
+            let records = encode_records(time);
+            writer.write(cpu, time, &records).unwrap();
+        }
+        writer.finish(Summary::default()).unwrap()
+    });
+    assert_eq!(expected, actual);
+    assert_eq!(find_violations(&actual), []);
 }
 
 #[test]

@@ -1,0 +1,255 @@
+//! Drains the streams of many CPUs with several threads.
+//!
+//! ```text
+//!   one turn:  now, new regions ─┬─▶ thread: streams  0 to 15 ─┐
+//!                                ├─▶ thread: streams 16 to 31 ─┼─▶ all have ended: completeness stamp
+//!                                └─▶ this thread: the others ──┘
+//! ```
+//!
+//! 1. A thread has its streams, their buffers and their rings for itself, and a copy of the writer of
+//!    each region. The threads share the pool, the queue to the writer thread and some counters: a few
+//!    operations for each buffer, none for each event.
+//! 2. The counter is read and new regions are taken in before the threads start, in this order, so K8
+//!    holds for all of them.
+//! 3. Threads are started only for much data: for streams that a first turn did not empty, or after a
+//!    drain that took [`MIN_PARALLEL_BYTES`]. They end with the turn.
+//! 4. A thread that finds no free buffer, and none on its way to the file, ends its turn. Streams of
+//!    other threads may hold all buffers, so the next turn is one of the collector alone, which
+//!    submits them.
+//! 5. Sessions with a capture, a stack cache or a backlog are drained by one thread.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::Sender;
+use std::thread::Builder;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use traceweir_transport::ring::RingReader;
+
+use super::fill::BufferFiller;
+use super::{Collector, CpuStream, DrainReach, SLICE_BYTES, merge_all, open_lanes};
+use crate::clock::SessionClock;
+use crate::fault::contain_panic;
+use crate::merge::{MergeLimit, MergeOutcome};
+use crate::messages::Job;
+use crate::record::RegionWriter;
+use crate::shared::SharedState;
+
+/// Streams of one thread: 16 busy CPUs write about as much as one thread collects.
+pub(super) const STREAMS_PER_THREAD: usize = 16;
+/// After a drain of this many bytes, several threads drain from the first turn on.
+pub(super) const MIN_PARALLEL_BYTES: usize = 4 << 20;
+/// Smallest number of bytes that a stream takes in a turn.
+const MIN_SLICE_BYTES: usize = 16 << 10;
+/// Stack of a thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What all threads of a turn share.
+#[derive(Clone, Copy)]
+struct TurnContext<'c> {
+    clock: &'c SessionClock,
+    shared: &'c SharedState,
+    jobs: &'c Sender<Job>,
+    reported_lost: &'c AtomicU64,
+    /// The counter at the start of the turn.
+    now: u64,
+    max_ahead_ticks: u64,
+    slice_bytes: usize,
+    reach: DrainReach,
+}
+
+/// Consecutive streams, which one thread drains.
+struct StreamGroup<'g> {
+    /// Index of the first stream.
+    first: usize,
+    streams: &'g mut [CpuStream],
+    /// Rings of the streams, each slice with the index of its source.
+    rings: Vec<(usize, &'g mut [RingReader])>,
+    /// The writers of all sources.
+    writers: Vec<&'g mut RegionWriter>,
+    /// Indices of the streams with more records.
+    unfinished: Vec<usize>,
+    outcome: MergeOutcome,
+    taken_bytes: usize,
+}
+
+impl Collector {
+    /// Returns whether several threads should merge these streams in this turn.
+    pub(super) fn can_merge_in_parallel(&self, turn: u32, unfinished: &[usize]) -> bool {
+        let group_of = |stream: usize| stream / self.streams_per_thread.max(1);
+        let has_several_groups =
+            unfinished.first().zip(unfinished.last()).is_some_and(|(a, b)| group_of(*a) != group_of(*b));
+        has_several_groups
+            && (turn > 1 || self.last_drain_bytes >= MIN_PARALLEL_BYTES)
+            && !self.needs_lone_turn
+            && self.captures.is_empty()
+            && self.stacks.is_none()
+            && !self.has_backlog
+    }
+
+    /// Merges up to [`SLICE_BYTES`] of each of these streams, with one thread for each group of
+    /// streams. Retains the streams with more.
+    pub(super) fn merge_in_parallel(
+        &mut self,
+        unfinished: &mut Vec<usize>,
+        reach: DrainReach,
+        outcome: &mut MergeOutcome,
+    ) {
+        let now = self.clock.counter().now();
+        for source in self.shared.take_attached() {
+            self.add_source(source);
+        }
+        if self.has_backlog {
+            return;
+        }
+        // Live consumers get no completeness stamp during a turn.
+        let fair_share = self.report_interval_bytes().checked_div(unfinished.len()).unwrap_or(0);
+        let context = TurnContext {
+            clock: &self.clock,
+            shared: &self.shared,
+            jobs: &self.jobs,
+            reported_lost: &self.reported_lost,
+            now,
+            max_ahead_ticks: self.max_ahead_ticks,
+            slice_bytes: fair_share.clamp(MIN_SLICE_BYTES, SLICE_BYTES),
+            reach,
+        };
+        let streams = self.streams.get_mut(..usize::from(self.shared.streams)).unwrap_or_default();
+        let mut groups: Vec<StreamGroup<'_>> = streams
+            .chunks_mut(self.streams_per_thread)
+            .enumerate()
+            .map(|(index, streams)| StreamGroup::new(index.saturating_mul(self.streams_per_thread), streams))
+            .collect();
+        let copies = groups.len().saturating_sub(1);
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let writer = &mut source.writer;
+            source.writer_copies.resize_with(copies, || writer.clone());
+            let writers = std::iter::once(writer).chain(&mut source.writer_copies);
+            groups.iter_mut().zip(writers).for_each(|(group, writer)| group.writers.push(writer));
+            let Some(reader) = source.reader.as_mut() else { continue };
+            let (fast, locked) = reader.rings().split_at_mut_checked(self.cpus).unwrap_or_default();
+            for rings in [fast, locked] {
+                let parts = rings.chunks_mut(self.streams_per_thread);
+                groups.iter_mut().zip(parts).for_each(|(group, part)| group.rings.push((index, part)));
+            }
+        }
+        for stream in unfinished.drain(..) {
+            let group = stream.checked_div(self.streams_per_thread).and_then(|index| groups.get_mut(index));
+            group.into_iter().for_each(|group| group.unfinished.push(stream));
+        }
+        groups.retain(|group| !group.unfinished.is_empty());
+        merge_groups(&mut groups, context);
+        let mut taken_bytes = 0_usize;
+        for group in &mut groups {
+            taken_bytes = taken_bytes.saturating_add(group.taken_bytes);
+            unfinished.append(&mut group.unfinished);
+            outcome.has_taken |= group.outcome.has_taken;
+            outcome.has_waiting |= group.outcome.has_waiting;
+            outcome.damaged.append(&mut group.outcome.damaged);
+        }
+        drop(groups);
+        self.needs_lone_turn = self.shared.pool.available() == 0;
+        self.count_taken_bytes(taken_bytes);
+    }
+}
+
+/// Merges the last group on this thread and the others on threads of their own.
+fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>) {
+    let Some((own_group, others)) = groups.split_last_mut() else { return };
+    let is_completed = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for group in others {
+            // The group is used again below if no thread can be started.
+            let group = &mut *group;
+            let thread = Builder::new().name("weir-collect".into()).stack_size(STACK_BYTES);
+            let work = move || {
+                group.move_near_cpus();
+                // The panic of a thread ends this session, as one of the collector does.
+                contain_panic(|| group.merge(context))
+            };
+            match thread.spawn_scoped(scope, work) {
+                Ok(thread) => threads.push(thread),
+                // The next turn takes the streams.
+                Err(_) => break,
+            }
+        }
+        own_group.merge(context);
+        // The scope waits for threads that are not joined here.
+        threads.into_iter().all(|thread| thread.join().unwrap_or(false))
+    });
+    assert!(is_completed, "a thread that drains has panicked");
+}
+
+impl<'g> StreamGroup<'g> {
+    fn new(first: usize, streams: &'g mut [CpuStream]) -> Self {
+        let (rings, writers, unfinished) = (Vec::new(), Vec::new(), Vec::new());
+        let outcome = MergeOutcome::default();
+        Self { first, streams, rings, writers, unfinished, outcome, taken_bytes: 0 }
+    }
+
+    /// Lets this thread run only on the CPUs of the streams, which have the rings in their caches.
+    fn move_near_cpus(&self) {
+        let mut cpus = CpuSet::new();
+        for stream in self.streams.iter().filter(|stream| usize::from(stream.cpu) < CpuSet::MAX_CPU) {
+            cpus.set(stream.cpu.into());
+        }
+        // Where that is not allowed, the thread runs anywhere.
+        let _ = sched_setaffinity(None, &cpus);
+    }
+
+    /// Merges the unfinished streams.
+    fn merge(&mut self, context: TurnContext<'_>) {
+        let mut finished = Vec::new();
+        for &stream in &self.unfinished {
+            let index = stream.saturating_sub(self.first);
+            let mut filler = BufferFiller {
+                streams: self.streams,
+                stream_index: index,
+                writers: &mut self.writers,
+                clock: context.clock,
+                shared: context.shared,
+                jobs: context.jobs,
+                reported_lost: context.reported_lost,
+                is_in_parallel: true,
+                events: 0,
+                damaged: 0,
+                too_large: 0,
+                last_offset: 0,
+                stacks: None,
+            };
+            let rings = self.rings.iter_mut();
+            let rings = rings.filter_map(|(source, rings)| Some((*source, rings.get_mut(index)?)));
+            (self.outcome.has_more, self.outcome.bytes) = (false, 0);
+            let lanes = open_lanes(rings, &mut self.outcome);
+            merge_all(lanes, || context.limit(), &mut filler, &mut self.outcome);
+            drop(filler);
+            self.taken_bytes = self.taken_bytes.saturating_add(self.outcome.bytes);
+            if !self.outcome.has_more {
+                finished.push(stream);
+                if let Some(stream) = self.streams.get_mut(index) {
+                    stream.merged_up_to = Some(context.now);
+                }
+            }
+        }
+        self.unfinished.retain(|stream| !finished.contains(stream));
+    }
+}
+
+impl TurnContext<'_> {
+    /// Returns the limit of a merge; called after the rings were polled.
+    fn limit(&self) -> MergeLimit {
+        let (bytes, counter) = (self.slice_bytes, self.clock.counter());
+        match self.reach {
+            DrainReach::BeforeDrain => {
+                // Records of the time since the start of the turn are valid and wait, too.
+                let elapsed = counter.now().saturating_sub(self.now);
+                MergeLimit {
+                    now: self.now,
+                    max_ahead_ticks: self.max_ahead_ticks.saturating_add(elapsed),
+                    bytes,
+                }
+            }
+            // Read after the rings were polled: no valid stamp is younger.
+            DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
+        }
+    }
+}
