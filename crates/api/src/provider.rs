@@ -38,7 +38,7 @@ use traceweir_format::tracelogging;
 
 use crate::client;
 use crate::error::{Error, Result};
-use crate::event::{Block, CallerEvent};
+use crate::event::CallerEvent;
 use crate::registration::SlotRef;
 use crate::write::{self, Options};
 
@@ -227,7 +227,7 @@ impl ProviderRef {
         if !self.enabled(descriptor.level, descriptor.keyword) {
             return Ok(());
         }
-        write::write_plain(self.slot(), descriptor, Block::from_slices(data))
+        write::write_plain(self.slot(), descriptor, data)
     }
 
     /// Writes an event with activity ids (EventWriteTransfer).

@@ -122,16 +122,16 @@ fn too_large_error(blocks: &[Block<'_>]) -> Result<(), WriteError> {
     Err(if blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
-/// Writes an event that passed level and keyword and has nothing but a descriptor and a payload,
-/// whose blocks were made from slices.
+/// Writes an event that passed level and keyword and has nothing but a descriptor and a payload.
 // As in `write_described`, all arguments of the call fit in registers, and the sizes of the blocks are
 // added up where the compiler usually knows most of them.
 #[inline(always)]
 pub(crate) fn write_plain(
     slot: &RegistrationSlot,
     descriptor: &EventDescriptor,
-    blocks: &[Block<'_>],
+    data: &[&[u8]],
 ) -> Result<(), WriteError> {
+    let blocks = Block::from_slices(data);
     if slot.is_filtered() {
         return write(slot, &CallerEvent::from_blocks(descriptor, blocks));
     }

@@ -41,6 +41,16 @@ pub(crate) fn write(slot: SlotRef, event: &CallerEvent<'_>) -> Result<(), WriteE
     })
 }
 
+/// Writes an event that passed level and keyword and has nothing but a descriptor and a payload.
+#[inline(always)]
+pub(crate) fn write_plain(
+    slot: SlotRef,
+    descriptor: &EventDescriptor,
+    data: &[&[u8]],
+) -> Result<(), WriteError> {
+    write(slot, &CallerEvent::new(descriptor, data))
+}
+
 /// Writes a self-describing event, which has passed level and keyword and has no activity ids.
 #[inline(always)]
 pub(crate) fn write_described(
