@@ -268,7 +268,10 @@ impl<'a> WriteBench<'a> {
             costs.threads.add(ratio(ours_two, ours), ratio(floor_two, floor));
         }
         let mut self_described = None;
-        if self.is_selected("tracelogging_rust_vs") {
+        if ["tracelogging_rust_vs_lttng", "tracelogging_rust_vs_floor"]
+            .iter()
+            .any(|name| self.is_selected(name))
+        {
             let tracer = MeasuredTracer::Ours(EventWriter::TraceLogging);
             self_described = self.measure_cost(tracer, 1, 40, &mut costs.tracelogging)?.0;
             let rounds = &mut costs.tracelogging_floor;
@@ -411,7 +414,7 @@ impl<'a> WriteBench<'a> {
         };
         let plain = figure(ours, "sustained_vs_lttng", Requirement::at_least(1.0).with_target(2.0));
         let compressed = figure(compressed, "sustained_compressed_vs_lttng", Requirement::at_least(1.5));
-        Ok([plain, compressed].into_iter().flatten().collect())
+        Ok([plain, compressed].into_iter().flatten().filter(|figure| self.is_selected(figure.name)).collect())
     }
 
     fn run_our_paced_round(&self, writer: EventWriter, load: &WriteLoad) -> Result<Option<WriteResult>> {

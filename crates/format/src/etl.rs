@@ -31,6 +31,8 @@ pub use merge::{Damage, Events};
 pub use merged_files::MergedFiles;
 pub use reader::Trace;
 pub use repair::{Repair, repair};
+#[cfg(any(test, feature = "std"))]
+pub use writer::RunWork;
 pub use writer::{BufferInPlace, Options, Summary, Tail, Writer};
 
 use alloc::vec::Vec;

@@ -297,7 +297,7 @@ impl Collector {
             let bytes = if turn < MAX_TURNS { SLICE_BYTES } else { usize::MAX };
             if turn < MAX_TURNS && self.can_merge_in_parallel(turn, &unfinished) {
                 self.merge_in_parallel(&mut unfinished, reach, &mut outcome);
-                if self.unreported_bytes >= report_interval_bytes {
+                if self.unreported_bytes >= report_interval_bytes && !self.has_backlog {
                     self.report_progress();
                 }
                 if unfinished.is_empty() {

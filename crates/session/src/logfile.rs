@@ -39,7 +39,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use traceweir_format::etl::{BufferInPlace, Summary, WriteAt, Writer};
+use traceweir_format::etl::{BufferInPlace, RunWork, Summary, WriteAt, Writer};
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
 use traceweir_transport::clock::Anchor;
@@ -152,13 +152,17 @@ impl LogFile {
         storage.truncate(0).map_err(Error::File)?;
         let failure = LastWriteError::default();
         let disk = LogDisk { storage, failure: failure.clone() };
-        let mut writer = Writer::create(disk, facts.options(name, &anchor))
+        let writer = Writer::create(disk, facts.options(name, &anchor))
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        writer.compress_with_threads(processors.min(MAX_COMPRESSING_THREADS));
         let mut file = Self::new(writer, facts, anchor, failure);
         file.preallocate(facts)?;
         Ok(file)
+    }
+
+    /// Compresses buffers with several threads, which pass their work to `run_work`.
+    pub(crate) fn compress_with_threads(&mut self, run_work: RunWork) {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        self.writer.compress_with_threads(processors.min(MAX_COMPRESSING_THREADS), run_work);
     }
 
     fn new(

@@ -378,7 +378,9 @@ impl SharedState {
             damaged_regions: stats.damaged_regions.load(Relaxed),
             // The daemon adds these processes.
             uncounted_processes: 0,
-            collector_ns: stats.collector_ns.load(Relaxed).saturating_add(stats.writer_ns.load(Relaxed)),
+            collector_ns: [&stats.collector_ns, &stats.writer_ns, &stats.helper_ns]
+                .into_iter()
+                .fold(0, |sum, time| sum.saturating_add(time.load(Relaxed))),
             end_status: stats.end_status.load(Relaxed),
             overwritten_buffers: stats.overwritten_buffers.load(Relaxed),
         }

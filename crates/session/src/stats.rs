@@ -48,6 +48,8 @@ pub(crate) struct SessionStats {
     pub(crate) collector_ns: AtomicU64,
     /// Processor time of the writer thread.
     pub(crate) writer_ns: AtomicU64,
+    /// Processor time of the threads that helped one of these two.
+    pub(crate) helper_ns: AtomicU64,
     /// Win32 error code of the failure that ended the session; 0 if there was none.
     pub(crate) end_status: AtomicU32,
 }
@@ -90,9 +92,19 @@ impl SessionStats {
 
     /// Stores the processor time of the calling thread in `counter`.
     pub(crate) fn record_thread_time(counter: &AtomicU64) {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        counter.store(seconds.saturating_mul(1_000_000_000).saturating_add(nanos), Relaxed);
+        counter.store(thread_time(), Relaxed);
     }
+
+    /// Adds the processor time of the calling thread, which ends now.
+    pub(crate) fn add_helper_time(&self) {
+        self.helper_ns.fetch_add(thread_time(), Relaxed);
+    }
+}
+
+/// Returns the processor time of the calling thread in nanoseconds.
+fn thread_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }

@@ -394,6 +394,6 @@ fn create_writer(
         return Err(partial_file.explain(error));
     }
     let mut writer = Writer::create(partial_file, options)?;
-    writer.compress_with_threads(threads);
+    writer.compress_with_threads(threads, Box::new(|work| work()));
     Ok(writer)
 }

@@ -406,10 +406,15 @@ impl<'t, R: ReadAt> Events<'t, R> {
         Ok(OpenedBuffer { lane, defects: [damage, scan.err()] })
     }
 
-    /// Requests the next buffers of a processor.
+    /// Requests the next buffers of a processor. An unstamped buffer may be opened after those that
+    /// follow it, so it requests none.
     fn request_next(&mut self, index: usize, cpu: u16) {
         let Some(ahead) = &mut self.ahead else { return };
-        let following = self.trace.buffers().iter().enumerate().skip(index.saturating_add(1));
+        let buffers = self.trace.buffers();
+        if !buffers.get(index).is_some_and(|buffer| buffer.is_stamped) {
+            return;
+        }
+        let following = buffers.iter().enumerate().skip(index.saturating_add(1));
         for (index, buffer) in following.take(REQUESTS_AHEAD).take_while(|(_, b)| b.cpu == cpu) {
             if buffer.is_stamped && buffer.has_records {
                 ahead.request(index, buffer, &mut self.loader);

@@ -24,6 +24,8 @@ pub use tail::Tail;
 
 use alloc::vec::Vec;
 
+#[cfg(any(test, feature = "std"))]
+pub use self::packing::RunWork;
 use self::packing::{PackedBuffer, Packer};
 use super::WriteAt;
 use crate::buffer::{self, BufferHeader, FILLER, HEADER_SIZE, MAX_PROCESSOR, STATE_FLUSH};
@@ -37,6 +39,8 @@ use crate::{Error, Result, header};
 
 /// Full buffers that each thread compresses at a time.
 const BUFFERS_PER_THREAD: usize = 4;
+/// The most bytes of buffers that are compressed together.
+const MAX_BATCH_BYTES: usize = 16 << 20;
 
 /// Rejects a processor index or records that readers would misread.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
@@ -243,12 +247,13 @@ impl<W: WriteAt> Writer<W> {
         self.write(cpu, time, record)
     }
 
-    /// Compresses with this many threads, if the file is compressed. The file does not depend on
-    /// their number.
+    /// Compresses with this many threads, at most 64, if the file is compressed. The file does not
+    /// depend on their number. Each thread passes its work to `run_work`, which runs it; if it catches
+    /// a panic, this thread repeats the work.
     #[cfg(any(test, feature = "std"))]
-    pub fn compress_with_threads(&mut self, threads: usize) {
+    pub fn compress_with_threads(&mut self, threads: usize, run_work: RunWork) {
         if self.options.compressed {
-            self.packer.set_threads(threads);
+            self.packer.set_threads(threads, run_work);
         }
     }
 
@@ -266,7 +271,9 @@ impl<W: WriteAt> Writer<W> {
         };
         if self.options.compressed && self.packer.threads() > 1 {
             self.full.push(FullBuffer { cpu, pending: core::mem::take(pending) });
-            let is_batch = self.full.len() >= self.packer.threads().saturating_mul(BUFFERS_PER_THREAD);
+            let max_buffers = MAX_BATCH_BYTES / (self.options.buffer_size as usize).max(1);
+            let buffers = self.packer.threads().saturating_mul(BUFFERS_PER_THREAD);
+            let is_batch = self.full.len() >= buffers.min(max_buffers);
             return if is_batch { self.write_full() } else { Ok(()) };
         }
         let mut records = core::mem::take(&mut pending.records);

@@ -354,16 +354,17 @@ impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
     }
 
     fn wait_for_space(&mut self) -> bool {
+        if self.is_in_parallel {
+            // Only a thread that is alone may wait: buffers may be in streams of other threads, or
+            // below the flush threshold.
+            return self.shared.pool.available() > 0;
+        }
         if self.shared.flush_threshold > 1 {
             // Full buffers below the flush threshold may be waiting; they are needed now.
             let _ = self.jobs.send(Job::WriteOut);
         }
         if self.shared.pool.wait_for_buffer() == PoolWait::Again {
             return true;
-        }
-        if self.is_in_parallel {
-            // Streams of other threads may hold all buffers.
-            return false;
         }
         // Other streams are filling all buffers: submit the partly filled buffers.
         let mut submitted_any = false;

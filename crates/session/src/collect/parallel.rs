@@ -13,16 +13,16 @@
 //!    holds for all of them.
 //! 3. Threads are started only for much data: for streams that a first turn did not empty, or after a
 //!    drain that took [`MIN_PARALLEL_BYTES`]. They end with the turn.
-//! 4. A thread that finds no free buffer, and none on its way to the file, ends its turn. Streams of
-//!    other threads may hold all buffers, so the next turn is one of the collector alone, which
-//!    submits them.
+//! 4. A thread that finds no free buffer ends its turn. Streams of other threads may hold all
+//!    buffers, so the next turn is one of the collector alone, which submits them and waits.
 //! 5. Sessions with a capture, a stack cache or a backlog are drained by one thread.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::thread::Builder;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir_transport::ring::RingReader;
 
 use super::fill::BufferFiller;
@@ -101,8 +101,10 @@ impl Collector {
         if self.has_backlog {
             return;
         }
-        // Live consumers get no completeness stamp during a turn.
-        let fair_share = self.report_interval_bytes().checked_div(unfinished.len()).unwrap_or(0);
+        // Live consumers get no completeness stamp during a turn, so it is short for them.
+        let is_live = self.shared.stats.consumers.load(Relaxed) > 0;
+        let turn_bytes = if is_live { self.report_interval_bytes() } else { usize::MAX };
+        let fair_share = turn_bytes.checked_div(unfinished.len()).unwrap_or(0);
         let context = TurnContext {
             clock: &self.clock,
             shared: &self.shared,
@@ -164,7 +166,9 @@ fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>) {
             let work = move || {
                 group.move_near_cpus();
                 // The panic of a thread ends this session, as one of the collector does.
-                contain_panic(|| group.merge(context))
+                let is_completed = contain_panic(|| group.merge(context));
+                context.shared.stats.add_helper_time();
+                is_completed
             };
             match thread.spawn_scoped(scope, work) {
                 Ok(thread) => threads.push(thread),
@@ -186,14 +190,20 @@ impl<'g> StreamGroup<'g> {
         Self { first, streams, rings, writers, unfinished, outcome, taken_bytes: 0 }
     }
 
-    /// Lets this thread run only on the CPUs of the streams, which have the rings in their caches.
+    /// Lets this thread run only on the CPUs of the streams, which have the rings in their caches, as
+    /// far as it may run on them.
     fn move_near_cpus(&self) {
+        let Ok(allowed) = sched_getaffinity(None) else { return };
         let mut cpus = CpuSet::new();
-        for stream in self.streams.iter().filter(|stream| usize::from(stream.cpu) < CpuSet::MAX_CPU) {
-            cpus.set(stream.cpu.into());
+        for cpu in self.streams.iter().map(|stream| usize::from(stream.cpu)) {
+            if cpu < CpuSet::MAX_CPU && allowed.is_set(cpu) {
+                cpus.set(cpu);
+            }
         }
-        // Where that is not allowed, the thread runs anywhere.
-        let _ = sched_setaffinity(None, &cpus);
+        if cpus.count() > 0 {
+            // Where that is not allowed, the thread runs anywhere.
+            let _ = sched_setaffinity(None, &cpus);
+        }
     }
 
     /// Merges the unfinished streams.

@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use traceweir_format::spec::status::Status;
@@ -24,6 +25,7 @@ use traceweir_transport::clock::Anchor;
 use super::{LogTarget, Output, count_losses};
 use crate::config::{self, Mode};
 use crate::error::{Error, Result, refuse};
+use crate::fault::contain_panic;
 use crate::logfile::{AppendResult, FlightRecorder, LogFile, write_error};
 use crate::messages::NextFile;
 use crate::pool::Buffer;
@@ -111,7 +113,15 @@ impl Output {
         if Mode(self.facts.config.log_file_mode).is_appending() {
             LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
-            LogFile::create(Box::new(storage), &self.facts, name, anchor)
+            let mut file = LogFile::create(Box::new(storage), &self.facts, name, anchor)?;
+            let shared = Arc::clone(&self.shared);
+            file.compress_with_threads(Box::new(move |work| {
+                // The panic of a thread is repeated by the writer thread, whose panic ends the
+                // session.
+                contain_panic(work);
+                shared.stats.add_helper_time();
+            }));
+            Ok(file)
         }
     }
 

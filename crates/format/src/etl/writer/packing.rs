@@ -1,10 +1,13 @@
 //! Compresses buffers, with several threads if the writer has them.
 //!
 //! The image of a buffer depends only on its records, so the file is the same for any number of
-//! threads.
+//! threads. An image is empty until it is complete, so the writer builds what a thread left out.
 
+#[cfg(any(test, feature = "std"))]
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::buffer::{BufferHeader, HEADER_SIZE};
 use crate::header;
@@ -20,13 +23,28 @@ pub(super) struct PackedBuffer<'a> {
     pub(super) image: Vec<u8>,
 }
 
+/// Runs the work of a thread, on this thread.
+#[cfg(any(test, feature = "std"))]
+pub type RunWork = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// The most threads of a packer.
+#[cfg(any(test, feature = "std"))]
+const MAX_THREADS: usize = 64;
+
 /// Builds the images of compressed buffers.
-#[derive(Debug)]
 pub(super) struct Packer {
     /// One for each thread.
     lanes: Vec<PackingLane>,
     /// Memory of earlier images.
     spare: Vec<Vec<u8>>,
+    #[cfg(any(test, feature = "std"))]
+    run_work: RunWork,
+}
+
+impl fmt::Debug for Packer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packer").field("threads", &self.lanes.len()).finish_non_exhaustive()
+    }
 }
 
 /// A compressor, and the memory for its output.
@@ -38,7 +56,12 @@ struct PackingLane {
 
 impl Default for Packer {
     fn default() -> Self {
-        Self { lanes: vec![PackingLane::default()], spare: Vec::new() }
+        Self {
+            lanes: vec![PackingLane::default()],
+            spare: Vec::new(),
+            #[cfg(any(test, feature = "std"))]
+            run_work: Box::new(|work| work()),
+        }
     }
 }
 
@@ -49,8 +72,9 @@ impl Packer {
     }
 
     #[cfg(any(test, feature = "std"))]
-    pub(super) fn set_threads(&mut self, threads: usize) {
-        self.lanes.resize_with(threads.max(1), PackingLane::default);
+    pub(super) fn set_threads(&mut self, threads: usize, run_work: RunWork) {
+        self.lanes.resize_with(threads.clamp(1, MAX_THREADS), PackingLane::default);
+        self.run_work = run_work;
     }
 
     /// Prepares a buffer, whose header is that of a plain one.
@@ -80,15 +104,18 @@ impl Packer {
     }
 
     /// Builds the images with one thread for each lane; leaves those out for which no thread could
-    /// be started.
+    /// be started, or whose thread has panicked.
     #[cfg(any(test, feature = "std"))]
     fn pack_in_parallel(&mut self, buffers: &mut [PackedBuffer<'_>]) {
         let buffers_per_lane = buffers.len().div_ceil(self.lanes.len());
+        let run_work = &self.run_work;
         std::thread::scope(|scope| {
             let mut parts = self.lanes.iter_mut().zip(buffers.chunks_mut(buffers_per_lane));
             let own_part = parts.next();
             for (lane, part) in parts {
-                let work = move || part.iter_mut().for_each(|buffer| lane.build_image(buffer));
+                let work = move || {
+                    run_work(&mut || part.iter_mut().for_each(|buffer| lane.build_image(buffer)));
+                };
                 let thread = std::thread::Builder::new().name("compress".into());
                 if thread.spawn_scoped(scope, work).is_err() {
                     break;

@@ -1,4 +1,7 @@
+use alloc::boxed::Box;
+
 use super::*;
+
 use crate::etl::{Trace, check};
 use crate::header::event::EventHeader;
 use crate::spec::session::{BUFFER_FLAG_EVENTS_LOST, EVENT_TRACE_FILE_MODE_CIRCULAR};
@@ -89,7 +92,7 @@ fn threads_compress_buffers_to_the_same_file() {
     let expected = single.finish(Summary::default()).unwrap();
     for threads in [1, 2, 3, 40] {
         let mut batched = Writer::create(Vec::new(), options(true)).unwrap();
-        batched.compress_with_threads(threads);
+        batched.compress_with_threads(threads, Box::new(|work| work()));
         for part in times.chunks(10) {
             let mut buffers: Vec<_> =
                 part.iter().map(|time| (*time, lay_out_buffer(&encode_records(*time)))).collect();
@@ -108,7 +111,7 @@ fn threads_compress_buffers_to_the_same_file() {
 fn records_of_several_processors_give_the_same_file_with_threads() {
     let [expected, actual] = [1, 3].map(|threads| {
         let mut writer = Writer::create(Vec::new(), options(true)).unwrap();
-        writer.compress_with_threads(threads);
+        writer.compress_with_threads(threads, Box::new(|work| work()));
         for time in 1..3000 {
             let cpu = u16::try_from(time % 7).unwrap();
             let records = encode_records(time);
