@@ -19,13 +19,14 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{Analysis, AnalysisOptions, NeededEvents};
 
-use crate::analysis::{Analysis, NeededEvents, missing_callers_note};
 use crate::cli::{FlameArgs, FlameKind};
-use crate::existing_output;
+use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
-use crate::input::is_same_file;
 use crate::output::BufferedOutput;
+use crate::progress::TerminalObserver;
+use crate::reading::{missing_callers_note, print_warnings, reading_outcome};
 use crate::text::{escape, escape_path, format_count, format_number};
 use graph::{FlameGraph, StackMeasure};
 
@@ -52,7 +53,11 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
         events: options.event.clone(),
         ..NeededEvents::default()
     };
-    let mut analysis = Analysis::open(&options.selection, &options.symbols, &options.schemas, needed)?;
+    let analysis_options = AnalysisOptions {
+        schemas: options.schemas.files(),
+        ..options.selection.options_with(&options.symbols)
+    };
+    let mut analysis = Analysis::open(&analysis_options, needed, TerminalObserver::create(false))?;
     let mut graph = FlameGraph::new(options, measure, analysis.window);
     let reading = analysis.read(|facts, joined| graph.add_event(facts, joined))?;
     if graph.total_weight == 0 {
@@ -69,8 +74,8 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     if measure == StackMeasure::Events && graph.no_stack_count == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }
-    reading.print_warnings();
-    Ok(reading.outcome)
+    print_warnings(&reading);
+    Ok(reading_outcome(&reading))
 }
 
 /// Returns the extension of the output file in lower case.

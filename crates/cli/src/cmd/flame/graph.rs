@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use traceweir_decode::stack::{Joined, Stack};
-
-use crate::analysis::{
+use traceweir_analysis::report::{
     CallPaths, CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, ReportEvent, Scheduler, StackTree,
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
+use traceweir_decode::stack::{Joined, Stack};
+
 use crate::cli::FlameArgs;
 use crate::text::{escape, format_count, format_number};
 
@@ -88,7 +88,7 @@ impl FlameGraph {
             idle_weight: 0,
             unselected_weight: 0,
             includes_idle: options.idle,
-            thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
+            thread_selection: options.selection.thread_selection(),
             window,
             schedulers: HashMap::new(),
         }

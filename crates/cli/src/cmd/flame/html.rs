@@ -13,10 +13,10 @@
 //! that no name can end the element, and the script passes names to the page only as text. The
 //! name of the file is in the title too, with HTML escapes.
 
+use traceweir_analysis::report::{CodeKind, ShownNode};
 use traceweir_decode::format::push_json_string;
 
 use super::graph::{FlameGraph, StackMeasure};
-use crate::analysis::{CodeKind, ShownNode};
 use crate::text::{JsonObject, format_count, json_array};
 
 const PAGE: &str = include_str!("page.html");
@@ -123,7 +123,7 @@ const fn kind_name(kind: CodeKind) -> &'static str {
 mod tests {
     use super::super::graph::tests::graph_with_stacks;
     use super::*;
-    use crate::analysis::StackFunction;
+    use traceweir_analysis::report::StackFunction;
 
     #[test]
     fn placeholders_occur_once_and_in_order() {

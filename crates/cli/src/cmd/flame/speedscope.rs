@@ -11,8 +11,9 @@
 //! The long lists are written directly into the output, at the ends of objects, because each can
 //! take more than a hundred megabytes.
 
+use traceweir_analysis::report::FunctionId;
+
 use super::graph::{FlameGraph, StackMeasure};
-use crate::analysis::FunctionId;
 use crate::text::JsonObject;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";

@@ -10,8 +10,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{CodeKind, FunctionId, FunctionTable, StackTree};
 
-use crate::analysis::{CodeKind, FunctionId, FunctionTable, StackTree};
 use crate::text::{escape, format_count, format_number};
 
 /// Maximum number of functions that an error message lists.

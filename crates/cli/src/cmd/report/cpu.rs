@@ -4,6 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
+    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
+};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::stack::Joined;
 
 use super::callers::{FunctionNeighbours, find_neighbours};
@@ -11,14 +16,11 @@ use super::page::{
     EventSpan, ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_process,
     share_with_error, summary_object,
 };
-use crate::analysis::{
-    Analysis, CallPaths, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, ProcessId, ReportEvent,
-    StackTree, ThreadSelection, TimeWindow, TraceFacts, is_truncated, missing_callers_note,
-};
-use crate::cli::{ReportCpuArgs, SchemaArgs};
+use crate::cli::ReportCpuArgs;
 use crate::exit::CommandOutcome;
+use crate::progress::TerminalObserver;
+use crate::reading::{missing_callers_note, reading_outcome};
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
 
 /// Maximum number of rows of a table. Only the table of threads can exceed it, because `analysis`
 /// limits the numbers of functions and processes. `over_limit` counts the samples without a row.
@@ -28,7 +30,11 @@ const MAX_INTERVALS: usize = 64;
 
 pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { samples: true, ..NeededEvents::default() };
-    let mut analysis = Analysis::open(&options.selection, &options.symbols, &SchemaArgs::default(), needed)?;
+    let mut analysis = Analysis::open(
+        &options.selection.options_with(&options.symbols),
+        needed,
+        TerminalObserver::create(false),
+    )?;
     let mut samples = SampleReport::new(options, analysis.window);
     let reading = analysis.read(|facts, joined| samples.add_event(facts, joined))?;
     samples.check_not_empty()?;
@@ -43,7 +49,7 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
         _ => samples.add_tables(&mut page),
     }
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Sample counts of a function or module.
@@ -89,7 +95,7 @@ impl SampleReport {
     fn new(options: &ReportCpuArgs, window: TimeWindow) -> Self {
         Self {
             call_paths: CallPaths::new(false),
-            thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
+            thread_selection: options.selection.thread_selection(),
             window,
             includes_idle: options.idle,
             by_function: HashMap::new(),

@@ -4,6 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent, ThreadSelection,
+    TimeWindow, TraceFacts, Transfer,
+};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
@@ -12,15 +17,11 @@ use super::page::{
     put_process, summary_object,
 };
 use super::rows::OTHER_LABEL;
-use crate::analysis::{
-    Analysis, CallPaths, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent, ThreadSelection,
-    TimeWindow, TraceFacts, Transfer,
-};
-use crate::cli::{ReportDiskArgs, SchemaArgs};
+use crate::cli::ReportDiskArgs;
 use crate::exit::CommandOutcome;
-use crate::symbols::SymbolArgs;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
 
 /// Maximum number of rows of all tables together; further rows are added up in one row per table.
 const MAX_ROWS: usize = 1 << 17;
@@ -28,9 +29,8 @@ const MAX_ROWS: usize = 1 << 17;
 pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut analysis = Analysis::open(&selection.options(), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
     let mut disks = DiskReport { thread_selection, window: analysis.window, ..DiskReport::default() };
     let reading = analysis.read(|facts, joined| disks.add_event(facts, joined))?;
     if disks.totals.operations() == 0 && disks.unselected > 0 {
@@ -44,7 +44,7 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let mut page = ReportPage::new(options.tables);
     disks.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Totals of transfers.

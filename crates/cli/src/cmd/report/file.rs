@@ -4,6 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, FileOperation, FileOperationKind, Latencies, NeededEvents, Occurrence, ProcessId,
+    ReportEvent, ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
+};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
@@ -12,15 +17,11 @@ use super::page::{
     put_percentiles, put_process, summary_object,
 };
 use super::rows::{Rows, row_label};
-use crate::analysis::{
-    Analysis, CallPaths, FileOperation, FileOperationKind, Latencies, NeededEvents, Occurrence, ProcessId,
-    ReportEvent, ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
-};
-use crate::cli::{ReportFileArgs, SchemaArgs};
+use crate::cli::ReportFileArgs;
 use crate::exit::CommandOutcome;
-use crate::symbols::SymbolArgs;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
 
 /// Maximum number of operations whose end is awaited, and of open files whose path is remembered.
 const MAX_PENDING: usize = 1 << 16;
@@ -28,9 +29,8 @@ const MAX_PENDING: usize = 1 << 16;
 pub(super) fn run(options: &ReportFileArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { file_operations: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut analysis = Analysis::open(&selection.options(), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
     let mut files = FileReport { thread_selection, window: analysis.window, ..FileReport::default() };
     let reading = analysis.read(|facts, joined| files.add_event(facts, joined))?;
     files.count_unfinished();
@@ -38,7 +38,7 @@ pub(super) fn run(options: &ReportFileArgs) -> Result<CommandOutcome> {
     let mut page = ReportPage::new(options.tables);
     files.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Totals of file operations.

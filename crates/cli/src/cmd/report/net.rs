@@ -3,34 +3,34 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, NeededEvents, NetworkKind, NetworkProtocol, NetworkTransfer, Occurrence, ProcessId,
+    ReportEvent, ThreadSelection, TimeWindow, TraceFacts,
+};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{EventSpan, ReportPage, format_name, format_recorded_time, put_process, summary_object};
 use super::rows::{Rows, row_label};
-use crate::analysis::{
-    Analysis, CallPaths, NeededEvents, NetworkKind, NetworkProtocol, NetworkTransfer, Occurrence, ProcessId,
-    ReportEvent, ThreadSelection, TimeWindow, TraceFacts,
-};
-use crate::cli::{ReportNetArgs, SchemaArgs};
+use crate::cli::ReportNetArgs;
 use crate::exit::CommandOutcome;
-use crate::symbols::SymbolArgs;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
 
 pub(super) fn run(options: &ReportNetArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { network: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut analysis = Analysis::open(&selection.options(), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
     let mut network = NetworkReport { thread_selection, window: analysis.window, ..NetworkReport::default() };
     let reading = analysis.read(|facts, joined| network.add_event(facts, joined))?;
     network.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     network.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Totals of network events.

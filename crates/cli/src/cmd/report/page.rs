@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use traceweir_analysis::report::{Analysis, Latencies, ProcessId, ProcessTable};
+use traceweir_analysis::traces::ReadSummary;
 
-use crate::analysis::{Analysis, Latencies, ProcessId, ProcessTable};
 use crate::cli::TableArgs;
-use crate::exit::CommandOutcome;
 use crate::output::print_text;
+use crate::reading::{print_defects, print_warnings};
 use crate::text::{JsonObject, Paint, TerminalStyle, escape, format_count, format_number, format_table};
-use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
@@ -133,7 +133,7 @@ impl ReportPage {
 
     /// Adds lines about lost events, lost buffers and damaged files.
     pub(super) fn add_losses(&mut self, analysis: &Analysis, reading: &ReadSummary) {
-        let is_damaged = reading.outcome >= CommandOutcome::Damaged;
+        let is_damaged = reading.is_damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
             let present = format_number(present);
             self.add_warning(&format!(
@@ -161,9 +161,9 @@ impl ReportPage {
     pub(super) fn print(self, reading: &ReadSummary) -> Result<()> {
         print_text(&self.text)?;
         if self.options.json {
-            reading.print_warnings();
+            print_warnings(reading);
         } else {
-            reading.print_defects();
+            print_defects(reading);
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ pub(super) fn summary_object(analysis: &Analysis, reading: &ReadSummary) -> Json
     let (events, buffers) = analysis.lost_events_and_buffers();
     let mut object = JsonObject::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
-    object.raw("damaged", if reading.outcome >= CommandOutcome::Damaged { "true" } else { "false" });
+    object.raw("damaged", if reading.is_damaged { "true" } else { "false" });
     object.number("recorded_ns", analysis.recorded_ns());
     object
 }

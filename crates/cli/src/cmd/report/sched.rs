@@ -6,18 +6,20 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, ProcessId, ReportEvent,
+    RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
+};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use self::cause::{WaitCause, WaitCauses};
 use super::page::{EventSpan, ReportPage};
 use super::rows::MAX_ROWS;
-use crate::analysis::{
-    Analysis, CallPaths, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, ProcessId, ReportEvent,
-    RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
-};
-use crate::cli::{ReportSchedArgs, SchemaArgs};
+use crate::cli::ReportSchedArgs;
 use crate::exit::CommandOutcome;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 
 /// Maximum number of nodes in the tree of blocked stacks.
 const MAX_NODES: usize = 1 << 19;
@@ -25,15 +27,16 @@ const MAX_NODES: usize = 1 << 19;
 pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let mut analysis = Analysis::open(selection, &options.symbols, &SchemaArgs::default(), needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut analysis =
+        Analysis::open(&selection.options_with(&options.symbols), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
     let mut report = SchedReport::new(thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| report.add_event(facts, joined))?;
     report.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     report.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Totals of one thread or several threads.

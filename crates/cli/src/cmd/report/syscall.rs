@@ -4,6 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::report::{
+    Analysis, CallPaths, FunctionId, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent,
+    ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
+};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
@@ -12,14 +17,11 @@ use super::page::{
     put_percentiles, put_process, summary_object,
 };
 use super::rows::{Rows, row_label};
-use crate::analysis::{
-    Analysis, CallPaths, FunctionId, Latencies, NeededEvents, Occurrence, ProcessId, ReportEvent,
-    ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
-};
-use crate::cli::{ReportSyscallArgs, SchemaArgs};
+use crate::cli::ReportSyscallArgs;
 use crate::exit::CommandOutcome;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
 
 /// Maximum number of threads whose call is awaited.
 const MAX_PENDING: usize = 1 << 17;
@@ -35,16 +37,16 @@ const FIRST_NT_ERROR: u32 = 0xC000_0000;
 pub(super) fn run(options: &ReportSyscallArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { system_calls: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let schemas = SchemaArgs::default();
-    let mut analysis = Analysis::open(selection, &options.symbols, &schemas, needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut analysis =
+        Analysis::open(&selection.options_with(&options.symbols), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
     let mut calls = CallReport { thread_selection, window: analysis.window, ..CallReport::default() };
     let reading = analysis.read(|facts, joined| calls.add_event(facts, joined))?;
     calls.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     calls.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Totals of system calls.

@@ -11,9 +11,8 @@
 
 use std::collections::HashMap;
 
+use traceweir_analysis::report::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 use traceweir_decode::source::kernel::wait_reason;
-
-use crate::analysis::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 
 /// The reason in Linux traces for waits that signals cannot end.
 const EXECUTIVE: u8 = 0;

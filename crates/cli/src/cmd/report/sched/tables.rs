@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use traceweir_analysis::report::{Analysis, ProcessId};
+use traceweir_analysis::traces::ReadSummary;
 use traceweir_decode::format::push_json_string;
 
 use super::super::page::{
@@ -9,9 +11,7 @@ use super::super::page::{
     put_fraction, put_percentiles, put_process, share_with_error, summary_object,
 };
 use super::{ProcessorTotals, SchedReport, ThreadTotals, WaitCause, WaitTotals};
-use crate::analysis::{Analysis, ProcessId};
 use crate::text::{JsonObject, escape, format_count, format_number, json_array};
-use crate::traces::ReadSummary;
 
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
 const MAX_SHOWN_FRAMES: usize = 24;
