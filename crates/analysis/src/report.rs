@@ -18,20 +18,31 @@
 //! A3  Reports do not guess processes and functions: unknown threads have no process, unknown
 //!     addresses no function.
 
+pub mod callers;
+pub mod disk;
 mod event;
 mod events_with_stacks;
 mod fields;
+pub mod file;
+pub mod flame;
 mod functions;
 mod io;
 mod io_event;
 mod latency;
 mod names;
+pub mod network;
 mod path;
 mod processes;
+pub mod rows;
+pub mod samples;
 mod scheduler;
+pub mod span;
 mod stream;
+pub mod switches;
+pub mod system_calls;
 mod trace_facts;
 mod tree;
+pub mod wait_cause;
 
 pub use event::{Occurrence, ReportEvent, Transfer};
 pub use functions::{CodeKind, FunctionId, FunctionTable, StackFunction};

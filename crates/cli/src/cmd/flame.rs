@@ -10,8 +10,8 @@
 //! end the string that contains it.
 
 mod collapsed;
-mod graph;
 mod html;
+mod notes;
 mod speedscope;
 
 use std::io::IsTerminal;
@@ -19,8 +19,10 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
+use traceweir_analysis::report::flame::{FlameGraph, FlameOptions, StackMeasure};
 use traceweir_analysis::report::{Analysis, AnalysisOptions, NeededEvents};
 
+use self::notes::{empty_reason, format_file_names, format_total, truncation_note, unknown_note};
 use crate::cli::{FlameArgs, FlameKind};
 use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
@@ -28,7 +30,6 @@ use crate::output::BufferedOutput;
 use crate::progress::TerminalObserver;
 use crate::reading::{missing_callers_note, print_warnings, reading_outcome};
 use crate::text::{escape, escape_path, format_count, format_number};
-use graph::{FlameGraph, StackMeasure};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlameFormat {
@@ -58,14 +59,21 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
         ..options.selection.options_with(&options.symbols)
     };
     let mut analysis = Analysis::open(&analysis_options, needed, TerminalObserver::create(false))?;
-    let mut graph = FlameGraph::new(options, measure, analysis.window);
+    let flame_options = FlameOptions { measure, by_thread: options.by_thread, includes_idle: options.idle };
+    let thread_selection = options.selection.thread_selection();
+    let mut graph = FlameGraph::new(flame_options, thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| graph.add_event(facts, joined))?;
     if graph.total_weight == 0 {
-        bail!("{}", graph.empty_reason());
+        bail!("{}", empty_reason(&graph));
     }
     let mut out = BufferedOutput::open(output)?;
     let hidden = match format {
-        FlameFormat::Html => html::write(&graph, options.nodes, out.buffer()),
+        FlameFormat::Html => html::write(
+            &graph,
+            &format_file_names(&options.selection.files.files),
+            options.nodes,
+            out.buffer(),
+        ),
         FlameFormat::Speedscope => speedscope::write(&graph, out.buffer()),
         FlameFormat::Collapsed => collapsed::write(&graph, out.buffer()),
     };
@@ -145,7 +153,7 @@ fn print_stack_hint(events: &[&str]) {
 }
 
 fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output: Option<&Path>) {
-    let total = graph.format_total();
+    let total = format_total(graph);
     match output.filter(|path| path.as_os_str() != "-") {
         Some(path) => eprintln!("{}: {total}", escape_path(path)),
         None => eprintln!("{total}"),
@@ -158,9 +166,9 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
         );
     }
     if graph.truncations > 0 {
-        eprintln!("{}", graph.truncation_note());
+        eprintln!("{}", truncation_note(graph));
     }
-    if let Some(unknown) = graph.unknown_note() {
+    if let Some(unknown) = unknown_note(graph) {
         eprintln!("{unknown}");
     }
     if let Some(note) = missing_callers_note(graph.stacks_without_callers, graph.event_count) {

@@ -14,27 +14,6 @@ use crate::text::{JsonObject, Paint, TerminalStyle, escape, format_count, format
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
 
-/// The time from the first to the last event that a report counts, in nanoseconds since the first
-/// trace began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EventSpan {
-    first_ns: Option<i64>,
-    last_ns: i64,
-}
-
-impl EventSpan {
-    /// Adds the time of an event. Events are added in time order.
-    pub(super) fn add(&mut self, time_ns: i64) {
-        self.first_ns.get_or_insert(time_ns);
-        self.last_ns = time_ns;
-    }
-
-    /// Returns the length of the span; 0 without events.
-    pub(super) fn seconds(self) -> f64 {
-        self.first_ns.map_or(0.0, |first_ns| self.last_ns.saturating_sub(first_ns) as f64 / 1e9)
-    }
-}
-
 /// The names of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableNames {
@@ -266,16 +245,6 @@ mod tests {
         latencies.add(1500);
         assert_eq!(format_percentiles(&latencies), ["1.5", "1.5", "1.5"]);
         assert_eq!(format_name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
-    }
-
-    #[test]
-    fn span_reaches_from_first_to_last_event() {
-        let mut span = EventSpan::default();
-        assert!(span.seconds().abs() < f64::EPSILON);
-        for time_ns in [2_000_000_000, 2_500_000_000, 3_500_000_000] {
-            span.add(time_ns);
-        }
-        assert!((span.seconds() - 1.5).abs() < f64::EPSILON);
     }
 
     #[test]

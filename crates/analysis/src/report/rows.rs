@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Maximum number of rows of a table.
-pub(super) const MAX_ROWS: usize = 1 << 17;
+pub const MAX_ROWS: usize = 1 << 17;
 /// The label of the row that adds up the rows beyond the maximum.
-pub(super) const OTHER_LABEL: &str = "(other)";
+pub const OTHER_LABEL: &str = "(other)";
 
-/// Rows by key. Rows beyond [`MAX_ROWS`] are added up in one row without a key.
-pub(super) struct Rows<K, V> {
+/// The rows of a table by key. Rows beyond [`MAX_ROWS`] are added up in one row without a key.
+pub struct Rows<K, V> {
     by_key: HashMap<K, V>,
     other: Option<V>,
 }
@@ -23,7 +23,7 @@ impl<K, V> Default for Rows<K, V> {
 
 impl<K: Eq + Hash + Ord, V: Default> Rows<K, V> {
     /// Returns the row of a key.
-    pub(super) fn get_mut(&mut self, key: K) -> &mut V {
+    pub fn get_mut(&mut self, key: K) -> &mut V {
         if self.by_key.len() < MAX_ROWS || self.by_key.contains_key(&key) {
             self.by_key.entry(key).or_default()
         } else {
@@ -33,7 +33,7 @@ impl<K: Eq + Hash + Ord, V: Default> Rows<K, V> {
 
     /// Returns the rows with the greatest weight first. Rows of the same weight are in the order of
     /// their keys; the row without a key is the last of them.
-    pub(super) fn sorted_by_weight<W: Ord>(&self, weight: impl Fn(&V) -> W) -> Vec<(Option<&K>, &V)> {
+    pub fn sorted_by_weight<W: Ord>(&self, weight: impl Fn(&V) -> W) -> Vec<(Option<&K>, &V)> {
         let keyed = self.by_key.iter().map(|(key, row)| (Some(key), row));
         let mut rows: Vec<_> = keyed.chain(self.other.iter().map(|row| (None, row))).collect();
         rows.sort_by(|(a_key, a), (b_key, b)| {
@@ -45,7 +45,7 @@ impl<K: Eq + Hash + Ord, V: Default> Rows<K, V> {
 }
 
 /// Returns the label of a row of [`Rows`]: that of its key, or [`OTHER_LABEL`] without a key.
-pub(super) fn row_label<K>(key: Option<&K>, key_label: impl FnOnce(&K) -> String) -> String {
+pub fn row_label<K>(key: Option<&K>, key_label: impl FnOnce(&K) -> String) -> String {
     key.map_or_else(|| OTHER_LABEL.to_owned(), key_label)
 }
 

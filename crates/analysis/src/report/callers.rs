@@ -1,4 +1,4 @@
-//! Callers and callees of one function, for `weir report cpu --function`.
+//! Callers and callees of one function.
 //!
 //! ```text
 //!   stack   main ─▶ run ─▶ parse ─▶ scan      function parse: caller run, callee scan
@@ -8,26 +8,52 @@
 //! the shares add up to more than the whole only for recursive functions.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 
-use anyhow::{Result, bail};
-use traceweir_analysis::report::{CodeKind, FunctionId, FunctionTable, StackTree};
+use traceweir::Status;
 
-use crate::text::{escape, format_count, format_number};
+use super::{CodeKind, FunctionId, FunctionTable, StackTree};
 
-/// Maximum number of functions that an error message lists.
-const MAX_LISTED: usize = 10;
+/// Why no single function has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FindFunctionError {
+    /// No function of a sample has the name.
+    NotFound,
+    /// Several functions have it: their labels and samples, most samples first.
+    Ambiguous(Vec<(String, u64)>),
+}
+
+impl FindFunctionError {
+    /// Returns the Win32 status of the error.
+    pub const fn status(&self) -> Status {
+        Status::ERROR_NOT_FOUND
+    }
+}
+
+impl fmt::Display for FindFunctionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no function of a sample has this name"),
+            Self::Ambiguous(matches) => write!(f, "{} functions have this name", matches.len()),
+        }
+    }
+}
+
+impl std::error::Error for FindFunctionError {}
 
 /// A function, and the samples of its callers and callees.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct FunctionNeighbours {
-    pub(super) label: String,
+pub struct FunctionNeighbours {
+    /// Label of the function.
+    pub label: String,
     /// Samples taken in the function itself.
-    pub(super) own: u64,
+    pub own: u64,
     /// Samples with the function anywhere in the stack.
-    pub(super) all: u64,
+    pub all: u64,
     /// Labels and samples, most samples first.
-    pub(super) callers: Vec<(String, u64)>,
-    pub(super) callees: Vec<(String, u64)>,
+    pub callers: Vec<(String, u64)>,
+    /// Labels and samples, most samples first.
+    pub callees: Vec<(String, u64)>,
 }
 
 /// Functions with the same label, such as a function and its inlined copies, as one number.
@@ -66,25 +92,28 @@ impl Labels {
 
 /// Finds a function by name and counts its callers and callees. Fails if no function or more than
 /// one has the name.
-pub(super) fn find_neighbours(
+pub fn find_neighbours(
     functions: &FunctionTable,
     tree: &StackTree,
     name: &str,
-    is_linux: bool,
-) -> Result<FunctionNeighbours> {
+) -> Result<FunctionNeighbours, FindFunctionError> {
     let labels = Labels::new(functions);
     let mut paths: Vec<(Vec<usize>, u64)> = Vec::new();
     for (node, weight) in tree.stack_ends() {
         let path = tree.path(node);
         paths.push((path.iter().filter_map(|function| labels.number(*function)).collect(), weight));
     }
-    let target = find_function(&labels, &paths, name, is_linux)?;
+    let target = find_function(&labels, &paths, name)?;
     Ok(count_neighbours(&labels, &paths, target))
 }
 
 /// Returns the number of the function with a name: the whole label, else the whole name without
 /// the module, else a part of the label.
-fn find_function(labels: &Labels, paths: &[(Vec<usize>, u64)], name: &str, is_linux: bool) -> Result<usize> {
+fn find_function(
+    labels: &Labels,
+    paths: &[(Vec<usize>, u64)],
+    name: &str,
+) -> Result<usize, FindFunctionError> {
     let mut samples: HashMap<usize, u64> = HashMap::new();
     for (path, weight) in paths {
         for number in path.iter().collect::<BTreeSet<_>>() {
@@ -105,32 +134,14 @@ fn find_function(labels: &Labels, paths: &[(Vec<usize>, u64)], name: &str, is_li
         match matches.as_slice() {
             [] => {}
             [(number, _)] => return Ok(*number),
-            _ => bail!("{}", ambiguous_message(labels, &matches, name)),
+            _ => {
+                let label = |number: usize| labels.label(number).to_owned();
+                let matches = matches.into_iter().map(|(number, sum)| (label(number), sum)).collect();
+                return Err(FindFunctionError::Ambiguous(matches));
+            }
         }
     }
-    let remedy =
-        if is_linux { "; weir record --unwind 16K also finds callers without a frame pointer" } else { "" };
-    bail!(
-        "no function of a sample has {:?} in its name; weir report cpu without --function lists the functions{remedy}",
-        escape(name)
-    )
-}
-
-fn ambiguous_message(labels: &Labels, matches: &[(usize, u64)], name: &str) -> String {
-    let mut text = format!(
-        "{} match {:?}; name one of them:",
-        format_count(matches.len() as u64, "function"),
-        escape(name)
-    );
-    for (number, samples) in matches.iter().take(MAX_LISTED) {
-        let label = escape(labels.label(*number));
-        text.push_str(&format!("\n  {label}  ({})", format_count(*samples, "sample")));
-    }
-    let hidden = matches.len().saturating_sub(MAX_LISTED);
-    if hidden > 0 {
-        text.push_str(&format!("\n  and {} more", format_number(hidden as u64)));
-    }
-    text
+    Err(FindFunctionError::NotFound)
 }
 
 fn count_neighbours(labels: &Labels, paths: &[(Vec<usize>, u64)], target: usize) -> FunctionNeighbours {
@@ -193,7 +204,7 @@ mod tests {
     #[test]
     fn callers_and_callees_are_counted_once_per_stack() {
         let (functions, tree) = build_tree(&[("mrp", 3), ("mrps", 4), ("mpp", 5), ("p", 2), ("m", 9)]);
-        let found = find_neighbours(&functions, &tree, "p", false).unwrap();
+        let found = find_neighbours(&functions, &tree, "p").unwrap();
         assert_eq!((&*found.label, found.own, found.all), ("app!p", 10, 14));
         let row = |label: &str, sum: u64| (label.to_owned(), sum);
         assert_eq!(found.callers, [row("app!r", 7), row("app!m", 5), row("app!p", 5), row("(no caller)", 2)]);
@@ -203,13 +214,12 @@ mod tests {
     #[test]
     fn ambiguous_and_unknown_names_are_errors() {
         let (functions, tree) = build_tree(&[("ab", 3), ("ac", 4)]);
-        let message = find_neighbours(&functions, &tree, "app!", false).unwrap_err().to_string();
-        assert!(message.starts_with("3 functions match \"app!\""), "{message}");
-        assert!(message.contains("\n  app!a  (7 samples)\n  app!c  (4 samples)"), "{message}");
-        let message = find_neighbours(&functions, &tree, "zzz", false).unwrap_err().to_string();
-        assert!(message.contains("no function of a sample has \"zzz\""), "{message}");
-        assert_eq!(find_neighbours(&functions, &tree, "APP!B", false).unwrap().label, "app!b");
-        assert_eq!(find_neighbours(&functions, &tree, "app!b", false).unwrap().all, 3);
+        let labels = [("app!a".to_owned(), 7), ("app!c".to_owned(), 4), ("app!b".to_owned(), 3)];
+        let ambiguous = FindFunctionError::Ambiguous(labels.to_vec());
+        assert_eq!(find_neighbours(&functions, &tree, "app!"), Err(ambiguous));
+        assert_eq!(find_neighbours(&functions, &tree, "zzz"), Err(FindFunctionError::NotFound));
+        assert_eq!(find_neighbours(&functions, &tree, "APP!B").unwrap().label, "app!b");
+        assert_eq!(find_neighbours(&functions, &tree, "app!b").unwrap().all, 3);
     }
 
     proptest! {
@@ -225,7 +235,7 @@ mod tests {
             if sum_of(&|stack| stack.contains('a')) == 0 {
                 return Ok(());
             }
-            let found = find_neighbours(&functions, &tree, "a", false).unwrap();
+            let found = find_neighbours(&functions, &tree, "a").unwrap();
             prop_assert_eq!(found.all, sum_of(&|stack| stack.contains('a')));
             prop_assert_eq!(found.own, sum_of(&|stack| stack.ends_with('a')));
             for other in ['a', 'b', 'c', 'd'] {

@@ -1,20 +1,17 @@
 //! The stacks of a flame graph, and their weights.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
-use traceweir_analysis::report::{
+use traceweir_decode::stack::{Joined, Stack};
+
+use super::{
     CallPaths, CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, ReportEvent, Scheduler, StackTree,
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use traceweir_decode::stack::{Joined, Stack};
-
-use crate::cli::FlameArgs;
-use crate::text::{escape, format_count, format_number};
 
 /// The unit of a stack's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StackMeasure {
+pub enum StackMeasure {
     /// Number of samples.
     Samples,
     /// Duration of waits, in nanoseconds.
@@ -25,7 +22,7 @@ pub(super) enum StackMeasure {
 
 impl StackMeasure {
     /// Returns the noun for one counted event.
-    pub(super) const fn noun(self) -> &'static str {
+    pub const fn noun(self) -> &'static str {
         match self {
             Self::Samples => "sample",
             Self::Waits => "wait",
@@ -34,7 +31,7 @@ impl StackMeasure {
     }
 
     /// Returns the title of a page.
-    pub(super) const fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Samples => "Processor time by samples",
             Self::Waits => "Time that threads waited",
@@ -43,42 +40,57 @@ impl StackMeasure {
     }
 }
 
+/// What a graph shows.
+#[derive(Clone, Copy, Debug)]
+pub struct FlameOptions {
+    /// The unit of the weights.
+    pub measure: StackMeasure,
+    /// Whether stacks begin with their thread, after their process.
+    pub by_thread: bool,
+    /// Whether samples of idle processors are included.
+    pub includes_idle: bool,
+}
+
 /// Stacks and their weights.
-pub(super) struct FlameGraph {
-    /// Names of the traces, for the title.
-    pub(super) files: String,
-    pub(super) paths: CallPaths,
-    pub(super) tree: StackTree,
-    pub(super) measure: StackMeasure,
-    pub(super) total_weight: u64,
+pub struct FlameGraph {
+    /// The functions and processes of the stacks.
+    pub paths: CallPaths,
+    /// The stacks and their weights.
+    pub tree: StackTree,
+    /// The unit of the weights.
+    pub measure: StackMeasure,
+    /// The weight of all stacks.
+    pub total_weight: u64,
     /// Number of samples, waits or events.
-    pub(super) event_count: u64,
-    pub(super) no_stack_count: u64,
+    pub event_count: u64,
+    /// Number of samples, waits or events without a stack.
+    pub no_stack_count: u64,
     /// Number of stacks that were truncated at the frame limit.
-    pub(super) truncations: u64,
-    /// Weight of samples of idle processors that were left out.
+    pub truncations: u64,
     /// Stacks whose user part has only one function.
-    pub(super) stacks_without_callers: u64,
+    pub stacks_without_callers: u64,
     /// Whether the traces name files of code.
-    has_images: bool,
-    idle_weight: u64,
+    pub has_images: bool,
+    /// Weight of samples of idle processors that were left out.
+    pub idle_weight: u64,
     /// Weight of processes and threads that were not selected.
-    unselected_weight: u64,
+    pub unselected_weight: u64,
     includes_idle: bool,
-    thread_selection: ThreadSelection,
+    /// The processes and threads that the graph covers.
+    pub thread_selection: ThreadSelection,
     window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
 }
 
 impl FlameGraph {
-    pub(super) fn new(options: &FlameArgs, measure: StackMeasure, window: TimeWindow) -> Self {
+    /// Creates a graph of the selected processes and threads in a time window.
+    pub fn new(options: FlameOptions, thread_selection: ThreadSelection, window: TimeWindow) -> Self {
         let mut paths = CallPaths::new(options.by_thread);
         paths.marks_truncated = true;
         Self {
-            files: format_file_names(&options.selection.files.files),
             paths,
             tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
-            measure,
+            measure: options.measure,
             total_weight: 0,
             event_count: 0,
             no_stack_count: 0,
@@ -87,15 +99,15 @@ impl FlameGraph {
             has_images: false,
             idle_weight: 0,
             unselected_weight: 0,
-            includes_idle: options.idle,
-            thread_selection: options.selection.thread_selection(),
+            includes_idle: options.includes_idle,
+            thread_selection,
             window,
             schedulers: HashMap::new(),
         }
     }
 
     /// Adds an event of the trace with its stack.
-    pub(super) fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+    pub fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let (event, stack) = (&joined.event, &joined.stack);
         let is_inside = self.window.contains(event.time_ns);
         match event.occurrence {
@@ -140,7 +152,8 @@ impl FlameGraph {
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
-    pub(super) fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
+    /// Adds a weight to a stack.
+    pub fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
         self.tree.add_weight(node, weight);
         self.total_weight = self.total_weight.saturating_add(weight);
         self.event_count += 1;
@@ -197,22 +210,6 @@ impl FlameGraph {
         self.tree.find_or_add(path)
     }
 
-    pub(super) fn format_total(&self) -> String {
-        let left_out = match (self.idle_weight, self.unselected_weight) {
-            (0, 0) => String::new(),
-            (idle, 0) => format!("; {} of idle processors left out", format_number(idle)),
-            (_, _) => "; other processes and threads left out".to_owned(),
-        };
-        match self.measure {
-            StackMeasure::Samples => format_count(self.total_weight, "sample") + &left_out,
-            StackMeasure::Waits => {
-                let seconds = self.total_weight as f64 / 1e9;
-                format!("{seconds:.3} s in {}{left_out}", format_count(self.event_count, "wait"))
-            }
-            StackMeasure::Events => format_count(self.total_weight, "event") + &left_out,
-        }
-    }
-
     /// Returns whether the stack of a node begins with the mark of truncated stacks, after its
     /// process and thread.
     fn is_marked_truncated(&self, node: NodeId) -> bool {
@@ -222,109 +219,18 @@ impl FlameGraph {
             .any(|function| function.kind == CodeKind::Other && function.name.as_deref() == Some(TRUNCATED))
     }
 
-    pub(super) fn truncation_note(&self) -> String {
-        let (truncated, all) =
-            (format_number(self.truncations), format_count(self.event_count, self.measure.noun()));
-        format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
+    /// Returns whether context switches have been added.
+    pub fn has_switches(&self) -> bool {
+        !self.schedulers.is_empty()
     }
 
     /// Returns the weight of stacks that end in code without a file and a name.
-    fn unknown_weight(&self) -> u64 {
+    pub fn unknown_weight(&self) -> u64 {
         let is_unknown = |node: NodeId| {
             let innermost = self.paths.functions.get(self.tree.function(node));
             innermost.kind == CodeKind::Unknown && innermost.name.is_none()
         };
         let ends = self.tree.stack_ends().into_iter().filter(|(node, _)| is_unknown(*node));
         ends.fold(0, |sum, (_, weight)| sum.saturating_add(weight))
-    }
-
-    /// Returns a note about stacks that end in unknown code, if there are any.
-    pub(super) fn unknown_note(&self) -> Option<String> {
-        let weight = self.unknown_weight();
-        if weight == 0 {
-            return None;
-        }
-        let percent = 100.0 * weight as f64 / self.total_weight.max(1) as f64;
-        let amount = match self.measure {
-            StackMeasure::Waits => format!("{:.3} s", weight as f64 / 1e9),
-            _ => format_count(weight, self.measure.noun()),
-        };
-        Some(format!("in unknown code (?): {amount} ({percent:.1} %); {}", self.unknown_hint()))
-    }
-
-    /// Explains how frames of unknown code get names.
-    pub(super) const fn unknown_hint(&self) -> &'static str {
-        if !self.has_images {
-            return "the trace has no image events, which name the files of code: weir record --kernel image_load adds them";
-        }
-        "? is code in no file of the trace; weir record --kernel cpu --unwind 16K follows programs without frame pointers, --symbol-path PATH names symbol files"
-    }
-
-    /// Explains why there is nothing to draw.
-    pub(super) fn empty_reason(&self) -> String {
-        if self.unselected_weight > 0 && self.thread_selection.is_limited() {
-            return self
-                .thread_selection
-                .no_match_message(&self.paths.processes, &(self.measure.noun().to_owned() + "s"));
-        }
-        if self.idle_weight > 0 {
-            return format!(
-                "no samples except {} of idle processors, which --idle draws",
-                format_number(self.idle_weight)
-            );
-        }
-        match self.measure {
-            StackMeasure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",
-            StackMeasure::Waits if !self.schedulers.is_empty() => "no waits: the trace has context switches, but no thread waited and then ran again in the selected time",
-            StackMeasure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched records",
-            StackMeasure::Events => "no such event: weir stats FILE lists the events of a trace",
-        }
-        .to_owned()
-    }
-}
-
-/// Returns the names of the traces without their folders, and how many more there are.
-fn format_file_names(files: &[PathBuf]) -> String {
-    const MAX_SHOWN: usize = 3;
-    let name = |file: &PathBuf| escape(&file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
-    let mut text = files.iter().take(MAX_SHOWN).map(name).collect::<Vec<_>>().join(", ");
-    if files.len() > MAX_SHOWN {
-        text += &format!(" and {} more", files.len() - MAX_SHOWN);
-    }
-    text
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(in super::super) fn graph_with_stacks(stacks: &[(&[&str], u64)]) -> FlameGraph {
-        let mut graph = FlameGraph {
-            files: String::new(),
-            paths: CallPaths::new(false),
-            tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
-            measure: StackMeasure::Samples,
-            total_weight: 0,
-            event_count: 0,
-            no_stack_count: 0,
-            truncations: 0,
-            stacks_without_callers: 0,
-            has_images: true,
-            idle_weight: 0,
-            unselected_weight: 0,
-            includes_idle: false,
-            thread_selection: ThreadSelection::default(),
-            window: TimeWindow::default(),
-            schedulers: HashMap::new(),
-        };
-        for (stack, weight) in stacks {
-            let path: Vec<_> = stack
-                .iter()
-                .map(|name| graph.paths.functions.add_placeholder(name, CodeKind::Program))
-                .collect();
-            let node = graph.tree.find_or_add(&path);
-            graph.add_weight(node, false, *weight);
-        }
-        graph
     }
 }

@@ -11,8 +11,9 @@
 
 use std::collections::HashMap;
 
-use traceweir_analysis::report::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 use traceweir_decode::source::kernel::wait_reason;
+
+use super::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 
 /// The reason in Linux traces for waits that signals cannot end.
 const EXECUTIVE: u8 = 0;
@@ -23,7 +24,7 @@ const SUSPENDED: u8 = 5;
 
 /// The cause of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum WaitCause {
+pub enum WaitCause {
     /// A wait reason, by its number.
     Reason(u8),
     /// The kernel function that waits.
@@ -32,7 +33,7 @@ pub(super) enum WaitCause {
 
 impl WaitCause {
     /// Formats the cause for people.
-    pub(super) fn label(self, functions: &FunctionTable) -> String {
+    pub fn label(self, functions: &FunctionTable) -> String {
         match self {
             Self::Reason(reason) => {
                 wait_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
@@ -44,14 +45,14 @@ impl WaitCause {
 
 /// Finds causes of waits, and caches the causes of stacks.
 #[derive(Debug, Default)]
-pub(super) struct WaitCauses {
+pub struct WaitCauses {
     /// At most one entry per node of the tree.
     by_stack: HashMap<NodeId, Option<FunctionId>>,
 }
 
 impl WaitCauses {
     /// Returns the cause of a wait, from the wait reason and the node of the stack.
-    pub(super) fn find(
+    pub fn find(
         &mut self,
         is_linux: bool,
         reason: u8,
