@@ -17,18 +17,22 @@ use crate::symbols::TraceSymbols;
 
 /// An event with its schema, names and attribution.
 pub struct DescribedEvent<'e> {
+    /// The record of the event.
     pub record: Record<'e>,
     /// Index of the trace.
     pub file: usize,
+    /// Wall time of the event.
     pub time: FileTime,
     clock: &'e Clock,
     /// When the first trace starts.
     start: FileTime,
+    /// The schema and the payload, or the reason why there is none.
     pub schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
     /// The process and thread that the event concerns, if they differ from those in the header.
     pub actor: Option<Actor>,
     /// Image name of the process.
     pub process: Option<&'e str>,
+    /// Name of the provider, if it is known.
     pub provider: Option<&'e str>,
     /// Loaded images of the trace, if needed.
     pub images: Option<&'e LoadedImages>,
@@ -45,6 +49,7 @@ impl DescribedEvent<'_> {
         self.stacks.frames(&self.record)
     }
 
+    /// Returns the stack definitions of the trace.
     pub const fn definitions(&self) -> &Definitions {
         self.stacks
     }
@@ -83,7 +88,9 @@ fn is_attached_process(record: &Record<'_>) -> bool {
 /// Whether to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFlow {
+    /// Read the next event.
     Continue,
+    /// Read no further events.
     Stop,
 }
 
@@ -91,6 +98,7 @@ pub enum ReadFlow {
 pub struct EventContext<'e> {
     /// Index of the trace.
     pub file: usize,
+    /// The clock of the trace.
     pub clock: &'e Clock,
     /// Wall time of the record.
     pub time: FileTime,

@@ -13,8 +13,8 @@ use crate::text::{Moment, matches_pattern};
 pub struct FilterCriteria {
     /// Providers: GUIDs, or names with the wildcards `*` and `?`, ignoring case.
     pub providers: Vec<String>,
-    /// Events: ids (types of kernel events), or names (Task/Opcode or the last part) with the wildcards
-    /// `*` and `?`, ignoring case.
+    /// Events: ids (types of kernel events), or names (Task/Opcode or the last part) with the
+    /// wildcards `*` and `?`, ignoring case.
     pub events: Vec<String>,
     /// The least severe level; events of level 0 always pass.
     pub level: Option<u8>,

@@ -51,6 +51,7 @@ const SYSTEM_PROCESS: u32 = 4;
 /// Opcode of the debug identity of an image.
 const DEBUG_ID_OPCODE: u8 = 36;
 
+/// The programs and libraries of a trace, by process and address.
 #[derive(Default)]
 pub struct LoadedImages {
     by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
@@ -106,13 +107,17 @@ impl DebugId {
     }
 }
 
+/// A program or library in the memory of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadedImage {
     /// When the image was loaded. If that is unknown: when the previous process of the pid ended,
     /// or `i64::MIN`.
     loaded_at: i64,
+    /// Size in memory, in bytes.
     pub size: u64,
+    /// Path of the file in the trace.
     pub path: Arc<str>,
+    /// The build of the file, if the trace contains it.
     pub id: Option<DebugId>,
 }
 
@@ -127,7 +132,9 @@ impl LoadedImage {
 /// The image at an address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImageLocation<'i> {
+    /// The image.
     pub image: &'i LoadedImage,
+    /// The address at which the image was loaded.
     pub base: u64,
     /// The process; 0 is the kernel.
     pub process: u32,
@@ -325,10 +332,12 @@ impl LoadedImages {
         self.lifetimes.end_before(pid, time)
     }
 
+    /// Returns the user id of a process at a time.
     pub fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
         self.lifetimes.find_user(pid, time)
     }
 
+    /// Returns whether any image has been observed.
     pub fn has_images(&self) -> bool {
         !self.paths.is_empty()
     }

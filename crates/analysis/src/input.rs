@@ -30,6 +30,7 @@ const TEXT_SAMPLE_BYTES: usize = 512;
 pub struct TraceInput {
     /// The path, escaped for display; for a ZIP archive followed by `:` and the name of the member.
     pub name: String,
+    /// The trace.
     pub trace: Trace<TraceFile>,
     /// Whether the trace was copied from an archive or a pipe.
     pub is_unpacked: bool,

@@ -1,18 +1,20 @@
 //! Analyses event traces, without printing anything.
 //!
 //! ```text
-//!   files, archives ──▶ input ──▶ traces ──┐                        ┌──▶ filter, grep
-//!   live session ─────────────────▶ live ──┴──▶ event: an event ────┼──▶ frames: functions of its stack
-//!                                    with names, process, schema    └──▶ the caller
+//!   files, archives ─▶ input ─▶ traces ─┐                     ┌─▶ filter, grep: is it selected?
+//!   live session ──────────────▶ live ──┴─▶ event: schema, ───┼─▶ frames: functions of its stack
+//!                                           names, process    └─▶ the caller
 //!
-//!   kernel events ──▶ report: stacks joined to their events ──▶ rows of tables, call trees, flame graphs
+//!   kernel events ─▶ report: joined with stacks ─▶ rows of tables, call trees, flame graphs
 //! ```
 //!
-//! Reading prints nothing. It passes progress and warnings to a [`ReadObserver`](observer::ReadObserver).
+//! Reading prints nothing. It passes progress and warnings to a
+//! [`ReadObserver`](observer::ReadObserver).
 #![forbid(unsafe_code)]
 
 pub mod event;
 pub mod filter;
+pub mod frames;
 pub mod grep;
 pub mod images;
 pub mod input;

@@ -8,7 +8,8 @@ use crate::text::{escape, escape_path, format_number};
 /// A pass over the buffers of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPass {
-    /// Collects what events need that come earlier in the traces: schemas, processes, images, stacks.
+    /// Collects what events need: schemas, processes, images and stacks, which may come later in
+    /// the traces.
     Survey,
     /// Delivers events.
     Events,
@@ -20,8 +21,8 @@ pub type PassProgress = Box<dyn FnMut(u64)>;
 /// Receives the progress and the warnings of reading traces. The implementation for `()` ignores
 /// both.
 pub trait ReadObserver: Send + Sync {
-    /// Begins a pass over this many bytes. A survey can happen during another pass. Returns `None` if
-    /// the progress of the pass is not needed.
+    /// Begins a pass over this many bytes. A survey can happen during another pass. Returns `None`
+    /// if the progress of the pass is not needed.
     fn begin_pass(&self, pass: ReadPass, total_bytes: u64) -> Option<PassProgress>;
 
     /// Receives a warning.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 /// Maximum length of a process name (`comm`).
 const MAX_COMM_BYTES: usize = 15;
 
+/// Returns whether a process exists.
 pub fn exists(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }

@@ -17,8 +17,8 @@
 //! 1. A file is used if its build id (ELF) or its signature and age (PDB) match the trace. If the
 //!    trace has none, a program is used with a warning, provided that it is large enough and is at
 //!    the path in the trace or below a chosen folder ([`SymbolOptions::paths`]).
-//! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers
-//!    ([`MAX_ANSWER_BYTES`]). A dropped file is read again, up to a limit ([`MAX_LOADS`]).
+//! 2. Memory is limited: images ([`LoadedImages`]), files (`MAX_LOADED_BYTES`), answers
+//!    (`MAX_ANSWER_BYTES`). A dropped file is read again, up to a limit (`MAX_LOADS`).
 //! 3. A path in a trace is opened by [`open_program`](traceweir::consumer::open_program). Appended
 //!    to a folder that the user named, it never leads out of this folder.
 //! 4. An answer is never empty and never a guess. An unknown address is a frame without a function.
@@ -70,6 +70,7 @@ pub struct SymbolFrame {
     pub start: Option<u64>,
     /// The source file of the function.
     pub file: Option<Arc<str>>,
+    /// The line in the source file.
     pub line: Option<u32>,
     /// Whether the function was inlined into the function of the next frame.
     pub is_inlined: bool,
@@ -124,8 +125,8 @@ struct CodeAddress {
 }
 
 impl TraceSymbols {
-    /// Creates symbols of no image yet. `observer` receives the warnings, some of them when this value
-    /// is dropped.
+    /// Creates symbols of no image yet. `observer` receives the warnings, some of them when this
+    /// value is dropped.
     pub fn new(options: SymbolOptions, observer: Arc<dyn ReadObserver>) -> Self {
         Self {
             options,

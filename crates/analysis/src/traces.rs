@@ -57,7 +57,9 @@ const MAX_SHOWN_DEFECTS: usize = 20;
 
 /// Opened traces, with the schemas, processes and images of their events.
 pub struct TraceSet {
+    /// The opened traces.
     pub inputs: Vec<TraceInput>,
+    /// The decoder with the schemas that are known so far.
     pub decoder: Decoder,
     actors: Vec<Actors>,
     /// The images of each trace; empty unless needed.

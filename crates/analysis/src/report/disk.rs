@@ -77,7 +77,7 @@ pub enum DiskRowKey {
     Process(ProcessId),
     /// A file; `None` for operations without a known file.
     File(Option<Arc<str>>),
-    /// All rows of a table beyond [`MAX_ROWS`].
+    /// All rows of a table beyond `MAX_ROWS`.
     Other(DiskTable),
 }
 

@@ -66,11 +66,15 @@ pub enum CodeKind {
 /// A function of a stack, or an entry that is not code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StackFunction {
+    /// File name of the program, library or kernel.
     pub module: Option<Arc<str>>,
+    /// Name of the function.
     pub name: Option<Arc<str>>,
     /// Offset in the module of a function without a name, or of the block that stands for it.
     pub block: Option<u64>,
+    /// What the entry stands for.
     pub kind: CodeKind,
+    /// Whether the function was inlined into its caller.
     pub is_inlined: bool,
 }
 
@@ -89,6 +93,7 @@ impl StackFunction {
         }
     }
 
+    /// Formats the module for people.
     pub fn module_label(&self) -> &str {
         match &self.module {
             Some(module) => module,
@@ -98,6 +103,7 @@ impl StackFunction {
     }
 }
 
+/// The functions of a report, each with an id.
 #[derive(Debug)]
 pub struct FunctionTable {
     functions: Vec<StackFunction>,
@@ -217,6 +223,7 @@ impl FunctionTable {
         self.functions.get(id.index()).or(self.functions.first()).unwrap_or(&EMPTY_FUNCTION)
     }
 
+    /// Returns the functions in the order of their ids.
     pub fn all(&self) -> &[StackFunction] {
         &self.functions
     }

@@ -8,26 +8,39 @@ use traceweir_format::kernel::hook;
 /// What a network event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkKind {
+    /// A packet was sent.
     Send,
+    /// A packet was received.
     Receive,
+    /// A connection to a peer was established.
     Connect,
+    /// A connection of a peer was accepted.
     Accept,
+    /// A connection was closed.
     Disconnect,
+    /// A packet was sent again.
     Retransmit,
+    /// A connection or a transfer failed.
     Fail,
 }
 
+/// The protocol of a network event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkProtocol {
+    /// The Transmission Control Protocol.
     Tcp,
+    /// The User Datagram Protocol.
     Udp,
 }
 
 /// An event of TCP or UDP.
 #[derive(Clone, Debug)]
 pub struct NetworkTransfer {
+    /// The protocol.
     pub protocol: NetworkProtocol,
+    /// What the event reports.
     pub kind: NetworkKind,
+    /// Number of bytes of the packet.
     pub bytes: u64,
     /// The process; `None` if the event does not name it.
     pub pid: Option<u32>,
@@ -38,9 +51,11 @@ pub struct NetworkTransfer {
 /// The start of an operation on a file.
 #[derive(Clone, Debug)]
 pub struct FileOperation {
+    /// The kind of operation.
     pub kind: FileOperationKind,
     /// The number that the end of the operation has too.
     pub irp: u64,
+    /// The thread, if the event contains it.
     pub thread: Option<u32>,
     /// The process id in the event's header. It is used for threads that the trace does not define.
     pub pid: u32,
@@ -52,21 +67,33 @@ pub struct FileOperation {
     pub path: Option<Arc<str>>,
 }
 
+/// The kind of an operation on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileOperationKind {
+    /// Opens or creates a file.
     Open,
+    /// Closes a file.
     Close,
+    /// Reads from a file.
     Read,
+    /// Writes to a file.
     Write,
+    /// Writes cached data to the disk.
     Flush,
+    /// Changes attributes.
     SetInfo,
+    /// Reads attributes.
     QueryInfo,
+    /// Deletes a file.
     Delete,
+    /// Renames a file.
     Rename,
+    /// Lists the entries of a folder.
     ListFolder,
 }
 
 impl FileOperationKind {
+    /// Returns the name of the operation for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",

@@ -18,12 +18,15 @@ const SUB_BUCKET_BITS: u32 = 5;
 pub struct Latencies {
     /// Number of durations by bucket index.
     buckets: BTreeMap<u16, u64>,
+    /// Number of durations.
     pub count: u64,
+    /// Sum of the durations.
     pub sum_ns: u64,
     longest_ns: u64,
 }
 
 impl Latencies {
+    /// Adds a duration.
     pub fn add(&mut self, nanoseconds: u64) {
         let count = self.buckets.entry(bucket_index(nanoseconds)).or_default();
         *count = count.saturating_add(1);
@@ -32,6 +35,7 @@ impl Latencies {
         self.longest_ns = self.longest_ns.max(nanoseconds);
     }
 
+    /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, added) in &other.buckets {
             let count = self.buckets.entry(*bucket).or_default();

@@ -29,15 +29,20 @@ pub fn is_truncated(stack: &Stack) -> bool {
 /// A thread and its process at the time of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct EventThread {
+    /// The process.
     pub process: ProcessId,
+    /// The process id, or [`NO_ID`] if it is unknown.
     pub pid: u32,
+    /// The thread id.
     pub tid: u32,
 }
 
 /// Builds call paths; each path reuses the memory of the previous one.
 #[derive(Debug, Default)]
 pub struct CallPaths {
+    /// The functions of all paths.
     pub functions: FunctionTable,
+    /// The processes of all paths.
     pub processes: ProcessTable,
     path: Vec<FunctionId>,
     /// The last name of each thread.
@@ -49,6 +54,7 @@ pub struct CallPaths {
 }
 
 impl CallPaths {
+    /// Creates a builder of paths. `includes_threads` puts the thread below the process.
     pub fn new(includes_threads: bool) -> Self {
         Self { includes_threads, ..Self::default() }
     }
@@ -73,6 +79,7 @@ impl CallPaths {
         self.processes.find_or_add(pid, facts.program_of(pid, event.stamp))
     }
 
+    /// Remembers the name that the trace defines for a thread at an event.
     pub fn learn_thread_name(
         &mut self,
         facts: &TraceFacts,
@@ -91,6 +98,7 @@ impl CallPaths {
         }
     }
 
+    /// Returns the last name of a thread.
     pub fn thread_name(&self, process: ProcessId, thread: u32) -> Option<&str> {
         self.thread_names.get(&(process, thread)).map(|name| &**name)
     }

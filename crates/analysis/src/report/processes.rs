@@ -19,6 +19,7 @@ const MAX_NAMES_PER_PID: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(u32);
 
+/// The processes of a report, each with an id.
 #[derive(Debug)]
 pub struct ProcessTable {
     /// Pids and names by id.
@@ -58,6 +59,7 @@ impl ProcessTable {
         self.entries.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
+    /// Returns the name of the program, if it is known.
     pub fn name(&self, id: ProcessId) -> Option<&str> {
         self.entries.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }

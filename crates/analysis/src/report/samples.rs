@@ -11,8 +11,8 @@ use super::{
     ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 
-/// Maximum number of rows of a table. Only the table of threads can exceed it, because `analysis`
-/// limits the numbers of functions and processes. `over_limit` counts the samples without a row.
+/// Maximum number of rows of a table. Only the table of threads can exceed it, because
+/// the numbers of functions and processes are limited. `over_limit` counts the samples without a row.
 const MAX_ROWS: usize = 1 << 19;
 /// Maximum number of sampling intervals to remember; an undamaged trace has only a few.
 const MAX_INTERVALS: usize = 64;

@@ -35,8 +35,11 @@ const WAITING: u8 = 5;
 /// A switch from one thread to another.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextSwitch {
+    /// Number of the processor.
     pub cpu: u16,
+    /// The thread that runs next; 0 is the idle thread.
     pub new: u32,
+    /// The thread that stops running.
     pub old: u32,
     /// New state of the old thread, as in `OldThreadState`.
     pub state: u8,
@@ -47,26 +50,35 @@ pub struct ContextSwitch {
 /// A time span in which a thread ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSpan {
+    /// The thread.
     pub thread: u32,
+    /// Start, in the time of the caller.
     pub from: i64,
+    /// End, in the time of the caller.
     pub to: i64,
 }
 
 /// When and why a thread stopped running, with the caller's data for the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absence<S> {
+    /// When the thread stopped running.
     pub from: i64,
     /// Wait reason; `None` if the thread was preempted.
     pub reason: Option<u8>,
+    /// The data that the caller gave with the switch.
     pub stack: S,
 }
 
 /// A thread that runs again, or for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadReturn<S> {
+    /// The thread.
     pub thread: u32,
+    /// When the thread began to run.
     pub to: i64,
+    /// Why the thread did not run before; `None` if it runs for the first time in the trace.
     pub absence: Option<Absence<S>>,
+    /// When the thread became ready, if the trace contains it.
     pub woken_at: Option<i64>,
 }
 
@@ -92,7 +104,7 @@ pub struct Scheduler<S> {
     threads: HashMap<u32, ThreadState<S>>,
     /// Number of time spans with a missing switch.
     pub gaps: u64,
-    /// Number of switches and wakes of threads beyond [`MAX_THREADS`].
+    /// Number of switches and wakes of threads beyond `MAX_THREADS`.
     pub over_limit: u64,
 }
 
@@ -162,6 +174,7 @@ impl<S> Scheduler<S> {
         Some(ThreadReturn { thread: switch.new, to: time, absence, woken_at })
     }
 
+    /// Records that a thread became ready to run.
     pub fn record_wake(&mut self, time: i64, thread: u32) {
         if is_idle_or_unknown(thread) {
             return;
@@ -174,7 +187,7 @@ impl<S> Scheduler<S> {
     }
 
     /// Returns the state of a thread, and adds the thread if it is new; `None` beyond
-    /// [`MAX_THREADS`].
+    /// `MAX_THREADS`.
     fn find_or_add_thread(&mut self, thread: u32) -> Option<&mut ThreadState<S>> {
         if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
             self.over_limit += 1;

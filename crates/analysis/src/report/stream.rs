@@ -39,11 +39,17 @@ const TIMER_SOURCE: u64 = 0;
 /// The events that a report needs.
 #[derive(Debug, Default)]
 pub struct NeededEvents {
+    /// CPU samples.
     pub samples: bool,
+    /// Context switches and wakes.
     pub switches: bool,
+    /// Disk operations.
     pub transfers: bool,
+    /// Events of TCP and UDP.
     pub network: bool,
+    /// File operations.
     pub file_operations: bool,
+    /// System calls.
     pub system_calls: bool,
     /// Names or ids of events. If the list is not empty, the report gets only these events.
     pub events: Vec<String>,
@@ -52,7 +58,9 @@ pub struct NeededEvents {
 /// A time span in nanoseconds since the first trace began.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWindow {
+    /// The first time of the span.
     pub from: i64,
+    /// The last time of the span.
     pub to: i64,
 }
 
@@ -105,6 +113,7 @@ pub struct Analysis {
     filter: EventFilter,
     /// Filled only if events are selected by name or id.
     events_with_stacks: EventsWithStacks,
+    /// The selected time.
     pub window: TimeWindow,
 }
 

@@ -72,6 +72,7 @@ pub struct ProcessorTotals {
     pub busy_ns: u64,
     /// Time in which the idle thread ran.
     pub idle_ns: u64,
+    /// Number of switches on the processor.
     pub switches: u64,
 }
 
@@ -93,6 +94,7 @@ pub struct SwitchReport {
     /// Stacks at which threads waited, weighted in nanoseconds.
     pub blocked_stacks: StackTree,
     causes: WaitCauses,
+    /// Number of switches in the time window.
     pub switches: u64,
     /// Switches to the idle thread.
     pub switches_to_idle: u64,
@@ -342,7 +344,8 @@ impl SwitchReport {
         rows
     }
 
-    /// Returns the time that is 100 %: the time of all processors or, if that is unknown, `recorded_ns`.
+    /// Returns the time that is 100 %: the time of all processors or, if that is unknown,
+    /// `recorded_ns`.
     pub fn total_ns(&self, recorded_ns: u64) -> u64 {
         if !self.partial_traces.is_empty() {
             return recorded_ns;

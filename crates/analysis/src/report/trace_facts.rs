@@ -15,6 +15,7 @@ use super::names::TraceNames;
 use super::{FunctionId, FunctionTable, ReportEvent};
 use crate::symbols::TraceSymbols;
 
+/// Facts about a trace that its events refer to.
 pub struct TraceFacts {
     pub(super) actors: Actors,
     /// Definitions of stack keys.
@@ -87,10 +88,12 @@ impl TraceFacts {
         self.files.name_at(key, time)
     }
 
+    /// Returns the name of a thread at a time.
     pub fn thread_name(&self, tid: u32, time: i64) -> Option<Arc<str>> {
         self.threads.name_at(u64::from(tid), time)
     }
 
+    /// Returns the name of a disk at a time.
     pub fn disk_name(&self, number: u32, time: i64) -> Option<Arc<str>> {
         self.disks.name_at(u64::from(number), time)
     }

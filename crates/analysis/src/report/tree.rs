@@ -28,6 +28,7 @@ struct TreeNode {
     own_weight: u64,
 }
 
+/// Stacks as a tree of functions, with a weight for each stack.
 #[derive(Debug)]
 pub struct StackTree {
     nodes: Vec<TreeNode>,
@@ -42,9 +43,11 @@ pub struct StackTree {
 /// A node for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownNode {
+    /// The function.
     pub function: FunctionId,
     /// Index of the parent in the output; the root's parent is the root.
     pub parent: usize,
+    /// Weight of the stacks that end in the node.
     pub own_weight: u64,
     /// Weight of the node and its descendants.
     pub total_weight: u64,
@@ -65,6 +68,7 @@ impl StackTree {
     /// Default maximum number of nodes.
     pub const DEFAULT_MAX_NODES: usize = 1 << 20;
 
+    /// Creates a tree with a maximum number of nodes.
     pub fn new(max_nodes: usize) -> Self {
         let root = TreeNode { function: FunctionId::default(), parent: NodeId(0), own_weight: 0 };
         Self { nodes: vec![root], children: HashMap::new(), node_count: 1, max_nodes, merged_stacks: 0 }
@@ -97,12 +101,14 @@ impl StackTree {
         id
     }
 
+    /// Adds a weight to the stack that ends in a node.
     pub fn add_weight(&mut self, node: NodeId, weight: u64) {
         if let Some(node) = self.nodes.get_mut(node.0 as usize) {
             node.own_weight = node.own_weight.saturating_add(weight);
         }
     }
 
+    /// Returns the number of stacks that ended in an `(other)` because the tree was full.
     pub const fn merged_stacks(&self) -> u64 {
         self.merged_stacks
     }

@@ -1,7 +1,7 @@
 //! Code that programs generated at run time, as they list it in `/tmp/perf-PID.map`.
 //!
 //! Any user can create such a file, so it is used only if it belongs to the user of the process or
-//! to the user who runs `weir`. Pids are reused, and the file does not identify its process, so the
+//! to the user of this process. Pids are reused, and the file does not identify its process, so the
 //! list is reliable only for recent traces.
 
 use std::collections::HashMap;

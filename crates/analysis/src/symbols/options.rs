@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 /// Where and how to search for symbols.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolOptions {
-    /// Folders to search, and files with symbols of the kernel (System.map, vmlinux). A folder may be
-    /// laid out by build id, as a debuginfod cache, as a symbol store, by path, or flat.
+    /// Folders to search, and files with symbols of the kernel (System.map, vmlinux). A folder may
+    /// be laid out by build id, as a debuginfod cache, as a symbol store, by path, or flat.
     pub paths: Vec<PathBuf>,
     /// Whether inlined functions and lines are left out.
     pub omits_lines: bool,

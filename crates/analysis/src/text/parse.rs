@@ -55,6 +55,7 @@ pub fn parse_level(text: &str) -> Result<u8, String> {
     })
 }
 
+/// Parses a bit mask: hexadecimal with `0x`, or decimal.
 pub fn parse_mask(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),

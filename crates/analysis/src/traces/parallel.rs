@@ -10,7 +10,7 @@
 //! 2. Workers share the schemas, processes and stacks that were known when they started. A record
 //!    that needs the survey ends their work; after the survey, they start again.
 //! 3. Batches and texts are filled again after use, so that their memory is allocated once.
-//! 4. Each worker has at most [`QUEUED_BATCHES`] batches and [`QUEUED_PARTS`] parts of text waiting.
+//! 4. Each worker has at most `QUEUED_BATCHES` batches and `QUEUED_PARTS` parts of text waiting.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};

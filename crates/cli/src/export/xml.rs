@@ -5,7 +5,9 @@
 use std::io::Write;
 
 use traceweir_analysis::event::DescribedEvent;
+use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::Undecoded;
+use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::{Style, hex_lower, push_text};
 use traceweir_decode::schema::{Field, SchemaOrigin};
 use traceweir_decode::source::SchemaMatch;
@@ -16,8 +18,6 @@ use traceweir_format::spec::event::class;
 
 use super::fields::is_hidden;
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex};
-use traceweir_analysis::grep::MAX_FIELDS_BYTES;
-use traceweir_decode::expand::MessageExpander;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";

@@ -240,7 +240,7 @@ impl SwitchTables<'_> {
         page.add_table(
             "threads",
             columns,
-            &rows,
+            rows,
             |((id, tid), totals)| {
                 let [a, b, c, d, e, f, g, h, i, j] = self.totals_cells(totals, total_ns);
                 let thread = format_name(&self.report.paths.thread_label(*id, *tid));
