@@ -18,6 +18,8 @@ use crate::symbols::TraceSymbols;
 /// An event with its schema, names and attribution.
 pub(crate) struct DescribedEvent<'e> {
     pub(crate) record: Record<'e>,
+    /// Whether the event may have extended data items other than those of its schema.
+    pub(crate) may_have_items: bool,
     /// Index of the trace.
     pub(crate) file: usize,
     pub(crate) time: FileTime,
@@ -123,6 +125,35 @@ pub(crate) fn describe_record<'e>(
     build_event(record, context, decoder, actors, schema_match, actor)
 }
 
+/// Like [`describe_record`], for an event whose schema [`Decoder::find_repeated`] found. No such event
+/// concerns a process other than that in its header.
+#[inline(always)]
+pub(crate) fn describe_repeated<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e Decoder,
+    actors: &'e Actors,
+    schema_match: SchemaMatch<'e, 'e>,
+) -> DescribedEvent<'e> {
+    let provider = schema_match.prepared.schema.names.provider.as_deref();
+    let EventContext { file, clock, time, start, images, symbols, stacks } = context;
+    DescribedEvent {
+        record: *record,
+        may_have_items: false,
+        file,
+        clock,
+        start,
+        time,
+        schema_match: Ok(schema_match),
+        actor: None,
+        process: actors.image_of(record.process_id(), record.time()),
+        provider: provider.or_else(|| decoder.provider_name(&record.provider())),
+        images,
+        symbols,
+        stacks,
+    }
+}
+
 /// Like [`describe_record`], for a thread that neither learns schemas nor follows context switches:
 /// `running` is the thread that ran on the processor of the event.
 pub(crate) fn describe_copy<'e>(
@@ -163,6 +194,7 @@ fn build_event<'e>(
     let EventContext { file, clock, time, start, images, symbols, stacks } = context;
     DescribedEvent {
         record: *record,
+        may_have_items: true,
         file,
         clock,
         start,
