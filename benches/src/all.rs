@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, Result};
-use crate::record::{default_folder, today};
+use crate::record::default_folder;
 
 /// The benchmarks, in the order in which they run.
 const COMMANDS: [&str; 5] = ["write", "read", "xpress", "presence", "kernel"];
@@ -28,36 +28,64 @@ pub(crate) struct AllOptions {
     /// Run short rounds where a benchmark has them, for a first impression.
     #[arg(long)]
     quick: bool,
+    /// Take the figures from the files in this folder, the newest of each benchmark, instead of
+    /// measuring.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "quick")]
+    from: Option<PathBuf>,
 }
 
 /// Runs the benchmarks and prints the table.
 pub(crate) fn run(options: &AllOptions) -> Result<()> {
-    let temporary = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
-    let program = std::env::current_exe().map_err(Error::file(Path::new("this program")))?;
-    let mut recordings = Vec::new();
-    for command in COMMANDS {
-        eprintln!("-- {command}");
-        let mut bench = Command::new(&program);
-        bench.arg(command).arg("--record-in").arg(temporary.path());
-        if options.quick && command == "write" {
-            bench.arg("--quick");
+    let recordings = match &options.from {
+        Some(folder) => read_recordings(folder)?,
+        None => {
+            let temporary = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
+            measure(temporary.path(), options.quick)?;
+            read_recordings(temporary.path())?
         }
-        let status = bench.status().map_err(Error::file(&program))?;
-        if !status.success() {
-            eprintln!("{command} failed ({status}); its figures are left out");
-            continue;
-        }
-        let file = temporary.path().join(format!("{command}-{}.jsonl", today()));
-        // A benchmark without its peer records nothing.
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
-        recordings.push(Recording::parse(command, text));
-    }
+    };
     let table = format_table(&recordings);
     print!("{table}");
     if options.record {
         save(&default_folder(), &recordings, &table)?;
     }
     Ok(())
+}
+
+/// Runs each benchmark, and leaves its figures in a folder.
+fn measure(folder: &Path, is_quick: bool) -> Result<()> {
+    let program = std::env::current_exe().map_err(Error::file(Path::new("this program")))?;
+    for command in COMMANDS {
+        eprintln!("-- {command}");
+        let mut bench = Command::new(&program);
+        bench.arg(command).arg("--record-in").arg(folder);
+        if is_quick && command == "write" {
+            bench.arg("--quick");
+        }
+        let status = bench.status().map_err(Error::file(&program))?;
+        if !status.success() {
+            eprintln!("{command} failed ({status}); its figures are left out");
+        }
+    }
+    Ok(())
+}
+
+/// Reads the newest figures of each benchmark. One without its peer has recorded none.
+fn read_recordings(folder: &Path) -> Result<Vec<Recording>> {
+    let files = std::fs::read_dir(folder).map_err(Error::file(folder))?;
+    let names: Vec<String> = files.filter_map(|file| file.ok()?.file_name().into_string().ok()).collect();
+    let mut recordings = Vec::new();
+    for command in COMMANDS {
+        let is_recording = |name: &&String| {
+            name.strip_prefix(command).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".jsonl"))
+        };
+        // The date in the name sorts by time.
+        let Some(newest) = names.iter().filter(is_recording).max() else { continue };
+        let path = folder.join(newest);
+        let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
+        recordings.push(Recording::parse(command, newest.clone(), text));
+    }
+    Ok(recordings)
 }
 
 fn save(folder: &Path, recordings: &[Recording], table: &str) -> Result<()> {
@@ -68,7 +96,7 @@ fn save(folder: &Path, recordings: &[Recording], table: &str) -> Result<()> {
         Ok(path)
     };
     for recording in recordings {
-        write(format!("{}-{}.jsonl", recording.command, today()), &recording.text)?;
+        write(recording.file_name.clone(), &recording.text)?;
     }
     write("figures.svg".to_owned(), &draw(recordings))?;
     let path = write("figures.md".to_owned(), table)?;
@@ -79,6 +107,7 @@ fn save(folder: &Path, recordings: &[Recording], table: &str) -> Result<()> {
 /// The recorded figures of one benchmark.
 struct Recording {
     command: &'static str,
+    file_name: String,
     /// The lines of the file.
     text: String,
     /// The line about machine, versions and date.
@@ -101,11 +130,11 @@ struct RecordedFigure {
 }
 
 impl Recording {
-    fn parse(command: &'static str, text: String) -> Self {
+    fn parse(command: &'static str, file_name: String, text: String) -> Self {
         let mut lines = text.lines();
         let machine = lines.next().unwrap_or_default().to_owned();
         let figures = lines.filter_map(RecordedFigure::parse).collect();
-        Self { command, machine, figures, text }
+        Self { command, file_name, machine, figures, text }
     }
 }
 
@@ -256,7 +285,7 @@ mod tests {
             text += &figure.to_json();
             text.push('\n');
         }
-        Recording::parse("read", text)
+        Recording::parse("read", "read-2026-01-02.jsonl".into(), text)
     }
 
     #[test]

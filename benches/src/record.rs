@@ -75,7 +75,7 @@ fn write(
 }
 
 /// Returns today's date in UTC, as `2026-02-28`.
-pub(crate) fn today() -> String {
+fn today() -> String {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = FileTime::from_unix(since_1970.as_secs().cast_signed(), 0).civil();
     format!("{:04}-{:02}-{:02}", now.year, now.month, now.day)

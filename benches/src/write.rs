@@ -382,6 +382,8 @@ impl<'a> WriteBench<'a> {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Positive and far below 2⁶⁴.
             let pattern = LoadPattern::Paced { rate: rate as u64, length_ms };
             let load = WriteLoad { threads, payload: 40, pattern };
+            // What an earlier round left to write would slow this one down.
+            nix::unistd::sync();
             let written = match tracer {
                 0 => self.run_our_paced_round(EventWriter::Sequence, &load)?,
                 1 => self.run_our_paced_round(EventWriter::Compressed, &load)?,

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   1. from one million events a second, doubled until a round fails
-//!   2. halve the distance between the best sustained and the lowest failed rate, down to 4 %
+//!   2. halve the distance between the best sustained and the lowest failed rate, down to 8 %
 //!   3. confirm the best rate in successive rounds; if one fails, reduce the rate, by 3 %, 6 %, 12 % …
 //!
 //!   ours 1 M ─ LTTng 1 M ─ ours 2 M ─ LTTng 2 M ─ …        one round of each tracer in turn
 //! ```
 //!
 //! A round succeeds if no event was lost, all were collected, and the writers reached at least 99 %
-//! of the rate: a tracer that slows its writers down to a lower rate has not sustained it. A round
-//! that failed while the disk stalled (see [`DiskProbe`]) is repeated. A search ends after
-//! [`MAX_ROUNDS`], whatever it has found.
+//! of the rate: a tracer that slows its writers down to a lower rate has not sustained it. Each round
+//! begins when everything written before is on the disk. A round that failed while the disk stalled
+//! (see [`DiskProbe`]) is repeated. A search ends after [`MAX_ROUNDS`], whatever it has found.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,7 +27,7 @@ const FIRST_RATE: f64 = 1e6;
 const MAX_RATE: f64 = 256e6;
 const STEP_UP: f64 = 2.0;
 const FIRST_STEP_DOWN: f64 = 0.03;
-const PRECISION: f64 = 1.04;
+const PRECISION: f64 = 1.08;
 /// The most rounds of one search, without those that the disk has spoiled.
 const MAX_ROUNDS: u32 = 36;
 /// The most rounds that are repeated because the disk stalled, in all searches together.
@@ -168,8 +168,9 @@ impl DiskProbe {
         Ok(probe)
     }
 
-    /// Returns whether the disk is much slower than usual.
+    /// Returns whether the disk is much slower than usual, when it has nothing else to write.
     pub(crate) fn is_stalled(&self) -> Result<bool> {
+        nix::unistd::sync();
         Ok(self.measure()? < self.usual_rate * STALLED_FRACTION)
     }
 

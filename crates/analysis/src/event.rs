@@ -19,6 +19,8 @@ use crate::symbols::TraceSymbols;
 pub struct DescribedEvent<'e> {
     /// The record of the event.
     pub record: Record<'e>,
+    /// Whether the event may have extended data items other than those of its schema.
+    pub may_have_items: bool,
     /// Index of the trace.
     pub file: usize,
     /// Wall time of the event.
@@ -131,6 +133,35 @@ pub fn describe_record<'e>(
     build_event(record, context, decoder, actors, schema_match, actor)
 }
 
+/// Like [`describe_record`], for an event whose schema [`Decoder::find_repeated`] found. No such event
+/// concerns a process other than that in its header.
+#[inline(always)]
+pub fn describe_repeated<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e Decoder,
+    actors: &'e Actors,
+    schema_match: SchemaMatch<'e, 'e>,
+) -> DescribedEvent<'e> {
+    let provider = schema_match.prepared.schema.names.provider.as_deref();
+    let EventContext { file, clock, time, start, images, symbols, stacks } = context;
+    DescribedEvent {
+        record: *record,
+        may_have_items: false,
+        file,
+        clock,
+        start,
+        time,
+        schema_match: Ok(schema_match),
+        actor: None,
+        process: actors.image_of(record.process_id(), record.time()),
+        provider: provider.or_else(|| decoder.provider_name(&record.provider())),
+        images,
+        symbols,
+        stacks,
+    }
+}
+
 /// Like [`describe_record`], for a thread that neither learns schemas nor follows context switches:
 /// `running` is the thread that ran on the processor of the event.
 pub fn describe_copy<'e>(
@@ -171,6 +202,7 @@ fn build_event<'e>(
     let EventContext { file, clock, time, start, images, symbols, stacks } = context;
     DescribedEvent {
         record: *record,
+        may_have_items: true,
         file,
         clock,
         start,

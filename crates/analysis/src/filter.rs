@@ -166,6 +166,7 @@ impl EventFilter {
     }
 
     /// Returns whether the provider of an event passes.
+    #[inline]
     pub fn accepts_provider(&self, event: &DescribedEvent<'_>) -> bool {
         self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event))
     }
@@ -178,6 +179,7 @@ impl EventFilter {
         })
     }
 
+    #[inline]
     fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
         let actor = event.actor;
         let has_pid =

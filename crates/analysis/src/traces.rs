@@ -32,7 +32,7 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
+use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record, describe_repeated};
 use crate::images::LoadedImages;
 use crate::input::{self, TraceInput};
 use crate::observer::{Pass, ReadObserver, ReadPass};
@@ -226,6 +226,18 @@ impl TraceSet {
         }
         read_records(inputs, loading, observer, |file, clock, record| {
             let time = clock.file_time(record.time());
+            // Most events repeat the metadata of an earlier one, and need no survey.
+            if let Some(schema_match) = decoder.find_repeated(record) {
+                let (Some(actors), Some(stacks)) = (actors.get(file), stacks.get(file)) else {
+                    return Ok(ReadFlow::Continue);
+                };
+                if !accepts(record, time) {
+                    return Ok(ReadFlow::Continue);
+                }
+                let (images, symbols) = (images.get(file), symbols.get(file));
+                let context = EventContext { file, clock, time, start, images, symbols, stacks };
+                return on_event(&describe_repeated(record, context, decoder, actors, schema_match));
+            }
             // The survey comes before the filter, so that the output of an event does not depend on
             // the filter.
             if !*is_surveyed && needs_survey(record) {

@@ -73,7 +73,7 @@ fn push_id(id: u32, out: &mut Vec<u8>) {
     if id == NO_ID {
         out.extend_from_slice(b"-1");
     } else {
-        traceweir_decode::format::push_decimal(id, out);
+        traceweir_decode::format::push_u64(id.into(), out);
     }
 }
 

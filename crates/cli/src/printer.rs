@@ -64,7 +64,8 @@ impl<'f> EventPrinter<'f> {
     /// Writes an event if it passes the filters; returns whether `--head` allows more.
     #[inline]
     pub(crate) fn print_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
-        if self.hides_file_events && describes_file(&event.record) {
+        let describes_file = describes_file(&event.record);
+        if self.hides_file_events && describes_file {
             return ReadFlow::Continue;
         }
         if !self.filter.accepts(event) || !self.grep.accepts(event) {
@@ -75,8 +76,11 @@ impl<'f> EventPrinter<'f> {
             return ReadFlow::Continue;
         }
         let misfit = self.sink.write_event(event, out);
-        self.counts.add_written(event, misfit.as_ref());
-        self.remaining -= u64::from(!describes_file(&event.record));
+        self.counts.has_written = true;
+        if !describes_file {
+            self.counts.add_written(event, misfit.as_ref());
+            self.remaining -= 1;
+        }
         if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 
@@ -131,11 +135,9 @@ struct DecodeCounts {
 }
 
 impl DecodeCounts {
+    /// Counts an event that does not describe the log file.
+    #[inline]
     fn add_written(&mut self, event: &DescribedEvent<'_>, misfit: Option<&Undecoded>) {
-        self.has_written = true;
-        if describes_file(&event.record) {
-            return;
-        }
         self.events += 1;
         self.without_level += u64::from(event.record.descriptor().level == 0);
         if let Some(reason) = event.schema_match.as_ref().err().or(misfit) {

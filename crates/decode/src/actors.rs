@@ -358,8 +358,12 @@ impl Actors {
     }
 
     /// Returns the image name of a process at a time.
+    #[inline]
     #[must_use]
     pub fn image_of(&self, pid: u32, time: i64) -> Option<&str> {
+        if self.processes.lists.is_empty() {
+            return None;
+        }
         self.processes.find(pid, time).map(|image| &**image)
     }
 }

@@ -16,11 +16,13 @@
 mod address;
 mod json;
 mod number;
+mod padded;
 mod text;
 mod word;
 
 pub use json::{is_plain_json, push_json, push_json_string};
-pub use number::{hex_lower, hex_upper, push_decimal, push_float};
+pub use number::{format_digits, hex_lower, hex_upper, push_decimal, push_float, push_u64};
+pub use padded::PaddedText;
 pub use text::{push_text, push_utf16_text};
 pub use word::{is_plain_word, push_escaped_text, push_word};
 

@@ -312,7 +312,7 @@ impl Decoder {
     /// returns the schema.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
-        match self.find_repeated(record) {
+        match self.find_repeated_items(record) {
             Some(index) => {
                 Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() })
             }
@@ -320,10 +320,22 @@ impl Decoder {
         }
     }
 
+    /// Returns the schema of a self-describing event that repeats the extended data items of a
+    /// recent event; `None` does not mean that the event has no schema.
+    ///
+    /// All items of the event belong to its schema, and nothing can be learned from the event.
+    #[inline(always)]
+    #[must_use]
+    pub fn find_repeated<'d, 'p>(&'d self, record: &Record<'p>) -> Option<SchemaMatch<'d, 'p>> {
+        let index = self.find_repeated_items(record)?;
+        let prepared = self.self_described.get(index).filter(|_| !Self::is_informative(record))?;
+        Some(SchemaMatch { prepared, payload: record.payload() })
+    }
+
     /// Returns the index of the schema of a self-describing event whose metadata repeats that of a
     /// recent event. Most events take this path, so all of it is inlined.
     #[inline(always)]
-    fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
+    fn find_repeated_items(&self, record: &Record<'_>) -> Option<usize> {
         let has_sound_items = record.family() == Family::Event && !record.has_damaged_items();
         if has_sound_items {
             self.self_described.find_repeated(record.bytes(), record.items().bytes())

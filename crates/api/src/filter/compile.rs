@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   content      where each section begins (0: absent) │ section…
-//!   ids          in << 8, size << 16 │ slots: id + 1, or 0
+//!   ids          in << 8, first << 16, number of bits << 32 │ a bit for each id from the first on
 //!   names        level, in << 8, part << 9, size << 16 │ any │ all │
 //!                slots of two words: hash, then text offset << 32 + number of its words; or 0 │
 //!                texts
@@ -30,7 +30,7 @@ use traceweir_transport::message::Filter;
 
 use super::payload::compile as compile_payload;
 use super::table::{
-    FILTER_IN, HAS_LEVEL_KEYWORD_PART, HashTableSize, IDS_HEAD, NAMES_HEAD, for_each_word, hash_id, hash_name,
+    FILTER_IN, HAS_LEVEL_KEYWORD_PART, HashTableSize, NAMES_HEAD, for_each_word, hash_name, id_words,
 };
 
 // Sections, by the index of the word that holds their start.
@@ -111,19 +111,8 @@ fn add_section(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<
 }
 
 fn compile_ids(filter: &EventIds<'_>) -> Vec<u64> {
-    let size = HashTableSize::for_many(filter.ids().count());
-    let mut out = vec![0; IDS_HEAD + size.last_slot() + 1];
-    out[0] = if filter.filter_in { FILTER_IN } else { 0 } | size.to_bits();
-    let table = &mut out[IDS_HEAD..];
-    for id in filter.ids() {
-        let entry = u64::from(id) + 1;
-        let mut slot = size.first_slot_for(hash_id(id));
-        while table[slot] != 0 && table[slot] != entry {
-            slot = size.next_slot(slot);
-        }
-        table[slot] = entry;
-    }
-    out
+    let ids: Vec<u16> = filter.ids().collect();
+    id_words(&ids, filter.filter_in)
 }
 
 fn compile_names(filter: &EventNames<'_>) -> Vec<u64> {

@@ -1,15 +1,15 @@
-//! Search for ids and names in a compiled filter, with the same steps for filling and searching a
-//! table.
+//! Search for ids and names in a compiled filter.
 //!
 //! ```text
-//!   id    ─ hash ─▶ slot ─▶ empty: not listed; the id: listed; else the next slot
+//!   id    ─ below the first or above the last id: not listed; else its bit tells
 //!   name  ─ quick check: one tag byte, no level/keyword part ─▶ hash of its words ─▶ slot ─▶
 //!         │              empty: not listed. Most events end here
 //!         └ full check:  all other cases; compares texts where the hash is found
 //! ```
 //!
-//! At most half of a table is used, so a search meets an empty slot. A search in words that are
-//! being replaced ends after as many steps as the table has slots, or at the end of the cell.
+//! At most half of the table of names is used, so a search meets an empty slot. A search in words
+//! that are being replaced ends after as many steps as the table has slots, or at the end of the
+//! cell.
 
 use traceweir_format::filter::Gate;
 
@@ -17,7 +17,7 @@ use super::cells::CellWords;
 
 /// Words before the table of a name filter.
 pub(super) const NAMES_HEAD: usize = 3;
-/// Words before the table of an id filter.
+/// Words before the bits of an id filter.
 pub(super) const IDS_HEAD: usize = 1;
 
 /// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
@@ -27,8 +27,12 @@ const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(super) const FILTER_IN: u64 = 1 << 8;
 /// In the first word of a name filter: a level/keyword part limits the events that it applies to.
 pub(super) const HAS_LEVEL_KEYWORD_PART: u64 = 1 << 9;
-/// Bit offset of the table size in the first word of a section.
-pub(super) const TABLE_SIZE_SHIFT: u32 = 16;
+/// Bit offset of the table size in the first word of a name filter.
+const TABLE_SIZE_SHIFT: u32 = 16;
+/// Bit offset of the first listed id, 16 bits, in the first word of an id filter.
+const FIRST_ID_SHIFT: u32 = 16;
+/// Bit offset of the number of bits after the first word of an id filter.
+const ID_BITS_SHIFT: u32 = 32;
 
 /// The size of a table of 2ⁿ slots.
 #[derive(Clone, Copy)]
@@ -74,37 +78,30 @@ impl HashTableSize {
     }
 }
 
-#[inline(always)]
-pub(super) const fn hash_id(id: u16) -> u64 {
-    (id as u64).wrapping_mul(HASH_FACTOR)
+/// Returns the words of an id filter: one bit for each id from the first to the last listed one.
+pub(super) fn id_words(ids: &[u16], filter_in: bool) -> Vec<u64> {
+    let (first, last) = ids.iter().fold((u16::MAX, 0), |(min, max), id| (min.min(*id), max.max(*id)));
+    let bits = usize::from(last).checked_sub(usize::from(first)).map_or(0, |distance| distance + 1);
+    let mut words = vec![0; IDS_HEAD + bits.div_ceil(64)];
+    words[0] = if filter_in { FILTER_IN } else { 0 }
+        | u64::from(first) << FIRST_ID_SHIFT
+        | (bits as u64) << ID_BITS_SHIFT;
+    for id in ids {
+        let bit = usize::from(id - first);
+        words[IDS_HEAD + bit / 64] |= 1 << (bit % 64);
+    }
+    words
 }
 
 /// Returns whether an id filter passes an event.
 #[inline(always)]
 pub(super) fn id_passes(words: CellWords<'_>, at: usize, id: u16) -> bool {
     let head = words.get(at);
-    let slot = HashTableSize::from_bits(head).first_slot_for(hash_id(id));
-    let is_listed = match words.get(at + IDS_HEAD + slot) {
-        0 => false,
-        entry if entry == u64::from(id) + 1 => true,
-        _ => is_listed_further(words, at, slot, id),
-    };
+    // An id before the first one becomes very large.
+    let bit = u64::from(id).wrapping_sub(head >> FIRST_ID_SHIFT & 0xFFFF);
+    let is_listed =
+        bit < head >> ID_BITS_SHIFT && words.get(at + IDS_HEAD + (bit / 64) as usize) >> (bit % 64) & 1 != 0;
     is_listed == (head & FILTER_IN != 0)
-}
-
-/// Returns whether an id is listed after a slot that another id takes.
-#[inline(never)]
-fn is_listed_further(words: CellWords<'_>, at: usize, mut slot: usize, id: u16) -> bool {
-    let size = HashTableSize::from_bits(words.get(at));
-    for _ in 1..size.last_slot() {
-        slot = size.next_slot(slot);
-        match words.get(at + IDS_HEAD + slot) {
-            0 => break,
-            entry if entry == u64::from(id) + 1 => return true,
-            _ => {}
-        }
-    }
-    false
 }
 
 /// The result of checking an event by its id or name alone.

@@ -37,6 +37,22 @@ fn metadata(name: &str) -> Vec<u8> {
     MetadataBuilder::new(name, 0).finish().unwrap().to_vec()
 }
 
+#[test]
+fn ids_are_found_among_adjacent_and_distant_ones() {
+    for listed in [&[0][..], &[65_535], &[1000], &[7, 7, 70], &[0, 1, 63, 64, 65, 1000, 65_535]] {
+        for filter_in in [true, false] {
+            let filters = [id_filter(EVENT_FILTER_TYPE_EVENT_ID, filter_in, listed)];
+            // Every 61st id, and those at the ends and around the listed ones.
+            let around = listed.iter().flat_map(|id| [id.wrapping_sub(1), *id, id.wrapping_add(1)]);
+            for id in (0..=u16::MAX).step_by(61).chain(around) {
+                let descriptor = EventDescriptor { id, ..EventDescriptor::default() };
+                let passes = filters_pass(&filters, &descriptor, &[]);
+                assert_eq!(passes, Some(listed.contains(&id) == filter_in), "{id} of {listed:?}");
+            }
+        }
+    }
+}
+
 /// Returns a slot with one session that has these filters, and its enable state.
 fn enable(property: u32, filters: Vec<Filter>) -> (RegistrationSlot, SessionEnable) {
     let slot = RegistrationSlot::new();

@@ -2,7 +2,7 @@
 
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::format::{
-    Style, hex_lower, hex_upper, is_plain_json, is_plain_word, push_decimal, push_json, push_text, push_word,
+    Style, hex_lower, hex_upper, is_plain_json, is_plain_word, push_json, push_text, push_u64, push_word,
 };
 use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
 use traceweir_decode::source::PreparedSchema;
@@ -82,19 +82,19 @@ impl<'a> JsonFields<'a> {
         Self { out, schema, style, hides_padding, nesting: Nesting::default(), max_len }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_label(&mut self, index: usize) {
         if !matches!(self.out.last(), Some(b'{' | b'[')) {
             self.out.push(b',');
         }
         if !self.nesting.is_in_array() {
-            self.out.extend_from_slice(self.schema.json_key(index));
+            self.schema.push_json_key(index, self.out);
         }
     }
 }
 
 impl<'p> Visitor<'p> for JsonFields<'_> {
-    #[inline]
+    #[inline(always)]
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         if self.hides_padding && is_hidden(field) {
             return;
@@ -102,10 +102,10 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
         self.write_label(index);
         match value {
             // Fast paths for the most common kinds; `push_json` formats them equally.
-            Value::U8(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U16(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U32(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U64(v) if shows_decimal(field) && v <= MAX_JSON_NUMBER => push_decimal(v, self.out),
+            Value::U8(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U16(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U32(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U64(v) if shows_decimal(field) && v <= MAX_JSON_NUMBER => push_u64(v, self.out),
             Value::Pointer(v) if shows_address(field) => {
                 self.out.extend_from_slice(b"\"0x");
                 hex_lower(v, self.out);
@@ -166,12 +166,18 @@ impl<'a> TextFields<'a> {
         Self { out, schema, style, nesting: Nesting::default(), scratch, max_len }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_label(&mut self, index: usize) {
         if self.nesting.0 == 0 {
             // A label begins with a space: at the top level every field follows other text.
-            return self.out.extend_from_slice(self.schema.label(index));
+            self.schema.push_label(index, self.out);
+        } else {
+            self.write_inner_label(index);
         }
+    }
+
+    #[inline(never)]
+    fn write_inner_label(&mut self, index: usize) {
         let is_first = matches!(self.out.last(), Some(b'{' | b'['));
         match (self.nesting.is_in_array(), is_first) {
             (true, true) => {}
@@ -183,7 +189,12 @@ impl<'a> TextFields<'a> {
         }
     }
 
-    fn write_text(&mut self, field: &Field, value: &Value<'_>) {
+    /// Writes a value of any kind.
+    #[inline(never)]
+    fn write_value(&mut self, field: &Field, value: &Value<'_>) {
+        if !may_need_quotes(field, value) {
+            return push_text(field, value, self.style, self.out);
+        }
         self.scratch.clear();
         push_text(field, value, self.style, self.scratch);
         push_word(self.scratch, self.out);
@@ -191,7 +202,7 @@ impl<'a> TextFields<'a> {
 }
 
 impl<'p> Visitor<'p> for TextFields<'_> {
-    #[inline]
+    #[inline(always)]
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         if is_hidden(field) {
             return;
@@ -200,16 +211,15 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         match value {
             // Fast paths: most text is one plain word, and most numbers have the default out type.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
-            Value::U8(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U16(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U32(v) if shows_decimal(field) => push_decimal(v, self.out),
-            Value::U64(v) if shows_decimal(field) => push_decimal(v, self.out),
+            Value::U8(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U16(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U32(v) if shows_decimal(field) => push_u64(v.into(), self.out),
+            Value::U64(v) if shows_decimal(field) => push_u64(v, self.out),
             Value::Pointer(v) if shows_address(field) => {
                 self.out.extend_from_slice(b"0x");
                 hex_upper(v, self.out);
             }
-            _ if may_need_quotes(field, &value) => self.write_text(field, &value),
-            _ => push_text(field, &value, self.style, self.out),
+            _ => self.write_value(field, &value),
         }
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {

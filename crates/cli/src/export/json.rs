@@ -2,7 +2,7 @@
 
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, hex_lower, push_decimal, push_json_string};
+use traceweir_decode::format::{Style, hex_lower, push_decimal, push_json_string, push_u64};
 use traceweir_decode::source::prepared::SchemaId;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
@@ -59,9 +59,9 @@ impl JsonSink {
         out.extend_from_slice(b",\"tid\":");
         push_id(record.thread_id(), out);
         out.extend_from_slice(b",\"cpu\":");
-        push_decimal(record.cpu(), out);
+        push_u64(record.cpu().into(), out);
         out.extend_from_slice(b",\"len\":");
-        push_decimal(record.payload().len(), out);
+        push_u64(record.payload().len() as u64, out);
     }
 
     /// Writes the members from `provider` to `keywords`. They are the same for most events of a
@@ -205,11 +205,13 @@ impl EventSink for JsonSink {
             push_json_string(process, out);
         }
         push_guid(b"activity", event.record.activity(), out);
-        push_guid(b"related", event.record.items().related_activity(), out);
-        items::push_json(&event.record, out);
+        if event.may_have_items {
+            push_guid(b"related", event.record.items().related_activity(), out);
+            items::push_json(&event.record, out);
+        }
         if event.symbols.is_some() {
             frames::push_json(event, &mut self.walker, out);
-        } else {
+        } else if event.may_have_items {
             push_stack(event, out);
         }
         let error = self.write_fields(event, out);

@@ -10,7 +10,7 @@
 
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
-use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
+use traceweir_decode::format::{PaddedText, Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::{Family, Record};
@@ -50,18 +50,16 @@ pub(crate) struct TextSink {
     /// Memory for [`TextFields`].
     scratch: Vec<u8>,
     /// The texts of recent writers.
-    recent_writers: Vec<WriterText>,
+    recent_writers: Vec<Option<WriterText>>,
 }
 
 /// The processor, process and thread of an event, and the text that shows them.
-#[derive(Default)]
 struct WriterText {
     cpu: u16,
     pid: u32,
     tid: u32,
     process: Option<Vec<u8>>,
-    /// Empty in an unused slot.
-    text: Vec<u8>,
+    text: PaddedText,
 }
 
 /// Number of slots in `recent_writers`.
@@ -70,7 +68,7 @@ const WRITER_SLOTS: usize = 128;
 impl TextSink {
     pub(crate) fn new(style: Style, show: ShownParts, is_colourful: bool) -> Self {
         let mut recent_writers = Vec::new();
-        recent_writers.resize_with(WRITER_SLOTS, WriterText::default);
+        recent_writers.resize_with(WRITER_SLOTS, || None);
         Self {
             style,
             is_colourful,
@@ -92,7 +90,6 @@ impl TextSink {
 
     /// Writes the letter of the level; a space for messages and kernel events, which have no level.
     fn write_level(&self, record: &Record<'_>, out: &mut Vec<u8>) {
-        out.push(b' ');
         let level = record.descriptor().level;
         let has_level = match record.family() {
             Family::Event => true,
@@ -100,9 +97,13 @@ impl TextSink {
             _ => false,
         };
         if !has_level {
-            return out.push(b' ');
+            return out.extend_from_slice(b"  ");
         }
         let letter = LEVEL_LETTERS.get(usize::from(level)).copied().unwrap_or(OTHER_LEVEL);
+        if !self.is_colourful {
+            return out.extend_from_slice(&[b' ', letter]);
+        }
+        out.push(b' ');
         let colour = match level {
             1 => COLOUR_CRITICAL,
             2 => COLOUR_ERROR,
@@ -120,9 +121,9 @@ impl TextSink {
         self.write_writer(event, out);
         self.paint(COLOUR_NAME, out);
         let title =
-            event.schema_match.as_ref().ok().and_then(|schema_match| schema_match.prepared.title.as_deref());
+            event.schema_match.as_ref().ok().and_then(|schema_match| schema_match.prepared.title.as_ref());
         match title {
-            Some(title) => out.extend_from_slice(title),
+            Some(title) => title.push(out),
             None => write_untitled(event, out),
         }
         self.paint(COLOUR_RESET, out);
@@ -137,16 +138,16 @@ impl TextSink {
             event.actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
         let slot = (usize::from(cpu).wrapping_mul(31) ^ tid as usize) % WRITER_SLOTS;
         let Some(recent) = self.recent_writers.get_mut(slot) else { return };
-        let is_same = (recent.cpu, recent.pid, recent.tid) == (cpu, pid, tid)
-            && recent.process.as_deref() == process
-            && !recent.text.is_empty();
-        if !is_same {
-            recent.text.clear();
-            push_writer(cpu, (pid, tid), process, &mut recent.text);
-            (recent.cpu, recent.pid, recent.tid) = (cpu, pid, tid);
-            recent.process = process.map(<[u8]>::to_vec);
+        let is_same = |recent: &&WriterText| {
+            (recent.cpu, recent.pid, recent.tid) == (cpu, pid, tid) && recent.process.as_deref() == process
+        };
+        if let Some(recent) = recent.as_ref().filter(is_same) {
+            return recent.text.push(out);
         }
-        out.extend_from_slice(&recent.text);
+        let start = out.len();
+        push_writer(cpu, (pid, tid), process, out);
+        let text = PaddedText::new(&out[start..]);
+        *recent = Some(WriterText { cpu, pid, tid, process: process.map(<[u8]>::to_vec), text });
     }
 
     /// Writes the fields of an event, or the message of a WPP event. Returns the reason if the
@@ -281,7 +282,9 @@ impl EventSink for TextSink {
         self.write_level(&event.record, out);
         self.write_origin(event, out);
         let misfit = self.write_payload(event, out);
-        items::push_text(&event.record, out);
+        if event.may_have_items {
+            items::push_text(&event.record, out);
+        }
         out.push(b'\n');
         if event.symbols.is_some() {
             frames::push_text(event, &mut self.walker, out);

@@ -6,7 +6,7 @@ static PLAIN_BYTES: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b'!';
     while byte <= b'~' {
-        plain[byte as usize] = !matches!(byte, b'"' | b'=' | b'{' | b'}' | b'[' | b']');
+        plain[byte as usize] = is_plain_byte(byte);
         byte = byte.wrapping_add(1);
     }
     plain
@@ -21,8 +21,31 @@ fn needs_no_quotes(byte: u8) -> bool {
 #[inline]
 #[must_use]
 pub fn is_plain_word(text: &[u8]) -> bool {
-    // Without an early exit the loop needs no branch for each byte.
-    !text.is_empty() && text.iter().fold(true, |plain, b| plain & needs_no_quotes(*b))
+    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
+    match text.last_chunk::<BLOCK_BYTES>() {
+        // The last block overlaps the one before, so that no bytes are left.
+        Some(last) => blocks.iter().fold(is_plain_block(last), |plain, block| plain & is_plain_block(block)),
+        // Without an early exit the loop needs no branch for each byte.
+        None => !rest.is_empty() && rest.iter().fold(true, |plain, b| plain & needs_no_quotes(*b)),
+    }
+}
+
+/// Bytes that are checked together.
+const BLOCK_BYTES: usize = 16;
+
+/// Returns whether no byte of a block needs quotes. The compiler checks all bytes at the same time.
+#[inline(always)]
+fn is_plain_block(block: &[u8; BLOCK_BYTES]) -> bool {
+    block.iter().fold(true, |plain, b| plain & is_plain_byte(*b))
+}
+
+/// Returns whether a byte needs no quotes.
+#[inline(always)]
+const fn is_plain_byte(byte: u8) -> bool {
+    let is_graphic = byte.wrapping_sub(b'!') <= b'~'.wrapping_sub(b'!');
+    // Brackets and braces differ in one bit.
+    let folded = byte | 0x20;
+    is_graphic & (byte != b'"') & (byte != b'=') & (folded != b'{') & (folded != b'}')
 }
 
 /// Appends a plain word unchanged. Appends any other text in quotes, with its quotes escaped and
@@ -84,6 +107,20 @@ fn push_escaped_slow(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_need_quotes_are_found_at_every_position() {
+        for byte in 0..=u8::MAX {
+            let is_plain = (b'!'..=b'~').contains(&byte) && !b"\"={}[]".contains(&byte);
+            for length in 1..=40 {
+                for at in 0..length {
+                    let mut text = vec![b'a'; length];
+                    text[at] = byte;
+                    assert_eq!(is_plain_word(&text), is_plain, "{byte:#x} at {at} of {length}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn words_are_quoted_only_when_necessary() {

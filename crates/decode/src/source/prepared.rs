@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::{push_escaped_text, push_json_string, push_word};
+use crate::format::{PaddedText, push_escaped_text, push_json_string, push_word};
 use crate::message::EventMessage;
 use crate::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_format::spec::types::{InType, OutType};
@@ -26,9 +26,9 @@ pub struct PreparedSchema {
     /// The parsed message text.
     pub message: Option<EventMessage>,
     /// The text `provider/event` on one line, if both names are known.
-    pub title: Option<Box<[u8]>>,
-    keys: Vec<Box<[u8]>>,
-    labels: Vec<Box<[u8]>>,
+    pub title: Option<PaddedText>,
+    keys: Vec<PaddedText>,
+    labels: Vec<PaddedText>,
     /// For pointers of 4 and of 8 bytes.
     id_offsets: [Option<IdOffsets>; 2],
     id: SchemaId,
@@ -85,8 +85,8 @@ impl PreparedSchema {
     /// Returns an upper limit of the bytes that [`PreparedSchema::new`] derives. Fields and events
     /// may share the texts of a schema, but derived texts are not shared.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
-        /// Bytes of two allocations and the pointers to them.
-        const BYTES_PER_FIELD: usize = 96;
+        /// Bytes of two allocations and the structures that point to them.
+        const BYTES_PER_FIELD: usize = 192;
         /// A control character becomes six bytes of JSON and four bytes of text.
         const ESCAPED_BYTES_PER_BYTE: usize = 10;
         let fields = schema
@@ -132,38 +132,56 @@ impl PreparedSchema {
     #[inline]
     #[must_use]
     pub fn json_key(&self, index: usize) -> &[u8] {
-        self.keys.get(index).map_or(b"\"?\":", |k| k)
+        self.keys.get(index).map_or(b"\"?\":", PaddedText::as_bytes)
+    }
+
+    /// Appends the [JSON key](Self::json_key) of a field.
+    #[inline(always)]
+    pub fn push_json_key(&self, index: usize, out: &mut Vec<u8>) {
+        match self.keys.get(index) {
+            Some(key) => key.push(out),
+            None => out.extend_from_slice(self.json_key(index)),
+        }
     }
 
     /// Returns the label of a field for one-line text: a blank, the name, an equals sign.
     #[inline]
     #[must_use]
     pub fn label(&self, index: usize) -> &[u8] {
-        self.labels.get(index).map_or(b" ?=", |l| l)
+        self.labels.get(index).map_or(b" ?=", PaddedText::as_bytes)
+    }
+
+    /// Appends the [label](Self::label) of a field.
+    #[inline(always)]
+    pub fn push_label(&self, index: usize, out: &mut Vec<u8>) {
+        match self.labels.get(index) {
+            Some(label) => label.push(out),
+            None => out.extend_from_slice(self.label(index)),
+        }
     }
 }
 
-fn build_title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
+fn build_title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<PaddedText> {
     let (provider, event) = (schema.names.provider.as_deref()?, event_name.as_deref()?);
     let mut title = Vec::new();
     push_escaped_text(provider.as_bytes(), &mut title);
     title.push(b'/');
     push_escaped_text(event.as_bytes(), &mut title);
-    Some(title.into())
+    Some(PaddedText::new(&title))
 }
 
-fn build_labels(schema: &Schema) -> Vec<Box<[u8]>> {
+fn build_labels(schema: &Schema) -> Vec<PaddedText> {
     let build_label = |name: &str| {
         let mut label = vec![b' '];
         push_word(name.as_bytes(), &mut label);
         label.push(b'=');
-        label.into()
+        PaddedText::new(&label)
     };
     schema.fields().iter().map(|f| build_label(&f.name)).collect()
 }
 
-fn build_json_keys(schema: &Schema) -> Vec<Box<[u8]>> {
-    let mut keys = vec![Box::default(); schema.fields().len()];
+fn build_json_keys(schema: &Schema) -> Vec<PaddedText> {
+    let mut keys = vec![PaddedText::new(b""); schema.fields().len()];
     build_scope_keys(schema, 0, schema.top().len(), &mut keys);
     for field in schema.fields() {
         if let FieldKind::Struct { first, members } = field.kind {
@@ -173,7 +191,7 @@ fn build_json_keys(schema: &Schema) -> Vec<Box<[u8]>> {
     keys
 }
 
-fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [Box<[u8]>]) {
+fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [PaddedText]) {
     let mut taken = HashSet::new();
     let mut repeats = HashMap::<&str, u32>::new();
     for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {
@@ -192,7 +210,7 @@ fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [Box
         push_json_string(&name, &mut key);
         key.push(b':');
         if let Some(slot) = keys.get_mut(index) {
-            *slot = key.into();
+            *slot = PaddedText::new(&key);
         }
     }
 }

@@ -26,6 +26,9 @@ use super::load::{LoadedBuffer, Loader};
 /// The most bytes of buffers that are opened ahead, of all files together.
 const MAX_AHEAD_BYTES: usize = 32 << 20;
 
+/// The bytes that are reserved for a smaller buffer: a request takes memory too.
+const MIN_RESERVED_BYTES: usize = 64 << 10;
+
 type Job = Box<dyn FnOnce(&mut Loader) + Send>;
 
 /// Threads that open buffers ahead, for any number of traces. They end when this value is dropped.
@@ -38,7 +41,7 @@ pub struct BufferThreads {
 struct JobQueue {
     state: Mutex<QueueState>,
     has_changed: Condvar,
-    /// The sizes in memory of all requested buffers that have not been taken.
+    /// The sizes in memory of all requested buffers that have not been taken, or whose job waits.
     ahead_bytes: AtomicUsize,
 }
 
@@ -117,8 +120,11 @@ impl JobQueue {
     }
 
     fn push(&self, job: Job) {
-        self.lock().jobs.push_back(job);
-        self.has_changed.notify_one();
+        let mut state = self.lock();
+        if !state.is_ended {
+            state.jobs.push_back(job);
+            self.has_changed.notify_one();
+        }
     }
 
     fn run_jobs(&self) {
@@ -146,17 +152,13 @@ struct Requests<R> {
     queue: Arc<JobQueue>,
     session_size: u32,
     has_short_instance_headers: bool,
-    /// Requested buffers, by position in `Trace::buffers`, with their sizes in memory.
-    pending: HashMap<usize, (Arc<Slot>, usize)>,
+    /// Requested buffers, by position in `Trace::buffers`.
+    pending: HashMap<usize, Arc<Slot>>,
 }
 
 impl<R> Drop for Requests<R> {
     fn drop(&mut self) {
-        let bytes = self.pending.values().map(|(_, bytes)| bytes).sum();
-        self.queue.release(bytes);
-        for (slot, _) in self.pending.values() {
-            slot.withdraw();
-        }
+        self.pending.values().for_each(|slot| slot.withdraw());
     }
 }
 
@@ -166,11 +168,19 @@ impl<R> fmt::Debug for Requests<R> {
     }
 }
 
-/// The place of a requested buffer.
-#[derive(Default)]
+/// The place of a requested buffer. Its bytes are reserved until neither the merge nor the queue has
+/// it, so that jobs which wait for a slow disk are bounded too.
 struct Slot {
     state: Mutex<SlotState>,
     is_done: Condvar,
+    queue: Arc<JobQueue>,
+    reserved_bytes: usize,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.queue.release(self.reserved_bytes);
+    }
 }
 
 #[derive(Default)]
@@ -238,13 +248,19 @@ impl Drop for BegunSlot {
 
 impl<R: ReadAt + Clone + Send + 'static> OpenAhead for Requests<R> {
     fn request(&mut self, index: usize, buffer: &BufferRef, loader: &mut Loader) {
-        let bytes = buffer.memory_bytes as usize;
-        if self.pending.contains_key(&index) || !self.queue.reserve(bytes) {
+        let reserved_bytes = (buffer.memory_bytes as usize).max(MIN_RESERVED_BYTES);
+        if self.pending.contains_key(&index) || !self.queue.reserve(reserved_bytes) {
             return;
         }
-        let slot = Arc::<Slot>::default();
-        self.pending.insert(index, (slot.clone(), bytes));
-        let (source, buffer, spare) = (self.source.clone(), *buffer, loader.give_spare());
+        let slot = Arc::new(Slot {
+            state: Mutex::default(),
+            is_done: Condvar::new(),
+            queue: self.queue.clone(),
+            reserved_bytes,
+        });
+        self.pending.insert(index, slot.clone());
+        let spare = loader.give_spare().filter(|spare| spare.capacity() <= reserved_bytes);
+        let (source, buffer) = (self.source.clone(), *buffer);
         let (session_size, is_short) = (self.session_size, self.has_short_instance_headers);
         self.queue.push(Box::new(move |loader| {
             if !slot.begin() {
@@ -264,8 +280,6 @@ impl<R: ReadAt + Clone + Send + 'static> OpenAhead for Requests<R> {
     }
 
     fn take(&mut self, index: usize) -> Option<OpenedBuffer> {
-        let (slot, bytes) = self.pending.remove(&index)?;
-        self.queue.release(bytes);
-        slot.take()
+        self.pending.remove(&index)?.take()
     }
 }

@@ -392,7 +392,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let opened = self.ahead.as_mut().and_then(|ahead| ahead.take(position.buffer()));
         self.request_next(position.buffer(), buffer.cpu);
         if let Some(opened) = opened {
-            self.free_lanes(opened.lane.memory_bytes());
+            // As much as without threads, so that the same lanes are open.
+            self.free_lanes(buffer.memory_bytes as usize);
             return Ok(opened);
         }
         let (loaded, damage) = self.load(buffer)?;

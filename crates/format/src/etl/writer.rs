@@ -271,7 +271,7 @@ impl<W: WriteAt> Writer<W> {
         };
         if self.options.compressed && self.packer.threads() > 1 {
             self.full.push(FullBuffer { cpu, pending: core::mem::take(pending) });
-            let max_buffers = MAX_BATCH_BYTES / (self.options.buffer_size as usize).max(1);
+            let max_buffers = MAX_BATCH_BYTES.checked_div(self.options.buffer_size as usize).unwrap_or(1);
             let buffers = self.packer.threads().saturating_mul(BUFFERS_PER_THREAD);
             let is_batch = self.full.len() >= buffers.min(max_buffers);
             return if is_batch { self.write_full() } else { Ok(()) };

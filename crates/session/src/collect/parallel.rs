@@ -14,7 +14,8 @@
 //! 3. Threads are started only for much data: for streams that a first turn did not empty, or after a
 //!    drain that took [`MIN_PARALLEL_BYTES`]. They end with the turn.
 //! 4. A thread that finds no free buffer ends its turn. Streams of other threads may hold all
-//!    buffers, so the next turn is one of the collector alone, which submits them and waits.
+//!    buffers, so the next turn is one of the collector alone, which submits them and waits. The same
+//!    follows if a thread could not be started.
 //! 5. Sessions with a capture, a stack cache or a backlog are drained by one thread.
 
 use std::sync::atomic::AtomicU64;
@@ -70,6 +71,8 @@ struct StreamGroup<'g> {
     unfinished: Vec<usize>,
     outcome: MergeOutcome,
     taken_bytes: usize,
+    /// The group was not merged, or ran out of buffers.
+    needs_lone_turn: bool,
 }
 
 impl Collector {
@@ -148,8 +151,9 @@ impl Collector {
             outcome.has_waiting |= group.outcome.has_waiting;
             outcome.damaged.append(&mut group.outcome.damaged);
         }
+        let is_short = groups.iter().any(|group| group.needs_lone_turn);
         drop(groups);
-        self.needs_lone_turn = self.shared.pool.available() == 0;
+        self.needs_lone_turn = is_short || self.shared.pool.available() == 0;
         self.count_taken_bytes(taken_bytes);
     }
 }
@@ -172,7 +176,7 @@ fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>) {
             };
             match thread.spawn_scoped(scope, work) {
                 Ok(thread) => threads.push(thread),
-                // The next turn takes the streams.
+                // The next turn, which is one of the collector alone, takes the streams.
                 Err(_) => break,
             }
         }
@@ -187,27 +191,27 @@ impl<'g> StreamGroup<'g> {
     fn new(first: usize, streams: &'g mut [CpuStream]) -> Self {
         let (rings, writers, unfinished) = (Vec::new(), Vec::new(), Vec::new());
         let outcome = MergeOutcome::default();
-        Self { first, streams, rings, writers, unfinished, outcome, taken_bytes: 0 }
+        Self { first, streams, rings, writers, unfinished, outcome, taken_bytes: 0, needs_lone_turn: true }
     }
 
-    /// Lets this thread run only on the CPUs of the streams, which have the rings in their caches, as
-    /// far as it may run on them.
+    /// Lets this thread run only on the CPUs of the streams, which have the rings in their caches, if
+    /// it may run on all of them.
     fn move_near_cpus(&self) {
         let Ok(allowed) = sched_getaffinity(None) else { return };
         let mut cpus = CpuSet::new();
         for cpu in self.streams.iter().map(|stream| usize::from(stream.cpu)) {
-            if cpu < CpuSet::MAX_CPU && allowed.is_set(cpu) {
-                cpus.set(cpu);
+            if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+                return;
             }
+            cpus.set(cpu);
         }
-        if cpus.count() > 0 {
-            // Where that is not allowed, the thread runs anywhere.
-            let _ = sched_setaffinity(None, &cpus);
-        }
+        // Where that is not allowed, the thread runs anywhere.
+        let _ = sched_setaffinity(None, &cpus);
     }
 
     /// Merges the unfinished streams.
     fn merge(&mut self, context: TurnContext<'_>) {
+        self.needs_lone_turn = false;
         let mut finished = Vec::new();
         for &stream in &self.unfinished {
             let index = stream.saturating_sub(self.first);
@@ -238,6 +242,8 @@ impl<'g> StreamGroup<'g> {
                 if let Some(stream) = self.streams.get_mut(index) {
                     stream.merged_up_to = Some(context.now);
                 }
+            } else if self.outcome.bytes < context.slice_bytes {
+                self.needs_lone_turn = true;
             }
         }
         self.unfinished.retain(|stream| !finished.contains(stream));
