@@ -18,6 +18,7 @@ mod sessions;
 mod shape;
 mod shims;
 mod suggest;
+mod symbols;
 mod verbs;
 
 use std::num::NonZero;
@@ -25,6 +26,8 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use traceweir_analysis::filter::FilterCriteria;
+use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_format::spec::enable::MAX_EVENT_FILTER_PID_COUNT;
 
 pub(crate) use access::{
@@ -57,8 +60,8 @@ pub(crate) use sessions::{
 };
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
+pub(crate) use symbols::SymbolArgs;
 
-use crate::symbols::SymbolArgs;
 use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
@@ -261,6 +264,18 @@ pub(crate) struct SchemaArgs {
     pub(crate) no_binaries: bool,
 }
 
+impl SchemaArgs {
+    /// Returns the files to read schemas from.
+    pub(crate) fn files(&self) -> SchemaFiles {
+        SchemaFiles {
+            manifests: self.manifest.clone(),
+            tmf: self.tmf.clone(),
+            pdb: self.pdb.clone(),
+            ignores_programs: self.no_binaries,
+        }
+    }
+}
+
 /// Event filters, including the provider.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
@@ -270,6 +285,13 @@ pub(crate) struct FilterArgs {
     pub(crate) provider: Vec<String>,
     #[command(flatten)]
     pub(crate) events: EventFilterArgs,
+}
+
+impl FilterArgs {
+    /// Returns the criteria of the filter.
+    pub(crate) fn criteria(&self) -> FilterCriteria {
+        FilterCriteria { providers: self.provider.clone(), ..self.events.criteria() }
+    }
 }
 
 /// Event filters other than the provider.
@@ -309,6 +331,25 @@ pub(crate) struct EventFilterArgs {
     /// Keep only events whose names, values or message contain this text (case-insensitive)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) grep: Option<String>,
+}
+
+impl EventFilterArgs {
+    /// Returns the criteria of the filter, for all providers.
+    pub(crate) fn criteria(&self) -> FilterCriteria {
+        FilterCriteria {
+            providers: Vec::new(),
+            events: self.event.clone(),
+            level: self.level,
+            keyword: self.keyword,
+            pids: self.pid.clone(),
+            tids: self.tid.clone(),
+            cpus: self.cpu.clone(),
+            from: self.from,
+            to: self.to,
+            head: self.head,
+            text: self.grep.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

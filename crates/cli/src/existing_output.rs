@@ -26,6 +26,12 @@ use traceweir_format::etl::Trace;
 
 use crate::text::escape_path;
 
+/// Returns whether two paths lead to the same regular file.
+pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
 /// Extension of a trace that a newer one replaced.
 const OLD_EXTENSION: &str = "old.etl";
 

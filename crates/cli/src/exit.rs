@@ -8,6 +8,7 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
+use crate::nearby::find_open_hint;
 use crate::text::{escape_lines, escape_path};
 
 /// Exit status for "not permitted".
@@ -91,7 +92,8 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     eprintln!("{style}error:{style:#} {}", format_error_with_status(error));
     let own_hint = error.chain().find_map(|e| e.downcast_ref::<HintedError>()).map(|e| e.hint.clone());
     let general_hint = || error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(find_hint);
-    if let Some(hint) = own_hint.or_else(general_hint) {
+    let open_hint = || error.chain().find_map(|e| e.downcast_ref()).and_then(find_open_hint);
+    if let Some(hint) = own_hint.or_else(open_hint).or_else(general_hint) {
         eprintln!("  {}", escape_lines(&hint));
     }
 }

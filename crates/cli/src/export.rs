@@ -10,19 +10,18 @@ mod time_column;
 mod time_text;
 mod xml;
 
-pub(crate) use fields::MAX_FIELDS_BYTES;
 use text::TextSink;
 pub(crate) use text::push_frame;
 use time_column::TimeColumn;
 use time_text::TimeFormatter;
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 use traceweir_format::header::{Family, NO_ID, Record};
 use traceweir_format::kernel::class_name;
 
 use crate::cli::{OutputFormat, ShownParts};
-use crate::event::DescribedEvent;
 
 pub(crate) trait EventSink {
     /// Writes the start of the output, before the first event.

@@ -2,41 +2,30 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-mod analysis;
 mod cli;
 mod cmd;
-mod event;
 mod existing_output;
 mod exit;
 mod export;
 mod filter;
 mod grammar;
-mod grep;
-mod images;
-mod input;
-mod live;
 mod missing;
+mod nearby;
 mod output;
 mod own_command;
-#[cfg(test)]
-#[path = "../../../tests/support/pdb.rs"]
-mod pdb_file;
 mod printer;
-mod processes;
 mod profiles;
 mod progress;
+mod reading;
 mod recordings;
-mod schema_files;
+mod screen;
 mod sessions;
 mod signals;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
-mod symbols;
 mod text;
 mod tracefs;
-mod traces;
-mod user_folders;
 
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anstream::eprintln;
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 
-use crate::event::DescribedEvent;
 use crate::text::{escape, format_count};
 
 /// Maximum number of providers that are counted; a hostile trace may name any number.

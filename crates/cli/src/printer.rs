@@ -4,19 +4,20 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use anstream::eprintln;
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
 
 use crate::cli::{OutputFormat, ShownParts};
-use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::export::{self, EventSink};
-use crate::filter::EventFilter;
-use crate::grep::Grep;
+use crate::filter::{no_match_hint, suggest_providers};
 use crate::missing::MissingSchemas;
 use crate::text::{escape, format_count, format_number};
-use crate::traces::parallel::EventWorker;
 
 /// Maximum number of providers that are remembered and listed if no event matched.
 const MAX_SKIPPED_PROVIDERS: usize = 1000;
@@ -94,7 +95,7 @@ impl<'f> EventPrinter<'f> {
     pub(crate) fn report_undecoded(&self) {
         if self.counts.events == 0 && self.filter.is_restrictive() {
             let providers = self.skipped_providers.describe(self.filter);
-            eprintln!("no event matched{providers}{}", self.filter.no_match_hint());
+            eprintln!("no event matched{providers}{}", no_match_hint(self.filter));
         }
         if self.counts.without_level > 0 && self.filter.passes_level_0_by_rule() {
             let events = format_count(self.counts.without_level, "event");
@@ -234,7 +235,7 @@ impl SkippedProviders {
             0 => String::new(),
             more => format!(" and {} more", format_number(more as u64)),
         };
-        let question = filter.suggest_providers(&names).map_or_else(String::new, |text| format!(". {text}"));
+        let question = suggest_providers(filter, &names).map_or_else(String::new, |text| format!(". {text}"));
         format!(": the trace has events of {}{more}{question}", shown.join(", "))
     }
 }

@@ -15,10 +15,10 @@ mod file;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use traceweir_analysis::user_folders;
 
 use crate::grammar::{EnableRequest, KernelSelection, parse_kernel, parse_provider};
 use crate::text::{escape, escape_lines, escape_path, suggest_names};
-use crate::user_folders;
 
 /// Maximum size of a profile file.
 const MAX_FILE_BYTES: u64 = 64 << 10;

@@ -1,12 +1,15 @@
 //! Shows progress on standard error: a bar for input, a line for a recording or for its end.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 use traceweir::session::SessionSummary;
+use traceweir_analysis::observer::{PassProgress, ReadObserver, ReadPass, Warning};
 
+use crate::reading::print_reading_warning;
 use crate::text::{format_count, format_number};
 
 /// How long work must take before progress is shown.
@@ -15,39 +18,52 @@ const SHOW_DELAY: Duration = Duration::from_millis(400);
 /// Columns that a line of progress leaves free, for `^C` and the cursor.
 const RESERVED_COLUMNS: usize = 3;
 
-/// Number of [`Progress::update`] calls for each change of the bar.
-const CALLS_PER_UPDATE: u32 = 4096;
+/// Shows the progress of reading traces as bars, and prints warnings.
+pub(crate) struct TerminalObserver {
+    /// Whether bars may be shown.
+    is_allowed: bool,
+}
 
-/// Shows the progress of a pass over the input.
-pub(crate) struct Progress {
+impl TerminalObserver {
+    /// Creates an observer. Its bars stay hidden if data goes to the same terminal.
+    pub(crate) fn create(is_data_on_terminal: bool) -> Arc<dyn ReadObserver> {
+        Arc::new(Self { is_allowed: std::io::stderr().is_terminal() && !is_data_on_terminal })
+    }
+}
+
+impl ReadObserver for TerminalObserver {
+    fn begin_pass(&self, pass: ReadPass, total_bytes: u64) -> Option<PassProgress> {
+        let message = match pass {
+            ReadPass::Survey => "looking for schemas",
+            ReadPass::Events => "reading",
+        };
+        self.is_allowed.then(|| {
+            let mut bar = PassBar::new(total_bytes, message);
+            Box::new(move |bytes| bar.show_position(bytes)) as PassProgress
+        })
+    }
+
+    fn warn(&self, warning: &Warning) {
+        print_reading_warning(warning);
+    }
+}
+
+/// The bar of a pass, which disappears when it is dropped.
+struct PassBar {
     bar: ProgressBar,
     started: Instant,
     is_shown: bool,
-    is_allowed: bool,
-    calls: u32,
 }
 
-impl Progress {
-    /// Creates a bar for `total` bytes. It stays hidden if data goes to the same terminal.
-    pub(crate) fn new(total: u64, message: &'static str, is_data_on_terminal: bool) -> Self {
+impl PassBar {
+    fn new(total: u64, message: &'static str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(message);
-        let is_allowed = std::io::stderr().is_terminal() && !is_data_on_terminal;
-        Self { bar, started: Instant::now(), is_shown: false, is_allowed, calls: 0 }
-    }
-
-    /// Updates the bar. Callers call this for each event, so only every [`CALLS_PER_UPDATE`]th call
-    /// does any work.
-    #[inline]
-    pub(crate) fn update(&mut self, bytes: impl FnOnce() -> u64) {
-        self.calls = self.calls.wrapping_add(1);
-        if self.is_allowed && self.calls.is_multiple_of(CALLS_PER_UPDATE) {
-            self.show_position(bytes());
-        }
+        Self { bar, started: Instant::now(), is_shown: false }
     }
 
     fn show_position(&mut self, bytes: u64) {
@@ -59,8 +75,10 @@ impl Progress {
             self.bar.set_position(bytes);
         }
     }
+}
 
-    pub(crate) fn finish(&self) {
+impl Drop for PassBar {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }

@@ -27,10 +27,10 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::{DaemonChoice, KernelEvents};
+use crate::existing_output::is_same_file;
 use crate::existing_output::{self, MovedTrace};
 use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
-use crate::input::is_same_file;
 use crate::text::{escape, escape_path};
 
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};

@@ -2,7 +2,6 @@
 //! them. All other modules may use this module; it uses none of them.
 
 mod json;
-mod parse;
 mod similar;
 mod style;
 mod table;
@@ -10,30 +9,19 @@ mod time_zone;
 mod wrap;
 
 pub(crate) use json::{JsonObject, json_array};
-pub(crate) use parse::{
-    EXPECTED_LEVEL, Moment, matches_pattern, parse_duration, parse_level, parse_mask, parse_moment,
-};
 pub(crate) use similar::{find_similar_names, format_question, suggest_names};
 pub(crate) use style::{ColorChoice, Paint, TerminalStyle, allows_colours, set_color_choice};
 pub(crate) use table::{ColumnKind, format_table, format_table_of, join_lines};
 pub(crate) use time_zone::TimeZone;
-
-/// Escapes untrusted text for one line of a terminal.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = Vec::new();
-    traceweir_decode::format::push_escaped_text(text.as_bytes(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
-}
+pub(crate) use traceweir_analysis::text::{
+    EXPECTED_LEVEL, Moment, escape, escape_path, format_count, format_number, matches_pattern,
+    parse_duration, parse_level, parse_mask, parse_moment,
+};
 
 /// Escapes text of several lines, such as an error with an illustration.
 pub(crate) fn escape_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(escape).collect();
     lines.join("\n")
-}
-
-/// Escapes a path for one line of a terminal.
-pub(crate) fn escape_path(path: &std::path::Path) -> String {
-    escape(&path.display().to_string())
 }
 
 /// Quotes a word of a command line, if a shell would split or interpret it.
@@ -53,21 +41,6 @@ pub(crate) fn quote_path_for_shell(path: &std::path::Path) -> String {
     quote_for_shell(&path.display().to_string())
 }
 
-/// Formats a count with its noun, in plural where needed: "3 events".
-pub(crate) fn format_count(n: u64, noun: &str) -> String {
-    if n != 1
-        && let Some(stem) = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']))
-    {
-        return format!("{} {stem}ies", format_number(n));
-    }
-    let ending = match n {
-        1 => "",
-        _ if ["s", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => "es",
-        _ => "s",
-    };
-    format!("{} {noun}{ending}", format_number(n))
-}
-
 /// Formats a number of events, and the number of events that describe the log file, which the first
 /// number does not include: "3 events and 1 of the file itself".
 pub(crate) fn format_events(events: u64, file_events: u64) -> String {
@@ -83,30 +56,12 @@ pub(crate) fn format_tenths(value: f64) -> String {
     format!("{}.{}", format_number(tenths / 10), tenths % 10)
 }
 
-/// Formats a number with thousands separators.
-pub(crate) fn format_number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn counts_have_separators_and_the_right_number() {
-        assert_eq!(format_count(0, "event"), "0 events");
-        assert_eq!(format_count(1, "process"), "1 process");
-        assert_eq!(format_count(1_234_567, "flush"), "1,234,567 flushes");
-        assert_eq!(format_count(2, "entry"), "2 entries");
-        assert_eq!(format_count(2, "key"), "2 keys");
         assert_eq!(format_events(1, 0), "1 event");
         assert_eq!(format_events(1_000, 1), "1,000 events and 1 of the file itself");
         assert_eq!((format_tenths(2195.12), format_tenths(0.0)), ("2,195.1".to_owned(), "0.0".to_owned()));

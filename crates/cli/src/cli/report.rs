@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use traceweir_analysis::report::{AnalysisOptions, ThreadSelection};
 
-use super::{OptionalFiles, SchemaArgs, ThreadArgs};
-use crate::symbols::SymbolArgs;
+use super::{OptionalFiles, SchemaArgs, SymbolArgs, ThreadArgs};
 use crate::text::{Moment, parse_moment};
 
 const AFTER_REPORT: &str = "\
@@ -112,6 +112,29 @@ pub(crate) struct TraceSelection {
     pub(crate) to: Option<Moment>,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
+}
+
+impl TraceSelection {
+    /// Returns the traces and the time window, with symbols from the default places.
+    pub(crate) fn options(&self) -> AnalysisOptions {
+        AnalysisOptions {
+            files: self.files.files.clone(),
+            threads: self.threads.requested,
+            from: self.from,
+            to: self.to,
+            ..AnalysisOptions::default()
+        }
+    }
+
+    /// Returns the traces and the time window, with the places where symbols are searched.
+    pub(crate) fn options_with(&self, symbols: &SymbolArgs) -> AnalysisOptions {
+        AnalysisOptions { symbols: symbols.options(), ..self.options() }
+    }
+
+    /// Returns the processes and threads to include.
+    pub(crate) fn thread_selection(&self) -> ThreadSelection {
+        ThreadSelection::new(&self.process, &self.thread)
+    }
 }
 
 /// Output options of a report.

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::Result;
+use traceweir_analysis::input::{self, TraceInput};
+use traceweir_analysis::traces::describe_losses;
 use traceweir_decode::format::push_json_string;
 use traceweir_format::etl::{self, Finding, Rule};
 
 use crate::cli::CheckArgs;
 use crate::exit::{self, CommandOutcome};
-use crate::input::{self, TraceInput};
 use crate::output::BufferedOutput;
 use crate::text::format_count;
-use crate::traces::describe_losses;
 
 /// Maximum number of faults to print, and maximum number of remarks. Further ones are only counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;

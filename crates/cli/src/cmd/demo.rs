@@ -27,25 +27,28 @@ use traceweir::LogFileMode;
 use traceweir::consumer::Trace;
 use traceweir::controller::Controller;
 use traceweir::session::SessionSummary;
+use traceweir_analysis::event::ReadFlow;
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::live;
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::traces::TraceSet;
+use traceweir_analysis::user_folders::user_folder;
 use traceweir_decode::format::Style;
 
 pub(super) use shop::run_shop;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, SchemaArgs, ShownParts};
-use crate::event::ReadFlow;
+use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, ShownParts};
 use crate::existing_output;
 use crate::exit::CommandOutcome;
-use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
-use crate::live::{self, Screen};
 use crate::own_command::own_command;
 use crate::printer::EventPrinter;
+use crate::progress::TerminalObserver;
+use crate::screen::Screen;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
 use crate::text::{escape_path, quote_path_for_shell};
-use crate::traces::TraceSet;
-use crate::user_folders::user_folder;
 
 const RUNTIME_DIR_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 const SHOP_COUNT: u32 = 2;
@@ -224,11 +227,17 @@ fn print_live_events(trace: Trace) -> Result<u64> {
         screen.is_colourful(),
     );
     let mut events = 0;
-    let on_event = |event: &crate::event::DescribedEvent<'_>| {
+    let on_event = |event: &traceweir_analysis::event::DescribedEvent<'_>| {
         events += 1;
         screen.write_with(|out| printer.print_event(event, out))
     };
-    live::read_events(trace, &SchemaArgs::default(), |_, _| true, on_event)?;
+    live::read_events(
+        trace,
+        &SchemaFiles::default(),
+        &*TerminalObserver::create(true),
+        |_, _| true,
+        on_event,
+    )?;
     screen.flush()?;
     Ok(events)
 }
@@ -244,7 +253,8 @@ fn print_file_summary(summary: &SessionSummary, live_count: u64) -> Result<Comma
 
 /// Counts the events of the sample provider in the file; the session's own events have hook ids.
 fn count_recorded_events(path: &PathBuf) -> Result<u64> {
-    let mut traces = TraceSet::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
+    let mut traces =
+        TraceSet::open(std::slice::from_ref(path), &SchemaFiles::default(), TerminalObserver::create(true))?;
     let mut events = 0;
     traces.read(
         |record, _| record.hook().is_none(),

@@ -35,14 +35,15 @@ mod tests;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::processes;
 use traceweir_daemon::RuntimeDir;
 use traceweir_daemon::machine::{Counter, counters, supports_rseq};
 
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
 use crate::output::print_text;
+use crate::sessions;
 use crate::text::TerminalStyle;
-use crate::{processes, sessions};
 
 use check::{CheckState, DoctorCheck, blocking_checks};
 use machine::{MachineState, SystemFacts};

@@ -10,24 +10,27 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::traces::TraceSet;
+use traceweir_analysis::traces::follow::FollowedTrace;
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 
 use self::event_output::EventOutput;
 use self::joined::JoinedPrinter;
 use crate::cli::{DumpArgs, OutputFormat, ShownParts, TimeStyle};
-use crate::event::{DescribedEvent, ReadFlow};
-use crate::existing_output;
+use crate::existing_output::{self, is_same_file};
 use crate::exit::{self, CommandOutcome};
-use crate::filter::EventFilter;
-use crate::input::is_same_file;
+use crate::filter::check_times;
 use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
+use crate::progress::TerminalObserver;
+use crate::reading::{
+    explain_follow_error, note_missing_images, print_defects, print_warnings, reading_outcome,
+};
 use crate::signals;
-use crate::symbols;
 use crate::text::{escape_path, format_count};
-use crate::traces::TraceSet;
-use crate::traces::follow::FollowedTrace;
 
 /// How often a followed file is read again.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
@@ -48,7 +51,7 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
 fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut traces = open_traces(options)?;
     let outcome = print_events_of(options, &mut traces)?;
-    traces.note_missing_images();
+    note_missing_images(&traces);
     Ok(outcome)
 }
 
@@ -58,10 +61,10 @@ fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandO
         traces.collect_images();
     }
     if options.resolves_functions() {
-        traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
+        traces.collect_symbols(&options.symbol.options());
     }
-    let filter = EventFilter::new(&options.filters, traces.start());
-    filter.check_times();
+    let filter = EventFilter::new(&options.filters.criteria(), traces.start());
+    check_times(&filter);
     if let Some(output) = &options.output {
         if options.input_paths().any(|input| is_same_file(input, output)) {
             bail!("{} is an input; name another file with -o", output.display());
@@ -73,7 +76,8 @@ fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandO
     if options.show.stacks && options.output_format() == OutputFormat::Text {
         return run_with_stacks(options, traces, &filter, &mut output);
     }
-    let threads = if can_be_parallel(options, &output) { traces.choose_threads(options.threads) } else { 1 };
+    let threads =
+        if can_be_parallel(options, &output) { traces.choose_threads(options.threads.requested) } else { 1 };
     if threads > 1 {
         return print_in_parallel(options, traces, &filter, &mut output, threads);
     }
@@ -98,21 +102,21 @@ fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandO
     dump.output.end_tail();
     let Some(mut following) = following.take() else {
         dump.end()?;
-        reading.print_warnings();
-        return Ok(reading.outcome);
+        print_warnings(&reading);
+        return Ok(reading_outcome(&reading));
     };
     if last_flow == ReadFlow::Continue {
         following.print_added(traces, &filter, &mut dump)?;
     }
     dump.end()?;
     // Without damage, the only warning is that the file was not finalised.
-    if reading.outcome == CommandOutcome::Damaged {
-        reading.print_defects();
+    if reading.is_damaged {
+        print_defects(&reading);
     }
     if let Some(loss) = following.trace.losses() {
         exit::print_warning(loss);
     }
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Returns whether several threads may print: whether no event depends on those before it, and
@@ -158,15 +162,21 @@ fn print_in_parallel(
     printer.write_end(output.buffer());
     output.flush()?;
     printer.report_undecoded();
-    reading.print_warnings();
-    Ok(reading.outcome)
+    print_warnings(&reading);
+    Ok(reading_outcome(&reading))
 }
 
 /// Opens the traces. A file that is followed is opened again while its session writes its last
 /// buffer, so that the buffer is read once and completely.
 fn open_traces(options: &DumpArgs) -> Result<TraceSet> {
     let is_on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
-    let open = || TraceSet::open(&options.files.files, &options.schemas, is_on_terminal);
+    let open = || {
+        TraceSet::open(
+            &options.files.files,
+            &options.schemas.files(),
+            TerminalObserver::create(is_on_terminal),
+        )
+    };
     let mut traces = open()?;
     for _ in 0..if options.follow { MAX_REOPENS } else { 0 } {
         if traces.ends_with_whole_buffers() {
@@ -207,7 +217,7 @@ struct Following {
 
 impl Following {
     fn new(traces: &TraceSet) -> Result<Self> {
-        let trace = traces.follow()?;
+        let trace = traces.follow().map_err(explain_follow_error)?;
         let (interrupts, interrupted) = channel();
         signals::handle_interrupts(move |_| {
             let _ = interrupts.send(());
@@ -265,6 +275,6 @@ fn run_with_stacks(
     joined.into_inner().end(&mut output);
     output.end_tail();
     output.flush()?;
-    reading.print_warnings();
-    Ok(reading.outcome)
+    print_warnings(&reading);
+    Ok(reading_outcome(&reading))
 }

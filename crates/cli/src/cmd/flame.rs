@@ -10,8 +10,8 @@
 //! end the string that contains it.
 
 mod collapsed;
-mod graph;
 mod html;
+mod notes;
 mod speedscope;
 
 use std::io::IsTerminal;
@@ -19,15 +19,17 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
+use traceweir_analysis::report::flame::{FlameGraph, FlameOptions, StackMeasure};
+use traceweir_analysis::report::{Analysis, AnalysisOptions, NeededEvents};
 
-use crate::analysis::{Analysis, NeededEvents, missing_callers_note};
+use self::notes::{empty_reason, format_file_names, format_total, truncation_note, unknown_note};
 use crate::cli::{FlameArgs, FlameKind};
-use crate::existing_output;
+use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
-use crate::input::is_same_file;
 use crate::output::BufferedOutput;
+use crate::progress::TerminalObserver;
+use crate::reading::{missing_callers_note, print_warnings, reading_outcome};
 use crate::text::{escape, escape_path, format_count, format_number};
-use graph::{FlameGraph, StackMeasure};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlameFormat {
@@ -52,15 +54,26 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
         events: options.event.clone(),
         ..NeededEvents::default()
     };
-    let mut analysis = Analysis::open(&options.selection, &options.symbols, &options.schemas, needed)?;
-    let mut graph = FlameGraph::new(options, measure, analysis.window);
+    let analysis_options = AnalysisOptions {
+        schemas: options.schemas.files(),
+        ..options.selection.options_with(&options.symbols)
+    };
+    let mut analysis = Analysis::open(&analysis_options, needed, TerminalObserver::create(false))?;
+    let flame_options = FlameOptions { measure, by_thread: options.by_thread, includes_idle: options.idle };
+    let thread_selection = options.selection.thread_selection();
+    let mut graph = FlameGraph::new(flame_options, thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| graph.add_event(facts, joined))?;
     if graph.total_weight == 0 {
-        bail!("{}", graph.empty_reason());
+        bail!("{}", empty_reason(&graph));
     }
     let mut out = BufferedOutput::open(output)?;
     let hidden = match format {
-        FlameFormat::Html => html::write(&graph, options.nodes, out.buffer()),
+        FlameFormat::Html => html::write(
+            &graph,
+            &format_file_names(&options.selection.files.files),
+            options.nodes,
+            out.buffer(),
+        ),
         FlameFormat::Speedscope => speedscope::write(&graph, out.buffer()),
         FlameFormat::Collapsed => collapsed::write(&graph, out.buffer()),
     };
@@ -69,8 +82,8 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     if measure == StackMeasure::Events && graph.no_stack_count == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }
-    reading.print_warnings();
-    Ok(reading.outcome)
+    print_warnings(&reading);
+    Ok(reading_outcome(&reading))
 }
 
 /// Returns the extension of the output file in lower case.
@@ -140,7 +153,7 @@ fn print_stack_hint(events: &[&str]) {
 }
 
 fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output: Option<&Path>) {
-    let total = graph.format_total();
+    let total = format_total(graph);
     match output.filter(|path| path.as_os_str() != "-") {
         Some(path) => eprintln!("{}: {total}", escape_path(path)),
         None => eprintln!("{total}"),
@@ -153,9 +166,9 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
         );
     }
     if graph.truncations > 0 {
-        eprintln!("{}", graph.truncation_note());
+        eprintln!("{}", truncation_note(graph));
     }
-    if let Some(unknown) = graph.unknown_note() {
+    if let Some(unknown) = unknown_note(graph) {
         eprintln!("{unknown}");
     }
     if let Some(note) = missing_callers_note(graph.stacks_without_callers, graph.event_count) {

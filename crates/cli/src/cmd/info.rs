@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use traceweir::LogFileMode;
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::input::TraceInput;
+use traceweir_analysis::traces::TraceSet;
 use traceweir_decode::format::push_json_string;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
@@ -15,13 +18,12 @@ use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use crate::cli::InfoArgs;
-use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::exit::{self, CommandOutcome};
-use crate::input::TraceInput;
 use crate::output::BufferedOutput;
+use crate::progress::TerminalObserver;
+use crate::reading::{print_defects, print_warnings, reading_outcome};
 use crate::sessions::mode_names;
 use crate::text::{TerminalStyle, escape, format_count, format_number, format_table};
-use crate::traces::TraceSet;
 
 /// Facts that a pass over the events finds.
 #[derive(Default)]
@@ -44,7 +46,11 @@ pub(super) fn run(options: &InfoArgs) -> Result<CommandOutcome> {
 }
 
 fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) -> Result<CommandOutcome> {
-    let mut traces = TraceSet::open(std::slice::from_ref(path), &options.schemas, false)?;
+    let mut traces = TraceSet::open(
+        std::slice::from_ref(path),
+        &options.schemas.files(),
+        TerminalObserver::create(false),
+    )?;
     let mut surveys: Vec<TraceSurvey> = traces.inputs.iter().map(|_| TraceSurvey::default()).collect();
     let reading = traces.read(
         |_, _| true,
@@ -65,12 +71,12 @@ fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) ->
     }
     output.flush()?;
     if options.json {
-        reading.print_warnings();
+        print_warnings(&reading);
     } else {
         // The page contains the losses.
-        reading.print_defects();
+        print_defects(&reading);
     }
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 impl TraceSurvey {

@@ -21,26 +21,29 @@ use anstream::eprintln;
 use anyhow::Result;
 use traceweir::relog::{self, Input, Output, Settings, is_context};
 use traceweir::{Error, Status};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_analysis::traces::{ReadSummary, TraceSet, read_records};
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
 use crate::cli::{FilterArgs, RelogArgs};
-use crate::event::{DescribedEvent, ReadFlow};
 use crate::existing_output;
 use crate::exit::{self, CommandOutcome};
-use crate::filter::EventFilter;
-use crate::grep::Grep;
+use crate::progress::TerminalObserver;
+use crate::reading::{print_warnings, reading_outcome};
 use crate::signals::{INTERRUPTED, handle_interrupts};
 use crate::text::escape_path;
-use crate::traces::{ReadSummary, TraceSet, read_records};
 use marks::Marks;
 
 pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
     check_output(options)?;
-    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
-    let threads = traces.choose_threads(options.threads);
+    let mut traces =
+        TraceSet::open(&options.files.files, &options.schemas.files(), TerminalObserver::create(false))?;
+    let threads = traces.choose_threads(options.threads.requested);
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
@@ -71,7 +74,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let summary = output.finish()?;
     moved.keep();
     eprintln!("{}", report::format_summary(&path, &summary, &counts));
-    reading.print_warnings();
+    print_warnings(&reading);
     let outside_warnings =
         Marks::new(&options.mark, traces.start()).warnings_outside(report::input_span(&traces, &counts));
     let no_event_warning = report::no_event_warning(&counts, &selection.filter);
@@ -80,7 +83,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
         .chain(no_event_warning)
         .chain(outside_warnings)
         .for_each(|text| exit::print_warning(&text));
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
 /// Rejects an impossible output, or an existing file that would be refused, before any input is read.
@@ -122,8 +125,8 @@ impl EventSelection {
     fn new(options: &RelogArgs, start: FileTime) -> Self {
         let dropped = FilterArgs { provider: options.drop.clone(), ..FilterArgs::default() };
         Self {
-            filter: EventFilter::new(&options.filters, start),
-            dropped: (!options.drop.is_empty()).then(|| EventFilter::new(&dropped, start)),
+            filter: EventFilter::new(&options.filters.criteria(), start),
+            dropped: (!options.drop.is_empty()).then(|| EventFilter::new(&dropped.criteria(), start)),
             is_bare: options.bare,
         }
     }
@@ -199,7 +202,7 @@ fn relog_by_header(
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
-    read_records(&traces.inputs, traces.loading.as_ref(), false, |file, clock, record| {
+    read_records(&traces.inputs, traces.loading.as_ref(), &*traces.observer, |file, clock, record| {
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
+use traceweir_analysis::input::{self, TraceInput};
 use traceweir_format::{Error, etl};
 
 use crate::cli::RepairArgs;
-use crate::existing_output;
+use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
-use crate::input::{self, TraceInput};
 use crate::text::{format_count, format_number};
 
 /// Maximum number of holes to print; all are counted.
@@ -21,7 +21,7 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());
     };
-    if input::is_same_file(&options.file, &options.output) {
+    if is_same_file(&options.file, &options.output) {
         bail!("{} is the input; name another file with -o", options.output.display());
     }
     let path = options.output.display();

@@ -6,14 +6,12 @@
 //!   tables: at most --top rows each    one object per row, {"by":"function"}, …
 //! ```
 
-mod callers;
 mod choose;
 mod cpu;
 mod disk;
 mod file;
 mod net;
 mod page;
-mod rows;
 mod sched;
 mod syscall;
 

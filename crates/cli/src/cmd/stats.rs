@@ -5,22 +5,25 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_analysis::traces::parallel::EventWorker;
+use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_decode::format::{Style, push_json_string};
 use traceweir_format::Guid;
 use traceweir_format::header::{NO_ID, Record};
 
 use crate::cli::{GroupBy, StatsArgs};
-use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::exit::CommandOutcome;
 use crate::export::format_unnamed_event;
-use crate::filter::EventFilter;
-use crate::grep::Grep;
+use crate::filter::check_times;
 use crate::output::print_text;
+use crate::progress::TerminalObserver;
+use crate::reading::{print_warnings, reading_outcome};
 use crate::text::{
     ColumnKind, escape, format_count, format_events, format_number, format_table_of, format_tenths,
 };
-use crate::traces::parallel::EventWorker;
-use crate::traces::{ReadSummary, TraceSet};
 
 /// Number of events and bytes of a row, or of all events.
 #[derive(Clone, Copy, Default)]
@@ -101,10 +104,11 @@ fn truncate_name(name: &str) -> String {
 }
 
 pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
-    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
-    let filter = EventFilter::new(&options.filters, traces.start());
-    filter.check_times();
-    let threads = if filter.head.is_none() { traces.choose_threads(options.threads) } else { 1 };
+    let mut traces =
+        TraceSet::open(&options.files.files, &options.schemas.files(), TerminalObserver::create(false))?;
+    let filter = EventFilter::new(&options.filters.criteria(), traces.start());
+    check_times(&filter);
+    let threads = if filter.head.is_none() { traces.choose_threads(options.threads.requested) } else { 1 };
     let (stats, reading) = match threads {
         1 => read_stats(&mut traces, &filter, options.by)?,
         _ => read_stats_in_parallel(&mut traces, &filter, options.by, threads)?,
@@ -114,8 +118,8 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     if stats.totals.events == 0 && filter.is_restrictive() {
         eprintln!("no event matched");
     }
-    reading.print_warnings();
-    Ok(reading.outcome)
+    print_warnings(&reading);
+    Ok(reading_outcome(&reading))
 }
 
 fn read_stats_in_parallel(

@@ -17,19 +17,21 @@ use traceweir::consumer::{Closer, Trace};
 use traceweir::relog::is_context;
 use traceweir::session::{ProcessTree, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
+use traceweir_analysis::event::ReadFlow;
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::live;
+use traceweir_analysis::processes;
 use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::kernel::providers::kernel_provider_name;
 
 use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
-use crate::event::ReadFlow;
 use crate::exit::{self, CommandOutcome, with_hint};
-use crate::filter::EventFilter;
 use crate::grammar::{EnableRequest, StackSelection, parse_provider};
-use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
-use crate::processes;
+use crate::progress::TerminalObserver;
+use crate::screen::Screen;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape, escape_path, format_count, quote_for_shell};
@@ -147,7 +149,7 @@ fn print_events(
     if options.session.is_none() && !requests.iter().any(covers_machine) {
         typed_filters.pid.clear();
     }
-    let filter = EventFilter::for_all_providers(&typed_filters, trace.header().start_time);
+    let filter = EventFilter::new(&typed_filters.criteria(), trace.header().start_time);
     let hides_context = options.format == OutputFormat::Text;
     let own_pid = std::process::id();
     let style = Style { numeric: options.numeric };
@@ -155,7 +157,8 @@ fn print_events(
     screen.write_with(|out| printer.write_start(out))?;
     let lost = live::read_events(
         trace,
-        &options.schemas,
+        &options.schemas.files(),
+        &*TerminalObserver::create(true),
         |record, time| {
             filter.accepts_header(record, time)
                 && (filtering_requests.is_empty()

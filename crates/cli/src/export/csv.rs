@@ -1,6 +1,7 @@
 //! The CSV format (RFC 4180) with a header line; the fields of an event share one column. With
 //! `--items`, extended data items have further columns at the end.
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::walk::Walker;
@@ -10,7 +11,6 @@ use super::fields::TextFields;
 use super::time_text::push_milliseconds;
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex, push_id};
 use crate::cli::ShownParts;
-use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";

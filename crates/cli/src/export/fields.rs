@@ -1,5 +1,6 @@
 //! Visitors that write the fields of an event as text or JSON.
 
+use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::format::{
     Style, hex_lower, hex_upper, is_plain_json, is_plain_word, push_decimal, push_json, push_text, push_word,
 };
@@ -8,10 +9,6 @@ use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
-
-/// Maximum size of the text that the fields of one event become. The limit is needed because a few
-/// bytes of metadata can repeat a long name very often.
-pub(crate) const MAX_FIELDS_BYTES: usize = 4 << 20;
 
 /// Returns whether a field is not meant to be shown.
 pub(super) fn is_hidden(field: &Field) -> bool {

@@ -17,14 +17,13 @@
 
 use std::sync::Arc;
 
+use traceweir_analysis::event::DescribedEvent;
+use traceweir_analysis::symbols::SymbolFrame;
 use traceweir_decode::format::{hex_lower, push_decimal, push_escaped_text, push_json_string};
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::stack_walk::StackWalk;
-
-use crate::event::DescribedEvent;
-use crate::symbols::SymbolFrame;
 
 /// The largest integer that every JSON reader keeps exactly.
 const MAX_EXACT_NUMBER: u64 = 1 << 53;

@@ -1,5 +1,6 @@
 //! The JSON format: one object per line.
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_decimal, push_json_string};
 use traceweir_decode::source::prepared::SchemaId;
@@ -10,7 +11,6 @@ use traceweir_format::spec::event::EventDescriptor;
 use super::fields::JsonFields;
 use super::time_text::push_milliseconds;
 use super::{EventSink, TimeFormatter, describe_undecoded, frames, items, push_hex, push_id};
-use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
 pub(super) struct JsonSink {

@@ -8,6 +8,7 @@
 //!     shop!sell+0x2b  /src/sell.c:12    with --symbols, also for code addresses of kernel events
 //! ```
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_decimal, push_escaped_text};
 use traceweir_decode::schema::SchemaOrigin;
@@ -20,7 +21,6 @@ use super::{
     EventSink, TimeColumn, describe_undecoded, format_unnamed_event, frames, items, push_hex, push_id,
 };
 use crate::cli::ShownParts;
-use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
 /// The letters of the levels 0 to 5; level 0 is always enabled.

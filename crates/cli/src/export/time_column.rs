@@ -1,10 +1,10 @@
 //! The first column of the text format: the time of an event in the style of `--time`.
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
 use super::TimeFormatter;
 use crate::cli::TimeStyle;
-use crate::event::DescribedEvent;
 use crate::text::TimeZone;
 
 /// Number of nanoseconds in the unit of [`FileTime`].

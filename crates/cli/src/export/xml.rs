@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, push_text};
 use traceweir_decode::schema::{Field, SchemaOrigin};
@@ -13,9 +14,9 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
-use super::fields::{MAX_FIELDS_BYTES, is_hidden};
+use super::fields::is_hidden;
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex};
-use crate::event::DescribedEvent;
+use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::expand::MessageExpander;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";

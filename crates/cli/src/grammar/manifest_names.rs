@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use traceweir::Guid;
+use traceweir_analysis::schema_files::{list_manifest_files, read_schema_file};
 use traceweir_decode::source::manifest::WELL_KNOWN_KEYWORDS;
 use traceweir_decode::source::{EventSchema, ProviderSchemas, read_manifest};
 use traceweir_format::kernel::providers::kernel_provider_named;
@@ -15,7 +16,6 @@ use super::payload;
 use super::scan::TextSpan;
 use super::spelling::{KeywordBits, LevelSpelling, ParsedProvider, ProviderSpelling};
 use super::{EnableRequest, KeywordMask, LevelOption};
-use crate::schema_files::{list_manifest_files, read_schema_file};
 use crate::text::EXPECTED_LEVEL;
 
 /// Maximum number of names that an error lists: two for each of the 64 keyword bits of a provider.

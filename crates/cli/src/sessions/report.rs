@@ -9,10 +9,10 @@ use anyhow::{Result, anyhow};
 use traceweir::consumer::TraceFile;
 use traceweir::session::SessionSummary;
 use traceweir::{Error, LogFileMode, Status};
+use traceweir_analysis::event::describes_file;
 use traceweir_format::etl::Trace;
 
 use super::is_private;
-use crate::event::describes_file;
 use crate::exit::CommandOutcome;
 use crate::text::{escape, escape_path, format_count, format_number};
 

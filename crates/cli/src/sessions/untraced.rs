@@ -15,6 +15,7 @@ use traceweir::consumer::TraceFile;
 use traceweir::controller::Controller;
 use traceweir::session::ProviderInfo;
 use traceweir::{Error, Guid, SessionId, Status};
+use traceweir_analysis::processes;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
@@ -23,7 +24,6 @@ use traceweir_format::tracelogging::Traits;
 
 use super::{by_name, is_system_daemon};
 use crate::grammar::EnableRequest;
-use crate::processes;
 use crate::text::{escape, format_count, suggest_names};
 
 /// How long a daemon that was just started may take to find the running processes.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use traceweir::Status;
 use traceweir::controller::{Controller, Scope};
+use traceweir_analysis::processes;
 use traceweir_daemon::{RUNTIME_VARIABLE, RuntimeDir, trusted_variable};
 
 use super::files::RootFiles;
 use super::process::ProcessPrivileges;
-use crate::processes;
 
 /// A runtime folder that is searched for a daemon.
 #[derive(Debug)]

@@ -6,15 +6,15 @@
 //!   stack without a shown event ──▶ its own text, as without --stacks, if it passes the filters
 //! ```
 
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
+use traceweir_analysis::filter::EventFilter;
 use traceweir_decode::stack::{Joined, Joiner, StackClaim, WINDOW_100NS};
 use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
 
 use super::event_output::EventOutput;
-use crate::event::{DescribedEvent, ReadFlow};
 use crate::export::push_frame;
-use crate::filter::EventFilter;
 use crate::printer::EventPrinter;
 
 /// The printed lines of an event and of its stack.

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{FlameGraph, StackMeasure};
+use traceweir_analysis::report::flame::{FlameGraph, StackMeasure};
+
 use crate::text::escape;
 
 /// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes,
@@ -47,7 +48,7 @@ fn escape_label(label: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_with_stacks;
+    use super::super::notes::tests::graph_with_stacks;
     use super::*;
 
     #[test]

@@ -13,10 +13,11 @@
 //! that no name can end the element, and the script passes names to the page only as text. The
 //! name of the file is in the title too, with HTML escapes.
 
+use traceweir_analysis::report::flame::{FlameGraph, StackMeasure};
+use traceweir_analysis::report::{CodeKind, ShownNode};
 use traceweir_decode::format::push_json_string;
 
-use super::graph::{FlameGraph, StackMeasure};
-use crate::analysis::{CodeKind, ShownNode};
+use super::notes::{format_total, truncation_note, unknown_hint, unknown_note};
 use crate::text::{JsonObject, format_count, json_array};
 
 const PAGE: &str = include_str!("page.html");
@@ -27,10 +28,10 @@ const SCRIPT: &str = include_str!("page.js");
 const SCRIPT_HASH: &str = "LW5cugqWBVTDOIV9tJR644Qfv8gi6cA8M13xzmtnRfU=";
 
 /// Writes the page with the heaviest nodes, and returns the number of the other nodes.
-pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {
+pub(super) fn write(graph: &FlameGraph, files: &str, max_nodes: usize, out: &mut Vec<u8>) -> usize {
     let (nodes, hidden) = graph.tree.heaviest_nodes(max_nodes);
-    let data = page_data(graph, &nodes, hidden).replace('<', "\\u003c");
-    let title = escape_html(&page_title(graph));
+    let data = page_data(graph, files, &nodes, hidden).replace('<', "\\u003c");
+    let title = escape_html(&page_title(graph, files));
     let values = [
         ("{{title}}", &*title),
         ("{{hash}}", SCRIPT_HASH),
@@ -51,11 +52,11 @@ pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> 
 }
 
 /// Returns the title of the page: the measure and the names of the traces.
-fn page_title(graph: &FlameGraph) -> String {
-    if graph.files.is_empty() {
+fn page_title(graph: &FlameGraph, files: &str) -> String {
+    if files.is_empty() {
         return graph.measure.title().to_owned();
     }
-    format!("{}: {}", graph.measure.title(), graph.files)
+    format!("{}: {}", graph.measure.title(), files)
 }
 
 fn escape_html(text: &str) -> String {
@@ -69,7 +70,7 @@ fn to_json_string(text: &str) -> String {
     String::from_utf8_lossy(&json).into_owned()
 }
 
-fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
+fn page_data(graph: &FlameGraph, files: &str, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
@@ -87,21 +88,21 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     let rows = nodes.iter().map(|node| {
         format!("[{},{},{},{}]", function_index(node), node.parent, node.own_weight, node.total_weight)
     });
-    let mut note = graph.format_total();
+    let mut note = format_total(graph);
     if graph.no_stack_count > 0 {
         note += &format!("; {} without a stack", format_count(graph.no_stack_count, graph.measure.noun()));
     }
     if graph.truncations > 0 {
-        note += &format!("; {}", graph.truncation_note());
+        note += &format!("; {}", truncation_note(graph));
     }
     if hidden > 0 {
         note += &format!("; {} merged into (other)", format_count(hidden as u64, "light node"));
     }
-    if let Some(unknown) = graph.unknown_note() {
+    if let Some(unknown) = unknown_note(graph) {
         note += &format!("; {unknown}");
     }
     let mut data = JsonObject::new();
-    data.text("title", &page_title(graph)).text("note", &note).text("hint", graph.unknown_hint());
+    data.text("title", &page_title(graph, files)).text("note", &note).text("hint", unknown_hint(graph));
     data.text("unit", if graph.measure == StackMeasure::Waits { "ns" } else { graph.measure.noun() });
     data.raw("functions", &json_array(functions)).raw("nodes", &json_array(rows));
     data.finish()
@@ -121,9 +122,9 @@ const fn kind_name(kind: CodeKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_with_stacks;
+    use super::super::notes::tests::graph_with_stacks;
     use super::*;
-    use crate::analysis::StackFunction;
+    use traceweir_analysis::report::StackFunction;
 
     #[test]
     fn placeholders_occur_once_and_in_order() {
@@ -142,10 +143,10 @@ mod tests {
 
     #[test]
     fn title_names_the_trace_and_escapes_it() {
-        let mut graph = graph_with_stacks(&[(&["main"], 1)]);
-        graph.files = "a</title><script>&\"{{hash}}.etl".to_owned();
+        let graph = graph_with_stacks(&[(&["main"], 1)]);
+        let files = "a</title><script>&\"{{hash}}.etl";
         let mut out = Vec::new();
-        write(&graph, 99, &mut out);
+        write(&graph, files, 99, &mut out);
         let page = String::from_utf8(out).unwrap();
         let expected =
             "<title>Processor time by samples: a&lt;/title&gt;&lt;script&gt;&amp;&quot;{{hash}}.etl</title>";
@@ -169,7 +170,7 @@ mod tests {
         let node = graph.tree.find_or_add(&path);
         graph.add_weight(node, false, 4);
         let (nodes, hidden) = graph.tree.heaviest_nodes(99);
-        let data: serde_json::Value = serde_json::from_str(&page_data(&graph, &nodes, hidden)).unwrap();
+        let data: serde_json::Value = serde_json::from_str(&page_data(&graph, "", &nodes, hidden)).unwrap();
         let functions = data["functions"].as_array().unwrap();
         assert!(functions.contains(&serde_json::json!(["parse", "library", 0, "a.so"])), "{functions:?}");
         assert!(functions.contains(&serde_json::json!(["b.so+0x100", "other", 0, null])), "{functions:?}");
@@ -185,7 +186,7 @@ mod tests {
     fn hostile_name_does_not_end_the_data_element() {
         let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
         let mut out = Vec::new();
-        write(&graph_with_stacks(&[(&[hostile], 1)]), 99, &mut out);
+        write(&graph_with_stacks(&[(&[hostile], 1)]), "", 99, &mut out);
         let page = String::from_utf8(out).unwrap();
         let (_, data) = page.split_once("id=\"data\">").unwrap();
         let (data, script) = data.split_once("</script>").unwrap();

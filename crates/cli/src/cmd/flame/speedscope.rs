@@ -11,8 +11,9 @@
 //! The long lists are written directly into the output, at the ends of objects, because each can
 //! take more than a hundred megabytes.
 
-use super::graph::{FlameGraph, StackMeasure};
-use crate::analysis::FunctionId;
+use traceweir_analysis::report::FunctionId;
+use traceweir_analysis::report::flame::{FlameGraph, StackMeasure};
+
 use crate::text::JsonObject;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
@@ -81,7 +82,7 @@ fn write_list<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_with_stacks;
+    use super::super::notes::tests::graph_with_stacks;
     use super::*;
 
     fn write_and_parse(graph: &FlameGraph, max_bytes: usize) -> (serde_json::Value, usize) {

@@ -13,10 +13,10 @@ use std::fmt::Write;
 use traceweir::SessionId;
 use traceweir::controller::access::Sid;
 use traceweir::session::ProviderInfo;
+use traceweir_analysis::processes;
 
 use super::format_enabling_sessions;
 use crate::cmd::access::format_sid;
-use crate::processes;
 use crate::sessions;
 use crate::text::escape;
 

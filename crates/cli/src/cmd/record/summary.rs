@@ -10,16 +10,17 @@ use anstream::eprintln;
 use anyhow::Result;
 use traceweir::Guid;
 use traceweir::relog::is_context;
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::traces::TraceSet;
 use traceweir_format::kernel::hook;
 
-use crate::cli::SchemaArgs;
 use crate::cmd::report::has_report;
-use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::existing_output;
 use crate::export::format_unnamed_event;
 use crate::own_command::own_command;
+use crate::progress::TerminalObserver;
 use crate::text::{escape, format_count, format_number, quote_for_shell, quote_path_for_shell};
-use crate::traces::TraceSet;
 
 /// Larger files are not read for the summary; `weir stats` reads them.
 const MAX_FILE_BYTES: u64 = 32 << 20;
@@ -97,8 +98,8 @@ pub(super) fn print(
 
 impl EventCounts {
     fn read(file: &Path, manifests: &[PathBuf]) -> Result<Self> {
-        let schemas = SchemaArgs { manifest: manifests.to_vec(), ..SchemaArgs::default() };
-        let mut traces = TraceSet::open(&[file.to_owned()], &schemas, false)?;
+        let schemas = SchemaFiles { manifests: manifests.to_vec(), ..SchemaFiles::default() };
+        let mut traces = TraceSet::open(&[file.to_owned()], &schemas, TerminalObserver::create(false))?;
         let mut counts = Self::default();
         traces.read(
             |record, _| !describes_file(record),

@@ -14,15 +14,16 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
 use traceweir::consumer::Trace;
+use traceweir_analysis::event::ReadFlow;
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_analysis::live;
 use traceweir_decode::format::Style;
 
 use super::{RecordingEvent, setup};
 use crate::cli::{self, EventFilterArgs, RecordArgs, SchemaArgs, UntilCondition};
-use crate::event::ReadFlow;
-use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
-use crate::grep::Grep;
-use crate::live;
+use crate::progress::TerminalObserver;
 use crate::sessions::{SessionPlan, StartedSession};
 use crate::signals;
 use crate::text::escape_path;
@@ -128,13 +129,14 @@ impl EventWatch {
 
 /// Waits for an event that passes the filter; returns `false` if the session ended before.
 fn wait_for_event(trace: Trace, schemas: &SchemaArgs, filter: &EventFilterArgs) -> bool {
-    let filter = EventFilter::for_all_providers(filter, trace.header().start_time);
+    let filter = EventFilter::new(&filter.criteria(), trace.header().start_time);
     let mut grep = Grep::new(&filter, Style::default());
     let mut is_met = false;
     // If the session ends, the recording ends for other reasons.
     let _ = live::read_events(
         trace,
-        schemas,
+        &schemas.files(),
+        &*TerminalObserver::create(true),
         |record, time| filter.accepts_header(record, time),
         |event| {
             is_met = filter.accepts(event) && grep.accepts(event);

@@ -1,12 +1,12 @@
 //! The summary and the warnings at the end of `weir relog`.
 
 use traceweir::relog::Summary;
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::traces::TraceSet;
 use traceweir_format::time::FileTime;
 
 use super::EventCounts;
-use crate::filter::EventFilter;
 use crate::text::{format_count, format_number};
-use crate::traces::TraceSet;
 
 /// Formats the summary of the output, and the number of events that were left out.
 pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts) -> String {

@@ -5,16 +5,18 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
+use traceweir_analysis::event::ReadFlow;
+use traceweir_analysis::report::{is_disk_event, is_file_event, is_network_event};
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::traces::{TraceSet, read_records};
 use traceweir_format::kernel::hook;
 
-use crate::analysis::{is_disk_event, is_file_event, is_network_event};
 use crate::cli::{
     ReportAutoArgs, ReportCpuArgs, ReportDiskArgs, ReportFileArgs, ReportNetArgs, ReportSchedArgs,
-    ReportSyscallArgs, ReportVerb, SchemaArgs, TraceSelection, exit_with_invalid_value,
+    ReportSyscallArgs, ReportVerb, TraceSelection, exit_with_invalid_value,
 };
-use crate::event::ReadFlow;
+use crate::progress::TerminalObserver;
 use crate::text::quote_path_for_shell;
-use crate::traces::{TraceSet, read_records};
 
 /// A report, in the order in which reports are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,10 +117,11 @@ fn is_unknown_name(word: &Path) -> bool {
 
 /// Returns the reports that the traces have events for.
 fn find_reports(selection: &TraceSelection) -> Result<BTreeSet<ReportKind>> {
-    let mut traces = TraceSet::open(&selection.files.files, &SchemaArgs::default(), false)?;
-    traces.choose_threads(selection.threads);
+    let mut traces =
+        TraceSet::open(&selection.files.files, &SchemaFiles::default(), TerminalObserver::create(false))?;
+    traces.choose_threads(selection.threads.requested);
     let mut kinds = BTreeSet::new();
-    read_records(&traces.inputs, traces.loading.as_ref(), false, |_, _, record| {
+    read_records(&traces.inputs, traces.loading.as_ref(), &*traces.observer, |_, _, record| {
         kinds.extend(record.hook().and_then(ReportKind::from_hook));
         let is_complete = kinds.len() == ReportKind::ALL.len();
         Ok(if is_complete { ReadFlow::Stop } else { ReadFlow::Continue })

@@ -1,225 +1,56 @@
 //! `weir report file`: reports what processes did with files.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use traceweir_decode::stack::Joined;
-use traceweir_format::header::NO_ID;
+use traceweir_analysis::report::file::{FileReport, FileTotals};
+use traceweir_analysis::report::rows::{Rows, row_label};
+use traceweir_analysis::report::{Analysis, FileOperationKind, NeededEvents, ProcessId};
+use traceweir_analysis::traces::ReadSummary;
 
 use super::page::{
-    EventSpan, ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
+    ReportPage, TableNames, format_ms, format_name, format_percentiles, format_recorded_time,
     put_percentiles, put_process, summary_object,
 };
-use super::rows::{Rows, row_label};
-use crate::analysis::{
-    Analysis, CallPaths, FileOperation, FileOperationKind, Latencies, NeededEvents, Occurrence, ProcessId,
-    ReportEvent, ThreadSelection, TimeWindow, TraceFacts, elapsed_ns,
-};
-use crate::cli::{ReportFileArgs, SchemaArgs};
+use crate::cli::ReportFileArgs;
 use crate::exit::CommandOutcome;
-use crate::symbols::SymbolArgs;
+use crate::progress::TerminalObserver;
+use crate::reading::reading_outcome;
 use crate::text::{JsonObject, format_count, format_number};
-use crate::traces::ReadSummary;
-
-/// Maximum number of operations whose end is awaited, and of open files whose path is remembered.
-const MAX_PENDING: usize = 1 << 16;
 
 pub(super) fn run(options: &ReportFileArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { file_operations: true, ..NeededEvents::default() };
     let selection = &options.selection;
-    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
-    let mut analysis = Analysis::open(selection, &symbols, &schemas, needed)?;
-    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
-    let mut files = FileReport { thread_selection, window: analysis.window, ..FileReport::default() };
+    let mut analysis = Analysis::open(&selection.options(), needed, TerminalObserver::create(false))?;
+    let thread_selection = selection.thread_selection();
+    let mut files = FileReport::new(thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| files.add_event(facts, joined))?;
     files.count_unfinished();
-    files.check_not_empty()?;
+    let tables = FileTables { report: &files };
+    tables.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
-    files.add_to_page(&analysis, &reading, &mut page);
+    tables.add_to_page(&analysis, &reading, &mut page);
     page.print(&reading)?;
-    Ok(reading.outcome)
+    Ok(reading_outcome(&reading))
 }
 
-/// Totals of file operations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct FileTotals {
-    operations: u64,
-    reads: u64,
-    read_bytes: u64,
-    writes: u64,
-    written_bytes: u64,
-    /// Durations of the operations whose end the trace contains.
-    time: Latencies,
+/// Prints the tables of a report.
+struct FileTables<'r> {
+    report: &'r FileReport,
 }
 
-impl FileTotals {
-    fn add_start(&mut self, kind: FileOperationKind) {
-        self.operations += 1;
-        match kind {
-            FileOperationKind::Read => self.reads += 1,
-            FileOperationKind::Write => self.writes += 1,
-            _ => {}
-        }
-    }
-
-    fn add_end(&mut self, end: OperationEnd) {
-        match end.kind {
-            FileOperationKind::Read => self.read_bytes = self.read_bytes.saturating_add(end.bytes),
-            FileOperationKind::Write => self.written_bytes = self.written_bytes.saturating_add(end.bytes),
-            _ => {}
-        }
-        if let Some(duration_ns) = end.duration_ns {
-            self.time.add(duration_ns);
-        }
-    }
-
-    /// Returns the key by which rows are sorted: time, then bytes, then operations.
-    const fn weight(&self) -> (u64, u64, u64) {
-        (self.time.sum_ns, self.read_bytes.saturating_add(self.written_bytes), self.operations)
-    }
-
-    fn put_into(&self, object: &mut JsonObject) {
-        object.number("operations", self.operations);
-        object.number("reads", self.reads).number("read_bytes", self.read_bytes);
-        object.number("writes", self.writes).number("written_bytes", self.written_bytes);
-        object.number("timed", self.time.count).number("time_ns", self.time.sum_ns);
-        put_percentiles(&self.time, object);
-    }
-}
-
-/// The end of an operation, or what is known about an operation without an end.
-#[derive(Clone, Copy, Debug)]
-struct OperationEnd {
-    kind: FileOperationKind,
-    bytes: u64,
-    duration_ns: Option<u64>,
-}
-
-/// The rows that an operation belongs to.
-#[derive(Clone, Debug)]
-struct OperationRows {
-    process: ProcessId,
-    path: Option<Arc<str>>,
-    kind: FileOperationKind,
-}
-
-/// An operation whose end is awaited.
-#[derive(Clone, Debug)]
-struct PendingOperation {
-    rows: OperationRows,
-    start_ns: i64,
-    requested_bytes: u64,
-}
-
-#[derive(Default)]
-struct FileReport {
-    paths: CallPaths,
-    thread_selection: ThreadSelection,
-    window: TimeWindow,
-    totals: FileTotals,
-    by_process: Rows<ProcessId, FileTotals>,
-    by_path: Rows<Option<Arc<str>>, FileTotals>,
-    by_kind: Rows<FileOperationKind, FileTotals>,
-    /// By trace and the number of the operation.
-    pending: HashMap<(usize, u64), PendingOperation>,
-    /// Paths of open files, by trace and number of the open file, for files that no event names.
-    open_paths: HashMap<(usize, u64), Arc<str>>,
-    unselected: u64,
-    span: EventSpan,
-}
-
-impl FileReport {
-    fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let event = &joined.event;
-        match &event.occurrence {
-            Occurrence::FileStart(operation) => self.add_start(facts, event, operation),
-            Occurrence::FileEnd { irp, bytes } => {
-                let Some(pending) = self.pending.remove(&(event.file, *irp)) else { return };
-                let duration_ns = Some(elapsed_ns(pending.start_ns, event));
-                self.add_end(&pending.rows, *bytes, duration_ns);
-            }
-            _ => {}
-        }
-    }
-
-    fn add_start(&mut self, facts: &TraceFacts, event: &ReportEvent, operation: &FileOperation) {
-        let path = self.find_path(event, operation);
-        if !self.window.contains(event.time_ns) {
-            return;
-        }
-        let thread = operation.thread.unwrap_or(NO_ID);
-        let known_pid = facts.process_of(thread, event.stamp);
-        let pid = if known_pid == NO_ID { operation.pid } else { known_pid };
-        let process = self.paths.find_process(facts, event, pid);
-        if !self.thread_selection.contains(&self.paths.processes, process, thread) {
-            self.unselected += 1;
-            return;
-        }
-        self.span.add(event.time_ns);
-        let rows = OperationRows { process, path, kind: operation.kind };
-        self.each_row(&rows, |totals| totals.add_start(rows.kind));
-        let requested_bytes = operation.requested_bytes;
-        let pending = PendingOperation { rows: rows.clone(), start_ns: event.time_ns, requested_bytes };
-        let key = (event.file, operation.irp);
-        // An operation with the number of another one shows that the end of the other is missing.
-        let unfinished = if operation.irp == 0
-            || (self.pending.len() >= MAX_PENDING && !self.pending.contains_key(&key))
-        {
-            Some(pending)
-        } else {
-            self.pending.insert(key, pending)
-        };
-        if let Some(unfinished) = unfinished {
-            self.add_end(&unfinished.rows, unfinished.requested_bytes, None);
-        }
-    }
-
-    /// Returns the path of an operation: the one that the event or the trace names, or else the one
-    /// that the file was opened with.
-    fn find_path(&mut self, event: &ReportEvent, operation: &FileOperation) -> Option<Arc<str>> {
-        let key = (event.file, operation.file_object);
-        if operation.kind == FileOperationKind::Open
-            && let Some(path) = &operation.path
-        {
-            if self.open_paths.len() < MAX_PENDING || self.open_paths.contains_key(&key) {
-                self.open_paths.insert(key, Arc::clone(path));
-            }
-            return Some(Arc::clone(path));
-        }
-        let opened = if operation.kind == FileOperationKind::Close {
-            self.open_paths.remove(&key)
-        } else {
-            self.open_paths.get(&key).cloned()
-        };
-        operation.path.clone().or(opened)
-    }
-
-    fn add_end(&mut self, rows: &OperationRows, bytes: u64, duration_ns: Option<u64>) {
-        let end = OperationEnd { kind: rows.kind, bytes, duration_ns };
-        self.each_row(rows, |totals| totals.add_end(end));
-    }
-
-    fn each_row(&mut self, rows: &OperationRows, change: impl Fn(&mut FileTotals)) {
-        change(&mut self.totals);
-        change(self.by_process.get_mut(rows.process));
-        change(self.by_path.get_mut(rows.path.clone()));
-        change(self.by_kind.get_mut(rows.kind));
-    }
-
-    /// Counts the requested bytes of operations whose end the trace does not contain.
-    fn count_unfinished(&mut self) {
-        for pending in std::mem::take(&mut self.pending).into_values() {
-            self.add_end(&pending.rows, pending.requested_bytes, None);
-        }
-    }
-
+impl FileTables<'_> {
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
-        if self.totals.operations == 0 && self.unselected > 0 {
-            bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "file operations"));
+        if self.report.totals.operations == 0 && self.report.unselected > 0 {
+            bail!(
+                "{}",
+                self.report
+                    .thread_selection
+                    .no_match_message(&self.report.paths.processes, "file operations")
+            );
         }
-        if self.totals.operations == 0 {
+        if self.report.totals.operations == 0 {
             bail!(
                 "no file operations in the trace, or none in the selected time; weir record --kernel file -- CMD records them (as root, or with CAP_PERFMON)"
             );
@@ -228,12 +59,12 @@ impl FileReport {
     }
 
     fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
-        let totals = &self.totals;
+        let totals = &self.report.totals;
         let mut object = summary_object(analysis, reading);
-        totals.put_into(&mut object);
-        object.number("others", self.unselected);
+        put_totals(totals, &mut object);
+        object.number("others", self.report.unselected);
         page.add_object(&object);
-        let seconds = self.span.seconds();
+        let seconds = self.report.span.seconds();
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}",
             format_count(totals.operations, "operation"),
@@ -243,7 +74,7 @@ impl FileReport {
             format_count(totals.writes, "write"),
             format_count(totals.written_bytes, "byte"),
         ));
-        page.add_unselected(self.unselected);
+        page.add_unselected(self.report.unselected);
         let untimed = totals.operations.saturating_sub(totals.time.count);
         if untimed > 0 {
             page.add_line(&format!(
@@ -252,14 +83,14 @@ impl FileReport {
             ));
         }
         page.add_losses(analysis, reading);
-        let process_label = |id: &ProcessId| self.paths.processes.label(*id);
+        let process_label = |id: &ProcessId| self.report.paths.processes.label(*id);
         let put_id = |id: &ProcessId, object: &mut JsonObject| {
-            put_process(object, &self.paths.processes, Some(*id));
+            put_process(object, &self.report.paths.processes, Some(*id));
         };
         add_table(
             page,
             TableNames { title: "processes", column: "process", json_kind: "process" },
-            &self.by_process,
+            &self.report.by_process,
             process_label,
             put_id,
         );
@@ -270,7 +101,7 @@ impl FileReport {
         add_table(
             page,
             TableNames { title: "files", column: "file", json_kind: "file" },
-            &self.by_path,
+            &self.report.by_path,
             path_label,
             put_path,
         );
@@ -278,11 +109,19 @@ impl FileReport {
         add_table(
             page,
             TableNames { title: "operations", column: "operation", json_kind: "operation" },
-            &self.by_kind,
+            &self.report.by_kind,
             kind_label,
             |_, _| {},
         );
     }
+}
+
+fn put_totals(totals: &FileTotals, object: &mut JsonObject) {
+    object.number("operations", totals.operations);
+    object.number("reads", totals.reads).number("read_bytes", totals.read_bytes);
+    object.number("writes", totals.writes).number("written_bytes", totals.written_bytes);
+    object.number("timed", totals.time.count).number("time_ns", totals.time.sum_ns);
+    put_percentiles(&totals.time, object);
 }
 
 /// Adds a table whose last column labels the rows.
@@ -331,7 +170,7 @@ fn add_table<K: Eq + std::hash::Hash + Ord>(
             if let Some(key) = key {
                 put_key(key, &mut object);
             }
-            totals.put_into(&mut object);
+            put_totals(totals, &mut object);
             object
         },
     );

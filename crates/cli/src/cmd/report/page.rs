@@ -3,37 +3,16 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use traceweir_analysis::report::{Analysis, Latencies, ProcessId, ProcessTable};
+use traceweir_analysis::traces::ReadSummary;
 
-use crate::analysis::{Analysis, Latencies, ProcessId, ProcessTable};
 use crate::cli::TableArgs;
-use crate::exit::CommandOutcome;
 use crate::output::print_text;
+use crate::reading::{print_defects, print_warnings};
 use crate::text::{JsonObject, Paint, TerminalStyle, escape, format_count, format_number, format_table};
-use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
-
-/// The time from the first to the last event that a report counts, in nanoseconds since the first
-/// trace began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EventSpan {
-    first_ns: Option<i64>,
-    last_ns: i64,
-}
-
-impl EventSpan {
-    /// Adds the time of an event. Events are added in time order.
-    pub(super) fn add(&mut self, time_ns: i64) {
-        self.first_ns.get_or_insert(time_ns);
-        self.last_ns = time_ns;
-    }
-
-    /// Returns the length of the span; 0 without events.
-    pub(super) fn seconds(self) -> f64 {
-        self.first_ns.map_or(0.0, |first_ns| self.last_ns.saturating_sub(first_ns) as f64 / 1e9)
-    }
-}
 
 /// The names of a table.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +112,7 @@ impl ReportPage {
 
     /// Adds lines about lost events, lost buffers and damaged files.
     pub(super) fn add_losses(&mut self, analysis: &Analysis, reading: &ReadSummary) {
-        let is_damaged = reading.outcome >= CommandOutcome::Damaged;
+        let is_damaged = reading.is_damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
             let present = format_number(present);
             self.add_warning(&format!(
@@ -161,9 +140,9 @@ impl ReportPage {
     pub(super) fn print(self, reading: &ReadSummary) -> Result<()> {
         print_text(&self.text)?;
         if self.options.json {
-            reading.print_warnings();
+            print_warnings(reading);
         } else {
-            reading.print_defects();
+            print_defects(reading);
         }
         Ok(())
     }
@@ -174,7 +153,7 @@ pub(super) fn summary_object(analysis: &Analysis, reading: &ReadSummary) -> Json
     let (events, buffers) = analysis.lost_events_and_buffers();
     let mut object = JsonObject::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
-    object.raw("damaged", if reading.outcome >= CommandOutcome::Damaged { "true" } else { "false" });
+    object.raw("damaged", if reading.is_damaged { "true" } else { "false" });
     object.number("recorded_ns", analysis.recorded_ns());
     object
 }
@@ -266,16 +245,6 @@ mod tests {
         latencies.add(1500);
         assert_eq!(format_percentiles(&latencies), ["1.5", "1.5", "1.5"]);
         assert_eq!(format_name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
-    }
-
-    #[test]
-    fn span_reaches_from_first_to_last_event() {
-        let mut span = EventSpan::default();
-        assert!(span.seconds().abs() < f64::EPSILON);
-        for time_ns in [2_000_000_000, 2_500_000_000, 3_500_000_000] {
-            span.add(time_ns);
-        }
-        assert!((span.seconds() - 1.5).abs() < f64::EPSILON);
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! An event that is ready for output, from a file or from a live session.
+
+use std::cell::RefCell;
+
+use traceweir_decode::actors::{Actor, Actors};
+use traceweir_decode::source::SchemaMatch;
+use traceweir_decode::walk::Walker;
+use traceweir_decode::{Decoder, Undecoded};
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook;
+use traceweir_format::spec::event::class;
+use traceweir_format::stack_key::Definitions;
+use traceweir_format::time::{Clock, FileTime};
+
+use crate::images::LoadedImages;
+use crate::symbols::TraceSymbols;
+
+/// An event with its schema, names and attribution.
+pub struct DescribedEvent<'e> {
+    pub record: Record<'e>,
+    /// Index of the trace.
+    pub file: usize,
+    pub time: FileTime,
+    clock: &'e Clock,
+    /// When the first trace starts.
+    start: FileTime,
+    pub schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
+    /// The process and thread that the event concerns, if they differ from those in the header.
+    pub actor: Option<Actor>,
+    /// Image name of the process.
+    pub process: Option<&'e str>,
+    pub provider: Option<&'e str>,
+    /// Loaded images of the trace, if needed.
+    pub images: Option<&'e LoadedImages>,
+    /// Symbols for the addresses of the trace, if needed.
+    pub symbols: Option<&'e RefCell<TraceSymbols>>,
+    /// Definitions of stack keys.
+    stacks: &'e Definitions,
+}
+
+impl DescribedEvent<'_> {
+    /// Returns the call stack, innermost frame first; `None` for an event without a stack, or
+    /// with an undefined stack key.
+    pub fn frames(&self) -> Option<impl Iterator<Item = u64>> {
+        self.stacks.frames(&self.record)
+    }
+
+    pub const fn definitions(&self) -> &Definitions {
+        self.stacks
+    }
+
+    /// Returns nanoseconds since the start of the first trace. The time between the starts of the
+    /// traces is wall time; the time since the start of this trace is by its clock.
+    pub fn ns_since_start(&self) -> i64 {
+        let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
+        offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
+    }
+}
+
+/// Returns whether an event describes the log file: its header, the processes that wrote to it, and
+/// similar events, which the session itself writes and does not count.
+///
+/// This function defines what "events" means in all counts for people: every event of the file
+/// except these. Two events of the class `EVENT_TRACE` come from the capture of kernel events, and
+/// the session counts them: the end of the first rundown, and the groups at the end of the session.
+#[inline]
+pub fn describes_file(record: &Record<'_>) -> bool {
+    let is_captured = |hook: u16| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook);
+    (record.provider() == class::EVENT_TRACE && !record.hook().is_some_and(is_captured))
+        || is_attached_process(record)
+}
+
+/// Returns whether an event describes a process that wrote to the session: the session itself puts
+/// it at the front of the file and does not count it. Unlike the kernel's rundown of processes, it
+/// has the id of the process in its header.
+#[inline]
+fn is_attached_process(record: &Record<'_>) -> bool {
+    record.hook() == Some(hook::PROCESS_DC_START)
+        && record.thread_id() == NO_ID
+        && record.process_id() != NO_ID
+}
+
+/// Whether to continue reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFlow {
+    Continue,
+    Stop,
+}
+
+/// Context of a record in its trace.
+pub struct EventContext<'e> {
+    /// Index of the trace.
+    pub file: usize,
+    pub clock: &'e Clock,
+    /// Wall time of the record.
+    pub time: FileTime,
+    /// When the first trace starts.
+    pub start: FileTime,
+    /// Loaded images of the trace, if needed.
+    pub images: Option<&'e LoadedImages>,
+    /// Symbols for the addresses of the trace, if needed.
+    pub symbols: Option<&'e RefCell<TraceSymbols>>,
+    /// Definitions of stack keys.
+    pub stacks: &'e Definitions,
+}
+
+/// Finds schema, names and attribution of a record.
+pub fn describe_record<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e mut Decoder,
+    actors: &'e mut Actors,
+) -> DescribedEvent<'e> {
+    decoder.observe(record);
+    actors.follow(record);
+    let located = decoder.locate(record);
+    let decoder: &'e Decoder = decoder;
+    let schema_match = located.map(|location| decoder.get(&location));
+    let actor = match &schema_match {
+        Ok(schema_match) => actors.attribute(record, schema_match),
+        Err(_) => actors.running(record),
+    };
+    build_event(record, context, decoder, actors, schema_match, actor)
+}
+
+/// Like [`describe_record`], for a thread that neither learns schemas nor follows context switches:
+/// `running` is the thread that ran on the processor of the event.
+pub fn describe_copy<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e mut Decoder,
+    actors: &'e Actors,
+    running: Option<u32>,
+    walker: &mut Walker,
+) -> DescribedEvent<'e> {
+    let located = decoder.locate(record);
+    let decoder: &'e Decoder = decoder;
+    let schema_match = located.map(|location| decoder.get(&location));
+    let actor = match &schema_match {
+        Ok(schema_match) => actors.attribute_with(record, schema_match, running, walker),
+        Err(_) => actors.to_actor(running, record),
+    };
+    build_event(record, context, decoder, actors, schema_match, actor)
+}
+
+fn build_event<'e>(
+    record: &Record<'e>,
+    context: EventContext<'e>,
+    decoder: &'e Decoder,
+    actors: &'e Actors,
+    schema_match: Result<SchemaMatch<'e, 'e>, Undecoded>,
+    actor: Option<Actor>,
+) -> DescribedEvent<'e> {
+    let pid = actor.map_or(record.process_id(), |actor| actor.pid);
+    let process = actors.image_at(pid, record);
+    let provider = match &schema_match {
+        Ok(schema_match) => schema_match.prepared.schema.names.provider.as_deref(),
+        Err(_) => None,
+    };
+    let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
+    // A kernel event belongs to the kernel even if its fields are unknown.
+    let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
+    let EventContext { file, clock, time, start, images, symbols, stacks } = context;
+    DescribedEvent {
+        record: *record,
+        file,
+        clock,
+        start,
+        time,
+        schema_match,
+        actor,
+        process,
+        provider,
+        images,
+        symbols,
+        stacks,
+    }
+}

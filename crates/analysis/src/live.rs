@@ -1,0 +1,150 @@
+//! Reads a live session as a stream of decoded events.
+//!
+//! A live session cannot be read ahead. An event that arrives before its schema is shown undecoded.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use traceweir::consumer::{self, Item, Lost};
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::Actors;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::spec::event::class;
+use traceweir_format::stack_key::Definitions;
+use traceweir_format::time::FileTime;
+
+use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
+use crate::observer::ReadObserver;
+use crate::processes;
+use crate::schema_files::{SchemaFiles, load_schemas, load_traced_programs};
+
+/// After this time, the name of a process is read again.
+const MAX_NAME_AGE: Duration = Duration::from_secs(1);
+/// Maximum number of process names that are kept.
+const MAX_PROCESS_NAMES: usize = 4096;
+
+/// Calls `on_event` for every record that `accepts` returns true for, until the session ends, the
+/// trace is closed or `on_event` stops.
+pub fn read_events(
+    trace: consumer::Trace,
+    schemas: &SchemaFiles,
+    observer: &dyn ReadObserver,
+    mut accepts: impl FnMut(&Record<'_>, FileTime) -> bool,
+    mut on_event: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
+) -> Result<Lost> {
+    let start = trace.header().start_time;
+    let mut decoder = Decoder::new();
+    load_schemas(&mut decoder, schemas, observer)?;
+    let mut actors = Actors::default();
+    let mut stacks = Definitions::default();
+    let mut process_names = ProcessNames::default();
+    let mut lost = Lost::default();
+    let mut failure = None;
+    consumer::process(vec![trace], |item| {
+        let event = match item {
+            Item::Event(event) => event,
+            Item::Lost(new_losses) => {
+                lost.events = lost.events.saturating_add(new_losses.events);
+                lost.buffers = lost.buffers.saturating_add(new_losses.buffers);
+                return ControlFlow::Continue(());
+            }
+            _ => return ControlFlow::Continue(()),
+        };
+        stacks.observe(event.record);
+        if Actors::is_informative(event.record)
+            && let Ok(schema_match) = decoder.find(event.record)
+        {
+            actors.observe(event.record, &schema_match);
+        }
+        // The header of the session is not an event of a provider.
+        if event.record.provider() == class::EVENT_TRACE {
+            decoder.observe(event.record);
+            if decoder.has_tracked() && !schemas.ignores_programs {
+                load_traced_programs(&mut decoder, observer);
+            }
+            return ControlFlow::Continue(());
+        }
+        if !accepts(event.record, event.time) {
+            decoder.observe(event.record);
+            return ControlFlow::Continue(());
+        }
+        let context = EventContext {
+            file: event.trace,
+            clock: event.clock,
+            time: event.time,
+            start,
+            images: None,
+            symbols: None,
+            stacks: &stacks,
+        };
+        let mut described = describe_record(event.record, context, &mut decoder, &mut actors);
+        if described.process.is_none() {
+            let pid = described.actor.map_or(event.record.process_id(), |actor| actor.pid);
+            described.process = process_names.find(pid, Instant::now());
+        }
+        match on_event(&described) {
+            Ok(ReadFlow::Continue) => ControlFlow::Continue(()),
+            Ok(ReadFlow::Stop) => ControlFlow::Break(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(lost),
+    }
+}
+
+/// Names of running processes, for events whose session does not describe its processes.
+#[derive(Default)]
+struct ProcessNames {
+    by_pid: HashMap<u32, ProcessName>,
+}
+
+struct ProcessName {
+    read: Instant,
+    /// The name of the program; `None` if there was no such process.
+    name: Option<String>,
+}
+
+impl ProcessNames {
+    /// Returns the name of the program that a process runs, as `/proc` had it at most
+    /// [`MAX_NAME_AGE`] ago: ids are reused, and a process can start another program.
+    fn find(&mut self, pid: u32, now: Instant) -> Option<&str> {
+        if pid == 0 || pid == NO_ID {
+            return None;
+        }
+        let is_fresh = |entry: &ProcessName| now.saturating_duration_since(entry.read) < MAX_NAME_AGE;
+        if !self.by_pid.get(&pid).is_some_and(is_fresh) {
+            if self.by_pid.len() >= MAX_PROCESS_NAMES {
+                self.by_pid.clear();
+            }
+            let name = processes::program_of(pid);
+            let name = name.and_then(|program| program.rsplit('/').next().map(str::to_owned));
+            self.by_pid.insert(pid, ProcessName { read: now, name });
+        }
+        self.by_pid.get(&pid).and_then(|entry| entry.name.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_name_is_read_again_after_its_age() {
+        let mut names = ProcessNames::default();
+        let (pid, start) = (std::process::id(), Instant::now());
+        let program = std::env::current_exe().unwrap();
+        assert_eq!(names.find(pid, start), program.file_name().unwrap().to_str());
+        names.by_pid.insert(pid, ProcessName { read: start, name: Some("old".to_owned()) });
+        assert_eq!(names.find(pid, start + MAX_NAME_AGE / 2), Some("old"));
+        assert_ne!(names.find(pid, start + MAX_NAME_AGE), Some("old"));
+        assert_eq!(names.find(NO_ID, start), None);
+        assert_eq!(names.find(0, start), None);
+    }
+}

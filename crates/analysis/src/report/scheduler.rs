@@ -1,0 +1,194 @@
+//! Converts context switches and wakes to durations: which threads ran, which were absent, and why.
+//!
+//! ```text
+//!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──   a switch: new and old thread, reason
+//!   thread A                  └RunSpan─┘  Absence └ ThreadReturn
+//!                                         wait ─▶ wake ─▶ runs: latency counts from the wake
+//! ```
+//!
+//! S1  A thread runs from the switch to it until the switch away from it on the same processor. If
+//!     a switch in between was lost, the time is not reported, and the gap is counted. A switch was
+//!     lost if the old thread is not the thread that ran there, or if that thread appears on
+//!     another processor.
+//! S2  A thread is absent from the switch away from it until a processor switches to it again.
+//!     Absences that began before the trace or end after it are not reported.
+//! S3  The first wake during an absence counts. Wakes of a running thread do not count.
+//! S4  The idle threads, which all have id 0, run but are never absent.
+//! S5  If a user records only their own threads, a switch names one thread and has [`NO_ID`] in
+//!     place of the other. [`NO_ID`] neither runs nor is absent. The activity of the processor in
+//!     that time is unknown, but is not a gap.
+//!
+//! The caller chooses the unit of time.
+
+use std::collections::HashMap;
+
+use traceweir_format::header::NO_ID;
+
+/// Maximum number of threads to follow; events of further threads are counted.
+const MAX_THREADS: usize = 1 << 18;
+
+/// `OldThreadState` ("CSwitch class") of a thread that has ended.
+const TERMINATED: u8 = 4;
+/// `OldThreadState` of a thread that waits.
+const WAITING: u8 = 5;
+
+/// A switch from one thread to another.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextSwitch {
+    pub cpu: u16,
+    pub new: u32,
+    pub old: u32,
+    /// New state of the old thread, as in `OldThreadState`.
+    pub state: u8,
+    /// Wait reason of the old thread, as in `OldThreadWaitReason`.
+    pub reason: u8,
+}
+
+/// A time span in which a thread ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSpan {
+    pub thread: u32,
+    pub from: i64,
+    pub to: i64,
+}
+
+/// When and why a thread stopped running, with the caller's data for the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absence<S> {
+    pub from: i64,
+    /// Wait reason; `None` if the thread was preempted.
+    pub reason: Option<u8>,
+    pub stack: S,
+}
+
+/// A thread that runs again, or for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadReturn<S> {
+    pub thread: u32,
+    pub to: i64,
+    pub absence: Option<Absence<S>>,
+    pub woken_at: Option<i64>,
+}
+
+#[derive(Debug)]
+struct ThreadState<S> {
+    absence: Option<Absence<S>>,
+    woken_at: Option<i64>,
+    /// The processor that the thread runs on, if known.
+    cpu: Option<u16>,
+}
+
+/// The thread on a processor, and since when it runs.
+#[derive(Clone, Copy, Debug)]
+struct RunningThread {
+    thread: u32,
+    since: i64,
+}
+
+/// Follows switches and wakes in time order.
+#[derive(Debug)]
+pub struct Scheduler<S> {
+    cpus: HashMap<u16, RunningThread>,
+    threads: HashMap<u32, ThreadState<S>>,
+    /// Number of time spans with a missing switch.
+    pub gaps: u64,
+    /// Number of switches and wakes of threads beyond [`MAX_THREADS`].
+    pub over_limit: u64,
+}
+
+impl<S> Default for Scheduler<S> {
+    fn default() -> Self {
+        Self { cpus: HashMap::new(), threads: HashMap::new(), gaps: 0, over_limit: 0 }
+    }
+}
+
+impl<S> Scheduler<S> {
+    /// Records a switch; `stack` is the caller's data for the old thread. Returns the time span in
+    /// which the old thread ran, and the return of the new thread, as far as they are known.
+    pub fn record_switch(
+        &mut self,
+        time: i64,
+        switch: ContextSwitch,
+        stack: S,
+    ) -> (Option<RunSpan>, Option<ThreadReturn<S>>) {
+        for thread in [switch.old, switch.new] {
+            self.remove_from_other_cpu(thread, switch.cpu);
+        }
+        let previous = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
+        let old = previous.filter(|running| running.thread == switch.old && switch.old != NO_ID);
+        if let Some(unexpected) = previous.filter(|running| running.thread != switch.old) {
+            self.gaps += 1;
+            // The switch away from this thread is missing, so its state is unknown.
+            self.threads.remove(&unexpected.thread);
+        }
+        self.start_absence(time, switch, stack);
+        let run =
+            old.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
+        (run, self.end_absence(time, switch))
+    }
+
+    /// Removes a thread that is now on `cpu` from another processor, if a switch was lost.
+    fn remove_from_other_cpu(&mut self, thread: u32, cpu: u16) {
+        let other_cpu = self.threads.get(&thread).and_then(|thread| thread.cpu).filter(|other| *other != cpu);
+        if let Some(other_cpu) = other_cpu {
+            self.gaps += 1;
+            self.cpus.remove(&other_cpu);
+            self.threads.remove(&thread);
+        }
+    }
+
+    fn start_absence(&mut self, time: i64, switch: ContextSwitch, stack: S) {
+        if is_idle_or_unknown(switch.old) {
+            return;
+        }
+        if switch.state == TERMINATED {
+            self.threads.remove(&switch.old);
+            return;
+        }
+        let reason = (switch.state == WAITING).then_some(switch.reason);
+        let absence = Some(Absence { from: time, reason, stack });
+        if let Some(thread) = self.find_or_add_thread(switch.old) {
+            *thread = ThreadState { absence, woken_at: None, cpu: None };
+        }
+    }
+
+    fn end_absence(&mut self, time: i64, switch: ContextSwitch) -> Option<ThreadReturn<S>> {
+        if is_idle_or_unknown(switch.new) {
+            return None;
+        }
+        let thread = self.find_or_add_thread(switch.new)?;
+        let (absence, woken_at) = (thread.absence.take(), thread.woken_at.take());
+        thread.cpu = Some(switch.cpu);
+        Some(ThreadReturn { thread: switch.new, to: time, absence, woken_at })
+    }
+
+    pub fn record_wake(&mut self, time: i64, thread: u32) {
+        if is_idle_or_unknown(thread) {
+            return;
+        }
+        if let Some(thread) = self.find_or_add_thread(thread)
+            && thread.cpu.is_none()
+        {
+            thread.woken_at.get_or_insert(time);
+        }
+    }
+
+    /// Returns the state of a thread, and adds the thread if it is new; `None` beyond
+    /// [`MAX_THREADS`].
+    fn find_or_add_thread(&mut self, thread: u32) -> Option<&mut ThreadState<S>> {
+        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
+            self.over_limit += 1;
+            return None;
+        }
+        let new_state = || ThreadState { absence: None, woken_at: None, cpu: None };
+        Some(self.threads.entry(thread).or_insert_with(new_state))
+    }
+}
+
+/// Returns whether a thread id is that of the idle threads (S4) or [`NO_ID`] (S5).
+const fn is_idle_or_unknown(thread: u32) -> bool {
+    matches!(thread, 0 | NO_ID)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! Reads traces with several threads; the result is the same as with one.
+//!
+//! ```text
+//!   this thread: merge, follow switches ─┬─batch─▶ worker: describe, print ─text─┬▶ writer
+//!                                        └─batch─▶ worker: describe, print ─text─┘
+//! ```
+//!
+//! 1. Batches go to the workers in turn, and the writer takes their texts in the same turn, so the
+//!    output has the order of the records.
+//! 2. Workers share the schemas, processes and stacks that were known when they started. A record
+//!    that needs the survey ends their work; after the survey, they start again.
+//! 3. Batches and texts are filled again after use, so that their memory is allocated once.
+//! 4. Each worker has at most [`QUEUED_BATCHES`] batches and [`QUEUED_PARTS`] parts of text waiting.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::{Actors, SwitchFollower};
+use traceweir_decode::walk::Walker;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::record_batch::RecordBatch;
+use traceweir_format::stack_key::Definitions;
+use traceweir_format::time::{Clock, FileTime};
+
+use super::{
+    MergedFiles, ReadSummary, SurveyTargets, Trace, TraceFile, TraceSet, collect_defects,
+    load_traced_programs, needs_survey, should_survey_first, survey_traces,
+};
+use crate::event::{DescribedEvent, EventContext, describe_copy};
+use crate::observer::{Pass, ReadPass};
+
+/// A batch is complete with this many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// The number of records of the first batch. Each further one may have twice as many as the one
+/// before, up to the maximum, so that the first text appears soon.
+const FIRST_BATCH_RECORDS: usize = 64;
+const MAX_BATCH_RECORDS: usize = 8 << 10;
+/// Batches that wait for a worker.
+const QUEUED_BATCHES: usize = 2;
+/// A worker passes its text on when it has this size, and at the end of a batch.
+const PART_BYTES: usize = 256 << 10;
+/// Parts of text of one worker that wait for the writer.
+const QUEUED_PARTS: usize = 2;
+
+/// Handles the events of some batches.
+pub trait EventWorker: Send {
+    /// Handles an event, and appends its text if it has one. Later events have a larger `order`.
+    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, out: &mut Vec<u8>);
+}
+
+/// What a worker needs to know of a record in addition to its bytes.
+#[derive(Clone, Copy, Debug)]
+struct RecordPlace {
+    /// Index of the trace.
+    file: usize,
+    /// The thread that ran on the processor, or [`NO_ID`].
+    running: u32,
+    /// The position of the record among all of them.
+    order: u64,
+}
+
+/// Why a run of the workers ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunStep {
+    Continue,
+    /// The next record needs the survey.
+    NeedsSurvey,
+    Finished,
+}
+
+/// What all workers share.
+struct SharedTables<'s> {
+    clocks: Vec<&'s Clock>,
+    actors: &'s [Actors],
+    stacks: &'s [Definitions],
+    start: FileTime,
+}
+
+/// Values that have been used, to be filled again.
+struct Pool<T>(Mutex<Vec<T>>);
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<T: Default> Pool<T> {
+    /// Returns a used value, or a new one.
+    fn take(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Keeps an emptied value. There are never more values than were in use at the same time.
+    fn put(&self, emptied: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(emptied);
+    }
+}
+
+/// The memory of batches and texts.
+#[derive(Default)]
+struct Pools {
+    batches: Pool<RecordBatch<RecordPlace>>,
+    texts: Pool<Vec<u8>>,
+}
+
+/// A part of the text of a batch.
+struct TextPart {
+    text: Vec<u8>,
+    is_last: bool,
+}
+
+impl TraceSet {
+    /// Like [`TraceSet::read`], with one thread for each worker. `write` gets the text of the events
+    /// in time order. Neither images nor symbols are collected.
+    pub fn read_in_parallel<W: EventWorker>(
+        &mut self,
+        workers: &mut [W],
+        accepts: impl Fn(&Record<'_>, FileTime) -> bool,
+        mut write: impl FnMut(&[u8]) -> Result<()> + Send,
+    ) -> Result<ReadSummary> {
+        let start = self.start();
+        let Self { inputs, decoder, actors, stacks, is_surveyed, reads_programs, observer, loading, .. } =
+            self;
+        let observer = &**observer;
+        let loading = loading.as_ref();
+        let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
+        let total = traces.iter().map(|t| t.file_size()).sum();
+        let mut files = MergedFiles::new(traces.iter().copied());
+        if let Some(threads) = loading {
+            files.load_with(threads);
+        }
+        let mut step = match *is_surveyed || !should_survey_first(&traces, total) {
+            true => RunStep::Continue,
+            false => RunStep::NeedsSurvey,
+        };
+        let mut pass = Pass::begin(observer, ReadPass::Events, total);
+        // The record that needed the survey, and the index of its trace.
+        let mut pending: RecordBatch<usize> = RecordBatch::default();
+        let (mut failure, mut order) = (None, 0);
+        let mut batch_records = FIRST_BATCH_RECORDS;
+        while step != RunStep::Finished {
+            if step == RunStep::NeedsSurvey {
+                *is_surveyed = true;
+                let targets = SurveyTargets { actors, images: &mut [], symbols: &mut [], stacks };
+                survey_traces(&traces, decoder, targets, loading, observer)?;
+                if *reads_programs {
+                    load_traced_programs(decoder, observer);
+                }
+            }
+            let clocks = traces.iter().map(|trace| trace.clock()).collect();
+            let shared = SharedTables { clocks, actors, stacks, start };
+            let mut followers: Vec<SwitchFollower> = actors.iter().map(Actors::switch_follower).collect();
+            let mut add_record = |file: usize, record: &Record<'_>, batch: &mut RecordBatch<RecordPlace>| {
+                let (Some(follower), Some(trace)) = (followers.get_mut(file), traces.get(file)) else {
+                    return;
+                };
+                follower.follow(record);
+                if accepts(record, trace.clock().file_time(record.time())) {
+                    let running = follower.running_thread(record).unwrap_or(NO_ID);
+                    batch.push(record, RecordPlace { file, running, order });
+                    order = order.saturating_add(1);
+                }
+            };
+            let fill = |batch: &mut RecordBatch<RecordPlace>| {
+                for (record, file) in pending.iter() {
+                    add_record(*file, &record, batch);
+                }
+                pending.clear();
+                let max_records = batch_records;
+                batch_records = batch_records.saturating_mul(2).min(MAX_BATCH_RECORDS);
+                while batch.byte_count() < BATCH_BYTES && batch.len() < max_records {
+                    let Some(file) = files.next_file() else { return RunStep::Finished };
+                    pass.update(|| files.bytes_read());
+                    let record = match files.read(file) {
+                        Ok(Some(record)) => record,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            failure = Some(error);
+                            return RunStep::Finished;
+                        }
+                    };
+                    if !*is_surveyed && needs_survey(&record) {
+                        pending.push(&record, file);
+                        return RunStep::NeedsSurvey;
+                    }
+                    add_record(file, &record, batch);
+                }
+                RunStep::Continue
+            };
+            step = run_workers(&shared, decoder, workers, &mut write, fill)?;
+        }
+        drop(pass);
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(collect_defects(inputs, files.events())),
+        }
+    }
+}
+
+/// Starts the workers, gives them the batches that `fill` makes until it returns another step than
+/// `Continue`, and returns this step when all texts are written.
+fn run_workers<W: EventWorker>(
+    shared: &SharedTables<'_>,
+    decoder: &Decoder,
+    workers: &mut [W],
+    write: &mut (impl FnMut(&[u8]) -> Result<()> + Send),
+    mut fill: impl FnMut(&mut RecordBatch<RecordPlace>) -> RunStep,
+) -> Result<RunStep> {
+    let pools = &Pools::default();
+    std::thread::scope(|scope| {
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for worker in workers {
+            let (batch_sender, batches) = sync_channel(QUEUED_BATCHES);
+            let (text_sender, texts) = sync_channel(QUEUED_PARTS);
+            let decoder = decoder.fork();
+            let run = move || run_worker(shared, decoder, worker, pools, &batches, &text_sender);
+            std::thread::Builder::new()
+                .name("decode".to_owned())
+                .spawn_scoped(scope, run)
+                .context("cannot start a thread")?;
+            inputs.push(batch_sender);
+            outputs.push(texts);
+        }
+        let writer = std::thread::Builder::new()
+            .name("write".to_owned())
+            .spawn_scoped(scope, move || write_in_turn(&outputs, &pools.texts, write))
+            .context("cannot start a thread")?;
+        let mut step = RunStep::Finished;
+        for input in inputs.iter().cycle() {
+            let mut batch = pools.batches.take();
+            step = fill(&mut batch);
+            // A worker ends early only if its text could not be written.
+            if input.send(batch).is_err() || step != RunStep::Continue {
+                break;
+            }
+        }
+        drop(inputs);
+        let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        written.map(|()| step)
+    })
+}
+
+fn run_worker(
+    shared: &SharedTables<'_>,
+    mut decoder: Decoder,
+    worker: &mut impl EventWorker,
+    pools: &Pools,
+    batches: &Receiver<RecordBatch<RecordPlace>>,
+    texts: &SyncSender<TextPart>,
+) {
+    let mut walker = Walker::default();
+    while let Ok(mut batch) = batches.recv() {
+        let mut text = pools.texts.take();
+        for (record, place) in batch.iter() {
+            let Some(event) = describe(shared, &mut decoder, &mut walker, &record, *place) else { continue };
+            worker.add_event(&event, place.order, &mut text);
+            if text.len() >= PART_BYTES {
+                let part =
+                    TextPart { text: std::mem::replace(&mut text, pools.texts.take()), is_last: false };
+                if texts.send(part).is_err() {
+                    return;
+                }
+            }
+        }
+        batch.clear();
+        pools.batches.put(batch);
+        if texts.send(TextPart { text, is_last: true }).is_err() {
+            return;
+        }
+    }
+}
+
+fn describe<'e>(
+    shared: &'e SharedTables<'_>,
+    decoder: &'e mut Decoder,
+    walker: &mut Walker,
+    record: &Record<'e>,
+    RecordPlace { file, running, .. }: RecordPlace,
+) -> Option<DescribedEvent<'e>> {
+    let (clock, actors) = (*shared.clocks.get(file)?, shared.actors.get(file)?);
+    let (time, start, stacks) = (clock.file_time(record.time()), shared.start, shared.stacks.get(file)?);
+    let context = EventContext { file, clock, time, start, images: None, symbols: None, stacks };
+    let running = Some(running).filter(|running| *running != NO_ID);
+    Some(describe_copy(record, context, decoder, actors, running, walker))
+}
+
+/// Writes the texts of the batches, which the workers got in turn.
+fn write_in_turn(
+    outputs: &[Receiver<TextPart>],
+    pool: &Pool<Vec<u8>>,
+    write: &mut impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    for texts in outputs.iter().cycle() {
+        loop {
+            // A worker without a batch in its turn has ended, and so have the next ones.
+            let Ok(TextPart { mut text, is_last }) = texts.recv() else { return Ok(()) };
+            write(&text)?;
+            text.clear();
+            pool.put(text);
+            if is_last {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
