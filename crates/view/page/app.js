@@ -1,6 +1,7 @@
 // Connects the parts of the page.
 import * as details from './details.js';
 import { byId, forgetColors } from './dom.js';
+import { embeddedSpan, isEmbedded } from './embedded.js';
 import * as events from './events.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
@@ -163,7 +164,7 @@ function listenToButtons() {
   });
 }
 
-restore();
+if (!restore() && isEmbedded()) [state.from, state.to] = embeddedSpan();
 listenToKeys();
 listenToTabs();
 listenToSplitter();

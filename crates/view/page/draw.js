@@ -25,6 +25,7 @@ import { formatDuration, formatTime, formatValue, niceStep } from './format.js';
  * @typedef {object} Names
  * @property {Record<string, [string, string, number]>} threads label, process, number of the process
  * @property {Record<string, string>} kinds
+ * @property {Record<string, string>} reasons of waits
  */
 
 /** Numbers per item, by kind of track. @type {Record<string, number>} */
@@ -246,8 +247,6 @@ export function drawTrack(context, kind, data, scale, top, height, names) {
   }
 }
 
-const WAIT_REASONS = ['Executive', 'FreePage', 'PageIn', 'PoolAllocation', 'DelayExecution', 'Suspended', 'UserRequest'];
-
 /**
  * Describes an item of a track.
  * @param {string} kind
@@ -284,7 +283,7 @@ function describe(kind, data, at, names, unit) {
         hit.thread = detail || null;
         hit.text = waker ? `ready, woken by ${waker[0]} of ${waker[1]}\n${span}` : `ready${detail ? '' : ' (preempted or waker unknown)'}\n${span}`;
       } else if (waiting > 0) {
-        hit.text = `waiting: ${WAIT_REASONS[detail] ?? `reason ${detail}`}\n${span}`;
+        hit.text = `waiting: ${names.reasons[detail] ?? `reason ${detail}`}\n${span}`;
       } else {
         hit.text = `running on CPU ${detail}\n${span}`;
       }

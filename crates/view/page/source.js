@@ -1,4 +1,5 @@
-// Asks the server. An exported page contains the answers instead: see `embedded`.
+// Asks the server. An exported page contains the answers instead.
+import { answerEmbedded, embeddedTrace, isEmbedded } from './embedded.js';
 
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Question */
 
@@ -10,6 +11,7 @@
  * @returns {Promise<any>}
  */
 export async function ask(name, question = {}, signal = undefined) {
+  if (isEmbedded()) return answerEmbedded(name, question);
   const parts = [];
   for (const [key, value] of Object.entries(question)) {
     if (value !== null && value !== undefined && value !== '') {
@@ -53,6 +55,10 @@ export class Asker {
  * @param {(isConnected: boolean) => void} onConnection
  */
 export function follow(onState, onConnection) {
+  if (isEmbedded()) {
+    onState(embeddedTrace());
+    return;
+  }
   const stream = new EventSource('live');
   stream.addEventListener('message', (event) => {
     onConnection(true);

@@ -44,7 +44,7 @@ let list = { cpus: [], processes: [], providers: [], counters: [] };
 /** @type {Row[]} */
 let rows = [];
 /** @type {any} */
-let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {} };
+let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {}, reasons: {} };
 /** @type {Record<string, number[]>} */
 const fieldData = {};
 /** @type {any} */

@@ -13,7 +13,7 @@
 //! S4  The server ends when no page has been open for [`CLOSED_TIME`] after the first one.
 
 mod api;
-mod assets;
+pub(crate) mod assets;
 mod guard;
 mod live;
 

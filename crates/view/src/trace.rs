@@ -84,9 +84,6 @@ impl TraceView {
         identity: &Identity,
     ) -> Result<(Self, Option<(PathBuf, PathBuf)>)> {
         anyhow::ensure!(traces.len() <= RowPosition::MAX_FILES, "too many traces");
-        let start = traces.iter().map(|t| t.trace.clock().file_time(t.trace.clock().anchor)).min();
-        let start = start.unwrap_or_default();
-        let total_bytes = traces.iter().map(|t| t.trace.file_size()).fold(0, u64::saturating_add);
         let cached = identity.as_ref().and_then(|identity| {
             let (file, length) = cache::open(identity)?;
             Index::open(file, length, identity)
@@ -98,26 +95,31 @@ impl TraceView {
                 (Index::new(file), names)
             }
         };
+        Ok((Self::new(traces, decoder, symbols, index), names))
+    }
+
+    fn new(traces: Vec<NamedTrace>, decoder: Decoder, symbols: &SymbolOptions, index: Index) -> Self {
+        let start = traces.iter().map(|t| t.trace.clock().file_time(t.trace.clock().anchor)).min();
+        let total_bytes = traces.iter().map(|t| t.trace.file_size()).fold(0, u64::saturating_add);
         let symbols = Arc::new(Mutex::new(Symbols::new(traces.len(), symbols)));
         let facts = Facts::new(traces.len(), decoder, Arc::clone(&symbols), |file| {
             let header = traces.get(file).map(|t| t.trace.header());
             header.map_or(0, |header| u64::try_from(header.perf_freq).unwrap_or(0))
         });
-        let view = Self {
+        Self {
             traces,
             index: RwLock::new(index),
             waiting: AtomicUsize::new(0),
             facts: Mutex::new(facts),
             symbols,
             reader: Mutex::new(LoadedBuffers::default()),
-            start,
+            start: start.unwrap_or_default(),
             bytes_read: AtomicU64::new(0),
             total_bytes,
             has_all_facts: AtomicBool::new(false),
             must_stop: AtomicBool::new(false),
             problem: Mutex::new(None),
-        };
-        Ok((view, names))
+        }
     }
 
     /// Locks the index for a query.
@@ -361,3 +363,6 @@ fn resolve_names(facts: &Facts, index: &mut Index) {
         (pid, actors.image_of(pid, stamp).map(Into::into))
     });
 }
+
+#[cfg(test)]
+mod tests;

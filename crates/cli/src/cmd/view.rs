@@ -11,8 +11,14 @@ pub(super) fn run(options: &ViewArgs) -> Result<CommandOutcome> {
         paths: options.files.files.clone(),
         schemas: options.schemas.files(),
         symbols: options.symbols.options(),
+        keeps_index: true,
         opens_browser: !options.no_browser,
     };
+    if let Some(output) = &options.export {
+        traceweir_view::export(&view, options.from, options.to, output)?;
+        anstream::println!("{}", crate::text::escape_path(output));
+        return Ok(CommandOutcome::Fine);
+    }
     traceweir_view::show(&view, |url, is_opened| {
         anstream::println!("{url}");
         let hint = if is_opened { "the page opens in the browser" } else { "open this address in a browser" };
@@ -31,5 +37,13 @@ pub(super) fn run(_: &ViewArgs) -> Result<CommandOutcome> {
 /// Shows a trace that was just recorded.
 pub(super) fn show_recording(file: std::path::PathBuf) -> Result<CommandOutcome> {
     let files = crate::cli::OptionalFiles { files: vec![file] };
-    run(&ViewArgs { files, no_browser: false, schemas: Default::default(), symbols: Default::default() })
+    run(&ViewArgs {
+        files,
+        no_browser: false,
+        export: None,
+        from: None,
+        to: None,
+        schemas: Default::default(),
+        symbols: Default::default(),
+    })
 }

@@ -14,6 +14,7 @@ use traceweir_analysis::report::{
     ContextSwitch, NetworkKind, NetworkTransfer, Occurrence, Scheduler, ThreadReturn, convert_network_event,
     is_network_event,
 };
+use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actor;
 use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
@@ -150,7 +151,7 @@ impl Builder {
             None => file_facts.actors.running(record),
         };
         let thread = find_thread(record, actor, at, index);
-        let kind = find_kind(record, schema.as_ref(), row, facts_name(facts, record), index);
+        let kind = find_kind(record, schema.as_ref(), row, &facts.decoder, index);
         let values = [position.0, thread.0.into(), kind.0.into(), record.cpu().into()];
         index.events.push(at.ns, &values, &mut index.store);
         if let Some(kind) = index.kinds.get_mut(kind) {
@@ -307,6 +308,7 @@ impl Builder {
             Some((index.threads.find_or_add(tid, None, at), tid))
         };
         let (new, old) = (to_thread(new)?, to_thread(old)?);
+        index.running.insert(record.cpu(), new.0);
         Some(Pending::Switch {
             at,
             cpu: record.cpu(),
@@ -418,7 +420,6 @@ impl Builder {
                     state,
                     reason,
                 };
-                index.running.insert(cpu, new.0);
                 let scheduler = self.schedulers.entry(at.file).or_default();
                 let (run, thread_return) = scheduler.record_switch(at.ns, switch, node_of(old.1));
                 index.gaps = scheduler.gaps;
@@ -576,16 +577,11 @@ fn find_thread(record: &Record<'_>, actor: Option<Actor>, at: EventTime, index: 
     }
 }
 
-/// Returns the name of a provider that the schema of an event does not name.
-fn facts_name<'f>(facts: &'f Facts, record: &Record<'_>) -> Option<&'f str> {
-    facts.decoder.provider_name(&record.provider())
-}
-
 fn find_kind(
     record: &Record<'_>,
     schema: Option<&SchemaMatch<'_, '_>>,
     row: u64,
-    provider_name: Option<&str>,
+    decoder: &Decoder,
     index: &mut Index,
 ) -> KindIndex {
     let (provider, descriptor, hook) = (record.provider(), record.descriptor(), record.hook());
@@ -605,7 +601,7 @@ fn find_kind(
     });
     let schema_name = schema.and_then(|schema| schema.prepared.schema.names.provider.as_deref());
     let names = KindNames {
-        provider: kernel_name.as_deref().or(schema_name).or(provider_name),
+        provider: kernel_name.as_deref().or(schema_name).or_else(|| decoder.provider_name(&provider)),
         event: schema.and_then(|schema| schema.prepared.event_name.as_ref()),
     };
     index.kinds.add(key, names, descriptor, (hook, row))

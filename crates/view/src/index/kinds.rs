@@ -10,6 +10,7 @@ use traceweir_format::spec::event::EventDescriptor;
 use super::series::{Series, ValueKind};
 use super::store::{Put, Reader};
 use super::threads::{put_name, read_name};
+use crate::hash::FastMap;
 
 /// The most kinds of events; further ones are merged into kind 0.
 const MAX_KINDS: usize = 1 << 15;
@@ -54,7 +55,7 @@ pub(crate) struct Provider {
 pub(crate) struct Kinds {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) providers: Vec<Provider>,
-    by_key: HashMap<KindKey, u16>,
+    by_key: FastMap<KindKey, u16>,
     by_name: HashMap<(u32, Arc<str>), u16>,
     by_provider: HashMap<Guid, u32>,
 }
@@ -67,7 +68,7 @@ impl Default for Kinds {
         Self {
             kinds: vec![other],
             providers,
-            by_key: HashMap::new(),
+            by_key: FastMap::default(),
             by_name: HashMap::new(),
             by_provider: HashMap::new(),
         }

@@ -5,11 +5,10 @@
 //!        └─ draw                 a stack is the node of its innermost frame
 //! ```
 
-use std::collections::HashMap;
-
 use traceweir_decode::stack::Stack;
 
 use super::store::{Put, Reader};
+use crate::hash::FastMap;
 
 /// The most nodes. A stack beyond this limit keeps the outer frames that fit.
 const MAX_NODES: usize = 1 << 21;
@@ -31,14 +30,14 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct Stacks {
     nodes: Vec<Node>,
-    by_caller: HashMap<(u32, u64), u32>,
+    by_caller: FastMap<(u32, u64), u32>,
     /// Stacks that were cut at the limit of nodes.
     pub(crate) cut: u64,
 }
 
 impl Default for Stacks {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], by_caller: HashMap::new(), cut: 0 }
+        Self { nodes: vec![Node::default()], by_caller: FastMap::default(), cut: 0 }
     }
 }
 
@@ -82,7 +81,7 @@ impl Stacks {
 
     /// Forgets what only additions need.
     pub(crate) fn end_additions(&mut self) {
-        self.by_caller = HashMap::new();
+        self.by_caller = FastMap::default();
         self.nodes.shrink_to_fit();
     }
 

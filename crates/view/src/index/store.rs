@@ -140,6 +140,18 @@ impl Store {
     }
 }
 
+/// Writes the checksum of a changed directory, so that tests reach what reads it.
+#[cfg(test)]
+pub(crate) fn seal_again(file: &mut Vec<u8>) {
+    let footer = file.len() - FOOTER_BYTES as usize;
+    let mut reader = Reader::new(&file[footer..]);
+    let (Some(offset), Some(bytes)) = (reader.u64(), reader.u64()) else { return };
+    let range = usize::try_from(offset).ok().zip(usize::try_from(offset.wrapping_add(bytes)).ok());
+    let Some(directory) = range.and_then(|(from, to)| file.get(from..to)) else { return };
+    let sum = checksum(directory).to_le_bytes();
+    file[footer + 16..footer + 24].copy_from_slice(&sum);
+}
+
 /// Returns a checksum that finds torn and damaged directories.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = 0xCBF2_9CE4_8422_2325_u64 ^ bytes.len() as u64;

@@ -7,6 +7,7 @@ use traceweir_format::header::NO_ID;
 
 use super::series::{Series, ValueKind};
 use super::store::{Put, Reader};
+use crate::hash::FastMap;
 
 /// The most threads. Further ones are merged into [`ThreadIndex::OTHER`].
 const MAX_THREADS: usize = 1 << 17;
@@ -61,15 +62,15 @@ pub(crate) struct Process {
 pub(crate) struct Threads {
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
-    by_tid: HashMap<u32, u32>,
-    by_pid: HashMap<u32, u32>,
+    by_tid: FastMap<u32, u32>,
+    by_pid: FastMap<u32, u32>,
 }
 
 impl Default for Threads {
     fn default() -> Self {
         let named = |name: &str, pid, tid| Thread { name: Some(name.into()), pid, tid, ..Thread::default() };
         let threads = vec![named("idle", 0, 0), named("(other)", NO_ID, NO_ID)];
-        Self { threads, processes: Vec::new(), by_tid: HashMap::new(), by_pid: HashMap::new() }
+        Self { threads, processes: Vec::new(), by_tid: FastMap::default(), by_pid: FastMap::default() }
     }
 }
 

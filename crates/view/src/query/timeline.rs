@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use traceweir_decode::source::kernel::wait_reason;
+
 use crate::index::kinds::KindIndex;
 use crate::index::series::{MAX_SEGMENTS, Segment, Series, Window};
 use crate::index::threads::ThreadIndex;
@@ -44,6 +46,7 @@ pub(crate) struct TimelineQuery {
 struct UsedNames {
     threads: BTreeSet<u32>,
     kinds: BTreeSet<u16>,
+    reasons: BTreeSet<u8>,
 }
 
 pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut JsonWriter) {
@@ -103,6 +106,11 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
                     json.number(segment.count);
                     json.number(segment.top >> 2);
                     let is_wake = segment.count == 1 && segment.top & 3 == ThreadState::Ready as u64;
+                    if segment.top & 3 == ThreadState::Waiting as u64
+                        && let Ok(reason) = u8::try_from(segment.top >> 2)
+                    {
+                        names.reasons.insert(reason);
+                    }
                     if is_wake && let Ok(waker) = u32::try_from(segment.top >> 2) {
                         names.threads.insert(waker);
                     }
@@ -276,6 +284,15 @@ fn push_names(index: &Index, names: &UsedNames, json: &mut JsonWriter) {
                 json.text(&process_label(index, thread.process));
                 json.number(thread.process);
             });
+        }
+    });
+    json.key("reasons");
+    json.object(|json| {
+        for reason in &names.reasons {
+            if let Some(name) = wait_reason(*reason) {
+                json.key(&reason.to_string());
+                json.text(name);
+            }
         }
     });
     json.key("kinds");

@@ -1,6 +1,8 @@
 //! The list of tracks: processors, processes with their threads, providers with their events,
 //! counters.
 
+use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
+
 use crate::index::Index;
 use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
@@ -25,7 +27,8 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
         json.text(&view.start.to_string());
         // Milliseconds since 1970, as dates in JavaScript count.
         json.key("start_ms");
-        json.float((view.start.0 - traceweir_format::time::UNIX_EPOCH_AS_FILETIME) as f64 / 10_000.0);
+        let since_1970 = view.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
+        json.float(since_1970 as f64 / 10_000.0);
         let numbers: [(&str, i128); 9] = [
             ("end", index.end().into()),
             ("events", index.events.rows().into()),

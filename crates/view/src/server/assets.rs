@@ -4,12 +4,16 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 
+/// The page, without its files.
+pub(crate) const PAGE: &str = include_str!("../../page/index.html");
+
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Names, types and contents.
-const FILES: &[(&str, &str, &str)] = &[
+pub(crate) const FILES: &[(&str, &str, &str)] = &[
     ("style.css", "text/css; charset=utf-8", include_str!("../../page/style.css")),
     ("app.js", SCRIPT, include_str!("../../page/app.js")),
+    ("embedded.js", SCRIPT, include_str!("../../page/embedded.js")),
     ("source.js", SCRIPT, include_str!("../../page/source.js")),
     ("state.js", SCRIPT, include_str!("../../page/state.js")),
     ("format.js", SCRIPT, include_str!("../../page/format.js")),
@@ -23,7 +27,7 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 
 pub(super) fn page() -> Response {
-    to_reply("text/html; charset=utf-8", include_str!("../../page/index.html"))
+    to_reply("text/html; charset=utf-8", PAGE)
 }
 
 pub(super) fn find(name: &str) -> Response {
