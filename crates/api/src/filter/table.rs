@@ -1,7 +1,7 @@
 //! Search for ids and names in a compiled filter.
 //!
 //! ```text
-//!   id    ─ below the first or above the last id: not listed; else its bit tells
+//!   id    ─ below the first or above the last id: not listed; else its bit decides
 //!   name  ─ quick check: one tag byte, no level/keyword part ─▶ hash of its words ─▶ slot ─▶
 //!         │              empty: not listed. Most events end here
 //!         └ full check:  all other cases; compares texts where the hash is found
