@@ -137,20 +137,28 @@ pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
     if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|measure| measure.family) }
 }
 
-/// Reads the marker of an EVENT, by far the most common family; `None` for any other family and for
-/// an invalid size.
+/// Reads the marker of an EVENT or a PERFINFO event, by far the most common families; `None` for
+/// any other family and for an invalid size.
 #[inline(always)]
-pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
-    const MARKER_64: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER64.0, 0xC0]);
-    const MARKER_32: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER32.0, 0xC0]);
-    let pointer_size = match u16_at(bytes, 2) {
-        MARKER_64 => 8,
-        MARKER_32 => 4,
+pub(crate) fn measure_common(bytes: &[u8]) -> Option<Measure> {
+    const EVENT_64: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER64.0, 0xC0]);
+    const EVENT_32: u16 = u16::from_le_bytes([HeaderType::EVENT_HEADER32.0, 0xC0]);
+    const PERFINFO_64: u16 = u16::from_le_bytes([HeaderType::PERFINFO64.0, 0xC0]);
+    let (family, pointer_size, header, size) = match u16_at(bytes, 2) {
+        EVENT_64 => (Family::Event, 8, event::SIZE, u16_at(bytes, 0)),
+        PERFINFO_64 => (Family::PerfInfo, 8, perfinfo::header_size(u8_at(bytes, 1)), u16_at(bytes, 4)),
+        EVENT_32 => (Family::Event, 4, event::SIZE, u16_at(bytes, 0)),
         _ => return None,
     };
-    let size = usize::from(u16_at(bytes, 0));
-    let is_complete = size >= event::SIZE && size <= bytes.len();
-    is_complete.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
+    let size = usize::from(size);
+    let is_complete = size >= header && size <= bytes.len();
+    is_complete.then_some(Measure { family, pointer_size, header, size })
+}
+
+/// Returns the time stamp of a record that [`measure_common`] measured.
+#[inline(always)]
+pub(crate) fn time_of_common(bytes: &[u8], family: Family) -> i64 {
+    i64_at(bytes, if family == Family::Event { EVENT_TIME_OFFSET } else { perfinfo::TIME_OFFSET })
 }
 
 /// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
@@ -160,8 +168,8 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
 /// INSTANCE header of layouts before 1.1.
 #[inline]
 pub fn measure(bytes: &[u8], offset: u64, has_short_instance_headers: bool) -> Result<Option<Measure>> {
-    match measure_event(bytes) {
-        Some(event) => Ok(Some(event)),
+    match measure_common(bytes) {
+        Some(measure) => Ok(Some(measure)),
         None => measure_any(bytes, offset, has_short_instance_headers),
     }
 }
@@ -188,7 +196,7 @@ fn measure_any(bytes: &[u8], offset: u64, has_short_instance_headers: bool) -> R
 #[must_use]
 pub fn time_of(bytes: &[u8], family: Family) -> Option<i64> {
     match family {
-        Family::PerfInfo => Some(i64_at(bytes, 8)),
+        Family::PerfInfo => Some(i64_at(bytes, perfinfo::TIME_OFFSET)),
         Family::Message => message::time_of(bytes),
         Family::Other(_) => None,
         _ => Some(i64_at(bytes, EVENT_TIME_OFFSET)),

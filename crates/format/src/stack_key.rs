@@ -183,11 +183,15 @@ impl Definitions {
         matches!(record.hook(), Some(STACK_KEY_CREATE | STACK_KEY_DELETE | STACK_KEY_RUNDOWN))
     }
 
-    /// Learns the meaning of a key from an event.
+    /// Learns the meaning of a key from an event; ignores other events.
+    #[inline]
     pub fn observe(&mut self, record: &Record<'_>) {
-        if !Self::is_informative(record) {
-            return;
+        if Self::is_informative(record) {
+            self.add_definition(record);
         }
+    }
+
+    fn add_definition(&mut self, record: &Record<'_>) {
         let (payload, key_bytes) = (record.payload(), record.pointer_size());
         let words = payload.chunks_exact(key_bytes.max(1)).map(|word| match word.len() {
             4 => u64::from(u32_at(word, 0)),

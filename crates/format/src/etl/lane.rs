@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 
 use super::index::BufferRef;
 use super::load::{LoadedBuffer, Loader};
-use crate::header::{EVENT_TIME_OFFSET, Measure, Record, measure, measure_event, time_of};
-use crate::wire::{align8, i64_at};
+use crate::header::{Measure, Record, measure, measure_common, time_of, time_of_common};
+use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Opens buffers before the merge needs them, on other threads.
@@ -144,15 +144,15 @@ impl Lane {
         self.current.is_some()
     }
 
-    /// Moves to the next record if that record has an EVENT_HEADER and the buffer is in time order.
-    /// Otherwise changes nothing and returns false; the caller then uses [`Lane::step`].
+    /// Moves to the next record if that record is of a common family and the buffer is in time
+    /// order. Otherwise changes nothing and returns false; the caller then uses [`Lane::step`].
     #[inline(always)]
-    pub(super) fn step_to_event(&mut self) -> bool {
+    pub(super) fn step_to_common(&mut self) -> bool {
         let Some(record) = self.current else { return false };
         let at = self.at.wrapping_add(align8(record.size));
         let remaining = self.bytes_from(at);
-        let Some(next) = measure_event(remaining).filter(|_| !self.is_unordered) else { return false };
-        (self.at, self.current, self.time) = (at, Some(next), i64_at(remaining, EVENT_TIME_OFFSET));
+        let Some(next) = measure_common(remaining).filter(|_| !self.is_unordered) else { return false };
+        (self.at, self.current, self.time) = (at, Some(next), time_of_common(remaining, next.family));
         true
     }
 
@@ -185,8 +185,8 @@ impl Lane {
         let (mut at, mut time, mut is_ordered) = (loaded.start, None, true);
         loop {
             let remaining = loaded.bytes.get(at..).unwrap_or_default();
-            if let Some(event) = measure_event(remaining) {
-                let stamp = i64_at(remaining, EVENT_TIME_OFFSET);
+            if let Some(event) = measure_common(remaining) {
+                let stamp = time_of_common(remaining, event.family);
                 is_ordered &= time.is_none_or(|previous| previous <= stamp);
                 time = Some(stamp);
                 at = at.wrapping_add(align8(event.size));

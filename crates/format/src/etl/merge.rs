@@ -271,7 +271,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             return if self.current.is_some() { Ok(true) } else { self.open_first_lane() };
         };
         self.is_returned = false;
-        if !lane.step_to_event() && !lane.step() {
+        if !lane.step_to_common() && !lane.step() {
             return self.end_lane(slot);
         }
         let (position, rival) = (MergePosition::new(lane.time, lane.cpu, lane.buffer, slot), self.rival);

@@ -16,6 +16,8 @@ use crate::spec::event::HeaderType;
 use crate::wire::{Put, u8_at};
 use crate::{Error, Result};
 
+/// Offset of the time stamp.
+pub(super) const TIME_OFFSET: usize = 0x08;
 /// Size of the header without optional fields, in bytes.
 pub const SIZE: usize = 0x10;
 

@@ -188,4 +188,25 @@ proptest! {
             let _ = (r.thread_id(), r.process_id(), r.pmc_counters(), r.items().stack().map(|s| s.frames().count()));
         }
     }
+
+    #[test]
+    fn common_families_are_measured_like_all_others(
+        mut bytes in proptest::collection::vec(any::<u8>(), 8..200),
+        kind in proptest::sample::select(alloc::vec![
+            HeaderType::EVENT_HEADER64,
+            HeaderType::EVENT_HEADER32,
+            HeaderType::PERFINFO64,
+            HeaderType::PERFINFO32,
+        ]),
+        marker in 0xBF_u8..=0xC1,
+        size in 0_u8..220,
+    ) {
+        let size_at = if matches!(kind, HeaderType::PERFINFO64 | HeaderType::PERFINFO32) { 4 } else { 0 };
+        bytes[2..4].copy_from_slice(&[kind.0, marker]);
+        bytes[size_at..size_at + 2].copy_from_slice(&[size, 0]);
+        if let Some(common) = measure_common(&bytes) {
+            prop_assert_eq!(measure_any(&bytes, 0, false), Ok(Some(common)));
+            prop_assert_eq!(time_of(&bytes, common.family), Some(time_of_common(&bytes, common.family)));
+        }
+    }
 }
