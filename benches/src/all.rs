@@ -208,7 +208,7 @@ fn format_table(recordings: &[Recording]) -> String {
 
 /// The height of a row, and the widths of the picture's columns, in pixels.
 const ROW: usize = 22;
-const NAMES: usize = 230;
+const NAMES: usize = 300;
 const BARS: usize = 420;
 const VALUES: usize = 150;
 /// Figures that are this many times better or worse than their bound have full bars.
