@@ -56,6 +56,14 @@ pub struct BufferRef {
     pub(super) follows_loss: bool,
 }
 
+impl BufferRef {
+    /// Returns the bytes of memory that loading the buffer takes.
+    pub(super) const fn loading_bytes(&self) -> usize {
+        let packed_bytes = if self.is_compressed { self.size } else { 0 };
+        (self.memory_bytes as usize).saturating_add(packed_bytes as usize)
+    }
+}
+
 /// The result of the walk.
 #[derive(Debug, Default)]
 pub(super) struct Index {
