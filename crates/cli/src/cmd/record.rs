@@ -141,7 +141,12 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         elapsed: Duration::ZERO,
     };
     let end_reason = recording.wait_until_done()?;
-    recording.finish(end_reason, events)
+    let file = recording.file.clone();
+    let outcome = recording.finish(end_reason, events)?;
+    if options.open && end_reason != EndReason::InterruptedTwice {
+        super::view::show_recording(file)?;
+    }
+    Ok(outcome)
 }
 
 struct Recording<'o> {

@@ -56,6 +56,14 @@ pub struct BufferRef {
     pub(super) follows_loss: bool,
 }
 
+impl BufferRef {
+    /// Returns whether the buffer has a loss flag: events or buffers before it were lost.
+    #[must_use]
+    pub const fn follows_loss(&self) -> bool {
+        self.follows_loss
+    }
+}
+
 /// The result of the walk.
 #[derive(Debug, Default)]
 pub(super) struct Index {

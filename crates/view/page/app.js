@@ -1,0 +1,207 @@
+// Connects the parts of the page.
+import * as details from './details.js';
+import { byId, forgetColors } from './dom.js';
+import { embeddedSpan, isEmbedded } from './embedded.js';
+import * as events from './events.js';
+import * as flame from './flame.js';
+import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
+import { follow } from './source.js';
+import { changed, onChange, restore, state } from './state.js';
+import * as tables from './tables.js';
+import * as timeline from './timeline.js';
+
+const TABS = ['events', 'tables', 'flame', 'field'];
+
+/** @param {string} name @param {boolean} [focuses] */
+function showTab(name, focuses = false) {
+  state.tab = name;
+  for (const tab of TABS) {
+    const button = byId(`tab-${tab}`, HTMLButtonElement);
+    const isShown = tab === name;
+    button.setAttribute('aria-selected', String(isShown));
+    button.tabIndex = isShown ? 0 : -1;
+    byId(tab, HTMLDivElement).hidden = !isShown;
+    if (isShown && focuses) button.focus();
+  }
+  changed('panel');
+}
+
+/** @param {number} row */
+function openEvent(row) {
+  details.open(row);
+}
+
+/** @param {string} filter @param {number} time */
+function showEvents(filter, time) {
+  showTab('events');
+  events.setFilter(filter);
+  events.goTo(time);
+}
+
+function showSelectionText() {
+  const shown = byId('selection', HTMLParagraphElement);
+  shown.textContent = state.selection
+    ? `selected ${formatDuration(state.selection[1] - state.selection[0])}: ${formatTime(state.selection[0])} to ${formatTime(state.selection[1])} s`
+    : '';
+}
+
+let isFirst = true;
+let lastEvents = -1;
+
+/** @param {any} trace */
+function takeTrace(trace) {
+  const name = trace.files.join(', ');
+  document.title = `${name} – weir view`;
+  const title = byId('title', HTMLHeadingElement);
+  title.textContent = name;
+  title.title = name;
+  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end), `began ${trace.start} UTC`];
+  if (trace.lost_events || trace.lost_buffers) facts.push(`lost: ${formatCount(trace.lost_events)} events, ${formatCount(trace.lost_buffers)} buffers`);
+  if (trace.gaps) facts.push(`${formatCount(trace.gaps)} switches missing`);
+  if (!trace.complete) facts.push(`reading ${formatBytes(trace.bytes_read)} of ${formatBytes(trace.bytes)}`);
+  byId('facts', HTMLParagraphElement).textContent = facts.join(' · ');
+  const progress = byId('progress', HTMLProgressElement);
+  progress.hidden = trace.complete;
+  progress.value = trace.bytes ? trace.bytes_read / trace.bytes : 1;
+  document.documentElement.dataset.complete = String(trace.complete);
+  showProblem(trace.problem ?? '');
+  const hasGrown = trace.events !== lastEvents;
+  lastEvents = trace.events;
+  if (trace.events === 0 && !trace.complete) return;
+  timeline.setTrace(trace, isFirst);
+  if (isFirst && state.row !== null) details.open(state.row);
+  if (hasGrown && !isFirst) {
+    events.refresh();
+    tables.refresh();
+  }
+  isFirst = false;
+}
+
+/** @param {string} text */
+function showProblem(text) {
+  const problem = byId('problem', HTMLParagraphElement);
+  problem.hidden = !text;
+  problem.textContent = text;
+}
+
+function listenToKeys() {
+  const help = byId('help', HTMLDialogElement);
+  byId('open-help', HTMLButtonElement).addEventListener('click', () => help.showModal());
+  document.addEventListener('keydown', (event) => {
+    const target = event.target;
+    const isTyping = target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
+    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    if (event.key === 'Escape') {
+      if (isTyping && target instanceof HTMLElement) target.blur();
+      else if (!details.close() && !timeline.clearCursor()) timeline.select(null);
+      return;
+    }
+    if (isTyping) return;
+    switch (event.key) {
+      case '?': help.showModal(); break;
+      case '/': showTab('events'); events.focusFilter(); break;
+      case 't': case 'T': timeline.focusTracks(); break;
+      case '0': timeline.showAll(); break;
+      case 'f': case 'F': timeline.showSelection(); break;
+      case 'w': case 'W': timeline.zoom(0.5); break;
+      case 's': case 'S': timeline.zoom(2); break;
+      case 'a': case 'A': timeline.pan(-0.2); break;
+      case 'd': case 'D': timeline.pan(0.2); break;
+      default: return;
+    }
+    event.preventDefault();
+  });
+}
+
+function listenToTabs() {
+  for (const tab of TABS) {
+    const button = byId(`tab-${tab}`, HTMLButtonElement);
+    button.addEventListener('click', () => showTab(tab));
+    button.addEventListener('keydown', (event) => {
+      const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      showTab(TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length], true);
+    });
+  }
+}
+
+function listenToSplitter() {
+  const splitter = byId('splitter', HTMLDivElement);
+  const main = /** @type {HTMLElement} */ (splitter.parentElement);
+  /** @param {number} percent */
+  const set = (percent) => {
+    const limited = Math.max(15, Math.min(85, percent));
+    main.style.setProperty('--timeline', `${limited}%`);
+    splitter.setAttribute('aria-valuenow', String(Math.round(limited)));
+  };
+  set(55);
+  splitter.addEventListener('pointerdown', (event) => splitter.setPointerCapture(event.pointerId));
+  splitter.addEventListener('pointermove', (event) => {
+    if (!splitter.hasPointerCapture(event.pointerId)) return;
+    const box = main.getBoundingClientRect();
+    set((100 * (event.clientY - box.top)) / box.height);
+  });
+  splitter.addEventListener('keydown', (event) => {
+    const step = event.key === 'ArrowUp' ? -5 : event.key === 'ArrowDown' ? 5 : 0;
+    if (!step) return;
+    event.preventDefault();
+    set(Number(splitter.getAttribute('aria-valuenow')) + step);
+  });
+}
+
+function listenToButtons() {
+  byId('zoom-in', HTMLButtonElement).addEventListener('click', () => timeline.zoom(0.5));
+  byId('zoom-out', HTMLButtonElement).addEventListener('click', () => timeline.zoom(2));
+  byId('zoom-all', HTMLButtonElement).addEventListener('click', () => timeline.showAll());
+  byId('zoom-selection', HTMLButtonElement).addEventListener('click', () => timeline.showSelection());
+  const search = byId('track-search', HTMLInputElement);
+  search.value = state.search;
+  search.addEventListener('input', () => {
+    state.search = search.value;
+    changed('tracks');
+  });
+}
+
+if (!restore() && isEmbedded()) [state.from, state.to] = embeddedSpan();
+listenToKeys();
+listenToTabs();
+listenToSplitter();
+listenToButtons();
+timeline.start({ openEvent, showEvents, showScope: (scope) => flame.setScope(scope) });
+events.start(openEvent);
+details.start({
+  showTime: (time) => timeline.reveal(time),
+  showThread: (thread) => timeline.revealTrack(`t${thread}`),
+  showEvents,
+  showField: (kind, name) => {
+    showTab('field');
+    tables.chooseField(kind, name);
+  },
+});
+tables.start({
+  open: (type, number) => {
+    if (type === 'kind') showEvents(`kind:${number}`, state.from);
+    else timeline.revealTrack(`${type === 'thread' ? 't' : 'p'}${number}`);
+  },
+  openFunction: (name) => {
+    showTab('flame');
+    flame.mark(name);
+  },
+});
+flame.start();
+showTab(state.tab);
+onChange((change) => {
+  if (change === 'selection') showSelectionText();
+});
+showSelectionText();
+window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  forgetColors();
+  timeline.redraw();
+  flame.repaint();
+});
+window.addEventListener('hashchange', () => location.reload());
+follow(takeTrace, (isConnected) => {
+  if (!isConnected) showProblem('weir view has ended, or cannot be reached.');
+});

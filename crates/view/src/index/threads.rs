@@ -1,0 +1,265 @@
+//! The threads of an index. Thread ids are reused, so an id can stand for several threads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_format::header::NO_ID;
+
+use super::series::{Series, ValueKind};
+use super::store::{Put, Reader};
+use crate::hash::FastMap;
+
+/// The most threads. Further ones are merged into [`ThreadIndex::OTHER`].
+const MAX_THREADS: usize = 1 << 17;
+/// The most lanes in which slices of a thread are nested.
+pub(crate) const MAX_LANES: usize = 16;
+const MAX_NAME_CHARS: usize = 200;
+
+/// A thread by its index in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ThreadIndex(pub(crate) u32);
+
+impl ThreadIndex {
+    /// The idle threads of all processors.
+    pub(crate) const IDLE: Self = Self(0);
+    /// Threads beyond the limit, and events that name no thread.
+    pub(crate) const OTHER: Self = Self(1);
+}
+
+/// A thread, or the events of a process that name no thread.
+#[derive(Debug, Default)]
+pub(crate) struct Thread {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    /// Index in the table of processes.
+    pub(crate) process: u32,
+    pub(crate) name: Option<Arc<str>>,
+    /// Nanoseconds since the first trace began.
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    /// Trace and raw stamp of the last mention, to look up the process.
+    pub(crate) last_stamp: (usize, i64),
+    pub(crate) events: u64,
+    pub(crate) running_ns: u64,
+    pub(crate) states: Series,
+    /// Nested slices: one series per level.
+    pub(crate) lanes: Vec<Series>,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    pub(crate) events: u64,
+    pub(crate) running_ns: u64,
+    pub(crate) threads: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) processes: Vec<Process>,
+    by_tid: FastMap<u32, u32>,
+    by_pid: FastMap<u32, u32>,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        let named = |name: &str, pid, tid| Thread { name: Some(name.into()), pid, tid, ..Thread::default() };
+        let threads = vec![named("idle", 0, 0), named("(other)", NO_ID, NO_ID)];
+        Self { threads, processes: Vec::new(), by_tid: FastMap::default(), by_pid: FastMap::default() }
+    }
+}
+
+/// Time of an event: nanoseconds since the first trace began, and trace and raw stamp.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventTime {
+    pub(crate) ns: i64,
+    pub(crate) file: usize,
+    pub(crate) stamp: i64,
+}
+
+impl Threads {
+    pub(crate) fn get(&self, index: ThreadIndex) -> Option<&Thread> {
+        self.threads.get(index.0 as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: ThreadIndex) -> Option<&mut Thread> {
+        self.threads.get_mut(index.0 as usize)
+    }
+
+    /// Returns the thread of an id at a time, and adds it if it is new. `pid` is its process, if the
+    /// event names it reliably.
+    pub(crate) fn find_or_add(&mut self, tid: u32, pid: Option<u32>, time: EventTime) -> ThreadIndex {
+        let pid = pid.filter(|pid| *pid != NO_ID);
+        let known = match (tid, pid) {
+            (0, _) => Some(ThreadIndex::IDLE.0),
+            (NO_ID, None) => Some(ThreadIndex::OTHER.0),
+            (NO_ID, Some(pid)) => self.by_pid.get(&pid).copied(),
+            _ => self.by_tid.get(&tid).copied(),
+        };
+        if let Some(index) = known
+            && let Some(thread) = self.threads.get_mut(index as usize)
+        {
+            let is_same = index <= ThreadIndex::OTHER.0
+                || pid.is_none_or(|pid| thread.pid == NO_ID || thread.pid == pid);
+            if is_same {
+                if thread.pid == NO_ID && index > ThreadIndex::OTHER.0 {
+                    thread.pid = pid.unwrap_or(NO_ID);
+                }
+                thread.last = thread.last.max(time.ns);
+                thread.last_stamp = (time.file, time.stamp);
+                return ThreadIndex(index);
+            }
+        }
+        self.add(tid, pid, time)
+    }
+
+    fn add(&mut self, tid: u32, pid: Option<u32>, time: EventTime) -> ThreadIndex {
+        if self.threads.len() >= MAX_THREADS {
+            return ThreadIndex::OTHER;
+        }
+        let index = u32::try_from(self.threads.len()).unwrap_or(ThreadIndex::OTHER.0);
+        self.threads.push(Thread {
+            pid: pid.unwrap_or(NO_ID),
+            tid,
+            first: time.ns,
+            last: time.ns,
+            last_stamp: (time.file, time.stamp),
+            states: Series::new(ValueKind::Classes),
+            ..Thread::default()
+        });
+        match (tid, pid) {
+            (NO_ID, Some(pid)) => self.by_pid.insert(pid, index),
+            _ => self.by_tid.insert(tid, index),
+        };
+        ThreadIndex(index)
+    }
+
+    /// Begins a new thread with an id, whatever had it before.
+    pub(crate) fn begin(&mut self, tid: u32, pid: u32, time: EventTime) -> ThreadIndex {
+        let is_plain = !matches!(tid, 0 | NO_ID);
+        let is_new = self.by_tid.get(&tid).and_then(|index| self.threads.get(*index as usize)).is_none_or(
+            // A wake may name the thread just before its start.
+            |thread| {
+                time.ns.saturating_sub(thread.first) > 1_000_000 || (thread.pid != pid && thread.pid != NO_ID)
+            },
+        );
+        let pid = Some(pid).filter(|pid| *pid != NO_ID);
+        if is_plain && is_new { self.add(tid, pid, time) } else { self.find_or_add(tid, pid, time) }
+    }
+
+    pub(crate) fn set_name(&mut self, index: ThreadIndex, name: &str) {
+        if index > ThreadIndex::OTHER
+            && !name.is_empty()
+            && let Some(thread) = self.get_mut(index)
+        {
+            thread.name = Some(name.chars().take(MAX_NAME_CHARS).collect::<String>().into());
+        }
+    }
+
+    /// Groups the threads by process. `find_process` returns the process of a thread and its name.
+    pub(crate) fn group(&mut self, find_process: impl Fn(&Thread) -> (u32, Option<Arc<str>>)) {
+        let mut by_key: HashMap<(u32, Option<Arc<str>>), u32> = HashMap::new();
+        let mut processes: Vec<Process> = Vec::new();
+        for thread in &mut self.threads {
+            let (pid, name) = find_process(thread);
+            let next = u32::try_from(processes.len()).unwrap_or(0);
+            let index = *by_key.entry((pid, name.clone())).or_insert_with(|| {
+                processes.push(Process { pid, name, first: thread.first, ..Process::default() });
+                next
+            });
+            (thread.process, thread.pid) = (index, pid);
+            if let Some(process) = processes.get_mut(index as usize) {
+                process.first = process.first.min(thread.first);
+                process.last = process.last.max(thread.last);
+                process.events = process.events.saturating_add(thread.events);
+                process.running_ns = process.running_ns.saturating_add(thread.running_ns);
+                process.threads = process.threads.saturating_add(1);
+            }
+        }
+        self.processes = processes;
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.processes.len() as u64);
+        for process in &self.processes {
+            out.put_varint(process.pid.into());
+            put_name(process.name.as_ref(), out);
+            out.put_i64(process.first);
+            out.put_i64(process.last);
+            for number in [process.events, process.running_ns, process.threads.into()] {
+                out.put_varint(number);
+            }
+        }
+        out.put_varint(self.threads.len() as u64);
+        for thread in &self.threads {
+            for id in [thread.pid, thread.tid, thread.process] {
+                out.put_varint(id.into());
+            }
+            put_name(thread.name.as_ref(), out);
+            out.put_i64(thread.first);
+            out.put_i64(thread.last);
+            out.put_varint(thread.last_stamp.0 as u64);
+            out.put_i64(thread.last_stamp.1);
+            out.put_varint(thread.events);
+            out.put_varint(thread.running_ns);
+            thread.states.put(out);
+            out.put_varint(thread.lanes.len() as u64);
+            thread.lanes.iter().for_each(|lane| lane.put(out));
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let mut table = Self { threads: Vec::new(), ..Self::default() };
+        for _ in 0..reader.count()? {
+            table.processes.push(Process {
+                pid: reader.u32()?,
+                name: read_name(reader)?,
+                first: reader.i64()?,
+                last: reader.i64()?,
+                events: reader.varint()?,
+                running_ns: reader.varint()?,
+                threads: reader.u32()?,
+            });
+        }
+        for _ in 0..reader.count()? {
+            let (pid, tid, process) = (reader.u32()?, reader.u32()?, reader.u32()?);
+            if process as usize >= table.processes.len() {
+                return None;
+            }
+            let mut thread = Thread {
+                pid,
+                tid,
+                process,
+                name: read_name(reader)?,
+                first: reader.i64()?,
+                last: reader.i64()?,
+                last_stamp: (usize::from(reader.u16()?), reader.i64()?),
+                events: reader.varint()?,
+                running_ns: reader.varint()?,
+                states: Series::read(reader)?,
+                ..Thread::default()
+            };
+            for _ in 0..reader.count().filter(|lanes| *lanes <= MAX_LANES)? {
+                thread.lanes.push(Series::read(reader)?);
+            }
+            table.threads.push(thread);
+        }
+        Some(table)
+    }
+}
+
+pub(super) fn put_name(name: Option<&Arc<str>>, out: &mut Vec<u8>) {
+    out.put_varint(name.is_some().into());
+    out.put_text(name.map(|name| &**name).unwrap_or_default());
+}
+
+pub(super) fn read_name(reader: &mut Reader<'_>) -> Option<Option<Arc<str>>> {
+    let is_known = reader.varint()? != 0;
+    let name = reader.text()?;
+    Some(is_known.then(|| name.into()))
+}
