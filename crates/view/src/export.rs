@@ -105,7 +105,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
 fn track_ids(view: &TraceView) -> Vec<String> {
     let index = view.index();
     let mut ids: Vec<String> = Vec::new();
-    let used = index.cpus.iter().enumerate().filter(|(_, series)| !series.is_empty());
+    let used = index.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.runs.is_empty());
     ids.extend(used.map(|(cpu, _)| format!("c{cpu}")).take(64));
     ids.extend((0..index.counters.len()).map(|counter| format!("n{counter}")));
     let mut providers: Vec<u32> = index.kinds.kinds.iter().map(|kind| kind.provider).collect();

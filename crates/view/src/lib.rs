@@ -60,7 +60,9 @@ fn open(options: &ViewOptions) -> Result<OpenedTraces> {
     let identity = (options.keeps_index && !is_unpacked)
         .then(|| index::cache::identify(&options.paths, &format!("{:?}", options.schemas)))
         .flatten();
-    let (view, index_names) = TraceView::open(traces.collect(), set.decoder, &options.symbols, &identity)?;
+    let reads_programs = !options.schemas.ignores_programs;
+    let (view, index_names) =
+        TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, &identity)?;
     Ok(OpenedTraces { view, identity, index_names })
 }
 

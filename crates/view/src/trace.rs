@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use traceweir::consumer::TraceFile;
+use traceweir_analysis::schema_files::load_traced_programs;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_decode::Decoder;
 use traceweir_format::etl::{BufferThreads, MergedFiles, Trace};
 use traceweir_format::header::{NO_ID, Record};
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{Clock, FileTime};
 
 use crate::index::facts::Facts;
+use crate::index::machines::Machines;
 use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache};
 use crate::symbols::Symbols;
 
@@ -27,6 +29,8 @@ use crate::symbols::Symbols;
 const BATCH_TIME: Duration = Duration::from_millis(8);
 /// Records between two looks at the clock.
 const BATCH_RECORDS: usize = 2048;
+/// The most kinds of events whose names are looked up again at the end.
+const MAX_LATE_KINDS: usize = 4096;
 /// Memory for buffers that queries have loaded.
 const MAX_LOADED_BYTES: usize = 48 << 20;
 
@@ -48,6 +52,8 @@ pub(crate) struct TraceView {
     symbols: Arc<Mutex<Symbols>>,
     reader: Mutex<LoadedBuffers>,
     pub(crate) start: FileTime,
+    /// Whether schemas are read from programs that the traces name.
+    reads_programs: bool,
     bytes_read: AtomicU64,
     total_bytes: u64,
     /// Whether the facts are those of the whole trace.
@@ -81,6 +87,7 @@ impl TraceView {
         traces: Vec<NamedTrace>,
         decoder: Decoder,
         symbols: &SymbolOptions,
+        reads_programs: bool,
         identity: &Identity,
     ) -> Result<(Self, Option<(PathBuf, PathBuf)>)> {
         anyhow::ensure!(traces.len() <= RowPosition::MAX_FILES, "too many traces");
@@ -95,10 +102,21 @@ impl TraceView {
                 (Index::new(file), names)
             }
         };
-        Ok((Self::new(traces, decoder, symbols, index), names))
+        let mut view = Self::new(traces, decoder, symbols, index);
+        view.reads_programs = reads_programs;
+        Ok((view, names))
     }
 
-    fn new(traces: Vec<NamedTrace>, decoder: Decoder, symbols: &SymbolOptions, index: Index) -> Self {
+    pub(crate) fn new(
+        traces: Vec<NamedTrace>,
+        decoder: Decoder,
+        symbols: &SymbolOptions,
+        mut index: Index,
+    ) -> Self {
+        if !index.is_complete {
+            index.machines =
+                Machines::from_traces(traces.iter().map(|t| (t.name.as_str(), t.trace.header())));
+        }
         let start = traces.iter().map(|t| t.trace.clock().file_time(t.trace.clock().anchor)).min();
         let total_bytes = traces.iter().map(|t| t.trace.file_size()).fold(0, u64::saturating_add);
         let symbols = Arc::new(Mutex::new(Symbols::new(traces.len(), symbols)));
@@ -114,6 +132,7 @@ impl TraceView {
             symbols,
             reader: Mutex::new(LoadedBuffers::default()),
             start: start.unwrap_or_default(),
+            reads_programs: false,
             bytes_read: AtomicU64::new(0),
             total_bytes,
             has_all_facts: AtomicBool::new(false),
@@ -193,6 +212,7 @@ impl TraceView {
         if !is_done {
             return Ok(());
         }
+        self.load_programs();
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         builder.finish(&mut index);
         self.name_late_kinds(&mut index);
@@ -204,8 +224,13 @@ impl TraceView {
         let times = self.loss_times();
         index.add_losses(times);
         index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
-        drop(index);
-        cache::NewIndexFile::keep(names);
+        if names.is_some() {
+            let file = index.store.file()?;
+            drop(index);
+            // The name must not survive a crash that the content does not survive.
+            file.sync_data().context("the index is not kept")?;
+            cache::NewIndexFile::keep(names);
+        }
         Ok(())
     }
 
@@ -224,12 +249,17 @@ impl TraceView {
 
     /// Names kinds whose schema came after their first event.
     fn name_late_kinds(&self, index: &mut Index) {
+        let mut left = MAX_LATE_KINDS;
         for kind in 1..index.kinds.kinds.len() {
+            if left == 0 {
+                break;
+            }
             let Some(row) =
                 index.kinds.kinds.get(kind).filter(|kind| kind.name.is_none()).map(|k| k.first_row)
             else {
                 continue;
             };
+            left -= 1;
             let Some(values) = index.events.row(row, &index.store) else { continue };
             let position =
                 RowPosition(values.get(crate::index::event_column::POSITION).copied().unwrap_or(0));
@@ -269,8 +299,21 @@ impl TraceView {
             self.with_record(position, 0, |record| facts.observe(position.file(), record));
             self.bytes_read.store(self.total_bytes / total * done, Ordering::Relaxed);
         }
+        self.load_programs();
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Loads the schemas of the programs that the traces name.
+    fn load_programs(&self) {
+        if self.reads_programs {
+            load_traced_programs(&mut self.facts().decoder, &());
+        }
+    }
+
+    /// Returns the clock of a trace.
+    pub(crate) fn clock(&self, file: usize) -> Option<&Clock> {
+        self.traces.get(file).map(|named| named.trace.clock())
     }
 
     /// Calls a function with the record at a position; `None` if there is none. `time` is the stamp
