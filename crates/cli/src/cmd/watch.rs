@@ -198,7 +198,7 @@ impl WatchedTrace {
             let context = || format!("cannot watch session {}", escape(name));
             let found = sessions::find_session(options.daemon_choice, name).with_context(context)?;
             if let Some(summary) = &found.summary {
-                check_is_live(summary, options).with_context(context)?;
+                sessions::check_is_live(summary, options.daemon_choice).with_context(context)?;
             }
             drop(found);
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
@@ -241,31 +241,6 @@ fn kernel_events(options: &WatchArgs) -> KernelEvents {
         stacks: options.kernel.is_some().then_some(stacks),
         ..KernelEvents::default()
     }
-}
-
-/// Fails if a session does not deliver its events live, and names the command that changes that.
-fn check_is_live(summary: &SessionSummary, options: &WatchArgs) -> Result<()> {
-    if summary.mode.contains(LogFileMode::REAL_TIME) {
-        return Ok(());
-    }
-    let (name, daemon) = (quote_for_shell(&summary.name), options.daemon_choice.flag());
-    let (reason, hint) = if summary.mode.contains(LogFileMode::BUFFERING) {
-        (
-            "it is a flight recorder, which keeps its events in memory",
-            format!("weir flush {name}{daemon} -o FILE writes them to a file"),
-        )
-    } else if sessions::is_private(summary.mode) {
-        (
-            "it is a private session, which only writes files",
-            format!("weir stop {name}{daemon} finalises them"),
-        )
-    } else {
-        (
-            "it only writes a file",
-            format!("weir update {name}{daemon} --real-time on delivers its events live, too"),
-        )
-    };
-    Err(with_hint(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason), hint))
 }
 
 /// Stops the watching from any thread.
