@@ -15,8 +15,8 @@ use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::{Closer, Trace};
 use traceweir::relog::is_context;
-use traceweir::session::{ProcessTree, SessionSummary};
-use traceweir::{Error, LogFileMode, Status};
+use traceweir::session::ProcessTree;
+use traceweir::Error;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::live;
@@ -27,14 +27,14 @@ use traceweir_format::kernel::hook;
 use traceweir_format::kernel::providers::kernel_provider_name;
 
 use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
-use crate::exit::{self, CommandOutcome, with_hint};
+use crate::exit::{self, CommandOutcome};
 use crate::grammar::{EnableRequest, StackSelection, parse_provider};
 use crate::printer::EventPrinter;
 use crate::progress::TerminalObserver;
 use crate::screen::Screen;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{escape, escape_path, format_count, quote_for_shell};
+use crate::text::{escape, escape_path, format_count};
 
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     if options.session.is_none() {
