@@ -6,6 +6,7 @@ import * as events from './events.js';
 import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
+import * as live from './live.js';
 import { follow } from './source.js';
 import { changed, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
@@ -60,12 +61,14 @@ function takeTrace(trace) {
   title.textContent = name;
   title.title = name;
   showFacts(trace);
+  live.showState(trace.live);
   showProblem(trace.problem ?? failure);
   const hasGrown = trace.events !== lastEvents;
   lastEvents = trace.events;
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
   if (trace.events === 0 && !trace.complete) return;
   timeline.setTrace(trace, isFirst);
+  live.moveToNewest();
   if (isFirst && state.row !== null) details.open(state.row);
   if (hasGrown && !isFirst) {
     events.refresh();
@@ -87,9 +90,9 @@ function showFacts(trace) {
   lost.textContent = `Lost: ${losses.join(', ')}`;
   const share = trace.bytes ? trace.bytes_read / trace.bytes : 1;
   const done = `Reading: ${Math.floor(100 * share)} %`;
-  byId('reading', HTMLElement).hidden = trace.complete;
+  byId('reading', HTMLElement).hidden = trace.complete || trace.live;
   byId('reading-state', HTMLSpanElement).textContent = done;
-  byId('loading', HTMLDivElement).textContent = `${done} of ${formatBytes(trace.bytes)}`;
+  byId('loading', HTMLDivElement).textContent = trace.live ? 'Waiting for events' : `${done} of ${formatBytes(trace.bytes)}`;
   byId('progress', HTMLProgressElement).value = share;
 }
 
@@ -119,6 +122,7 @@ function listenToKeys() {
       case 't': case 'T': timeline.tracks.focus(); break;
       case '0': showAll(); break;
       case 'f': case 'F': showSelection(); break;
+      case 'l': case 'L': live.toggleFollowing(); break;
       case 'w': case 'W': zoom(0.5); break;
       case 's': case 'S': zoom(2); break;
       case 'a': case 'A': pan(-0.2); break;
@@ -215,6 +219,7 @@ tables.start({
   },
 });
 flame.start();
+live.start();
 showTab(state.tab);
 onChange((change) => {
   if (change === 'selection') showSelectionText();
