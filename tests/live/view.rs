@@ -91,8 +91,14 @@ mod with_the_feature {
         let trace = view.ask("trace");
         assert_eq!((&trace["live"], &trace["complete"]), (&true.into(), &false.into()), "{trace}");
         assert_eq!((&trace["problem"], &trace["files"][0]), (&Value::Null, &"live".into()), "{trace}");
-        let tracks = view.ask("tracks").to_string();
-        assert!(tracks.contains(SHOP) && tracks.contains(&format!("({})", shop.id())), "{tracks}");
+        eventually("the tracks name the process", || {
+            let tracks = view.ask("tracks");
+            let mut processes = tracks["processes"].as_array().unwrap().iter();
+            let is_named = processes.any(|process| {
+                process["pid"] == shop.id() && process["name"].as_str().is_some_and(|name| name.contains("weir"))
+            });
+            (is_named && tracks["providers"][0]["name"] == SHOP).then_some(())
+        });
 
         daemon.weir(["stop", "Live"]).expect(0);
         let trace = view.wait_for_end_of_session();
@@ -106,10 +112,32 @@ mod with_the_feature {
     }
 
     #[test]
+    fn view_follows_the_file_of_a_session_that_only_writes_one() {
+        let daemon = Daemon::start();
+        let file = daemon.path("app.etl");
+        daemon.weir(["start", "App", "-o", file.to_str().unwrap(), "-p", SHOP]).expect(0);
+        let _shop = start_shop(&daemon);
+        let view = View::start(&daemon, "App");
+        view.wait_for_growth();
+        view.wait_for_growth();
+        assert_eq!(view.ask("trace")["live"], true);
+        daemon.weir(["stop", "App"]).expect(0);
+        let trace = view.wait_for_end_of_session();
+        assert_eq!((&trace["complete"], &trace["problem"]), (&true.into(), &Value::Null), "{trace}");
+        let recorded = daemon.weir(["dump", "--format", "jsonl", "--provider", SHOP, file.to_str().unwrap()]);
+        let shown = view.ask(&format!("events?filter=provider:{SHOP}&count=1"));
+        assert_eq!(shown["total"], recorded.expect(0).json().len(), "{shown}");
+        view.end();
+    }
+
+    #[test]
     fn name_that_is_neither_file_nor_session_is_explained() {
         let daemon = Daemon::start();
         let run = daemon.weir(["view", "Missing", "--no-browser"]).expect(1);
-        assert!(run.stderr.contains("no session of this name is running"), "{}", run.stderr);
+        assert!(run.stderr.contains("neither a file nor a running session"), "{}", run.stderr);
+        daemon.weir(["start", "Flight", "--mode", "buffering", "-p", SHOP]).expect(0);
+        let run = daemon.weir(["view", "Flight", "--no-browser"]).expect(1);
+        assert!(run.stderr.contains("flight recorder"), "{}", run.stderr);
         let run = daemon.weir(["view", "missing.etl", "--no-browser"]).expect(1);
         assert!(!run.stderr.contains("session"), "{}", run.stderr);
     }

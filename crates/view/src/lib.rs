@@ -31,6 +31,7 @@ use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_analysis::text::Moment;
 use traceweir_analysis::traces::TraceSet;
 
+pub use live::GrowingFile;
 use live::LiveTrace;
 use trace::{NamedTrace, TraceView};
 
@@ -75,19 +76,36 @@ pub fn show(options: &ViewOptions, on_ready: impl FnOnce(&str, bool)) -> Result<
     show_view(view, options.opens_browser, move |view| view.build(&identity, index_names), on_ready)
 }
 
+/// Where the events of a running session come from.
+pub enum SessionEvents {
+    /// The session delivers them.
+    Live(Box<Trace>),
+    /// The session writes them to a file.
+    File(GrowingFile),
+}
+
 /// Shows the events of a running session of this name, like [`show`]. The page stays when the
 /// session ends. `options.paths` is not used.
 pub fn show_session(
     name: String,
-    session: Trace,
+    events: SessionEvents,
     options: &ViewOptions,
     on_ready: impl FnOnce(&str, bool),
 ) -> Result<()> {
     let decoder = TraceSet::open(&[], &options.schemas, Arc::new(()))?.decoder;
-    let live = Arc::new(LiveTrace::new(name, &session)?);
+    let (live, receive): (_, Box<dyn FnOnce(&LiveTrace) + Send>) = match events {
+        SessionEvents::Live(trace) => {
+            (LiveTrace::new(name, &trace)?, Box::new(move |live| live.receive(*trace)))
+        }
+        SessionEvents::File(file) => {
+            let set = live::open_file(&file)?;
+            (LiveTrace::of_file(name, &set)?, Box::new(move |live| live.receive_file(set, &file)))
+        }
+    };
+    let live = Arc::new(live);
     let view = TraceView::of_session(Arc::clone(&live), decoder, &options.symbols)?;
     let received = Arc::clone(&live);
-    let receiver = start_thread("weir-receive", move || received.receive(session))?;
+    let receiver = start_thread("weir-receive", move || receive(&received))?;
     let result = show_view(view, options.opens_browser, |view| view.build(&None, None), on_ready);
     live.stop();
     let _ = receiver.join();

@@ -1,24 +1,28 @@
 //! A running session: its events are received on one thread and indexed on another.
 //!
 //! ```text
-//!   session ──▶ receiver ──▶ Spool, an unlinked file ──▶ TraceView::follow ──▶ Index
-//!                              ▲ the record of a row, for queries
+//!   session, or its file ──▶ receiver ──▶ Spool, an unlinked file ──▶ TraceView::follow ──▶ Index
+//!                                           ▲ the record of a row, for queries
 //! ```
 //!
 //! 1. The receiver never waits for the index, so a slow index loses no events.
 //! 2. The file has a limit. When it is full, later events are not shown, and the page reports it.
 
+mod file;
 mod spool;
 
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use traceweir::consumer::{Closer, Event, Handler, Loss, Trace, Window, deliver};
+use traceweir_analysis::traces::TraceSet;
 use traceweir_format::header::Record;
 use traceweir_format::time::{Clock, FileTime};
 
+pub use file::GrowingFile;
+pub(crate) use file::open as open_file;
 use spool::{Appended, Spool};
 pub(crate) use spool::{Chunk, Cursor, record_at};
 
@@ -39,14 +43,25 @@ pub(crate) struct LiveTrace {
     pub(crate) counter_hz: u64,
     state: Mutex<State>,
     has_news: Condvar,
-    closer: Closer,
+    /// Ends the delivery of a session's events.
+    closer: Option<Closer>,
 }
 
 struct State {
     spool: Spool,
     losses: NewLosses,
     is_ended: bool,
+    must_stop: bool,
     problem: Option<String>,
+}
+
+/// What a receiver needs to know of a session.
+struct SessionFacts {
+    name: String,
+    clock: Clock,
+    start: FileTime,
+    perf_freq: i64,
+    closer: Option<Closer>,
 }
 
 /// Losses since the last reading.
@@ -73,21 +88,40 @@ impl LiveTrace {
     pub(crate) fn new(name: String, session: &Trace) -> Result<Self> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
-        let state = State {
-            spool: Spool::create(MAX_SPOOL_BYTES)?,
-            losses: NewLosses::default(),
-            is_ended: false,
-            problem: None,
-        };
-        Ok(Self {
+        let facts = SessionFacts {
             name,
             clock: *session.clock(),
             start: FileTime::from_unix(seconds, since_1970.subsec_nanos()),
-            counter_hz: u64::try_from(session.header().perf_freq).unwrap_or(0),
-            state: Mutex::new(state),
-            has_news: Condvar::new(),
-            closer: session.closer(),
-        })
+            perf_freq: session.header().perf_freq,
+            closer: Some(session.closer()),
+        };
+        Self::with_limit(facts, MAX_SPOOL_BYTES)
+    }
+
+    /// Prepares to receive the events in the file of a session, from the first on.
+    pub(crate) fn of_file(name: String, set: &TraceSet) -> Result<Self> {
+        let input = set.inputs.first().context("there is no file")?;
+        let facts = SessionFacts {
+            name,
+            clock: *input.trace.clock(),
+            start: set.start(),
+            perf_freq: input.trace.header().perf_freq,
+            closer: None,
+        };
+        Self::with_limit(facts, MAX_SPOOL_BYTES)
+    }
+
+    fn with_limit(facts: SessionFacts, max_bytes: u64) -> Result<Self> {
+        let state = State {
+            spool: Spool::create(max_bytes)?,
+            losses: NewLosses::default(),
+            is_ended: false,
+            must_stop: false,
+            problem: None,
+        };
+        let SessionFacts { name, clock, start, perf_freq, closer } = facts;
+        let counter_hz = u64::try_from(perf_freq).unwrap_or(0);
+        Ok(Self { name, clock, start, counter_hz, state: Mutex::new(state), has_news: Condvar::new(), closer })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,9 +132,13 @@ impl LiveTrace {
     pub(crate) fn receive(&self, mut session: Trace) {
         session.set_queue_limit(QUEUE_BYTES);
         let result = deliver(vec![session], &Window::default(), &mut Receiver(self));
+        self.end(result.map_err(Into::into));
+    }
+
+    fn end(&self, result: Result<()>) {
         let mut state = self.lock();
         if let Err(error) = result {
-            state.problem.get_or_insert(format!("the events end here: {error}"));
+            state.problem.get_or_insert(format!("the events end here: {error:#}"));
         }
         state.is_ended = true;
         drop(state);
@@ -109,7 +147,11 @@ impl LiveTrace {
 
     /// Ends the receiver.
     pub(crate) fn stop(&self) {
-        self.closer.close();
+        if let Some(closer) = &self.closer {
+            closer.close();
+        }
+        self.lock().must_stop = true;
+        self.has_news.notify_all();
     }
 
     fn add_record(&self, record: &Record<'_>) -> ControlFlow<()> {
@@ -171,3 +213,6 @@ impl Handler for Receiver<'_> {
         ControlFlow::Continue(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,8 +28,8 @@ pub(super) fn run(options: &ViewArgs) -> Result<CommandOutcome> {
         opens_browser: !options.no_browser,
     };
     if let Some(name) = session_name(options) {
-        let trace = open_session(options.daemon_choice, name)?;
-        traceweir_view::show_session(name.to_owned(), trace, &view, print_address)?;
+        let events = open_session(options.daemon_choice, name)?;
+        traceweir_view::show_session(name.to_owned(), events, &view, print_address)?;
         return Ok(CommandOutcome::Fine);
     }
     view.paths.clone_from(&options.files.files);
@@ -54,20 +54,36 @@ fn session_name(options: &ViewArgs) -> Option<&str> {
     is_session.then_some(name)
 }
 
+/// Opens the events of a session: those that it delivers or, if it only writes a file, the file.
 #[cfg(feature = "view")]
 fn open_session(
     daemon_choice: crate::cli::DaemonChoice,
     name: &str,
-) -> Result<traceweir::consumer::Trace> {
+) -> Result<traceweir_view::SessionEvents> {
     use anyhow::Context as _;
+    use traceweir::LogFileMode;
+    use traceweir_view::{GrowingFile, SessionEvents};
 
-    let missing = || format!("no file {0} exists, and session {0} cannot be followed", crate::text::escape(name));
-    let found = sessions::find_session(daemon_choice, name).with_context(missing)?;
-    if let Some(summary) = &found.summary {
-        sessions::check_is_live(summary, daemon_choice)
-            .with_context(|| format!("cannot follow session {}", crate::text::escape(name)))?;
+    let escaped = crate::text::escape(name);
+    let found = sessions::find_session(daemon_choice, name)
+        .with_context(|| format!("{escaped} is neither a file nor a running session"))?;
+    let Some(summary) = &found.summary else {
+        // The caller may follow a session without the right to query it.
+        let trace = traceweir::consumer::Trace::live_in(daemon_choice.scope(), name)?;
+        return Ok(SessionEvents::Live(Box::new(trace)));
+    };
+    let is_file = !summary.mode.contains(LogFileMode::REAL_TIME)
+        && !summary.mode.contains(LogFileMode::BUFFERING)
+        && !summary.mode.contains(LogFileMode::CIRCULAR)
+        && !summary.mode.contains(LogFileMode::PREALLOCATE);
+    if let (true, Some(path)) = (is_file, &summary.log_file) {
+        let session = found.controller.session_with_id(summary.id);
+        let is_running = Box::new(move || session.query().is_ok());
+        return Ok(SessionEvents::File(GrowingFile { path: path.clone(), is_running }));
     }
-    Ok(traceweir::consumer::Trace::live_in(daemon_choice.scope(), name)?)
+    sessions::check_is_live(summary, daemon_choice).with_context(|| format!("cannot follow session {escaped}"))?;
+    let trace = traceweir::consumer::Trace::live_in(daemon_choice.scope(), name)?;
+    Ok(SessionEvents::Live(Box::new(trace)))
 }
 
 /// Fails if this build has no view.

@@ -21,8 +21,8 @@ use crate::symbols::Symbols;
 
 /// How long events may wait to be indexed together.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
-/// Time between two searches for the names of processes and events.
-const NAME_PERIOD: Duration = Duration::from_millis(500);
+/// Time between two searches for the names of processes and events: while threads are new, and else.
+const NAME_PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 /// The most processes whose names are read from `/proc`.
 const MAX_PROCESSES: usize = 1 << 14;
 
@@ -85,8 +85,8 @@ impl TraceView {
         let mut builder = Builder::new(self.start);
         let mut running = RunningProcesses::default();
         let mut cursor = Cursor::default();
-        let mut last_names = Instant::now();
-        let mut named_facts = 0;
+        let mut last_names: Option<Instant> = None;
+        let (mut named_threads, mut named_facts) = (0, 0);
         loop {
             let news = live.wait(cursor, BATCH_WAIT);
             let chunk = live.read(cursor)?;
@@ -98,14 +98,17 @@ impl TraceView {
             if news.is_ended {
                 builder.finish(&mut index);
             }
-            if news.is_ended || last_names.elapsed() >= NAME_PERIOD {
+            let threads = index.threads.threads.len();
+            let period = if threads > named_threads { NAME_PERIODS.0 } else { NAME_PERIODS.1 };
+            if news.is_ended || last_names.is_none_or(|last| last.elapsed() >= period) {
                 load_traced_programs(&mut self.facts().decoder, &());
                 if index.informative.rows() > named_facts {
                     named_facts = index.informative.rows();
                     self.name_late_kinds(&mut index);
                 }
                 resolve_names(&self.facts(), &mut index, |thread, known| running.complete(thread, known));
-                last_names = Instant::now();
+                named_threads = threads;
+                last_names = Some(Instant::now());
             }
             drop(index);
             if news.is_ended {
