@@ -135,7 +135,7 @@ mod with_the_feature {
         let daemon = Daemon::start();
         let run = daemon.weir(["view", "Missing", "--no-browser"]).expect(1);
         assert!(run.stderr.contains("neither a file nor a running session"), "{}", run.stderr);
-        daemon.weir(["start", "Flight", "--mode", "buffering", "-p", SHOP]).expect(0);
+        daemon.weir(["start", "Flight", "--buffering", "-p", SHOP]).expect(0);
         let run = daemon.weir(["view", "Flight", "--no-browser"]).expect(1);
         assert!(run.stderr.contains("flight recorder"), "{}", run.stderr);
         let run = daemon.weir(["view", "missing.etl", "--no-browser"]).expect(1);

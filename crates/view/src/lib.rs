@@ -33,6 +33,7 @@ use traceweir_analysis::traces::TraceSet;
 
 pub use live::GrowingFile;
 use live::LiveTrace;
+use server::TimeLimits;
 use trace::{NamedTrace, TraceView};
 
 /// What to show, and how.
@@ -122,7 +123,7 @@ fn show_view(
     let view = Arc::new(view);
     let built = Arc::clone(&view);
     let builder = start_thread("weir-index", move || build(&built))?;
-    let result = server::serve(Arc::clone(&view), |url| {
+    let result = server::serve(Arc::clone(&view), TimeLimits::default(), |url| {
         let is_opened = opens_browser && browser::open(url);
         on_ready(url, is_opened);
     });
