@@ -3,12 +3,15 @@ import * as details from './details.js';
 import { byId, forgetColors } from './dom.js';
 import { embeddedSpan, isEmbedded } from './embedded.js';
 import * as events from './events.js';
+import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
+import * as live from './live.js';
 import { follow } from './source.js';
 import { changed, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
 import * as timeline from './timeline.js';
+import { clearCursor, pan, reveal, select, showAll, showSelection, zoom } from './window.js';
 
 const TABS = ['events', 'tables', 'flame', 'field'];
 
@@ -45,6 +48,8 @@ function showSelectionText() {
     : '';
 }
 
+/** A failure of a question, which stays until the page is loaded again. */
+let failure = '';
 let isFirst = true;
 let lastEvents = -1;
 
@@ -55,26 +60,40 @@ function takeTrace(trace) {
   const title = byId('title', HTMLHeadingElement);
   title.textContent = name;
   title.title = name;
-  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end), `began ${trace.start} UTC`];
-  if (trace.lost_events || trace.lost_buffers) facts.push(`lost: ${formatCount(trace.lost_events)} events, ${formatCount(trace.lost_buffers)} buffers`);
-  if (trace.gaps) facts.push(`${formatCount(trace.gaps)} switches missing`);
-  if (!trace.complete) facts.push(`reading ${formatBytes(trace.bytes_read)} of ${formatBytes(trace.bytes)}`);
-  byId('facts', HTMLParagraphElement).textContent = facts.join(' · ');
-  const progress = byId('progress', HTMLProgressElement);
-  progress.hidden = trace.complete;
-  progress.value = trace.bytes ? trace.bytes_read / trace.bytes : 1;
-  document.documentElement.dataset.complete = String(trace.complete);
-  showProblem(trace.problem ?? '');
+  showFacts(trace);
+  live.showState(trace.live);
+  showProblem(trace.problem ?? failure);
   const hasGrown = trace.events !== lastEvents;
   lastEvents = trace.events;
+  byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
   if (trace.events === 0 && !trace.complete) return;
   timeline.setTrace(trace, isFirst);
+  live.moveToNewest();
   if (isFirst && state.row !== null) details.open(state.row);
   if (hasGrown && !isFirst) {
     events.refresh();
     tables.refresh();
   }
   isFirst = false;
+}
+
+/** @param {any} trace */
+function showFacts(trace) {
+  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end - (trace.begin ?? 0)), `began ${trace.start} UTC`];
+  byId('facts', HTMLParagraphElement).textContent = facts.join(' · ');
+  const losses = [];
+  if (trace.lost_events) losses.push(`${formatCount(trace.lost_events)} events`);
+  if (trace.lost_buffers) losses.push(`${formatCount(trace.lost_buffers)} buffers`);
+  if (trace.gaps) losses.push(`${formatCount(trace.gaps)} context switches`);
+  const lost = byId('lost', HTMLParagraphElement);
+  lost.hidden = losses.length === 0;
+  lost.textContent = `Lost: ${losses.join(', ')}`;
+  const share = trace.bytes ? trace.bytes_read / trace.bytes : 1;
+  const done = `Reading: ${Math.floor(100 * share)} %`;
+  byId('reading', HTMLElement).hidden = trace.complete || trace.live;
+  byId('reading-state', HTMLSpanElement).textContent = done;
+  byId('loading', HTMLDivElement).textContent = trace.live ? 'Waiting for events' : `${done} of ${formatBytes(trace.bytes)}`;
+  byId('progress', HTMLProgressElement).value = share;
 }
 
 /** @param {string} text */
@@ -93,20 +112,21 @@ function listenToKeys() {
     if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
     if (event.key === 'Escape') {
       if (isTyping && target instanceof HTMLElement) target.blur();
-      else if (!details.close() && !timeline.clearCursor()) timeline.select(null);
+      else if (!details.close() && !clearCursor()) select(null);
       return;
     }
     if (isTyping) return;
     switch (event.key) {
       case '?': help.showModal(); break;
       case '/': showTab('events'); events.focusFilter(); break;
-      case 't': case 'T': timeline.focusTracks(); break;
-      case '0': timeline.showAll(); break;
-      case 'f': case 'F': timeline.showSelection(); break;
-      case 'w': case 'W': timeline.zoom(0.5); break;
-      case 's': case 'S': timeline.zoom(2); break;
-      case 'a': case 'A': timeline.pan(-0.2); break;
-      case 'd': case 'D': timeline.pan(0.2); break;
+      case 't': case 'T': timeline.tracks.focus(); break;
+      case '0': showAll(); break;
+      case 'f': case 'F': showSelection(); break;
+      case 'l': case 'L': live.toggleFollowing(); break;
+      case 'w': case 'W': zoom(0.5); break;
+      case 's': case 'S': zoom(2); break;
+      case 'a': case 'A': pan(-0.2); break;
+      case 'd': case 'D': pan(0.2); break;
       default: return;
     }
     event.preventDefault();
@@ -134,9 +154,11 @@ function listenToSplitter() {
   const set = (percent) => {
     const limited = Math.max(15, Math.min(85, percent));
     main.style.setProperty('--timeline', `${limited}%`);
+    state.height = limited;
+    changed('position');
     splitter.setAttribute('aria-valuenow', String(Math.round(limited)));
   };
-  set(55);
+  set(state.height);
   splitter.addEventListener('pointerdown', (event) => splitter.setPointerCapture(event.pointerId));
   splitter.addEventListener('pointermove', (event) => {
     if (!splitter.hasPointerCapture(event.pointerId)) return;
@@ -152,16 +174,21 @@ function listenToSplitter() {
 }
 
 function listenToButtons() {
-  byId('zoom-in', HTMLButtonElement).addEventListener('click', () => timeline.zoom(0.5));
-  byId('zoom-out', HTMLButtonElement).addEventListener('click', () => timeline.zoom(2));
-  byId('zoom-all', HTMLButtonElement).addEventListener('click', () => timeline.showAll());
-  byId('zoom-selection', HTMLButtonElement).addEventListener('click', () => timeline.showSelection());
+  byId('zoom-in', HTMLButtonElement).addEventListener('click', () => zoom(0.5));
+  byId('zoom-out', HTMLButtonElement).addEventListener('click', () => zoom(2));
+  byId('zoom-all', HTMLButtonElement).addEventListener('click', () => showAll());
+  byId('zoom-selection', HTMLButtonElement).addEventListener('click', () => showSelection());
   const search = byId('track-search', HTMLInputElement);
   search.value = state.search;
   search.addEventListener('input', () => {
     state.search = search.value;
     changed('tracks');
   });
+  onChange((change) => {
+    if (change === 'tracks' && search.value !== state.search) search.value = state.search;
+    if (change === 'selection') byId('zoom-selection', HTMLButtonElement).disabled = !state.selection;
+  });
+  byId('zoom-selection', HTMLButtonElement).disabled = !state.selection;
 }
 
 if (!restore() && isEmbedded()) [state.from, state.to] = embeddedSpan();
@@ -170,14 +197,15 @@ listenToTabs();
 listenToSplitter();
 listenToButtons();
 timeline.start({ openEvent, showEvents, showScope: (scope) => flame.setScope(scope) });
+listenToTimeline();
 events.start(openEvent);
 details.start({
-  showTime: (time) => timeline.reveal(time),
+  showTime: reveal,
   showThread: (thread) => timeline.revealTrack(`t${thread}`),
   showEvents,
   showField: (kind, name) => {
+    state.field = `${kind}.${name}`;
     showTab('field');
-    tables.chooseField(kind, name);
   },
 });
 tables.start({
@@ -191,6 +219,7 @@ tables.start({
   },
 });
 flame.start();
+live.start();
 showTab(state.tab);
 onChange((change) => {
   if (change === 'selection') showSelectionText();
@@ -203,5 +232,8 @@ window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () 
 });
 window.addEventListener('hashchange', () => location.reload());
 follow(takeTrace, (isConnected) => {
-  if (!isConnected) showProblem('weir view has ended, or cannot be reached.');
+  if (!isConnected) showProblem('weir view has ended. Start it again, and open the address that it prints.');
+}, (text) => {
+  failure = text;
+  showProblem(text);
 });

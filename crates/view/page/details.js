@@ -40,8 +40,9 @@ export async function open(row) {
   state.row = row;
   pane.hidden = false;
   changed('event');
-  const event = await asker.ask('event', { row }).catch(() => ({ problem: 'The event cannot be read.' }));
+  const event = await asker.ask('event', { row });
   if (!event) return;
+  if (state.row !== row) return;
   body.replaceChildren();
   body.scrollTop = 0;
   if (event.problem) {

@@ -61,6 +61,29 @@ export function fitCanvas(canvas, width, height) {
   return context;
 }
 
+/** Sets the font of text in pictures. @param {CanvasRenderingContext2D} context */
+export function setFont(context) {
+  context.font = '11px system-ui, sans-serif';
+}
+
+/**
+ * Shortens text so that it fits into a width.
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} text
+ * @param {number} width
+ */
+export function fitText(context, text, width) {
+  const start = text.slice(0, Math.max(1, Math.floor(width / 3)));
+  if (start === text && context.measureText(text).width <= width) return text;
+  let [low, high] = [0, start.length];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`${start.slice(0, middle)}…`).width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? `${start.slice(0, low)}…` : '';
+}
+
 /** @type {Map<string, string>} */
 const colors = new Map();
 
@@ -91,7 +114,7 @@ export function hueColor(number) {
 }
 
 /**
- * Tells users of screen readers.
+ * Announces a text to users of screen readers.
  * @param {string} text
  */
 export function announce(text) {

@@ -1,79 +1,13 @@
-// Draws tracks. The data of each kind is a flat list of numbers: see docs/spec/view-protocol.md.
-import { color, hueColor } from './dom.js';
-import { formatDuration, formatTime, formatValue, niceStep } from './format.js';
+// Draws tracks.
+import { color, fitText, hueColor } from './dom.js';
+import { formatValue } from './format.js';
+import { STRIDES, forVisible, toPixel } from './scale.js';
+
+/** @typedef {import('./scale.js').Scale} Scale */
+/** @typedef {import('./scale.js').Names} Names */
 
 /**
- * @typedef {object} Scale
- * @property {number} from first nanosecond
- * @property {number} to last nanosecond
- * @property {number} left first pixel
- * @property {number} width pixels
- */
-
-/**
- * @typedef {object} Hit an item of a track
- * @property {number} start
- * @property {number} end
- * @property {number} count number of items that are drawn as this one
- * @property {string} text
- * @property {number | null} row event of the item
- * @property {number | null} thread
- * @property {number | null} kind
- */
-
-/**
- * @typedef {object} Names
- * @property {Record<string, [string, string, number]>} threads label, process, number of the process
- * @property {Record<string, string>} kinds
- * @property {Record<string, string>} reasons of waits
- */
-
-/** Numbers per item, by kind of track. @type {Record<string, number>} */
-export const STRIDES = { c: 5, t: 7, s: 5, k: 4, v: 4, n: 6, f: 2 };
-
-/** @param {Scale} scale @param {number} time */
-export function toPixel(scale, time) {
-  return scale.left + ((time - scale.from) / (scale.to - scale.from)) * scale.width;
-}
-
-/** @param {Scale} scale @param {number} pixel */
-export function toTime(scale, pixel) {
-  return scale.from + ((pixel - scale.left) / scale.width) * (scale.to - scale.from);
-}
-
-/**
- * Returns the index of the first item that ends at or after a time.
- * @param {number[]} data
- * @param {number} stride
- * @param {number} time
- */
-function firstFrom(data, stride, time) {
-  let [low, high] = [0, Math.floor(data.length / stride)];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (data[middle * stride + 1] < time) low = middle + 1;
-    else high = middle;
-  }
-  return low * stride;
-}
-
-/**
- * Calls a function for the items that are visible, with their first pixel and their width.
- * @param {number[]} data
- * @param {number} stride
- * @param {Scale} scale
- * @param {(at: number, x: number, width: number) => void} onItem
- */
-function forVisible(data, stride, scale, onItem) {
-  for (let at = firstFrom(data, stride, scale.from); at < data.length && data[at] <= scale.to; at += stride) {
-    const x = Math.max(scale.left - 1, toPixel(scale, data[at]));
-    const end = Math.min(scale.left + scale.width + 1, toPixel(scale, data[at + 1]));
-    onItem(at, x, end - x);
-  }
-}
-
-/**
- * Writes text into a box, if it fits.
+ * Writes text into a box, shortened if need be.
  * @param {CanvasRenderingContext2D} context
  * @param {string} text
  * @param {number} x
@@ -81,10 +15,8 @@ function forVisible(data, stride, scale, onItem) {
  * @param {number} width
  */
 function drawText(context, text, x, y, width) {
-  if (width < 24) return;
-  const fits = Math.floor((width - 6) / 6.2);
-  const shown = text.length <= fits ? text : `${text.slice(0, Math.max(1, fits - 1))}…`;
-  context.fillText(shown, x + 3, y);
+  context.fillStyle = color('on-color');
+  context.fillText(fitText(context, text, width - 6), x + 3, y);
 }
 
 /**
@@ -109,7 +41,6 @@ function drawCpu(context, data, scale, top, height, names) {
     context.fillStyle = hueColor(owner ? owner[2] : thread);
     context.fillRect(x, base - tall, drawn, tall);
     if (count === 1 && owner && width >= 24) {
-      context.fillStyle = color('on-color');
       drawText(context, owner[0], x, top + height / 2 + 4, width);
     }
   });
@@ -159,7 +90,6 @@ function drawSlices(context, lanes, scale, top, laneHeight, names) {
       context.fillStyle = count === 1 ? hueColor(kind + 7) : color('slice');
       context.fillRect(x, y + 1, Math.max(width, 1), laneHeight - 2);
       if (count === 1 && width >= 24) {
-        context.fillStyle = color('on-color');
         drawText(context, names.kinds[kind] ?? '', x, y + laneHeight / 2 + 4, width);
       }
     });
@@ -190,8 +120,9 @@ function drawMarks(context, data, scale, top, height) {
  * @param {Scale} scale
  * @param {number} top
  * @param {number} height
+ * @param {string} unit
  */
-function drawCounter(context, data, scale, top, height) {
+function drawCounter(context, data, scale, top, height, unit) {
   let most = 1;
   for (let at = 3; at < data.length; at += STRIDES.n) most = Math.max(most, data[at]);
   context.fillStyle = color('counter');
@@ -199,6 +130,21 @@ function drawCounter(context, data, scale, top, height) {
     const tall = Math.max(1, (height * data[at + 3]) / most);
     context.fillRect(x, top + height - tall, Math.max(width, 1.5), tall);
   });
+  if (data.length) drawScale(context, formatValue(most, unit), scale, top + 9);
+}
+
+/**
+ * Writes the value that the height of a track stands for.
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} text
+ * @param {Scale} scale
+ * @param {number} y
+ */
+function drawScale(context, text, scale, y) {
+  context.fillStyle = color('veil');
+  context.fillRect(scale.left, y - 10, context.measureText(text).width + 8, 13);
+  context.fillStyle = color('text-2');
+  context.fillText(text, scale.left + 4, y);
 }
 
 /**
@@ -223,226 +169,26 @@ function drawField(context, data, scale, top, height) {
     const y = top + height - 3 - ((height - 6) * (data[at + 1] - least)) / range;
     context.fillRect(x - 1, y - 1, 3, 3);
   }
+  if (data.length) drawScale(context, `${formatValue(least, '')} to ${formatValue(most, '')}`, scale, top + 10);
 }
 
 /**
  * Draws a track.
  * @param {CanvasRenderingContext2D} context
- * @param {string} kind
+ * @param {import('./rows.js').Row} row
  * @param {any} data
  * @param {Scale} scale
  * @param {number} top
- * @param {number} height
  * @param {Names} names
  */
-export function drawTrack(context, kind, data, scale, top, height, names) {
+export function drawTrack(context, { kind, height, unit }, data, scale, top, names) {
   switch (kind) {
     case 'c': return drawCpu(context, data, scale, top + 1, height - 2, names);
     case 't': return drawThread(context, data, scale, top + 2, height - 4);
     case 's': return drawSlices(context, data, scale, top, height / Math.max(1, data.length), names);
     case 'k': case 'v': return drawMarks(context, data, scale, top + 2, height - 4);
-    case 'n': return drawCounter(context, data, scale, top + 2, height - 4);
+    case 'n': return drawCounter(context, data, scale, top + 2, height - 4, unit);
     case 'f': return drawField(context, data, scale, top + 1, height - 2);
     default: return undefined;
   }
-}
-
-/**
- * Describes an item of a track.
- * @param {string} kind
- * @param {number[]} data
- * @param {number} at
- * @param {Names} names
- * @param {string} unit
- * @returns {Hit}
- */
-function describe(kind, data, at, names, unit) {
-  const [start, end] = [data[at], data[at + 1]];
-  const span = end > start ? `${formatDuration(end - start)}, from ${formatTime(start)} s` : `at ${formatTime(start)} s`;
-  /** @type {Hit} */
-  const hit = { start, end, count: 1, text: '', row: null, thread: null, kind: null };
-  switch (kind) {
-    case 'c': {
-      const [thread, count, busy] = data.slice(at + 2, at + 5);
-      const owner = names.threads[thread];
-      hit.count = count;
-      hit.thread = thread;
-      const label = owner ? `${owner[0]}\n${owner[1]}` : `thread ${thread}`;
-      hit.text = count === 1
-        ? `${busy > 0 ? label : 'idle'}\n${span}`
-        : `${count} switches, ${((100 * busy) / Math.max(1, end - start)).toFixed(0)} % busy\nmost time: ${label}\n${span}`;
-      break;
-    }
-    case 't': {
-      const [running, ready, waiting, count, detail] = data.slice(at + 2, at + 7);
-      hit.count = count;
-      if (count > 1) {
-        hit.text = `${count} states: running ${formatDuration(running)}, ready ${formatDuration(ready)}, waiting ${formatDuration(waiting)}\n${span}`;
-      } else if (ready > 0) {
-        const waker = detail ? names.threads[detail] : undefined;
-        hit.thread = detail || null;
-        hit.text = waker ? `ready, woken by ${waker[0]} of ${waker[1]}\n${span}` : `ready${detail ? '' : ' (preempted or waker unknown)'}\n${span}`;
-      } else if (waiting > 0) {
-        hit.text = `waiting: ${names.reasons[detail] ?? `reason ${detail}`}\n${span}`;
-      } else {
-        hit.text = `running on CPU ${detail}\n${span}`;
-      }
-      break;
-    }
-    case 's': {
-      const [count, row, eventKind] = data.slice(at + 2, at + 5);
-      hit.count = count;
-      hit.row = row;
-      hit.kind = eventKind;
-      hit.text = count === 1 ? `${names.kinds[eventKind] ?? 'slice'}\n${span}` : `${count} slices\n${span}`;
-      break;
-    }
-    case 'k': case 'v': {
-      hit.count = data[at + 2];
-      hit.row = data[at + 3];
-      hit.text = hit.count === 1 ? `event\n${span}` : `${hit.count} events\n${span}`;
-      break;
-    }
-    case 'n': {
-      const [count, sum, , largest] = data.slice(at + 2, at + 6);
-      hit.count = count;
-      hit.text = `${formatValue(sum, unit)} in ${count} operations, at most ${formatValue(largest, unit)}\n${span}`;
-      break;
-    }
-    default:
-  }
-  return hit;
-}
-
-/**
- * Returns the item of a track at a time. `lane` counts from the top of a track with lanes.
- * @param {string} kind
- * @param {any} data
- * @param {Scale} scale
- * @param {number} time
- * @param {number} lane
- * @param {Names} names
- * @param {string} unit
- * @returns {Hit | null}
- */
-export function findItem(kind, data, scale, time, lane, names, unit) {
-  if (kind === 'f') {
-    const slack = (4 * (scale.to - scale.from)) / scale.width;
-    for (let at = 0; at < data.length; at += 2) {
-      if (Math.abs(data[at] - time) <= slack) {
-        return { start: data[at], end: data[at], count: 1, text: `${formatValue(data[at + 1], '')}\nat ${formatTime(data[at])} s`, row: null, thread: null, kind: null };
-      }
-    }
-    return null;
-  }
-  const items = kind === 's' ? data[lane] : data;
-  const stride = STRIDES[kind];
-  if (!items || !stride) return null;
-  const slack = (2 * (scale.to - scale.from)) / scale.width;
-  let best = -1;
-  for (let at = firstFrom(items, stride, time - slack); at < items.length && items[at] <= time + slack; at += stride) {
-    if (best < 0 || (items[at] <= time && items[at + 1] >= time)) best = at;
-  }
-  return best < 0 ? null : describe(kind, items, best, names, unit);
-}
-
-/**
- * Returns the item after (`direction` 1) or before (−1) a time.
- * @param {string} kind
- * @param {any} data
- * @param {number} time
- * @param {number} direction
- * @param {Names} names
- * @param {string} unit
- * @returns {Hit | null}
- */
-export function stepItem(kind, data, time, direction, names, unit) {
-  const stride = STRIDES[kind];
-  const lists = kind === 's' ? data : [data];
-  /** @type {Hit | null} */
-  let best = null;
-  for (const items of lists) {
-    for (let at = 0; at < items.length; at += stride) {
-      const start = items[at];
-      const isBeyond = direction > 0 ? start > time : start < time;
-      if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
-        best = kind === 'f'
-          ? { start, end: start, count: 1, text: formatValue(items[at + 1], ''), row: null, thread: null, kind: null }
-          : describe(kind, items, at, names, unit);
-      }
-    }
-  }
-  return best;
-}
-
-/**
- * Draws the ruler: time since the start of the trace below, wall time above.
- * @param {CanvasRenderingContext2D} context
- * @param {Scale} scale
- * @param {number} startMs wall time of the start in milliseconds since 1970
- * @param {number} origin the time that relative times count from
- */
-export function drawRuler(context, scale, startMs, origin) {
-  const step = niceStep(((scale.to - scale.from) * 110) / scale.width);
-  context.fillStyle = color('text-2');
-  context.strokeStyle = color('line');
-  context.font = '11px system-ui, sans-serif';
-  const first = Math.ceil((scale.from - origin) / step);
-  const last = Math.floor((scale.to - origin) / step);
-  let lastWall = -Infinity;
-  for (let mark = first; mark <= last && mark - first < 500; mark += 1) {
-    const time = origin + mark * step;
-    const x = Math.round(toPixel(scale, time)) + 0.5;
-    context.beginPath();
-    context.moveTo(x, 16);
-    context.lineTo(x, 32);
-    context.stroke();
-    context.fillText(formatDuration(mark * step, 7), x + 3, 28);
-    if (x - lastWall > 180) {
-      context.fillText(formatWall(startMs, time, step), x + 3, 12);
-      lastWall = x;
-    }
-  }
-}
-
-/**
- * @param {number} startMs
- * @param {number} ns
- * @param {number} step
- */
-export function formatWall(startMs, ns, step) {
-  const ms = startMs + Math.floor(ns / 1e6);
-  const date = new Date(ms);
-  if (Number.isNaN(date.getTime())) return '';
-  const text = date.toISOString().replace('T', ' ').slice(0, 19);
-  if (step >= 1e9) return text;
-  const part = ((date.getUTCMilliseconds() * 1e6) + (((ns % 1e6) + 1e6) % 1e6));
-  const digits = step >= 1e6 ? 3 : step >= 1e3 ? 6 : 9;
-  return `${text}.${String(Math.floor(part)).padStart(9, '0').slice(0, digits)}`;
-}
-
-/**
- * Draws the overview: use of the processors, density of events, losses.
- * @param {CanvasRenderingContext2D} context
- * @param {any} overview
- * @param {Scale} scale of the whole trace
- * @param {number} height
- */
-export function drawOverview(context, overview, scale, height) {
-  const { busy, density, losses, cpus } = overview;
-  const pixel = scale.width / busy.length;
-  const most = Math.max(1, ...density);
-  const half = cpus > 0 ? Math.round(height * 0.6) : 0;
-  context.fillStyle = color('running');
-  for (let index = 0; index < busy.length && half > 0; index += 1) {
-    const tall = busy[index] * (half - 2);
-    if (tall > 0) context.fillRect(scale.left + index * pixel, half - tall, Math.ceil(pixel), tall);
-  }
-  context.fillStyle = color('mark');
-  for (let index = 0; index < density.length; index += 1) {
-    const tall = (Math.log(density[index] + 1) / Math.log(most + 1)) * (height - half - 3);
-    if (tall > 0) context.fillRect(scale.left + index * pixel, height - tall, Math.ceil(pixel), tall);
-  }
-  context.fillStyle = color('loss');
-  for (const time of losses) context.fillRect(toPixel(scale, time) - 1, 0, 3, height);
 }

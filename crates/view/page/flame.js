@@ -1,8 +1,8 @@
 // The flame graph of the selection.
-import { announce, byId, color, debounce, fitCanvas } from './dom.js';
+import { announce, byId, color, debounce, element, fitCanvas, fitText, setFont } from './dom.js';
 import { formatCount, formatDuration } from './format.js';
 import { Asker } from './source.js';
-import { changed, chosenSpan, onChange, state } from './state.js';
+import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
 const canvas = byId('flame-picture', HTMLCanvasElement);
 const scroller = byId('flame-scroll', HTMLDivElement);
@@ -29,7 +29,7 @@ const load = debounce(async () => {
   const [from, to] = chosenSpan();
   const [type, number] = state.scope.split(':');
   status.textContent = 'Reading symbols…';
-  const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number }).catch(() => null);
+  const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number });
   if (!answer) return;
   take(answer);
 }, 150);
@@ -54,13 +54,26 @@ function take(answer) {
   }
   root = 0;
   current = 0;
-  const where = state.selection ? 'the selection' : 'the visible time';
+  const where = spanName();
   const noun = state.flame === 'waits' ? 'waits' : 'samples';
   status.textContent = answer.count
     ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}`
     : `no ${noun} in ${where}`;
   allButton.hidden = !state.scope;
+  canvas.hidden = !answer.count;
+  // A function that was chosen before the graph was there is shown now.
+  if (state.mark) chooseHeaviest(state.mark);
   draw();
+}
+
+/** Names the colours. */
+function showLegend() {
+  const legend = byId('flame-legend', HTMLParagraphElement);
+  for (const [name, text] of [['process', 'process'], ['program', 'program'], ['library', 'library'], ['kernel', 'kernel'], ['unknown', 'other']]) {
+    const swatch = element('span', `swatch ${name}`);
+    swatch.setAttribute('aria-hidden', 'true');
+    legend.append(swatch, `${text} `);
+  }
 }
 
 /** @param {number} weight */
@@ -82,8 +95,8 @@ function draw() {
   const context = fitCanvas(canvas, width, Math.min(depth * ROW + 4, 12000));
   boxes = [];
   if (!nodes.length || !nodes[root].all) return;
-  context.font = '11px system-ui, sans-serif';
-  const text = search.value.toLowerCase();
+  setFont(context);
+  const text = state.mark.toLowerCase();
   const shown = nodes[root];
   const ancestors = new Set();
   for (let index = root; ; index = nodes[index].parent) {
@@ -110,9 +123,7 @@ function draw() {
     }
     if (wide > 26) {
       context.fillStyle = isMarked ? color('back') : color('on-color');
-      const fits = Math.floor((wide - 6) / 6.2);
-      const name = index === 0 ? 'all' : node.name;
-      context.fillText(name.length <= fits ? name : `${name.slice(0, Math.max(1, fits - 1))}…`, x + 3, y + 13);
+      context.fillText(fitText(context, index === 0 ? 'all' : node.name, wide - 6), x + 3, y + 13);
     }
     boxes.push({ node: index, x, y, width: wide });
     for (const child of node.children) {
@@ -155,10 +166,17 @@ function sibling(direction) {
 
 /** Marks a function. @param {string} name */
 export function mark(name) {
+  state.mark = name;
   search.value = name;
+  changed('position');
+  chooseHeaviest(name);
+  draw();
+}
+
+/** Chooses the heaviest node of a function. @param {string} name */
+function chooseHeaviest(name) {
   const heaviest = nodes.reduce((best, node, index) => (node.name === name && (best < 0 || node.all > nodes[best].all) ? index : best), -1);
   if (heaviest >= 0) choose(heaviest);
-  draw();
 }
 
 /** @param {string} scope */
@@ -181,7 +199,13 @@ export function start() {
   byId('flame-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
   byId('flame-reset', HTMLButtonElement).addEventListener('click', () => { if (nodes.length) show(0); });
   allButton.addEventListener('click', () => setScope(''));
-  search.addEventListener('input', () => draw());
+  search.value = state.mark;
+  search.addEventListener('input', () => {
+    state.mark = search.value;
+    changed('position');
+    draw();
+  });
+  showLegend();
   canvas.addEventListener('click', (event) => {
     const found = nodeAt(event);
     if (found !== undefined) show(found);

@@ -62,15 +62,3 @@ export function formatValue(value, unit) {
   if (unit === 'bytes') return formatBytes(value);
   return Number.isInteger(value) ? formatCount(value) : String(Number(value.toPrecision(6)));
 }
-
-/**
- * Returns the distance of ruler marks for a distance that is at least needed.
- * @param {number} least
- */
-export function niceStep(least) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
-  for (const factor of [1, 2, 5, 10]) {
-    if (power * factor >= least) return power * factor;
-  }
-  return power * 10;
-}

@@ -3,15 +3,16 @@ import { answerEmbedded, embeddedTrace, isEmbedded } from './embedded.js';
 
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Question */
 
+/** @type {(text: string) => void} */
+let onFailure = () => {};
+
 /**
- * Asks a question and returns the answer. An answer that is no longer wanted is aborted.
  * @param {string} name
- * @param {Question} [question]
+ * @param {Question} question
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
-export async function ask(name, question = {}, signal = undefined) {
-  if (isEmbedded()) return answerEmbedded(name, question);
+async function request(name, question, signal) {
   const parts = [];
   for (const [key, value] of Object.entries(question)) {
     if (value !== null && value !== undefined && value !== '') {
@@ -19,8 +20,27 @@ export async function ask(name, question = {}, signal = undefined) {
     }
   }
   const reply = await fetch(`api/${name}?${parts.join('&')}`, { signal, credentials: 'omit', referrerPolicy: 'no-referrer' });
-  if (!reply.ok) throw new Error(`the server refused (${reply.status})`);
+  if (!reply.ok) throw new Error(`weir view does not answer the question “${name}” (status ${reply.status}). Reload the page.`);
   return reply.json();
+}
+
+/**
+ * Asks a question. Returns null if the question was aborted, or if there is no answer: the page
+ * then shows the failure.
+ * @param {string} name
+ * @param {Question} question
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function ask(name, question, signal = undefined) {
+  if (isEmbedded()) return answerEmbedded(name, question);
+  try {
+    return await request(name, question, signal);
+  } catch (error) {
+    // A request that the network refused is a TypeError; the stream of the state reports that.
+    if (!signal?.aborted && !(error instanceof TypeError)) onFailure(error instanceof Error ? error.message : String(error));
+    return null;
+  }
 }
 
 /**
@@ -31,21 +51,15 @@ export class Asker {
   #pending = null;
 
   /**
-   * Asks, and aborts the question before. Returns null if the question was aborted itself.
+   * Asks like `ask`, and aborts the question before.
    * @param {string} name
    * @param {Question} question
    * @returns {Promise<any>}
    */
-  async ask(name, question) {
+  ask(name, question) {
     this.#pending?.abort();
-    const controller = new AbortController();
-    this.#pending = controller;
-    try {
-      return await ask(name, question, controller.signal);
-    } catch (error) {
-      if (controller.signal.aborted) return null;
-      throw error;
-    }
+    this.#pending = new AbortController();
+    return ask(name, question, this.#pending.signal);
   }
 }
 
@@ -53,8 +67,10 @@ export class Asker {
  * Follows the state of the traces, and shows the server that the page is open.
  * @param {(state: any) => void} onState
  * @param {(isConnected: boolean) => void} onConnection
+ * @param {(text: string) => void} onProblem gets failures of questions
  */
-export function follow(onState, onConnection) {
+export function follow(onState, onConnection, onProblem) {
+  onFailure = onProblem;
   if (isEmbedded()) {
     onState(embeddedTrace());
     return;

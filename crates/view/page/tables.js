@@ -2,7 +2,7 @@
 import { byId, debounce, element, link } from './dom.js';
 import { formatCount, formatValue } from './format.js';
 import { Asker } from './source.js';
-import { changed, chosenSpan, onChange, state } from './state.js';
+import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
 const place = byId('table-scroll', HTMLDivElement);
 const choice = byId('table-name', HTMLSelectElement);
@@ -23,18 +23,16 @@ const fieldAsker = new Asker();
 let links = { open: () => {}, openFunction: () => {} };
 /** @type {{ columns: [string, string][], rows: any[][], total: number } | null} */
 let table = null;
-let sortColumn = -1;
-let isAscending = false;
-/** @type {{ kind: number, name: string } | null} */
-let field = null;
+/** Whether the position in the address still has to be restored. */
+let isRestoring = true;
 
 const load = debounce(async () => {
   if (state.tab !== 'tables') return;
   const [from, to] = chosenSpan();
   const isFunctions = state.table === 'functions';
-  status.textContent = isFunctions ? 'Reading symbols…' : '';
-  const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: search.value };
-  const answer = await asker.ask(isFunctions ? 'flame' : 'table', question).catch(() => null);
+  status.textContent = isFunctions ? 'Reading symbols…' : 'Reading…';
+  const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: state.rows };
+  const answer = await asker.ask(isFunctions ? 'flame' : 'table', question);
   if (!answer) return;
   table = isFunctions ? toFunctionTable(answer) : answer;
   show();
@@ -42,7 +40,7 @@ const load = debounce(async () => {
 
 /** @param {any} answer */
 function toFunctionTable(answer) {
-  const text = search.value.toLowerCase();
+  const text = state.rows.toLowerCase();
   const rows = answer.functions
     .filter((/** @type {any[]} */ [name, module]) => `${name} ${module}`.toLowerCase().includes(text))
     .map((/** @type {any[]} */ [name, module, own, all]) => [['function', 0, name], module, own, all]);
@@ -57,74 +55,115 @@ function sortKey(cell) {
   return typeof cell === 'string' ? cell.toLowerCase() : cell;
 }
 
+/** Returns the column by which the table is sorted, or −1. */
+function sortColumn() {
+  const column = Math.abs(Number(state.sort || '0')) - 1;
+  return table && column < table.columns.length ? column : -1;
+}
+
+/** @param {any[][]} rows */
+function sortRows(rows) {
+  const column = sortColumn();
+  if (column < 0) return rows;
+  const factor = state.sort.startsWith('-') ? -1 : 1;
+  return [...rows].sort((a, b) => {
+    const [left, right] = [sortKey(a[column]), sortKey(b[column])];
+    return factor * (left < right ? -1 : left > right ? 1 : 0);
+  });
+}
+
+/** @param {string} name @param {number} index @param {boolean} isNumber */
+function makeHead(name, index, isNumber) {
+  const cell = element('th', isNumber ? 'number' : '');
+  cell.scope = 'col';
+  const isSorted = sortColumn() === index;
+  const isAscending = !state.sort.startsWith('-');
+  const button = element('button', '', name);
+  button.type = 'button';
+  button.append(element('span', 'order', isSorted ? (isAscending ? ' ↑' : ' ↓') : ''));
+  button.addEventListener('click', () => {
+    const next = isSorted ? !isAscending : !isNumber;
+    state.sort = `${next ? '' : '-'}${index + 1}`;
+    changed('position');
+    show();
+    // The table was made anew.
+    const again = place.querySelectorAll('thead button')[index];
+    if (again instanceof HTMLButtonElement) again.focus();
+  });
+  cell.setAttribute('aria-sort', isSorted ? (isAscending ? 'ascending' : 'descending') : 'none');
+  cell.append(button);
+  return cell;
+}
+
+/** @param {any} cell @param {string} unit */
+function makeCell(cell, unit) {
+  const made = element('td');
+  if (Array.isArray(cell)) {
+    const [type, number, text] = cell;
+    made.append(link(text, () => (type === 'function' ? links.openFunction(text) : links.open(type, number))));
+  } else if (typeof cell === 'number') {
+    made.className = 'number';
+    made.textContent = formatValue(cell, unit);
+  } else {
+    made.textContent = cell;
+  }
+  return made;
+}
+
 function show() {
   if (!table) return;
   const { columns, total } = table;
-  let rows = table.rows;
-  if (sortColumn >= 0 && sortColumn < columns.length) {
-    rows = [...rows].sort((a, b) => {
-      const [left, right] = [sortKey(a[sortColumn]), sortKey(b[sortColumn])];
-      const order = left < right ? -1 : left > right ? 1 : 0;
-      return isAscending ? order : -order;
-    });
-  }
-  const shown = element('table');
+  const rows = sortRows(table.rows);
+  const made = element('table');
   const head = element('tr');
-  columns.forEach(([name], index) => {
-    const cell = element('th');
-    cell.scope = 'col';
-    const isNumber = rows.some((row) => typeof row[index] === 'number');
-    cell.classList.toggle('number', isNumber);
-    const button = element('button', '', sortColumn === index ? `${name} ${isAscending ? '↑' : '↓'}` : name);
-    button.type = 'button';
-    button.addEventListener('click', () => {
-      isAscending = sortColumn === index ? !isAscending : !isNumber;
-      sortColumn = index;
-      show();
-    });
-    cell.setAttribute('aria-sort', sortColumn === index ? (isAscending ? 'ascending' : 'descending') : 'none');
-    cell.append(button);
-    head.append(cell);
-  });
+  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number'))));
   const headGroup = element('thead');
   headGroup.append(head);
   const body = element('tbody');
   for (const cells of rows) {
     const row = element('tr');
-    cells.forEach((cell, index) => {
-      const shownCell = element('td');
-      if (Array.isArray(cell)) {
-        const [type, number, text] = cell;
-        shownCell.append(link(text, () => (type === 'function' ? links.openFunction(text) : links.open(type, number))));
-      } else if (typeof cell === 'number') {
-        shownCell.className = 'number';
-        shownCell.textContent = formatValue(cell, columns[index][1]);
-      } else {
-        shownCell.textContent = cell;
-      }
-      row.append(shownCell);
-    });
+    cells.forEach((cell, index) => row.append(makeCell(cell, columns[index][1])));
     body.append(row);
   }
-  shown.append(headGroup, body);
-  place.replaceChildren(shown);
-  const where = state.selection ? 'in the selection' : 'in the visible time';
-  status.textContent = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows, ${where}` : `${formatCount(total)} rows, ${where}`;
+  made.append(headGroup, body);
+  place.replaceChildren(made);
+  if (!rows.length) place.append(element('p', 'empty', emptyText()));
+  if (isRestoring) {
+    isRestoring = false;
+    place.scrollTop = state.tableScroll;
+  }
+  const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : `${formatCount(total)} rows`;
+  status.textContent = `${count}, in ${spanName()}`;
+}
+
+/** Explains why a table is empty. */
+function emptyText() {
+  if (state.rows) return `No row contains “${state.rows}”.`;
+  /** @type {Record<string, string>} */
+  const needs = {
+    processes: 'No process ran. Record context switches for this table.',
+    threads: 'No thread ran. Record context switches for this table.',
+    functions: 'No samples. Record the kernel\u2019s profile events with stacks for this table.',
+    files: 'No file was read or written. Record disk or file events for this table.',
+    connections: 'No connection was used. Record network events for this table.',
+  };
+  return `${needs[state.table] ?? 'No events.'} Only ${spanName()} counts.`;
 }
 
 const loadField = debounce(async () => {
-  if (!field || state.tab !== 'field') return;
+  const dot = state.field.indexOf('.');
+  if (dot < 0 || state.tab !== 'field') return;
   const [from, to] = chosenSpan();
-  const { kind, name } = field;
+  const [kind, name] = [Number(state.field.slice(0, dot)), state.field.slice(dot + 1)];
   fieldStatus.textContent = `${name}: reading…`;
-  const answer = await fieldAsker.ask('field', { kind, name, from, to }).catch(() => null);
+  const answer = await fieldAsker.ask('field', { kind, name, from, to });
   if (answer) showField(answer, kind, name);
 }, 120);
 
 /** @param {any} answer @param {number} kind @param {string} name */
 function showField(answer, kind, name) {
   const sampled = answer.step > 1 ? `, every ${formatCount(answer.step)}th was read` : '';
-  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in the ${state.selection ? 'selection' : 'visible time'}${sampled}`;
+  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}`;
   fieldBody.replaceChildren();
   if (answer.numbers) {
     const key = `${kind}.${name}`;
@@ -168,12 +207,6 @@ function showField(answer, kind, name) {
   fieldBody.append(element('h3', '', 'Most frequent values'), texts);
 }
 
-/** @param {number} kind @param {string} name */
-export function chooseField(kind, name) {
-  field = { kind, name };
-  loadField();
-}
-
 /** Asks again, because there is more to read. */
 export function refresh() {
   load();
@@ -186,10 +219,19 @@ export function start(given) {
   if (choice.selectedIndex < 0) choice.selectedIndex = 0;
   choice.addEventListener('change', () => {
     state.table = choice.value;
-    sortColumn = -1;
+    state.sort = '';
     changed('panel');
   });
-  search.addEventListener('input', () => load());
+  search.value = state.rows;
+  search.addEventListener('input', () => {
+    state.rows = search.value;
+    changed('position');
+    load();
+  });
+  place.addEventListener('scroll', () => {
+    state.tableScroll = Math.round(place.scrollTop);
+    changed('position');
+  });
   byId('table-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
   onChange((change) => {
     if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) {

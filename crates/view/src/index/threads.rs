@@ -208,7 +208,7 @@ impl Threads {
     }
 
     /// Groups the threads by process. `find_process` returns the process of a thread and its name.
-    pub(crate) fn group(&mut self, find_process: impl Fn(&Thread) -> (u32, Option<Arc<str>>)) {
+    pub(crate) fn group(&mut self, mut find_process: impl FnMut(&Thread) -> (u32, Option<Arc<str>>)) {
         let mut by_key: HashMap<(u16, u32, Option<Arc<str>>), u32> = HashMap::new();
         let mut processes: Vec<Process> = Vec::new();
         for thread in &mut self.threads {

@@ -22,7 +22,7 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
     let index = view.index();
     json.object(|json| {
         json.key("files");
-        json.array(|json| view.traces.iter().take(MAX_FILES).for_each(|trace| json.text(&trace.name)));
+        json.array(|json| view.names().take(MAX_FILES).for_each(|name| json.text(name)));
         json.key("start");
         json.text(&view.start.to_string());
         // Milliseconds since 1970, as dates in JavaScript count.
@@ -47,6 +47,8 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
         }
         json.key("complete");
         json.flag(progress.is_complete);
+        json.key("live");
+        json.flag(progress.is_live);
         json.key("problem");
         json.optional_text(progress.problem.as_deref().or(index.store.failure()));
     });
