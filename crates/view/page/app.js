@@ -7,6 +7,7 @@ import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
 import * as live from './live.js';
+import { listenToLosses, setLossCounts } from './losses.js';
 import { follow } from './source.js';
 import { changed, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
@@ -55,13 +56,15 @@ let lastEvents = -1;
 
 /** @param {any} trace */
 function takeTrace(trace) {
-  const name = trace.files.join(', ');
+  const names = trace.files.map((/** @type {string} */ file) => file.slice(Math.max(file.lastIndexOf('/'), file.lastIndexOf(':')) + 1));
+  const name = names.join(', ');
   document.title = `${name} – weir view`;
   const title = byId('title', HTMLHeadingElement);
   title.textContent = name;
-  title.title = name;
+  title.title = trace.files.join('\n');
   showFacts(trace);
   live.showState(trace.live);
+  document.documentElement.dataset.complete = String(trace.complete);
   showProblem(trace.problem ?? failure);
   const hasGrown = trace.events !== lastEvents;
   lastEvents = trace.events;
@@ -79,15 +82,11 @@ function takeTrace(trace) {
 
 /** @param {any} trace */
 function showFacts(trace) {
-  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end - (trace.begin ?? 0)), `began ${trace.start} UTC`];
-  byId('facts', HTMLParagraphElement).textContent = facts.join(' · ');
-  const losses = [];
-  if (trace.lost_events) losses.push(`${formatCount(trace.lost_events)} events`);
-  if (trace.lost_buffers) losses.push(`${formatCount(trace.lost_buffers)} buffers`);
-  if (trace.gaps) losses.push(`${formatCount(trace.gaps)} context switches`);
-  const lost = byId('lost', HTMLParagraphElement);
-  lost.hidden = losses.length === 0;
-  lost.textContent = `Lost: ${losses.join(', ')}`;
+  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end - (trace.begin ?? 0)), `began ${trace.start.slice(0, 19).replace('T', ' ')} UTC`];
+  const place = byId('facts', HTMLParagraphElement);
+  place.textContent = facts.join(' · ');
+  place.title = place.textContent;
+  setLossCounts(trace);
   const share = trace.bytes ? trace.bytes_read / trace.bytes : 1;
   const done = `Reading: ${Math.floor(100 * share)} %`;
   byId('reading', HTMLElement).hidden = trace.complete || trace.live;
@@ -198,6 +197,7 @@ listenToSplitter();
 listenToButtons();
 timeline.start({ openEvent, showEvents, showScope: (scope) => flame.setScope(scope) });
 listenToTimeline();
+listenToLosses();
 events.start(openEvent);
 details.start({
   showTime: reveal,

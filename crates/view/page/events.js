@@ -35,8 +35,16 @@ let generation = 0;
 let ownScroll = -1;
 const counter = new Asker();
 const locator = new Asker();
+/** Time of the event that was opened last. @type {number | null} */
+let openTime = null;
 /** @type {(row: number) => void} */
-let openEvent = () => {};
+let onOpenEvent = () => {};
+
+/** @param {any} event */
+function openEvent(event) {
+  openTime = event.time;
+  onOpenEvent(event.row);
+}
 
 function rowHeight() {
   return parseFloat(getComputedStyle(document.documentElement).fontSize) * 1.5;
@@ -169,7 +177,7 @@ function rowAt(number) {
 
 /** Makes the cells of an event. @param {any} event */
 function makeCells(event) {
-  const provider = event.provider.replace('Windows Kernel', 'Kernel');
+  const provider = event.provider.replace(/^Windows Kernel.*/, 'Kernel');
   const texts = [formatTime(event.time), String(event.cpu), event.process, event.thread_name, event.name, event.text];
   return texts.map((text, column) => {
     const cell = element('span', '', text);
@@ -226,7 +234,7 @@ body.addEventListener('click', (event) => {
   const found = rowAt(number);
   if (!found) return;
   setCurrent(number, false);
-  openEvent(found.row);
+  openEvent(found);
 });
 
 /** @param {number} number @param {boolean} [reads] */
@@ -252,7 +260,7 @@ grid.addEventListener('keydown', (event) => {
     case 'End': setCurrent(total - 1); break;
     case 'Enter': {
       const found = rowAt(state.current);
-      if (found) openEvent(found.row);
+      if (found) openEvent(found);
       break;
     }
     default: return;
@@ -280,12 +288,17 @@ export async function goTo(time) {
   }
 }
 
-/** @param {string} filter */
+/**
+ * Shows the events that match. The list stays at the open event.
+ * @param {string} filter
+ */
 export function setFilter(filter) {
+  if (filter === state.filter && filter === filterInput.value) return;
   state.filter = filter;
   filterInput.value = filter;
   changed('event');
   reload();
+  if (state.row !== null && openTime !== null) goTo(openTime);
 }
 
 export function focusFilter() {
@@ -304,7 +317,7 @@ export function refresh() {
 
 /** @param {(row: number) => void} onOpen */
 export function start(onOpen) {
-  openEvent = onOpen;
+  onOpenEvent = onOpen;
   filterInput.value = state.filter;
   rangeInput.checked = state.inSelection;
   const apply = debounce(() => setFilter(filterInput.value), 250);

@@ -7,6 +7,9 @@ import { allRows, toggle } from './rows.js';
 
 const labels = byId('labels', HTMLDivElement);
 
+/** Labels of rows that are higher are at the top. */
+const TALL = 40;
+
 /** @type {Map<string, HTMLDivElement>} */
 const shown = new Map();
 
@@ -47,7 +50,7 @@ export function drawLabels(rows, current) {
     setText(hint, row.hint);
     label.style.cssText = `top:${row.top}px;height:${row.height}px;padding-left:${4 + row.depth * 10}px`;
     label.title = row.hint ? `${row.label} – ${row.hint}` : row.label;
-    label.className = `track-label${row.depth === 0 ? ' group' : ''}${row.folds ? ' folds' : ''}${row.key === current ? ' current' : ''}`;
+    label.className = `track-label${row.depth === 0 ? ' group' : ''}${row.folds ? ' folds' : ''}${row.key === current ? ' current' : ''}${row.height > TALL ? ' tall' : ''}`;
     label.setAttribute('aria-level', String(row.depth + 1));
     label.setAttribute('aria-selected', String(row.key === current));
     if (row.folds) label.setAttribute('aria-expanded', String(!row.isFolded));

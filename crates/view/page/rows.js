@@ -130,6 +130,7 @@ export function makeRows() {
       add({ key: `f${field}`, kind: 'f', label: field.slice(field.indexOf('.') + 1), hint: 'field', depth: 1, height: COUNTER_HEIGHT });
     }
   }
+  const busiest = new Set(list.processes.filter((/** @type {any} */ process) => process.pid !== 0 && process.pid !== NO_PID).slice(0, UNFOLDED_PROCESSES));
   if (opensGroup('g-process', 'Processes', list.processes.length + (list.more_processes || 0))) {
     list.processes.forEach(addProcess);
     addMore('p-more', list.more_processes, 'processes', 1);
@@ -139,14 +140,14 @@ export function makeRows() {
     addMore('v-more', list.more_providers, 'providers', 1);
   }
 
-  /** @param {any} process @param {number} index */
-  function addProcess(process, index) {
+  /** @param {any} process */
+  function addProcess(process) {
     const key = `p${process.id}`;
     const isNone = process.pid === NO_PID;
     const name = process.name ?? (isNone ? 'No process' : 'Process');
     const row = add({
       key, depth: 1, hint: hintOf(process), folds: true, label: isNone ? name : `${name} (${process.pid})`,
-      isFolded: isFolded(key, !state.search && index >= UNFOLDED_PROCESSES), target: { type: 'process', number: process.id },
+      isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
     });
     if (row.isFolded) return;
     for (const { id, name: label, lanes, ...used } of process.threads) {

@@ -5,6 +5,10 @@ import { rulerMarks, toPixel } from './scale.js';
 
 /** @typedef {import('./scale.js').Scale} Scale */
 
+/** Width of a colour of a legend with the space after it. */
+const SWATCH = 13;
+const LEGEND_GAP = 12;
+
 /**
  * Draws the ruler: time since the start of the trace below, wall time above.
  * @param {CanvasRenderingContext2D} context
@@ -74,6 +78,16 @@ export function drawOverview(context, overview, scale, height) {
 }
 
 /**
+ * Returns the width of a legend.
+ * @param {CanvasRenderingContext2D} context
+ * @param {[string, string][]} entries
+ */
+export function legendWidth(context, entries) {
+  setFont(context);
+  return entries.reduce((sum, [, text]) => sum + context.measureText(text).width + SWATCH + LEGEND_GAP, -LEGEND_GAP);
+}
+
+/**
  * Names the colours in a strip.
  * @param {CanvasRenderingContext2D} context
  * @param {[string, string][]} entries colour and name
@@ -82,12 +96,12 @@ export function drawOverview(context, overview, scale, height) {
  */
 export function drawLegend(context, entries, right, y) {
   setFont(context);
-  let x = right;
+  let x = right + LEGEND_GAP;
   for (const [name, text] of [...entries].reverse()) {
-    x -= context.measureText(text).width + 26;
+    x -= context.measureText(text).width + SWATCH + LEGEND_GAP;
     context.fillStyle = color(name);
     context.fillRect(x, y - 8, 9, 9);
     context.fillStyle = color('text-2');
-    context.fillText(text, x + 13, y);
+    context.fillText(text, x + SWATCH, y);
   }
 }

@@ -4,8 +4,9 @@ import { drawTrack } from './draw.js';
 import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
+import { setLossTimes } from './losses.js';
 import { LANE_HEIGHT, allRows, findRow, makeRows, ownerOf, providerGuid, rowsBetween, setList, toggle, totalHeight } from './rows.js';
-import { drawLegend, drawOverview, drawRuler } from './ruler.js';
+import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
 import { rulerMarks, toPixel, toTime } from './scale.js';
 import { Asker, ask } from './source.js';
 import { changed, onChange, state } from './state.js';
@@ -151,7 +152,7 @@ function drawTracks() {
       context.restore();
     }
     const legend = LEGENDS[row.key];
-    if (legend && !row.isFolded) drawLegend(context, legend, area.left + area.width - 4, y + 15);
+    if (legend && !row.isFolded) drawLegend(context, legend, area.left + area.width - 8, y + 15);
     context.fillStyle = color('grid');
     context.fillRect(area.left, y + row.height - 1, area.width, 1);
   }
@@ -208,11 +209,10 @@ function drawOverviewLegend(context, width) {
   const entries = [['mark', 'events']];
   if (whole.cpus > 0) entries.unshift(['running', 'processor use']);
   if (whole.losses.length) entries.push(['loss', 'events lost']);
-  setFont(context);
-  const wide = entries.reduce((sum, [, text]) => sum + context.measureText(text).width + 26, 10);
+  const wide = legendWidth(context, entries) + 14;
   context.fillStyle = color('veil');
   context.fillRect(width - wide, 0, wide, 18);
-  drawLegend(context, entries, width - 4, 13);
+  drawLegend(context, entries, width - 8, 13);
 }
 
 /** Shows the events of what a row stands for. @param {Row} row */
@@ -223,6 +223,12 @@ export function openTarget(row) {
   if (target.type === 'thread') actions.showEvents(`thread:${target.number}`, state.from);
   if (target.type === 'kind') actions.showEvents(`kind:${target.number}`, state.from);
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
+}
+
+/** @param {boolean} value */
+function setAsking(value) {
+  isAsking = value;
+  tracks.setAttribute('aria-busy', String(value));
 }
 
 /** Asks for the visible tracks. At most one question is open; the newest window wins. */
@@ -236,12 +242,12 @@ function requestData() {
   const isKnown = data.from === Math.round(area.from) && data.to === Math.round(area.to)
     && data.pixels === Math.round(area.width) && data.end === bounds.end && ids.every((id) => id in data.tracks);
   if (isKnown || area.to <= area.from || !ids.length) return;
-  isAsking = true;
+  setAsking(true);
   const question = { from: area.from, to: area.to, pixels: Math.round(area.width), tracks: ids.join(',') };
   const { end } = bounds;
   const begin = performance.now();
   ask('timeline', question).then((answer) => {
-    isAsking = false;
+    setAsking(false);
     if (answer) {
       data = { ...answer, pixels: question.pixels, end };
       performance.measure('timeline', { start: begin, end: performance.now() });
@@ -265,9 +271,11 @@ const requestFields = debounce(() => {
 }, 120);
 
 const requestWhole = debounce(async () => {
+  if (bounds.end - bounds.begin <= 1) return;
   const answer = await wholeAsker.ask('timeline', { from: bounds.begin, to: bounds.end, pixels: wholeScale().width, overview: 1 });
   if (!answer) return;
   whole = answer.overview;
+  setLossTimes(whole.losses);
   redraw();
 }, 60);
 

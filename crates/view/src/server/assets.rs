@@ -27,6 +27,7 @@ pub(crate) const FILES: &[(&str, &str, &str)] = &[
     ("scale.js", SCRIPT, include_str!("../../page/scale.js")),
     ("ruler.js", SCRIPT, include_str!("../../page/ruler.js")),
     ("hits.js", SCRIPT, include_str!("../../page/hits.js")),
+    ("losses.js", SCRIPT, include_str!("../../page/losses.js")),
     ("draw.js", SCRIPT, include_str!("../../page/draw.js")),
     ("events.js", SCRIPT, include_str!("../../page/events.js")),
     ("details.js", SCRIPT, include_str!("../../page/details.js")),
