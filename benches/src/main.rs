@@ -29,6 +29,8 @@ mod etl;
 mod figure;
 mod in_c;
 mod kernel;
+#[path = "../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
 mod machine;
 mod memory;
 mod peer;
@@ -78,6 +80,23 @@ enum BenchCommand {
         /// Number of events of each trace.
         #[arg(long, default_value_t = read::EVENTS, value_name = "N")]
         events: u64,
+    },
+    /// Write a kernel trace of any size: switches, wakes, samples with stacks, disk transfers.
+    KernelTrace {
+        /// The file, which is replaced.
+        file: PathBuf,
+        /// Size of the file in MiB.
+        #[arg(long, default_value_t = 1024, value_name = "N")]
+        mib: u64,
+        /// Number of processors.
+        #[arg(long, default_value_t = 4, value_name = "N")]
+        cpus: u16,
+        /// Number of processes.
+        #[arg(long, default_value_t = 40, value_name = "N")]
+        processes: u32,
+        /// Threads of each process.
+        #[arg(long, default_value_t = 8, value_name = "N")]
+        threads: u32,
     },
     /// Decodes every field of a file; prints events, sum and peak memory. Measured by `read`.
     #[command(hide = true)]
@@ -147,6 +166,13 @@ fn main() -> ExitCode {
         BenchCommand::Presence(arguments) => presence::run(&arguments),
         BenchCommand::Kernel(arguments) => kernel::run(&arguments),
         BenchCommand::Xpress(arguments) => xpress::run(&arguments),
+        BenchCommand::KernelTrace { file, mib, cpus, processes, threads } => {
+            let layout =
+                kernel_trace::KernelTraceLayout { bytes: mib << 20, cpus, processes, threads, name_part: "" };
+            kernel_trace::write(&file, layout)
+                .map_err(error::Error::file(&file))
+                .map(|events| println!("{events} events"))
+        }
         BenchCommand::PingPong => kernel::ping_pong(),
         BenchCommand::Echo => kernel::echo(),
         BenchCommand::Make { folder, events } => read::write_traces(&folder, events).map(drop),

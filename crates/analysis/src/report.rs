@@ -45,13 +45,13 @@ mod tree;
 pub mod wait_cause;
 
 pub use event::{Occurrence, ReportEvent, Transfer};
-pub use functions::{CodeKind, FunctionId, FunctionTable, StackFunction};
-pub use io::{elapsed_ns, is_disk_event, is_file_event, is_network_event};
+pub use functions::{CodeKind, CodeLocation, FunctionId, FunctionTable, StackFunction};
+pub use io::{convert_network_event, elapsed_ns, is_disk_event, is_file_event, is_network_event};
 pub use io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
 pub use latency::Latencies;
 pub use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub use processes::{ProcessId, ProcessTable, ThreadSelection};
-pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn};
+pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn, UnfinishedState};
 pub use stream::{Analysis, AnalysisOptions, NeededEvents, TimeWindow};
 pub use trace_facts::TraceFacts;
 pub use tree::{NodeId, ShownNode, StackEnds, StackTree};

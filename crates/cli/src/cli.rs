@@ -20,6 +20,7 @@ mod shims;
 mod suggest;
 mod symbols;
 mod verbs;
+mod view;
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -61,6 +62,7 @@ pub(crate) use sessions::{
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
 pub(crate) use symbols::SymbolArgs;
+pub(crate) use view::ViewArgs;
 
 use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
@@ -191,6 +193,8 @@ pub(crate) enum Command {
     Report(Box<ReportArgs>),
     /// Draw call stacks as a flame graph, or export them for other tools
     Flame(Box<FlameArgs>),
+    /// Show traces as a timeline in the browser
+    View(Box<ViewArgs>),
     /// List the rules of the file format that a trace breaks
     #[command(
         after_help = "Remarks are listed too. A remark is not damage: for example, a provider may supply a timestamp that is earlier than those around it.\nA file with only remarks is sound, and the exit status is 0."

@@ -27,6 +27,7 @@ mod report;
 mod shims;
 mod start;
 mod stats;
+mod view;
 mod watch;
 
 use anyhow::Result;
@@ -88,6 +89,10 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::Flame(mut options) => {
             recordings::choose_newest_if_empty(&mut options.selection.files);
             flame::run(&options)
+        }
+        Command::View(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            view::run(&options)
         }
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),

@@ -27,7 +27,7 @@ pub use ahead::BufferThreads;
 pub use check::{Finding, Rule, check};
 pub use index::BufferRef;
 pub use load::unpack;
-pub use merge::{Damage, Events};
+pub use merge::{Damage, Events, RecordLocation};
 pub use merged_files::MergedFiles;
 pub use reader::Trace;
 pub use repair::{Repair, repair};

@@ -113,7 +113,7 @@ fn parse_address(value: &Value<'_>) -> Option<IpAddr> {
 }
 
 /// Converts an event of TCP or UDP.
-pub(super) fn convert_network_event(
+pub fn convert_network_event(
     walker: &mut Walker,
     hook: u16,
     record: &Record<'_>,

@@ -92,6 +92,9 @@ pub(crate) struct RecordArgs {
     /// Record the whole machine, not only CMD or PID and their descendants
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Show the trace in the browser at the end, as weir view does
+    #[arg(long)]
+    pub(crate) open: bool,
     /// Program to run while recording, and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

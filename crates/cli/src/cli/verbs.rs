@@ -20,7 +20,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
     ("Record and look", &["record", "watch", "profiles", "providers", "demo"]),
     ("Sessions", &["list", "start", "stop", "query", "update", "flush", "enable", "disable", "autologger"]),
     ("Traces", &["dump", "info", "stats", "check", "repair", "relog"]),
-    ("Analysis", &["report", "flame"]),
+    ("Analysis", &["report", "flame", "view"]),
     ("Programs", &["mc", "cc", "shims"]),
     ("Machine", &["doctor", "daemon", "access", "ask", "error"]),
 ];

@@ -84,6 +84,9 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 }
 
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
+    if options.open {
+        super::view::check_is_built()?;
+    }
     let events_to_record = RecordedEvents::resolve(options)?;
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("cannot record process {missing}: no process has this id");
@@ -141,7 +144,12 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         elapsed: Duration::ZERO,
     };
     let end_reason = recording.wait_until_done()?;
-    recording.finish(end_reason, events)
+    let file = recording.file.clone();
+    let outcome = recording.finish(end_reason, events)?;
+    if options.open && end_reason != EndReason::InterruptedTwice {
+        super::view::show_recording(file)?;
+    }
+    Ok(outcome)
 }
 
 struct Recording<'o> {

@@ -63,6 +63,12 @@ impl BufferRef {
         let packed_bytes = if self.is_compressed { self.size } else { 0 };
         (self.memory_bytes as usize).saturating_add(packed_bytes as usize)
     }
+
+    /// Returns whether the buffer has a loss flag: events or buffers before it were lost.
+    #[must_use]
+    pub const fn follows_loss(&self) -> bool {
+        self.follows_loss
+    }
 }
 
 /// The result of the walk.

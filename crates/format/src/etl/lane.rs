@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 
 use super::index::BufferRef;
 use super::load::{LoadedBuffer, Loader};
+use crate::buffer::HEADER_SIZE;
 use crate::header::{Measure, Record, measure, measure_common, time_of, time_of_common};
 use crate::wire::align8;
 use crate::{Error, Result};
@@ -124,6 +125,15 @@ impl Lane {
     #[inline(always)]
     pub(super) fn current_record(&self) -> Option<Record<'_>> {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.current?, self.cpu, self.time))
+    }
+
+    /// Returns the offset of the current record in a buffer that [`Trace::load`](super::Trace::load)
+    /// has loaded; `None` at the end.
+    #[inline]
+    pub(super) fn offset_in_buffer(&self) -> Option<u32> {
+        self.current?;
+        let in_records = self.at.checked_sub(self.loaded.start)?;
+        u32::try_from(in_records.checked_add(HEADER_SIZE)?).ok()
     }
 
     /// Moves to the next record. Returns false at the end of the buffer.

@@ -72,6 +72,15 @@ impl Damage {
     }
 }
 
+/// Where a record lies in its file; [`Trace::record_at`] returns the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordLocation {
+    /// The index of the buffer in [`Trace::buffers`].
+    pub buffer: u32,
+    /// The offset in the buffer that [`Trace::load`] loads. Records begin at multiples of 8.
+    pub offset: u32,
+}
+
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergePosition {
@@ -211,6 +220,16 @@ impl<'t, R: ReadAt> Events<'t, R> {
         } else {
             None
         })
+    }
+
+    /// Returns where the event lies that [`Events::next`] returns next; `None` at the end and unless
+    /// [`Events::peek_time`] has moved to that event.
+    #[inline]
+    #[must_use]
+    pub fn peek_location(&self) -> Option<RecordLocation> {
+        let lane = self.current.filter(|_| !self.is_returned).and_then(|slot| self.lanes.get(slot))?;
+        let buffer = u32::try_from(lane.buffer).ok()?;
+        Some(RecordLocation { buffer, offset: lane.offset_in_buffer()? })
     }
 
     /// Makes other threads load and decompress the buffers.

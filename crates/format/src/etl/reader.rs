@@ -113,6 +113,15 @@ impl<R: ReadAt> Trace<R> {
         Ok(header)
     }
 
+    /// Returns the record at an offset of a buffer that [`load`](Self::load) has loaded; `None` if no
+    /// record begins there. `time` is the stamp of a record whose header has none.
+    #[must_use]
+    pub fn record_at<'b>(&self, loaded: &'b [u8], offset: u32, cpu: u16, time: i64) -> Option<Record<'b>> {
+        let bytes = loaded.get(usize::try_from(offset).ok()?..)?;
+        let measured = measure(bytes, u64::from(offset), self.has_short_instance_headers()).ok()??;
+        Some(Record::new(bytes, measured, cpu, time))
+    }
+
     /// Returns the header of a buffer, with a size of at least the buffer's bytes in the file.
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
         let mut raw = [0; HEADER_SIZE];

@@ -1,0 +1,155 @@
+// The details of an event: fields, stack, raw bytes.
+import { announce, byId, element, link } from './dom.js';
+import { formatCount, formatTime } from './format.js';
+import { Asker } from './source.js';
+import { changed, state } from './state.js';
+
+const pane = byId('details', HTMLElement);
+const body = byId('details-body', HTMLDivElement);
+const title = byId('details-title', HTMLHeadingElement);
+const asker = new Asker();
+
+/**
+ * @typedef {object} Links what the details lead to
+ * @property {(time: number) => void} showTime
+ * @property {(thread: number) => void} showThread
+ * @property {(filter: string, time: number) => void} showEvents
+ * @property {(kind: number, field: string) => void} showField
+ */
+
+/** @type {Links} */
+let links = { showTime: () => {}, showThread: () => {}, showEvents: () => {}, showField: () => {} };
+
+/** @param {Links} given */
+export function start(given) {
+  links = given;
+  byId('details-close', HTMLButtonElement).addEventListener('click', close);
+}
+
+/** Closes the pane. Returns whether it was open. */
+export function close() {
+  const wasOpen = !pane.hidden;
+  pane.hidden = true;
+  state.row = null;
+  if (wasOpen) changed('event');
+  return wasOpen;
+}
+
+/** Opens an event. @param {number} row */
+export async function open(row) {
+  state.row = row;
+  pane.hidden = false;
+  changed('event');
+  const event = await asker.ask('event', { row });
+  if (!event) return;
+  if (state.row !== row) return;
+  body.replaceChildren();
+  body.scrollTop = 0;
+  if (event.problem) {
+    title.textContent = event.problem;
+    return;
+  }
+  title.textContent = event.name;
+  announce(`${event.name}, ${event.fields.length} fields`);
+  show(event);
+}
+
+/** @param {any} event */
+function show(event) {
+  const facts = element('table');
+  const rows = element('tbody');
+  facts.append(rows);
+  /** @param {string} name @param {string | HTMLElement} value */
+  const add = (name, value) => {
+    const row = element('tr');
+    const head = element('th', '', name);
+    head.scope = 'row';
+    const cell = element('td');
+    cell.append(value);
+    row.append(head, cell);
+    rows.append(row);
+  };
+  add('Time', link(`${formatTime(event.time)} s`, () => links.showTime(event.time)));
+  add('Wall time', `${event.wall} UTC`);
+  add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time)));
+  add('Provider', event.provider);
+  add('Process', event.process);
+  add('Thread', link(event.thread_name, () => links.showThread(event.thread)));
+  add('CPU', String(event.cpu));
+  if (event.message) add('Message', event.message);
+  if (event.undecoded) add('Not decoded', event.undecoded);
+  body.append(facts);
+  showFields(event);
+  showStack(event);
+  const header = element('details');
+  header.append(element('summary', '', 'Header'));
+  const headerTable = element('table');
+  for (const [name, value] of event.header) {
+    const row = element('tr');
+    const head = element('th', '', name);
+    head.scope = 'row';
+    row.append(head, element('td', '', value));
+    headerTable.append(row);
+  }
+  header.append(headerTable);
+  body.append(header);
+  showRaw(event);
+}
+
+/** @param {any} event */
+function showFields(event) {
+  if (!event.fields.length) return;
+  body.append(element('h3', '', 'Fields'));
+  const table = element('table');
+  const rows = element('tbody');
+  for (const [name, value, depth, isNumber] of event.fields) {
+    const row = element('tr');
+    const head = element('th');
+    head.scope = 'row';
+    head.style.paddingLeft = `${depth}rem`;
+    if (isNumber || depth === 0) {
+      const button = link(name, () => links.showField(event.kind, name));
+      button.title = 'Statistics of this field';
+      head.append(button);
+    } else {
+      head.textContent = name;
+    }
+    row.append(head, element('td', '', value));
+    rows.append(row);
+  }
+  table.append(rows);
+  body.append(table);
+}
+
+/** @param {any} event */
+function showStack(event) {
+  if (!event.stack.length) return;
+  body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames)`));
+  const frames = element('ol', 'frames');
+  for (const [address, name, place, isInlined, isKernel] of event.stack) {
+    const frame = element('li', isKernel ? 'kernel' : '');
+    frame.append(element('span', '', isInlined ? `${name} (inlined)` : name));
+    frame.title = address;
+    if (place) frame.append(element('span', 'place', ` ${place}`));
+    frames.append(frame);
+  }
+  body.append(frames);
+}
+
+/** @param {any} event */
+function showRaw(event) {
+  const raw = element('details');
+  raw.append(element('summary', '', `Raw bytes (${formatCount(event.raw_bytes)})`));
+  const lines = [];
+  for (let at = 0; at < event.raw.length; at += 32) {
+    const bytes = event.raw.slice(at, at + 32).match(/../g) ?? [];
+    const text = bytes.map((/** @type {string} */ byte) => {
+      const code = parseInt(byte, 16);
+      return code >= 0x20 && code < 0x7f ? String.fromCharCode(code) : '.';
+    }).join('');
+    lines.push(`${(at / 2).toString(16).padStart(4, '0')}  ${bytes.join(' ').padEnd(47)}  ${text}`);
+  }
+  if (event.raw.length / 2 < event.raw_bytes) lines.push('…');
+  raw.append(element('div', 'hex', lines.join('\n')));
+  body.append(raw);
+}

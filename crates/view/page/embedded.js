@@ -1,0 +1,128 @@
+// Answers questions from data in the page itself: for pages that `weir view --export` wrote. The data
+// has one time span at one resolution, and the first events of it.
+
+/** @typedef {import('./source.js').Question} Question */
+
+/** @type {any} */
+let data = null;
+
+/** Joins the parts in which the data was collected. @param {any} parts */
+function join(parts) {
+  const [first, ...others] = parts.timelines;
+  const timeline = first ?? { tracks: {}, threads: {}, kinds: {}, reasons: {}, overview: null };
+  for (const other of others) {
+    for (const key of ['tracks', 'threads', 'kinds', 'reasons']) Object.assign(timeline[key], other[key]);
+  }
+  const rows = parts.event_parts.flatMap((/** @type {any} */ part) => part.rows);
+  const total = parts.event_parts[0]?.total ?? 0;
+  return { ...parts, timeline, events: { rows, cut: rows.length < total } };
+}
+
+/** Returns the time span of the data. @returns {[number, number]} */
+export function embeddedSpan() {
+  return data.span;
+}
+
+/** Returns whether the page contains its data. */
+export function isEmbedded() {
+  if (data === null) {
+    const place = document.getElementById('exported-data');
+    data = place ? join(JSON.parse(place.textContent ?? 'null')) : false;
+  }
+  return data !== false && data !== null;
+}
+
+/** Returns the state of the traces. */
+export function embeddedTrace() {
+  return data.trace;
+}
+
+/** @param {string} text @param {string} search */
+function contains(text, search) {
+  return text.toLowerCase().includes(search.toLowerCase());
+}
+
+/** @param {string} search */
+function findTracks(search) {
+  if (!search) return data.tracks;
+  const processes = data.tracks.processes.filter((/** @type {any} */ process) =>
+    contains(process.name ?? '', search) || String(process.pid) === search
+    || process.threads.some((/** @type {any} */ thread) => contains(thread.name, search)));
+  const providers = data.tracks.providers.filter((/** @type {any} */ provider) =>
+    contains(provider.name, search) || provider.kinds.some((/** @type {any} */ kind) => contains(kind.name, search)));
+  return { ...data.tracks, processes, providers };
+}
+
+/** @param {Question} question */
+function drawTimeline(question) {
+  /** @type {Record<string, any>} */
+  const tracks = {};
+  for (const id of String(question.tracks ?? '').split(',')) {
+    if (id) tracks[id] = data.timeline.tracks[id] ?? [];
+  }
+  return {
+    from: Math.round(Number(question.from)), to: Math.round(Number(question.to)), tracks,
+    threads: data.timeline.threads, kinds: data.timeline.kinds, reasons: data.timeline.reasons, overview: data.timeline.overview,
+  };
+}
+
+/** @param {Question} question */
+function matchingEvents(question) {
+  const words = String(question.filter ?? '').toLowerCase().split(/\s+/).filter(Boolean);
+  return data.events.rows.filter((/** @type {any} */ event) => {
+    if (question.from !== undefined && question.from !== null && event.time < Number(question.from)) return false;
+    if (question.to !== undefined && question.to !== null && event.time > Number(question.to)) return false;
+    const whole = `${event.provider} ${event.name} ${event.process} ${event.text}`.toLowerCase();
+    return words.every((word) => {
+      const [option, value] = [word.slice(0, word.indexOf(':')), word.slice(word.indexOf(':') + 1)];
+      if (option === 'kind') return String(event.kind) === value;
+      if (option === 'thread') return String(event.thread) === value;
+      if (option === 'cpu') return String(event.cpu) === value;
+      return whole.includes(word.replaceAll('"', ''));
+    });
+  });
+}
+
+/** @param {Question} question */
+function listEvents(question) {
+  const rows = matchingEvents(question);
+  const first = Number(question.first ?? 0);
+  return {
+    total: rows.length, scanned: 1, of: 1, done: true, cut: data.events.cut, first,
+    rows: rows.slice(first, first + Number(question.count ?? 100)),
+  };
+}
+
+/** @param {Question} question */
+function findTable(question) {
+  const table = data.tables[String(question.name)];
+  const search = String(question.search ?? '');
+  if (!table || !search) return table;
+  const hasText = (/** @type {any} */ cell) => contains(Array.isArray(cell) ? cell[2] : typeof cell === 'string' ? cell : '', search);
+  const rows = table.rows.filter((/** @type {any[]} */ row) => row.some(hasText));
+  return { ...table, rows, total: rows.length };
+}
+
+/**
+ * Answers a question like the server.
+ * @param {string} name
+ * @param {Question} question
+ * @returns {any}
+ */
+export function answerEmbedded(name, question) {
+  switch (name) {
+    case 'trace': return data.trace;
+    case 'tracks': return findTracks(String(question.search ?? ''));
+    case 'timeline': return drawTimeline(question);
+    case 'events': return listEvents(question);
+    case 'locate': {
+      const rows = matchingEvents(question);
+      const found = rows.findIndex((/** @type {any} */ event) => event.time >= Number(question.time));
+      return { number: found < 0 ? rows.length : found, total: rows.length, done: true };
+    }
+    case 'event': return data.details[String(question.row)] ?? { problem: 'The page does not contain this event.' };
+    case 'table': return findTable(question);
+    case 'flame': return data.flames[question.kind === 'waits' ? 'waits' : 'cpu'];
+    default: return { count: 0, read: 0, step: 1, texts: [] };
+  }
+}

@@ -1,0 +1,239 @@
+// The flame graph of the selection.
+import { announce, byId, color, debounce, element, fitCanvas, fitText, setFont } from './dom.js';
+import { formatCount, formatDuration } from './format.js';
+import { Asker } from './source.js';
+import { changed, chosenSpan, onChange, spanName, state } from './state.js';
+
+const canvas = byId('flame-picture', HTMLCanvasElement);
+const scroller = byId('flame-scroll', HTMLDivElement);
+const status = byId('flame-state', HTMLParagraphElement);
+const kindChoice = byId('flame-kind', HTMLSelectElement);
+const search = byId('flame-search', HTMLInputElement);
+const allButton = byId('flame-all', HTMLButtonElement);
+const ROW = 19;
+const asker = new Asker();
+
+/** @typedef {{ parent: number, name: string, own: number, all: number, kind: string, children: number[], depth: number, begin: number }} FlameNode */
+
+/** @type {FlameNode[]} */
+let nodes = [];
+let unit = 'samples';
+/** The node that fills the width. */
+let root = 0;
+let current = 0;
+/** @type {{ node: number, x: number, y: number, width: number }[]} */
+let boxes = [];
+
+const load = debounce(async () => {
+  if (state.tab !== 'flame') return;
+  const [from, to] = chosenSpan();
+  const [type, number] = state.scope.split(':');
+  status.textContent = 'Reading symbols…';
+  const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number });
+  if (!answer) return;
+  take(answer);
+}, 150);
+
+/** @param {any} answer */
+function take(answer) {
+  unit = answer.unit;
+  nodes = answer.nodes.map((/** @type {any[]} */ [parent, name, own, all, kind]) => ({ parent, name, own, all, kind, children: [], depth: 0, begin: 0 }));
+  nodes.forEach((node, index) => {
+    if (index === 0) return;
+    node.depth = nodes[node.parent].depth + 1;
+    nodes[node.parent].children.push(index);
+  });
+  // Parents come before their children.
+  for (const node of nodes) {
+    node.children.sort((a, b) => (nodes[a].name < nodes[b].name ? -1 : 1));
+    let begin = node.begin;
+    for (const child of node.children) {
+      nodes[child].begin = begin;
+      begin += nodes[child].all;
+    }
+  }
+  root = 0;
+  current = 0;
+  const where = spanName();
+  const noun = state.flame === 'waits' ? 'waits' : 'samples';
+  status.textContent = answer.count
+    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}`
+    : `no ${noun} in ${where}`;
+  allButton.hidden = !state.scope;
+  canvas.hidden = !answer.count;
+  // A function that was chosen before the graph was there is shown now.
+  if (state.mark) chooseHeaviest(state.mark);
+  draw();
+}
+
+/** Names the colours. */
+function showLegend() {
+  const legend = byId('flame-legend', HTMLParagraphElement);
+  for (const [name, text] of [['process', 'process'], ['program', 'program'], ['library', 'library'], ['kernel', 'kernel'], ['unknown', 'other']]) {
+    const swatch = element('span', `swatch ${name}`);
+    swatch.setAttribute('aria-hidden', 'true');
+    legend.append(swatch, `${text} `);
+  }
+}
+
+/** @param {number} weight */
+function formatWeight(weight) {
+  return unit === 'ns' ? formatDuration(weight) : `${formatCount(weight)} samples`;
+}
+
+/** @param {number} index */
+function label(index) {
+  const node = nodes[index];
+  const percent = ((100 * node.all) / Math.max(1, nodes[0].all)).toFixed(1);
+  return `${index === 0 ? 'all' : node.name}: ${formatWeight(node.all)} (${percent} %), own ${formatWeight(node.own)}`;
+}
+
+function draw() {
+  if (state.tab !== 'flame') return;
+  const width = scroller.clientWidth;
+  const depth = nodes.reduce((most, node) => Math.max(most, node.depth), 0) + 1;
+  const context = fitCanvas(canvas, width, Math.min(depth * ROW + 4, 12000));
+  boxes = [];
+  if (!nodes.length || !nodes[root].all) return;
+  setFont(context);
+  const text = state.mark.toLowerCase();
+  const shown = nodes[root];
+  const ancestors = new Set();
+  for (let index = root; ; index = nodes[index].parent) {
+    ancestors.add(index);
+    if (index === 0) break;
+  }
+  /** @param {number} index */
+  const drawNode = (index) => {
+    const node = nodes[index];
+    const isAncestor = ancestors.has(index);
+    const x = isAncestor ? 0 : ((node.begin - shown.begin) / shown.all) * width;
+    const wide = isAncestor ? width : (node.all / shown.all) * width;
+    if (wide < 0.5 || x > width || x + wide < 0) return;
+    const y = node.depth * ROW;
+    const isMarked = text !== '' && node.name.toLowerCase().includes(text);
+    context.globalAlpha = isAncestor && index !== root ? 0.55 : 1;
+    context.fillStyle = isMarked ? color('mark') : color(node.kind === 'other' ? 'unknown' : node.kind);
+    context.fillRect(x, y, Math.max(0.5, wide - 0.5), ROW - 1);
+    context.globalAlpha = 1;
+    if (index === current) {
+      context.strokeStyle = color('focus');
+      context.lineWidth = 2;
+      context.strokeRect(x + 1, y + 1, Math.max(1, wide - 2.5), ROW - 3);
+    }
+    if (wide > 26) {
+      context.fillStyle = isMarked ? color('back') : color('on-color');
+      context.fillText(fitText(context, index === 0 ? 'all' : node.name, wide - 6), x + 3, y + 13);
+    }
+    boxes.push({ node: index, x, y, width: wide });
+    for (const child of node.children) {
+      if (!isAncestor || index === root || ancestors.has(child)) drawNode(child);
+    }
+  };
+  drawNode(0);
+}
+
+/** @param {MouseEvent} event */
+function nodeAt(event) {
+  const place = canvas.getBoundingClientRect();
+  const [x, y] = [event.clientX - place.left, event.clientY - place.top];
+  return boxes.find((box) => x >= box.x && x < box.x + Math.max(1, box.width) && y >= box.y && y < box.y + ROW)?.node;
+}
+
+/** @param {number} index */
+function choose(index) {
+  current = index;
+  const y = nodes[index].depth * ROW;
+  if (y < scroller.scrollTop) scroller.scrollTop = y;
+  if (y + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = y + ROW - scroller.clientHeight;
+  canvas.title = label(index);
+  announce(label(index));
+  draw();
+}
+
+/** @param {number} index */
+function show(index) {
+  root = index;
+  choose(index);
+}
+
+/** @param {number} direction */
+function sibling(direction) {
+  const list = nodes[nodes[current].parent].children;
+  const at = list.indexOf(current) + direction;
+  if (current !== 0 && at >= 0 && at < list.length) choose(list[at]);
+}
+
+/** Marks a function. @param {string} name */
+export function mark(name) {
+  state.mark = name;
+  search.value = name;
+  changed('position');
+  chooseHeaviest(name);
+  draw();
+}
+
+/** Chooses the heaviest node of a function. @param {string} name */
+function chooseHeaviest(name) {
+  const heaviest = nodes.reduce((best, node, index) => (node.name === name && (best < 0 || node.all > nodes[best].all) ? index : best), -1);
+  if (heaviest >= 0) choose(heaviest);
+}
+
+/** @param {string} scope */
+export function setScope(scope) {
+  state.scope = scope;
+  changed('panel');
+}
+
+/** Draws again with other colours. */
+export function repaint() {
+  draw();
+}
+
+export function start() {
+  kindChoice.value = state.flame;
+  kindChoice.addEventListener('change', () => {
+    state.flame = kindChoice.value === 'waits' ? 'waits' : 'cpu';
+    changed('panel');
+  });
+  byId('flame-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
+  byId('flame-reset', HTMLButtonElement).addEventListener('click', () => { if (nodes.length) show(0); });
+  allButton.addEventListener('click', () => setScope(''));
+  search.value = state.mark;
+  search.addEventListener('input', () => {
+    state.mark = search.value;
+    changed('position');
+    draw();
+  });
+  showLegend();
+  canvas.addEventListener('click', (event) => {
+    const found = nodeAt(event);
+    if (found !== undefined) show(found);
+  });
+  canvas.addEventListener('mousemove', (event) => {
+    const found = nodeAt(event);
+    canvas.title = found === undefined ? '' : label(found);
+  });
+  canvas.addEventListener('keydown', (event) => {
+    if (!nodes.length) return;
+    switch (event.key) {
+      case 'ArrowDown': {
+        const heaviest = nodes[current].children.reduce((best, child) => (best < 0 || nodes[child].all > nodes[best].all ? child : best), -1);
+        if (heaviest >= 0) choose(heaviest);
+        break;
+      }
+      case 'ArrowUp': choose(nodes[current].parent); break;
+      case 'ArrowLeft': sibling(-1); break;
+      case 'ArrowRight': sibling(1); break;
+      case 'Enter': show(current); break;
+      case 'Escape': if (root === 0) return; show(0); break;
+      default: return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  new ResizeObserver(() => draw()).observe(scroller);
+  onChange((change) => {
+    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) load();
+  });
+}

@@ -1,0 +1,143 @@
+// Finds and describes the items of tracks.
+import { formatDuration, formatTime, formatValue } from './format.js';
+import { STRIDES, firstFrom } from './scale.js';
+
+/** @typedef {import('./scale.js').Scale} Scale */
+/** @typedef {import('./scale.js').Names} Names */
+
+/**
+ * @typedef {object} Hit an item of a track
+ * @property {number} start
+ * @property {number} end
+ * @property {number} count number of items that are drawn as this one
+ * @property {string} text
+ * @property {number | null} row event of the item
+ * @property {number | null} thread
+ * @property {number | null} kind
+ */
+
+/**
+ * Describes an item of a track.
+ * @param {string} kind
+ * @param {number[]} data
+ * @param {number} at
+ * @param {Names} names
+ * @param {string} unit
+ * @returns {Hit}
+ */
+function describe(kind, data, at, names, unit) {
+  const [start, end] = [data[at], data[at + 1]];
+  const span = end > start ? `${formatDuration(end - start)}, from ${formatTime(start)} s` : `at ${formatTime(start)} s`;
+  /** @type {Hit} */
+  const hit = { start, end, count: 1, text: '', row: null, thread: null, kind: null };
+  switch (kind) {
+    case 'c': {
+      const [thread, count, busy] = data.slice(at + 2, at + 5);
+      const owner = names.threads[thread];
+      hit.count = count;
+      hit.thread = thread;
+      const label = owner ? `${owner[0]}\n${owner[1]}` : `thread ${thread}`;
+      hit.text = count === 1
+        ? `${busy > 0 ? label : 'idle'}\n${span}`
+        : `${count} switches, ${((100 * busy) / Math.max(1, end - start)).toFixed(0)} % busy\nmost time: ${label}\n${span}`;
+      break;
+    }
+    case 't': {
+      const [running, ready, waiting, count, detail] = data.slice(at + 2, at + 7);
+      hit.count = count;
+      if (count > 1) {
+        hit.text = `${count} states: running ${formatDuration(running)}, ready ${formatDuration(ready)}, waiting ${formatDuration(waiting)}\n${span}`;
+      } else if (ready > 0) {
+        const waker = detail ? names.threads[detail] : undefined;
+        hit.thread = detail || null;
+        hit.text = waker ? `ready, woken by ${waker[0]} of ${waker[1]}\n${span}` : `ready${detail ? '' : ' (preempted or waker unknown)'}\n${span}`;
+      } else if (waiting > 0) {
+        hit.text = `waiting: ${names.reasons[detail] ?? `reason ${detail}`}\n${span}`;
+      } else {
+        hit.text = `running on CPU ${detail}\n${span}`;
+      }
+      break;
+    }
+    case 's': {
+      const [count, row, eventKind] = data.slice(at + 2, at + 5);
+      hit.count = count;
+      hit.row = row;
+      hit.kind = eventKind;
+      hit.text = count === 1 ? `${names.kinds[eventKind] ?? 'slice'}\n${span}` : `${count} slices\n${span}`;
+      break;
+    }
+    case 'k': case 'v': {
+      hit.count = data[at + 2];
+      hit.row = data[at + 3];
+      hit.text = hit.count === 1 ? `event\n${span}` : `${hit.count} events\n${span}`;
+      break;
+    }
+    case 'n': {
+      const [count, sum, , largest] = data.slice(at + 2, at + 6);
+      hit.count = count;
+      hit.text = `${formatValue(sum, unit)} in ${count} operations, at most ${formatValue(largest, unit)}\n${span}`;
+      break;
+    }
+    default:
+  }
+  return hit;
+}
+
+/**
+ * Returns the item of a track at a time. `lane` counts from the top of a track with lanes.
+ * @param {import('./rows.js').Row} row
+ * @param {any} data
+ * @param {Scale} scale
+ * @param {number} time
+ * @param {number} lane
+ * @param {Names} names
+ * @returns {Hit | null}
+ */
+export function findItem({ kind, unit }, data, scale, time, lane, names) {
+  if (kind === 'f') {
+    const slack = (4 * (scale.to - scale.from)) / scale.width;
+    for (let at = 0; at < data.length; at += 2) {
+      if (Math.abs(data[at] - time) <= slack) {
+        return { start: data[at], end: data[at], count: 1, text: `${formatValue(data[at + 1], '')}\nat ${formatTime(data[at])} s`, row: null, thread: null, kind: null };
+      }
+    }
+    return null;
+  }
+  const items = kind === 's' ? data[lane] : data;
+  const stride = STRIDES[kind];
+  if (!items || !stride) return null;
+  const slack = (2 * (scale.to - scale.from)) / scale.width;
+  let best = -1;
+  for (let at = firstFrom(items, stride, time - slack); at < items.length && items[at] <= time + slack; at += stride) {
+    if (best < 0 || (items[at] <= time && items[at + 1] >= time)) best = at;
+  }
+  return best < 0 ? null : describe(kind, items, best, names, unit);
+}
+
+/**
+ * Returns the item after (`direction` 1) or before (−1) a time.
+ * @param {import('./rows.js').Row} row
+ * @param {any} data
+ * @param {number} time
+ * @param {number} direction
+ * @param {Names} names
+ * @returns {Hit | null}
+ */
+export function stepItem({ kind, unit }, data, time, direction, names) {
+  const stride = STRIDES[kind];
+  const lists = kind === 's' ? data : [data];
+  /** @type {Hit | null} */
+  let best = null;
+  for (const items of lists) {
+    for (let at = 0; at < items.length; at += stride) {
+      const start = items[at];
+      const isBeyond = direction > 0 ? start > time : start < time;
+      if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
+        best = kind === 'f'
+          ? { start, end: start, count: 1, text: formatValue(items[at + 1], ''), row: null, thread: null, kind: null }
+          : describe(kind, items, at, names, unit);
+      }
+    }
+  }
+  return best;
+}

@@ -1,0 +1,174 @@
+// The rows of the timeline: which tracks there are, in which order, and which of them are folded.
+import { formatCount, formatDuration } from './format.js';
+import { changed, state } from './state.js';
+
+/**
+ * @typedef {object} Row a line of the list of tracks
+ * @property {string} key
+ * @property {string} kind letter of the track, or '' for a heading
+ * @property {string} id track in questions, or ''
+ * @property {string} label
+ * @property {string} hint
+ * @property {number} depth
+ * @property {number} height
+ * @property {number} top
+ * @property {boolean} folds whether the row can be folded
+ * @property {boolean} isFolded
+ * @property {string} unit
+ * @property {{type: string, number: number} | null} target what the row stands for
+ */
+
+const ROW_HEIGHT = 22;
+const COUNTER_HEIGHT = 34;
+export const LANE_HEIGHT = 17;
+/** Processes that are unfolded at first. */
+const UNFOLDED_PROCESSES = 2;
+/** The pid of events that name no process. */
+const NO_PID = 4294967295;
+
+/** @type {any} */
+let list = { cpus: [], processes: [], providers: [], counters: [] };
+/** @type {Row[]} */
+let rows = [];
+
+/** Returns all rows. */
+export function allRows() {
+  return rows;
+}
+
+/** Returns the height of all rows. */
+export function totalHeight() {
+  const last = rows[rows.length - 1];
+  return last ? last.top + last.height : 0;
+}
+
+/**
+ * Returns the rows that touch a part of the height.
+ * @param {number} begin
+ * @param {number} end
+ */
+export function rowsBetween(begin, end) {
+  let [low, high] = [0, rows.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (rows[middle].top + rows[middle].height <= begin) low = middle + 1;
+    else high = middle;
+  }
+  const first = low;
+  while (low < rows.length && rows[low].top < end) low += 1;
+  return rows.slice(first, low);
+}
+
+/** Returns the number of a row. @param {string} key */
+export function findRow(key) {
+  return rows.findIndex((row) => row.key === key);
+}
+
+/** Returns the key of the process of a thread, if both are in the list. @param {number} thread */
+export function ownerOf(thread) {
+  const owner = list.processes.find((/** @type {any} */ process) => process.threads.some((/** @type {any} */ known) => known.id === thread));
+  return owner ? `p${owner.id}` : null;
+}
+
+/** Returns the GUID of a provider. @param {number} id */
+export function providerGuid(id) {
+  return String(list.providers.find((/** @type {any} */ provider) => provider.id === id)?.guid ?? '');
+}
+
+/** @param {any} answer */
+export function setList(answer) {
+  list = answer;
+  makeRows();
+}
+
+/** Folds or unfolds a row. @param {Row} row */
+export function toggle(row) {
+  if (state.folded.includes(row.key)) state.folded = state.folded.filter((key) => key !== row.key);
+  else state.folded = [...state.folded, row.key].slice(-200);
+  makeRows();
+  changed('tracks');
+}
+
+/** @param {string} key @param {boolean} isFoldedFirst */
+function isFolded(key, isFoldedFirst) {
+  return state.folded.includes(key) ? !isFoldedFirst : isFoldedFirst;
+}
+
+/** @param {{ running: number, events: number }} used */
+function hintOf({ running, events }) {
+  return running ? formatDuration(running, 3) : `${formatCount(events)} events`;
+}
+
+/** Makes the rows from the list of tracks. */
+export function makeRows() {
+  rows = [];
+  let top = 0;
+  /** @param {Partial<Row> & {key: string, label: string}} given */
+  const add = (given) => {
+    const row = { kind: '', id: '', hint: '', depth: 0, height: ROW_HEIGHT, folds: false, isFolded: false, unit: '', target: null, ...given, top };
+    rows.push(row);
+    top += row.height;
+    return row;
+  };
+  /** @param {string} key @param {string} label @param {number} count */
+  const opensGroup = (key, label, count) =>
+    count > 0 && !add({ key, label, hint: formatCount(count), folds: true, isFolded: isFolded(key, false) }).isFolded;
+  /** @param {string} key @param {number | undefined} count @param {string} what @param {number} depth */
+  const addMore = (key, count, what, depth) => {
+    if (count) add({ key, label: `${formatCount(count)} more ${what}: use Find tracks`, depth });
+  };
+  if (opensGroup('g-cpu', 'Processors', list.cpus.length)) {
+    list.cpus.forEach((/** @type {number} */ cpu, /** @type {number} */ index) => {
+      add({ key: `c${cpu}`, kind: 'c', id: `c${cpu}`, label: list.cpu_names?.[index] ?? `CPU ${cpu}`, depth: 1 });
+    });
+  }
+  if (opensGroup('g-count', 'Counters', list.counters.length + state.fields.length)) {
+    for (const { id, name, unit } of list.counters) {
+      add({ key: `n${id}`, kind: 'n', id: `n${id}`, label: name, hint: unit, unit, depth: 1, height: COUNTER_HEIGHT });
+    }
+    for (const field of state.fields) {
+      add({ key: `f${field}`, kind: 'f', label: field.slice(field.indexOf('.') + 1), hint: 'field', depth: 1, height: COUNTER_HEIGHT });
+    }
+  }
+  const busiest = new Set(list.processes.filter((/** @type {any} */ process) => process.pid !== 0 && process.pid !== NO_PID).slice(0, UNFOLDED_PROCESSES));
+  if (opensGroup('g-process', 'Processes', list.processes.length + (list.more_processes || 0))) {
+    list.processes.forEach(addProcess);
+    addMore('p-more', list.more_processes, 'processes', 1);
+  }
+  if (opensGroup('g-provider', 'Events', list.providers.length + (list.more_providers || 0))) {
+    list.providers.forEach(addProvider);
+    addMore('v-more', list.more_providers, 'providers', 1);
+  }
+
+  /** @param {any} process */
+  function addProcess(process) {
+    const key = `p${process.id}`;
+    const isNone = process.pid === NO_PID;
+    const name = process.name ?? (isNone ? 'No process' : 'Process');
+    const row = add({
+      key, depth: 1, hint: hintOf(process), folds: true, label: isNone ? name : `${name} (${process.pid})`,
+      isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
+    });
+    if (row.isFolded) return;
+    for (const { id, name: label, lanes, ...used } of process.threads) {
+      const target = { type: 'thread', number: id };
+      add({ key: `t${id}`, kind: 't', id: `t${id}`, label, hint: hintOf(used), depth: 2, target });
+      if (lanes) add({ key: `s${id}`, kind: 's', id: `s${id}`, label: 'activities', depth: 3, height: LANE_HEIGHT * lanes + 2, target });
+    }
+    addMore(`${key}-more`, process.more, 'threads', 2);
+  }
+
+  /** @param {any} provider */
+  function addProvider(provider) {
+    const key = `v${provider.id}`;
+    const row = add({
+      key, kind: 'v', id: key, label: provider.name, hint: formatCount(provider.count), depth: 1, folds: true,
+      isFolded: isFolded(key, !state.search), target: { type: 'provider', number: provider.id },
+    });
+    if (row.isFolded) return;
+    for (const { id, name, count } of provider.kinds) {
+      add({ key: `k${id}`, kind: 'k', id: `k${id}`, label: name, hint: formatCount(count), depth: 2, target: { type: 'kind', number: id } });
+    }
+    addMore(`${key}-more`, provider.more, 'kinds of events', 2);
+  }
+}

@@ -1,0 +1,84 @@
+// Asks the server. An exported page contains the answers instead.
+import { answerEmbedded, embeddedTrace, isEmbedded } from './embedded.js';
+
+/** @typedef {Record<string, string | number | boolean | null | undefined>} Question */
+
+/** @type {(text: string) => void} */
+let onFailure = () => {};
+
+/**
+ * @param {string} name
+ * @param {Question} question
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+async function request(name, question, signal) {
+  const parts = [];
+  for (const [key, value] of Object.entries(question)) {
+    if (value !== null && value !== undefined && value !== '') {
+      parts.push(`${key}=${encodeURIComponent(typeof value === 'number' ? String(Math.round(value)) : String(value))}`);
+    }
+  }
+  const reply = await fetch(`api/${name}?${parts.join('&')}`, { signal, credentials: 'omit', referrerPolicy: 'no-referrer' });
+  if (!reply.ok) throw new Error(`weir view does not answer the question “${name}” (status ${reply.status}). Reload the page.`);
+  return reply.json();
+}
+
+/**
+ * Asks a question. Returns null if the question was aborted, or if there is no answer: the page
+ * then shows the failure.
+ * @param {string} name
+ * @param {Question} question
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function ask(name, question, signal = undefined) {
+  if (isEmbedded()) return answerEmbedded(name, question);
+  try {
+    return await request(name, question, signal);
+  } catch (error) {
+    // A request that the network refused is a TypeError; the stream of the state reports that.
+    if (!signal?.aborted && !(error instanceof TypeError)) onFailure(error instanceof Error ? error.message : String(error));
+    return null;
+  }
+}
+
+/**
+ * Keeps only the last of several questions of one kind.
+ */
+export class Asker {
+  /** @type {AbortController | null} */
+  #pending = null;
+
+  /**
+   * Asks like `ask`, and aborts the question before.
+   * @param {string} name
+   * @param {Question} question
+   * @returns {Promise<any>}
+   */
+  ask(name, question) {
+    this.#pending?.abort();
+    this.#pending = new AbortController();
+    return ask(name, question, this.#pending.signal);
+  }
+}
+
+/**
+ * Follows the state of the traces, and shows the server that the page is open.
+ * @param {(state: any) => void} onState
+ * @param {(isConnected: boolean) => void} onConnection
+ * @param {(text: string) => void} onProblem gets failures of questions
+ */
+export function follow(onState, onConnection, onProblem) {
+  onFailure = onProblem;
+  if (isEmbedded()) {
+    onState(embeddedTrace());
+    return;
+  }
+  const stream = new EventSource('live');
+  stream.addEventListener('message', (event) => {
+    onConnection(true);
+    onState(JSON.parse(event.data));
+  });
+  stream.addEventListener('error', () => onConnection(false));
+}

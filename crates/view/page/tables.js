@@ -1,0 +1,242 @@
+// Tables of the selection, and the statistics of a field.
+import { byId, debounce, element, link } from './dom.js';
+import { formatCount, formatValue } from './format.js';
+import { Asker } from './source.js';
+import { changed, chosenSpan, onChange, spanName, state } from './state.js';
+
+const place = byId('table-scroll', HTMLDivElement);
+const choice = byId('table-name', HTMLSelectElement);
+const search = byId('table-search', HTMLInputElement);
+const status = byId('table-state', HTMLParagraphElement);
+const fieldStatus = byId('field-state', HTMLParagraphElement);
+const fieldBody = byId('field-body', HTMLDivElement);
+const asker = new Asker();
+const fieldAsker = new Asker();
+
+/**
+ * @typedef {object} Links
+ * @property {(type: string, number: number) => void} open
+ * @property {(name: string) => void} openFunction
+ */
+
+/** @type {Links} */
+let links = { open: () => {}, openFunction: () => {} };
+/** @type {{ columns: [string, string][], rows: any[][], total: number } | null} */
+let table = null;
+/** Whether the position in the address still has to be restored. */
+let isRestoring = true;
+
+const load = debounce(async () => {
+  if (state.tab !== 'tables') return;
+  const [from, to] = chosenSpan();
+  const isFunctions = state.table === 'functions';
+  status.textContent = isFunctions ? 'Reading symbols…' : 'Reading…';
+  const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: state.rows };
+  const answer = await asker.ask(isFunctions ? 'flame' : 'table', question);
+  if (!answer) return;
+  table = isFunctions ? toFunctionTable(answer) : answer;
+  show();
+}, 120);
+
+/** @param {any} answer */
+function toFunctionTable(answer) {
+  const text = state.rows.toLowerCase();
+  const rows = answer.functions
+    .filter((/** @type {any[]} */ [name, module]) => `${name} ${module}`.toLowerCase().includes(text))
+    .map((/** @type {any[]} */ [name, module, own, all]) => [['function', 0, name], module, own, all]);
+  /** @type {[string, string][]} */
+  const columns = [['Function', ''], ['Module', ''], ['Own samples', ''], ['With callees', '']];
+  return { columns, rows, total: rows.length };
+}
+
+/** @param {any} cell */
+function sortKey(cell) {
+  if (Array.isArray(cell)) return cell[2].toLowerCase();
+  return typeof cell === 'string' ? cell.toLowerCase() : cell;
+}
+
+/** Returns the column by which the table is sorted, or −1. */
+function sortColumn() {
+  const column = Math.abs(Number(state.sort || '0')) - 1;
+  return table && column < table.columns.length ? column : -1;
+}
+
+/** @param {any[][]} rows */
+function sortRows(rows) {
+  const column = sortColumn();
+  if (column < 0) return rows;
+  const factor = state.sort.startsWith('-') ? -1 : 1;
+  return [...rows].sort((a, b) => {
+    const [left, right] = [sortKey(a[column]), sortKey(b[column])];
+    return factor * (left < right ? -1 : left > right ? 1 : 0);
+  });
+}
+
+/** @param {string} name @param {number} index @param {boolean} isNumber */
+function makeHead(name, index, isNumber) {
+  const cell = element('th', isNumber ? 'number' : '');
+  cell.scope = 'col';
+  const isSorted = sortColumn() === index;
+  const isAscending = !state.sort.startsWith('-');
+  const button = element('button', '', name);
+  button.type = 'button';
+  button.append(element('span', 'order', isSorted ? (isAscending ? ' ↑' : ' ↓') : ''));
+  button.addEventListener('click', () => {
+    const next = isSorted ? !isAscending : !isNumber;
+    state.sort = `${next ? '' : '-'}${index + 1}`;
+    changed('position');
+    show();
+    // The table was made anew.
+    const again = place.querySelectorAll('thead button')[index];
+    if (again instanceof HTMLButtonElement) again.focus();
+  });
+  cell.setAttribute('aria-sort', isSorted ? (isAscending ? 'ascending' : 'descending') : 'none');
+  cell.append(button);
+  return cell;
+}
+
+/** @param {any} cell @param {string} unit */
+function makeCell(cell, unit) {
+  const made = element('td');
+  if (Array.isArray(cell)) {
+    const [type, number, text] = cell;
+    made.append(link(text, () => (type === 'function' ? links.openFunction(text) : links.open(type, number))));
+  } else if (typeof cell === 'number') {
+    made.className = 'number';
+    made.textContent = formatValue(cell, unit);
+  } else {
+    made.textContent = cell;
+  }
+  return made;
+}
+
+function show() {
+  if (!table) return;
+  const { columns, total } = table;
+  const rows = sortRows(table.rows);
+  const made = element('table');
+  const head = element('tr');
+  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number'))));
+  const headGroup = element('thead');
+  headGroup.append(head);
+  const body = element('tbody');
+  for (const cells of rows) {
+    const row = element('tr');
+    cells.forEach((cell, index) => row.append(makeCell(cell, columns[index][1])));
+    body.append(row);
+  }
+  made.append(headGroup, body);
+  place.replaceChildren(made);
+  if (!rows.length) place.append(element('p', 'empty', emptyText()));
+  if (isRestoring) {
+    isRestoring = false;
+    place.scrollTop = state.tableScroll;
+  }
+  const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : `${formatCount(total)} rows`;
+  status.textContent = `${count}, in ${spanName()}`;
+}
+
+/** Explains why a table is empty. */
+function emptyText() {
+  if (state.rows) return `No row contains “${state.rows}”.`;
+  /** @type {Record<string, string>} */
+  const needs = {
+    processes: 'No process ran. Record context switches for this table.',
+    threads: 'No thread ran. Record context switches for this table.',
+    functions: 'No samples. Record the kernel\u2019s profile events with stacks for this table.',
+    files: 'No file was read or written. Record disk or file events for this table.',
+    connections: 'No connection was used. Record network events for this table.',
+  };
+  return `${needs[state.table] ?? 'No events.'} Only ${spanName()} counts.`;
+}
+
+const loadField = debounce(async () => {
+  const dot = state.field.indexOf('.');
+  if (dot < 0 || state.tab !== 'field') return;
+  const [from, to] = chosenSpan();
+  const [kind, name] = [Number(state.field.slice(0, dot)), state.field.slice(dot + 1)];
+  fieldStatus.textContent = `${name}: reading…`;
+  const answer = await fieldAsker.ask('field', { kind, name, from, to });
+  if (answer) showField(answer, kind, name);
+}, 120);
+
+/** @param {any} answer @param {number} kind @param {string} name */
+function showField(answer, kind, name) {
+  const sampled = answer.step > 1 ? `, every ${formatCount(answer.step)}th was read` : '';
+  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}`;
+  fieldBody.replaceChildren();
+  if (answer.numbers) {
+    const key = `${kind}.${name}`;
+    const button = element('button', '', state.fields.includes(key) ? 'Remove the track' : 'Show as a track');
+    button.type = 'button';
+    button.addEventListener('click', () => {
+      state.fields = state.fields.includes(key) ? state.fields.filter((known) => known !== key) : [...state.fields, key].slice(-8);
+      changed('tracks');
+      showField(answer, kind, name);
+    });
+    fieldBody.append(button);
+    const shown = element('table');
+    for (const [label, value] of Object.entries(answer.numbers)) {
+      const row = element('tr');
+      const head = element('th', '', label);
+      head.scope = 'row';
+      row.append(head, element('td', 'number', formatValue(/** @type {number} */ (value), '')));
+      shown.append(row);
+    }
+    fieldBody.append(shown);
+    const most = Math.max(1, ...answer.histogram);
+    const { smallest, largest } = answer.numbers;
+    const bars = element('div', 'bars');
+    bars.setAttribute('role', 'img');
+    bars.setAttribute('aria-label', `Histogram of ${name} from ${smallest} to ${largest}`);
+    answer.histogram.forEach((/** @type {number} */ count, /** @type {number} */ index) => {
+      const bar = element('span');
+      bar.style.height = `${(100 * count) / most}%`;
+      const width = (largest - smallest) / answer.histogram.length;
+      bar.title = `${formatValue(smallest + index * width, '')} to ${formatValue(smallest + (index + 1) * width, '')}: ${formatCount(count)}`;
+      bars.append(bar);
+    });
+    fieldBody.append(bars);
+  }
+  const texts = element('table');
+  for (const [text, count] of answer.texts) {
+    const row = element('tr');
+    row.append(element('td', '', text), element('td', 'number', formatCount(count)));
+    texts.append(row);
+  }
+  fieldBody.append(element('h3', '', 'Most frequent values'), texts);
+}
+
+/** Asks again, because there is more to read. */
+export function refresh() {
+  load();
+}
+
+/** @param {Links} given */
+export function start(given) {
+  links = given;
+  choice.value = state.table;
+  if (choice.selectedIndex < 0) choice.selectedIndex = 0;
+  choice.addEventListener('change', () => {
+    state.table = choice.value;
+    state.sort = '';
+    changed('panel');
+  });
+  search.value = state.rows;
+  search.addEventListener('input', () => {
+    state.rows = search.value;
+    changed('position');
+    load();
+  });
+  place.addEventListener('scroll', () => {
+    state.tableScroll = Math.round(place.scrollTop);
+    changed('position');
+  });
+  byId('table-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
+  onChange((change) => {
+    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) {
+      load();
+      loadField();
+    }
+  });
+}

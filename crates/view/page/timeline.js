@@ -1,0 +1,462 @@
+// The timeline: paints overview, ruler and tracks, and asks for what is visible.
+import { announce, byId, color, debounce, fitCanvas, setFont } from './dom.js';
+import { drawTrack } from './draw.js';
+import { formatDuration, formatTime } from './format.js';
+import { findItem, stepItem } from './hits.js';
+import { drawLabels, labelWidth, listenToLabels } from './labels.js';
+import { setLossTimes } from './losses.js';
+import { LANE_HEIGHT, allRows, findRow, makeRows, ownerOf, providerGuid, rowsBetween, setList, toggle, totalHeight } from './rows.js';
+import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
+import { rulerMarks, toPixel, toTime } from './scale.js';
+import { Asker, ask } from './source.js';
+import { changed, onChange, state } from './state.js';
+import { bounds, pan, reveal, select, setBounds, showSpan } from './window.js';
+
+/** @typedef {import('./rows.js').Row} Row */
+/** @typedef {import('./hits.js').Hit} Hit */
+/** @typedef {{ openEvent: (row: number) => void, showEvents: (filter: string, time: number) => void, showScope: (scope: string) => void }} Actions */
+
+/** The most tracks that one question may name. */
+const MAX_TRACKS = 64;
+const RULER_HEIGHT = 34;
+
+/** The colours of a group of tracks. @type {Record<string, [string, string][]>} */
+const LEGENDS = {
+  'g-process': [['running', 'running'], ['ready', 'ready'], ['waiting', 'waiting']],
+};
+
+export const overview = byId('overview', HTMLCanvasElement);
+export const ruler = byId('ruler', HTMLCanvasElement);
+export const tracks = byId('tracks', HTMLDivElement);
+const picture = byId('picture', HTMLCanvasElement);
+const space = byId('track-space', HTMLDivElement);
+const tooltip = byId('tooltip', HTMLDivElement);
+const empty = byId('track-state', HTMLParagraphElement);
+
+let startMs = 0;
+/** @type {any} */
+let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {}, reasons: {} };
+/** @type {Record<string, number[]>} */
+const fieldData = {};
+/** @type {any} */
+let whole = null;
+/** The item at the cursor. @type {Hit | null} */
+let cursorHit = null;
+/** Pixel of the mouse. @type {number | null} */
+let mouse = null;
+/** A track to show when it is in the list. @type {string | null} */
+let awaited = null;
+let hasList = false;
+let isAsking = false;
+let mustAskAgain = false;
+let frame = 0;
+/** @type {Actions} */
+let actions = { openEvent: () => {}, showEvents: () => {}, showScope: () => {} };
+
+const listAsker = new Asker();
+const wholeAsker = new Asker();
+
+/** Returns the scale of the tracks. */
+export function scale() {
+  const left = labelWidth();
+  return { from: state.from, to: Math.max(state.to, state.from + 1), left, width: Math.max(10, tracks.clientWidth - left) };
+}
+
+/** Returns the scale of the overview. */
+export function wholeScale() {
+  return { from: bounds.begin, to: bounds.end, left: 0, width: Math.max(10, overview.clientWidth) };
+}
+
+function visibleRows() {
+  return rowsBetween(tracks.scrollTop, tracks.scrollTop + tracks.clientHeight);
+}
+
+/** Returns the chosen row. */
+export function currentRow() {
+  const rows = allRows();
+  return rows.find((row) => row.key === state.track) ?? rows[0];
+}
+
+/** Draws everything once before the next frame, and asks for what is missing. */
+export function redraw() {
+  if (!frame) {
+    frame = requestAnimationFrame(() => {
+      frame = 0;
+      drawAll();
+    });
+  }
+  requestData();
+}
+
+function drawAll() {
+  drawTracks();
+  drawLabels(visibleRows(), currentRow()?.key ?? '');
+  tracks.setAttribute('aria-activedescendant', `track-${currentRow()?.key ?? ''}`);
+  drawTimes();
+  drawWhole();
+}
+
+function drawTimes() {
+  const area = scale();
+  const context = fitCanvas(ruler, ruler.clientWidth, RULER_HEIGHT);
+  drawRuler(context, area, startMs);
+  if (mouse !== null && mouse >= area.left) {
+    const text = `${formatTime(toTime(area, mouse))} s`;
+    setFont(context);
+    const width = context.measureText(text).width + 8;
+    const x = Math.min(mouse, area.left + area.width - width);
+    context.fillStyle = color('text');
+    context.fillRect(x, 18, width, 16);
+    context.fillStyle = color('back');
+    context.fillText(text, x + 4, 30);
+  }
+  context.fillStyle = color('back-2');
+  context.fillRect(0, 0, area.left, RULER_HEIGHT);
+  context.fillStyle = color('line');
+  context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
+  context.fillStyle = color('text-2');
+  setFont(context);
+  context.fillText(`${formatDuration(state.to - state.from)} shown`, 8, 13);
+  context.fillText(state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`, 8, 29);
+}
+
+/** @param {Row} row */
+function itemsOf(row) {
+  if (!row.kind) return null;
+  return row.kind === 'f' ? fieldData[row.key.slice(1)] : data.tracks[row.id];
+}
+
+function drawTracks() {
+  const area = scale();
+  const height = tracks.clientHeight;
+  const context = fitCanvas(picture, tracks.clientWidth, height);
+  setFont(context);
+  const { marks } = rulerMarks(area);
+  const rows = visibleRows();
+  const bottom = Math.min(height, totalHeight() - tracks.scrollTop);
+  for (const row of rows.filter((shown) => shown.depth === 0)) {
+    context.fillStyle = color('back-2');
+    context.fillRect(area.left, row.top - tracks.scrollTop, area.width, row.height);
+  }
+  context.fillStyle = color('grid');
+  for (const time of marks) context.fillRect(Math.round(toPixel(area, time)), 0, 1, bottom);
+  for (const row of rows) {
+    const y = row.top - tracks.scrollTop;
+    const items = itemsOf(row);
+    if (items) {
+      context.save();
+      context.beginPath();
+      context.rect(area.left, y, area.width, row.height);
+      context.clip();
+      drawTrack(context, row, items, area, y, data);
+      context.restore();
+    }
+    const legend = LEGENDS[row.key];
+    if (legend && !row.isFolded) drawLegend(context, legend, area.left + area.width - 8, y + 15);
+    context.fillStyle = color('grid');
+    context.fillRect(area.left, y + row.height - 1, area.width, 1);
+  }
+  drawSelection(context, area, height);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {import('./scale.js').Scale} area
+ * @param {number} height
+ */
+function drawSelection(context, area, height) {
+  if (state.selection) {
+    const [from, to] = state.selection.map((time) => Math.min(area.left + area.width, Math.max(area.left, toPixel(area, time))));
+    context.fillStyle = color('select');
+    context.fillRect(from, 0, Math.max(1, to - from), height);
+    context.fillStyle = color('accent');
+    for (const [time, x] of [[state.selection[0], from], [state.selection[1], to]]) {
+      if (time >= area.from && time <= area.to) context.fillRect(x - 0.5, 0, 1, height);
+    }
+  }
+  if (mouse !== null && mouse >= area.left) {
+    context.fillStyle = color('text-2');
+    context.fillRect(Math.round(mouse), 0, 1, height);
+  }
+  if (state.cursor !== null && state.cursor >= area.from && state.cursor <= area.to) {
+    context.fillStyle = color('focus');
+    context.fillRect(toPixel(area, state.cursor) - 1, 0, 2, height);
+  }
+}
+
+function drawWhole() {
+  const area = wholeScale();
+  const height = overview.clientHeight;
+  const context = fitCanvas(overview, area.width, height);
+  if (whole) {
+    drawOverview(context, whole, area, height);
+    drawOverviewLegend(context, area.width);
+  }
+  const [from, to] = [toPixel(area, state.from), toPixel(area, state.to)];
+  context.fillStyle = color('select');
+  context.fillRect(0, 0, Math.max(0, from), height);
+  context.fillRect(to, 0, Math.max(0, area.width - to), height);
+  context.strokeStyle = color('accent');
+  context.strokeRect(Math.max(0.5, from), 0.5, Math.min(area.width - 1, Math.max(2, to - from)), height - 1);
+  const percent = Math.round((100 * (state.from - bounds.begin)) / (bounds.end - bounds.begin));
+  overview.setAttribute('aria-valuenow', String(Math.max(0, Math.min(100, percent))));
+  overview.setAttribute('aria-valuetext', `${formatTime(state.from)} to ${formatTime(state.to)} seconds`);
+}
+
+/** @param {CanvasRenderingContext2D} context @param {number} width */
+function drawOverviewLegend(context, width) {
+  /** @type {[string, string][]} */
+  const entries = [['mark', 'events']];
+  if (whole.cpus > 0) entries.unshift(['running', 'processor use']);
+  if (whole.losses.length) entries.push(['loss', 'events lost']);
+  const wide = legendWidth(context, entries) + 14;
+  context.fillStyle = color('veil');
+  context.fillRect(width - wide, 0, wide, 18);
+  drawLegend(context, entries, width - 8, 13);
+}
+
+/** Shows the events of what a row stands for. @param {Row} row */
+export function openTarget(row) {
+  const target = row.target;
+  if (!target) return;
+  if (target.type === 'thread' || target.type === 'process') actions.showScope(`${target.type}:${target.number}`);
+  if (target.type === 'thread') actions.showEvents(`thread:${target.number}`, state.from);
+  if (target.type === 'kind') actions.showEvents(`kind:${target.number}`, state.from);
+  if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
+}
+
+/** @param {boolean} value */
+function setAsking(value) {
+  isAsking = value;
+  tracks.setAttribute('aria-busy', String(value));
+}
+
+/** Asks for the visible tracks. At most one question is open; the newest window wins. */
+function requestData() {
+  if (isAsking) {
+    mustAskAgain = true;
+    return;
+  }
+  const area = scale();
+  const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
+  const isKnown = data.from === Math.round(area.from) && data.to === Math.round(area.to)
+    && data.pixels === Math.round(area.width) && data.end === bounds.end && ids.every((id) => id in data.tracks);
+  if (isKnown || area.to <= area.from || !ids.length) return;
+  setAsking(true);
+  const question = { from: area.from, to: area.to, pixels: Math.round(area.width), tracks: ids.join(',') };
+  const { end } = bounds;
+  const begin = performance.now();
+  ask('timeline', question).then((answer) => {
+    setAsking(false);
+    if (answer) {
+      data = { ...answer, pixels: question.pixels, end };
+      performance.measure('timeline', { start: begin, end: performance.now() });
+      redraw();
+    } else if (mustAskAgain) {
+      requestData();
+    }
+    mustAskAgain = false;
+  });
+  requestFields();
+}
+
+const requestFields = debounce(() => {
+  for (const field of state.fields) {
+    const dot = field.indexOf('.');
+    ask('field', { kind: field.slice(0, dot), name: field.slice(dot + 1), from: state.from, to: state.to }).then((answer) => {
+      fieldData[field] = answer?.points ?? [];
+      redraw();
+    });
+  }
+}, 120);
+
+const requestWhole = debounce(async () => {
+  if (bounds.end - bounds.begin <= 1) return;
+  const answer = await wholeAsker.ask('timeline', { from: bounds.begin, to: bounds.end, pixels: wholeScale().width, overview: 1 });
+  if (!answer) return;
+  whole = answer.overview;
+  setLossTimes(whole.losses);
+  redraw();
+}, 60);
+
+const requestList = debounce(async () => {
+  const answer = await listAsker.ask('tracks', { search: state.search });
+  if (!answer) return;
+  setList(answer);
+  fitRows();
+  if (!hasList) {
+    hasList = true;
+    tracks.scrollTop = state.scroll;
+  }
+  if (awaited) revealAwaited();
+}, 60);
+
+/** Fits the timeline to the rows. */
+function fitRows() {
+  space.style.height = `${totalHeight()}px`;
+  empty.hidden = allRows().length > 0;
+  empty.textContent = state.search ? `No track has “${state.search}” in its name.` : 'The trace has no events.';
+  redraw();
+}
+
+/**
+ * Unfolds and scrolls to a track. A search that hides it ends.
+ * @param {string} key
+ */
+export function revealTrack(key) {
+  awaited = key;
+  if (findRow(key) < 0 && !(key.startsWith('t') && ownerOf(Number(key.slice(1)))) && state.search) {
+    state.search = '';
+    changed('tracks');
+    return;
+  }
+  revealAwaited();
+}
+
+function revealAwaited() {
+  const key = awaited ?? '';
+  awaited = null;
+  const owner = key.startsWith('t') ? ownerOf(Number(key.slice(1))) : null;
+  const group = /** @type {Record<string, string>} */ ({ c: 'g-cpu', n: 'g-count', p: 'g-process', t: 'g-process', v: 'g-provider', k: 'g-provider' })[key[0]];
+  for (const fold of [group, owner]) {
+    const row = allRows().find((known) => known.key === fold);
+    if (row?.isFolded) toggle(row);
+  }
+  const found = findRow(key);
+  if (found >= 0) setCurrent(found);
+  else announce('The track is not in the list.');
+}
+
+/** Chooses a row by its number, and scrolls to it. @param {number} index */
+export function setCurrent(index) {
+  const rows = allRows();
+  const row = rows[Math.max(0, Math.min(rows.length - 1, index))];
+  if (!row) return;
+  choose(row);
+  if (row.top < tracks.scrollTop) tracks.scrollTop = row.top;
+  const bottom = row.top + row.height - tracks.clientHeight;
+  if (bottom > tracks.scrollTop) tracks.scrollTop = bottom;
+  const folding = row.folds ? (row.isFolded ? ', folded' : ', unfolded') : '';
+  announce(`${row.label} ${row.hint}${folding}`);
+}
+
+/** @param {Row} row */
+export function choose(row) {
+  state.track = row.key;
+  changed('cursor');
+}
+
+/** Returns the row at a pixel, and the item there. @param {number} x @param {number} y */
+export function findAt(x, y) {
+  const place = y + tracks.scrollTop;
+  const row = rowsBetween(place, place + 1)[0];
+  const items = row && itemsOf(row);
+  if (!row || !items || x <= labelWidth()) return { row, hit: null };
+  const lane = Math.floor((place - row.top) / LANE_HEIGHT);
+  return { row, hit: findItem(row, items, scale(), toTime(scale(), x), lane, data) };
+}
+
+/** Opens an item. @param {Hit} hit @param {Row} row */
+export function openHit(hit, row) {
+  cursorHit = hit;
+  if (hit.count === 1 && hit.row !== null) actions.openEvent(hit.row);
+  else if (row.kind === 'k' && row.target) actions.showEvents(`kind:${row.target.number}`, hit.start);
+  else if (row.kind === 'v') openTarget(row);
+  else if (row.kind === 's') showSpan(hit.start, hit.end);
+  else if (hit.thread !== null) revealTrack(`t${hit.thread}`);
+  if (hit.end > hit.start && hit.count === 1 && row.kind !== 'c') select([hit.start, hit.end]);
+}
+
+/** Opens the item at the cursor, or what the chosen row stands for. */
+export function openCurrent() {
+  const row = currentRow();
+  if (!row) return;
+  if (cursorHit && state.cursor === cursorHit.start) openHit(cursorHit, row);
+  else if (row.folds && !row.kind) toggle(row);
+  else openTarget(row);
+}
+
+/** Moves the cursor to the next item of the chosen row. @param {number} direction */
+export function stepCursor(direction) {
+  const row = currentRow();
+  const items = row && itemsOf(row);
+  if (!row || !items) return;
+  const time = state.cursor ?? (direction > 0 ? state.from - 1 : state.to + 1);
+  const hit = stepItem(row, items, time, direction, data);
+  if (!hit) {
+    pan(direction * 0.5);
+    return;
+  }
+  cursorHit = hit;
+  reveal(hit.start);
+  announce(hit.text);
+  showTooltip(hit.text, toPixel(scale(), hit.start), row.top - tracks.scrollTop + row.height);
+}
+
+/** @param {string} text @param {number} x @param {number} y */
+export function showTooltip(text, x, y) {
+  tooltip.hidden = false;
+  tooltip.textContent = text;
+  const box = tooltip.getBoundingClientRect();
+  const area = byId('timeline', HTMLElement).getBoundingClientRect();
+  const top = tracks.offsetTop + y + 14;
+  tooltip.style.left = `${Math.max(0, Math.min(x + 12, area.width - box.width - 4))}px`;
+  tooltip.style.top = `${top + box.height > area.height ? Math.max(0, tracks.offsetTop + y - box.height - 10) : top}px`;
+}
+
+export function hideTooltip() {
+  tooltip.hidden = true;
+}
+
+/** Shows a line at the mouse. @param {number | null} x */
+export function setMouse(x) {
+  if (mouse === x) return;
+  mouse = x;
+  redraw();
+}
+
+/**
+ * Takes the state of the traces.
+ * @param {any} trace
+ * @param {boolean} isFirst
+ */
+export function setTrace(trace, isFirst) {
+  startMs = trace.start_ms;
+  setBounds(trace.begin ?? 0, trace.end, isFirst);
+  requestList();
+  requestWhole();
+}
+
+/** @param {Actions} given */
+export function start(given) {
+  actions = given;
+  listenToLabels((row) => {
+    choose(row);
+    tracks.focus();
+  }, openTarget);
+  tracks.addEventListener('scroll', () => {
+    hideTooltip();
+    state.scroll = Math.round(tracks.scrollTop);
+    changed('position');
+    redraw();
+  });
+  new ResizeObserver(() => {
+    redraw();
+    requestWhole();
+  }).observe(tracks);
+  let search = state.search;
+  onChange((change) => {
+    if (change === 'tracks') {
+      if (search !== state.search) requestList();
+      search = state.search;
+      requestFields();
+      makeRows();
+      fitRows();
+    }
+    if (change === 'cursor' && state.cursor === null) {
+      cursorHit = null;
+      hideTooltip();
+    }
+    if (['window', 'selection', 'cursor'].includes(change)) redraw();
+  });
+}

@@ -1,0 +1,200 @@
+//! Writes a page that contains its data: one time span, at one resolution, with its first events.
+//!
+//! ```text
+//!   page/*.js ──▶ import map of data: addresses        answers of the queries ──▶ one JSON text
+//! ```
+//!
+//! The page needs no server and no network. Its Content-Security-Policy forbids connections. Names
+//! and texts of the trace are in the JSON text only, in which `<` is escaped.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::json::JsonWriter;
+use crate::query::{
+    EventLists, EventQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery, describe_event,
+    describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
+};
+use crate::server::assets::{FILES, PAGE};
+use crate::trace::TraceView;
+
+/// The most events of a page, and how many of them have all details.
+const MAX_EVENTS: u64 = 5000;
+const MAX_DETAILS: u64 = 1000;
+/// The resolution of the timeline.
+const PIXELS: u32 = 4096;
+/// Tracks in each question.
+const TRACKS_AT_A_TIME: usize = 8;
+/// The most tracks of a page.
+const MAX_TRACKS: usize = 256;
+const EVENTS_AT_A_TIME: u64 = 200;
+/// Sizes of the data above which no further tracks, events and details of events are added.
+const MAX_BYTES_WITH_TRACKS: usize = 16 << 20;
+const MAX_BYTES_WITH_EVENTS: usize = 20 << 20;
+const MAX_BYTES_WITH_DETAILS: usize = 28 << 20;
+
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; \
+     style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+
+/// Writes the page.
+pub(crate) fn write(view: &TraceView, span: TimeSpan, output: &Path) -> Result<()> {
+    let mut json = JsonWriter::default();
+    write_data(view, span, &mut json)?;
+    let data = String::from_utf8(json.into_bytes()).context("the data is not UTF-8")?.replace('<', "\\u003c");
+    let page = to_page(&data)?;
+    std::fs::write(output, page).with_context(|| format!("cannot write {}", output.display()))
+}
+
+fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result<()> {
+    let tracks = track_ids(view);
+    let mut rows = Vec::new();
+    json.open(b'{');
+    json.key("span");
+    json.array(|json| {
+        json.number(span.from);
+        json.number(span.to);
+    });
+    json.key("trace");
+    describe_trace(view, json);
+    json.key("tracks");
+    list_tracks(view, "", json);
+    json.key("timelines");
+    json.array(|json| {
+        for (number, ids) in tracks.chunks(TRACKS_AT_A_TIME).enumerate() {
+            if json.len() > MAX_BYTES_WITH_TRACKS {
+                break;
+            }
+            let query = TimelineQuery { span, pixels: PIXELS, tracks: ids.join(","), overview: number == 0 };
+            draw_timeline(view, &query, json);
+        }
+    });
+    json.key("event_parts");
+    json.array(|json| {
+        let lists = EventLists::default();
+        for first in (0..MAX_EVENTS).step_by(EVENTS_AT_A_TIME as usize) {
+            if json.len() > MAX_BYTES_WITH_EVENTS {
+                break;
+            }
+            let query = EventQuery::default().within(Some(span));
+            list_events(view, &lists, query, first, EVENTS_AT_A_TIME, json);
+        }
+        let index = view.index();
+        let begin = index.events.find_time(span.from, &index.store);
+        let end = index.events.find_time(span.to.saturating_add(1), &index.store);
+        rows.extend(begin..end.min(begin.saturating_add(MAX_DETAILS)));
+    });
+    json.key("details");
+    json.object(|json| {
+        for row in rows {
+            if json.len() > MAX_BYTES_WITH_DETAILS {
+                break;
+            }
+            json.key(&row.to_string());
+            if !describe_event(view, row, json) {
+                json.raw("null");
+            }
+        }
+    });
+    json.key("tables");
+    json.object(|json| {
+        for name in ["processes", "threads", "events", "files", "connections"] {
+            json.key(name);
+            fill_table(view, &TableQuery { name: name.to_owned(), span, search: String::new() }, json);
+        }
+    });
+    json.key("flames");
+    json.object(|json| {
+        for (name, kind) in [("cpu", FlameKind::Cpu), ("waits", FlameKind::Waits)] {
+            json.key(name);
+            draw_flame(view, &FlameQuery { span, kind, process: None, thread: None }, json);
+        }
+    });
+    json.close(b'}');
+    Ok(())
+}
+
+/// Returns the tracks of the page: processors, counters, the busiest threads, providers.
+fn track_ids(view: &TraceView) -> Vec<String> {
+    let index = view.index();
+    let mut ids: Vec<String> = Vec::new();
+    let used = index.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.runs.is_empty());
+    ids.extend(used.map(|(cpu, _)| format!("c{cpu}")).take(64));
+    ids.extend((0..index.counters.len()).map(|counter| format!("n{counter}")));
+    let mut providers: Vec<u32> = index.kinds.kinds.iter().map(|kind| kind.provider).collect();
+    providers.sort_unstable();
+    providers.dedup();
+    ids.extend(providers.iter().take(64).map(|provider| format!("v{provider}")));
+    let mut threads: Vec<(u64, u64, usize)> = Vec::new();
+    for (number, thread) in index.threads.threads.iter().enumerate() {
+        if !thread.states.is_empty() || !thread.lanes.is_empty() {
+            threads.push((u64::MAX - thread.running_ns, u64::MAX - thread.events, number));
+        }
+    }
+    threads.sort_unstable();
+    for (.., number) in threads {
+        ids.extend([format!("t{number}"), format!("s{number}")]);
+    }
+    ids.truncate(MAX_TRACKS);
+    ids
+}
+
+/// Puts scripts, style and data into the page.
+fn to_page(data: &str) -> Result<String> {
+    let file = |name: &str| FILES.iter().find(|(known, ..)| *known == name).map(|(.., content)| *content);
+    let mut imports = JsonWriter::default();
+    imports.object(|json| {
+        json.key("imports");
+        json.object(|json| {
+            for (name, _, content) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+                // Relative addresses mean nothing in a data: address, so that names of the map replace them.
+                let content = content.replace("from './", "from 'view/");
+                json.key(&format!("view/{name}"));
+                json.text(&format!("data:text/javascript;base64,{}", to_base64(content.as_bytes())));
+            }
+        });
+    });
+    let imports = String::from_utf8(imports.into_bytes()).context("the scripts are not UTF-8")?;
+    let style = file("style.css").context("the page has no style")?;
+    let policy =
+        format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_SECURITY_POLICY}\">");
+    let replacements = [
+        ("<meta charset=\"utf-8\">", format!("<meta charset=\"utf-8\">\n{policy}")),
+        ("<link rel=\"stylesheet\" href=\"style.css\">", format!("<style>\n{style}</style>")),
+        (
+            "<script type=\"module\" src=\"app.js\"></script>",
+            format!(
+                "<script type=\"importmap\">{imports}</script>\n<script type=\"application/json\" \
+                 id=\"exported-data\">{data}</script>\n<script type=\"module\">import 'view/app.js';</script>"
+            ),
+        ),
+    ];
+    let mut page = PAGE.to_owned();
+    for (part, replacement) in replacements {
+        anyhow::ensure!(page.matches(part).count() == 1, "the page lacks {part}");
+        page = page.replacen(part, &replacement, 1);
+    }
+    Ok(page)
+}
+
+fn to_base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let is_padding = digit > chunk.len();
+            let value = (word >> (18 - 6 * digit) & 63) as usize;
+            text.push(if is_padding {
+                '='
+            } else {
+                DIGITS.get(value).map_or('A', |digit| char::from(*digit))
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! What the events of a trace need to be understood, and what other events of the trace provide:
+//! schemas, processes, and the definitions of stack keys.
+//!
+//! ```text
+//!   first time       every record ──observe──▶ Facts; the index lists the rows that taught something
+//!   from the cache   only the listed rows ──observe──▶ Facts
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use traceweir_decode::Decoder;
+use traceweir_decode::actors::Actors;
+use traceweir_format::header::Record;
+use traceweir_format::stack_key::Definitions;
+
+use crate::symbols::Symbols;
+
+/// The facts of one trace file.
+#[derive(Debug)]
+pub(crate) struct FileFacts {
+    pub(crate) actors: Actors,
+    pub(crate) stacks: Definitions,
+    /// Frequency of the performance counter, in Hz.
+    counter_hz: u64,
+}
+
+/// The facts of all traces.
+pub(crate) struct Facts {
+    pub(crate) decoder: Decoder,
+    pub(crate) files: Vec<FileFacts>,
+    symbols: Arc<Mutex<Symbols>>,
+}
+
+impl Facts {
+    /// Creates the facts of traces of which nothing has been read; `counter_hz` returns the frequency
+    /// of the performance counter of each.
+    pub(crate) fn new(
+        files: usize,
+        decoder: Decoder,
+        symbols: Arc<Mutex<Symbols>>,
+        counter_hz: impl Fn(usize) -> u64,
+    ) -> Self {
+        let definitions = Definitions::default();
+        let new_file = |file| FileFacts {
+            actors: Actors::default(),
+            stacks: definitions.with_shared_limit(),
+            counter_hz: counter_hz(file),
+        };
+        Self { decoder, files: (0..files).map(new_file).collect(), symbols }
+    }
+
+    /// Learns from a record. Returns whether it taught something.
+    #[inline]
+    pub(crate) fn observe(&mut self, file: usize, record: &Record<'_>) -> bool {
+        let mut is_informative = self.decoder.observe(record);
+        if Symbols::is_informative(record) {
+            self.symbols.lock().unwrap_or_else(PoisonError::into_inner).observe(file, record);
+            is_informative = true;
+        }
+        let Some(facts) = self.files.get_mut(file) else { return is_informative };
+        if Definitions::is_informative(record) {
+            facts.stacks.observe(record);
+            is_informative = true;
+        }
+        if Actors::is_informative(record)
+            && let Ok(schema) = self.decoder.find(record)
+        {
+            facts.actors.observe(record, &schema);
+            is_informative = true;
+        }
+        is_informative
+    }
+
+    pub(crate) fn counter_hz(&self, file: usize) -> u64 {
+        self.files.get(file).map_or(0, |facts| facts.counter_hz)
+    }
+}

@@ -1,0 +1,115 @@
+//! Call stacks as a tree: stacks with the same callers share their nodes.
+//!
+//! ```text
+//!   main ── parse ── read        node ─▶ (caller, address)
+//!        └─ draw                 a stack is the node of its innermost frame
+//! ```
+
+use traceweir_decode::stack::Stack;
+
+use super::store::{Put, Reader};
+use crate::hash::FastMap;
+
+/// The most nodes. A stack beyond this limit keeps the outer frames that fit.
+const MAX_NODES: usize = 1 << 21;
+/// The most frames of a stack.
+const MAX_FRAMES: usize = 512;
+
+/// The node of a stack. Node 0 is the stack without frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StackId(pub(crate) u32);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    caller: u32,
+    is_kernel: bool,
+    address: u64,
+}
+
+/// The stacks of an index.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    nodes: Vec<Node>,
+    by_caller: FastMap<(u32, u64), u32>,
+    /// Stacks that were cut at the limit of nodes.
+    pub(crate) cut: u64,
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()], by_caller: FastMap::default(), cut: 0 }
+    }
+}
+
+impl Stacks {
+    /// Returns the node of a stack, and adds it if it is new.
+    pub(crate) fn add(&mut self, stack: &Stack) -> StackId {
+        let user = stack.user.iter().rev().map(|address| (*address, false));
+        let kernel = stack.kernel.iter().rev().map(|address| (*address, true));
+        let mut node = 0;
+        for (address, is_kernel) in user.chain(kernel).take(MAX_FRAMES) {
+            let next = u32::try_from(self.nodes.len()).unwrap_or(0);
+            let is_full = self.nodes.len() >= MAX_NODES;
+            match self.by_caller.entry((node, address)) {
+                std::collections::hash_map::Entry::Occupied(known) => node = *known.get(),
+                std::collections::hash_map::Entry::Vacant(_) if is_full => {
+                    self.cut = self.cut.saturating_add(1);
+                    break;
+                }
+                std::collections::hash_map::Entry::Vacant(new) => {
+                    new.insert(next);
+                    self.nodes.push(Node { caller: node, is_kernel, address });
+                    node = next;
+                }
+            }
+        }
+        StackId(node)
+    }
+
+    /// Returns the frames of a stack.
+    pub(crate) fn stack(&self, id: StackId) -> Stack {
+        let mut stack = Stack::default();
+        let mut node = id.0;
+        for _ in 0..MAX_FRAMES {
+            let Some(frame) = self.nodes.get(node as usize).filter(|_| node != 0) else { break };
+            let part = if frame.is_kernel { &mut stack.kernel } else { &mut stack.user };
+            part.push(frame.address);
+            node = frame.caller;
+        }
+        stack
+    }
+
+    /// Forgets what only additions need.
+    pub(crate) fn end_additions(&mut self) {
+        self.by_caller = FastMap::default();
+        self.nodes.shrink_to_fit();
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.cut);
+        out.put_varint(self.nodes.len() as u64);
+        for (index, node) in (0_u64..).zip(&self.nodes).skip(1) {
+            out.put_varint(index.saturating_sub(node.caller.into()) << 1 | u64::from(node.is_kernel));
+            let caller = self.nodes.get(node.caller as usize).map_or(0, |caller| caller.address);
+            out.put_signed(node.address.wrapping_sub(caller).cast_signed());
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let mut stacks = Self { cut: reader.varint()?, ..Self::default() };
+        let nodes = reader.count()?;
+        if nodes > MAX_NODES {
+            return None;
+        }
+        for index in 1..nodes as u64 {
+            let word = reader.varint()?;
+            // Callers come first, so that a stack cannot be endless.
+            let caller = index.checked_sub(word >> 1).filter(|caller| *caller < index)?;
+            let caller_address = stacks.nodes.get(usize::try_from(caller).ok()?)?.address;
+            let address = caller_address.wrapping_add(reader.signed()?.cast_unsigned());
+            let caller = u32::try_from(caller).ok()?;
+            stacks.nodes.push(Node { caller, is_kernel: word & 1 != 0, address });
+        }
+        Some(stacks)
+    }
+}

@@ -1,0 +1,155 @@
+//! Shows traces as a timeline in the browser.
+//!
+//! ```text
+//!   traces, live ──▶ index ──▶ query ──▶ server ──HTTP, loopback only──▶ page (page/*.js)
+//! ```
+//!
+//! `docs/spec/view-protocol.md` describes what page and server exchange. Nothing that a trace or an
+//! index file contains is trusted.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod browser;
+mod export;
+mod hash;
+mod index;
+mod json;
+mod live;
+mod query;
+mod server;
+mod symbols;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use traceweir::consumer::Trace;
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::symbols::SymbolOptions;
+use traceweir_analysis::text::Moment;
+use traceweir_analysis::traces::TraceSet;
+
+pub use live::GrowingFile;
+use live::LiveTrace;
+use server::TimeLimits;
+use trace::{NamedTrace, TraceView};
+
+/// What to show, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ViewOptions {
+    /// Traces and archives.
+    pub paths: Vec<PathBuf>,
+    /// Schemas of events besides those in the traces.
+    pub schemas: SchemaFiles,
+    /// Where symbols are searched.
+    pub symbols: SymbolOptions,
+    /// Whether the index is kept in the cache folder for the next time.
+    pub keeps_index: bool,
+    /// Whether the browser of the user is opened.
+    pub opens_browser: bool,
+}
+
+/// Traces that are opened, with the names that their index gets when it is complete.
+struct OpenedTraces {
+    view: TraceView,
+    identity: Option<Vec<u8>>,
+    index_names: Option<(PathBuf, PathBuf)>,
+}
+
+fn open(options: &ViewOptions) -> Result<OpenedTraces> {
+    let set = TraceSet::open(&options.paths, &options.schemas, Arc::new(()))?;
+    let is_unpacked = set.inputs.iter().any(|input| input.is_unpacked);
+    let traces = set.inputs.into_iter().map(|input| NamedTrace { name: input.name, trace: input.trace });
+    // An index of an archive would belong to the file that was unpacked from it.
+    let identity = (options.keeps_index && !is_unpacked)
+        .then(|| index::cache::identify(&options.paths, &format!("{:?}", options.schemas)))
+        .flatten();
+    let reads_programs = !options.schemas.ignores_programs;
+    let (view, index_names) =
+        TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, &identity)?;
+    Ok(OpenedTraces { view, identity, index_names })
+}
+
+/// Shows traces until the user presses Ctrl-C or has closed the page for a minute. `on_ready` gets
+/// the URL of the page, and whether a browser was started.
+pub fn show(options: &ViewOptions, on_ready: impl FnOnce(&str, bool)) -> Result<()> {
+    let OpenedTraces { view, identity, index_names } = open(options)?;
+    show_view(view, options.opens_browser, move |view| view.build(&identity, index_names), on_ready)
+}
+
+/// Where the events of a running session come from.
+pub enum SessionEvents {
+    /// The session delivers them.
+    Live(Box<Trace>),
+    /// The session writes them to a file.
+    File(GrowingFile),
+}
+
+/// Shows the events of a running session of this name, like [`show`]. The page stays when the
+/// session ends. `options.paths` is not used.
+pub fn show_session(
+    name: String,
+    events: SessionEvents,
+    options: &ViewOptions,
+    on_ready: impl FnOnce(&str, bool),
+) -> Result<()> {
+    let decoder = TraceSet::open(&[], &options.schemas, Arc::new(()))?.decoder;
+    let (live, receive): (_, Box<dyn FnOnce(&LiveTrace) + Send>) = match events {
+        SessionEvents::Live(trace) => {
+            (LiveTrace::new(name, &trace)?, Box::new(move |live| live.receive(*trace)))
+        }
+        SessionEvents::File(file) => {
+            let set = live::open_file(&file)?;
+            (LiveTrace::of_file(name, &set)?, Box::new(move |live| live.receive_file(set, &file)))
+        }
+    };
+    let live = Arc::new(live);
+    let view = TraceView::of_session(Arc::clone(&live), decoder, &options.symbols)?;
+    let received = Arc::clone(&live);
+    let receiver = start_thread("weir-receive", move || receive(&received))?;
+    let result = show_view(view, options.opens_browser, |view| view.build(&None, None), on_ready);
+    live.stop();
+    let _ = receiver.join();
+    result
+}
+
+/// Serves the page while `build` fills the index.
+fn show_view(
+    view: TraceView,
+    opens_browser: bool,
+    build: impl FnOnce(&TraceView) + Send + 'static,
+    on_ready: impl FnOnce(&str, bool),
+) -> Result<()> {
+    let view = Arc::new(view);
+    let built = Arc::clone(&view);
+    let builder = start_thread("weir-index", move || build(&built))?;
+    let result = server::serve(Arc::clone(&view), TimeLimits::default(), |url| {
+        let is_opened = opens_browser && browser::open(url);
+        on_ready(url, is_opened);
+    });
+    view.stop();
+    let _ = builder.join();
+    result
+}
+
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).context("cannot start a thread")
+}
+
+/// Writes a page that contains the traces from one moment to another, and needs no server.
+pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, output: &Path) -> Result<()> {
+    let OpenedTraces { view, identity, index_names } = open(options)?;
+    view.build(&identity, index_names);
+    if let Some(problem) = view.progress().problem {
+        anyhow::bail!("{problem}");
+    }
+    let to_ns =
+        |moment: Moment| moment.to_wall_time(view.start).0.saturating_sub(view.start.0).saturating_mul(100);
+    let end = view.index().end();
+    let from = from.map_or(0, to_ns).clamp(0, end);
+    // A moment has a resolution of 100 ns.
+    let to = to.map_or(end, |to| to_ns(to).saturating_add(99)).clamp(from, end);
+    export::write(&view, query::TimeSpan { from, to }, output)
+}

@@ -1,0 +1,321 @@
+//! The filter of the event list: the filter options of `weir dump`, and text.
+//!
+//! ```text
+//!   --provider NAME  --event NAME  --level N  --keyword MASK  --pid N  --tid N  --cpu N
+//!   --from TIME  --to TIME  --head N  --grep TEXT
+//!   provider:NAME    event:NAME …             the same, shorter
+//!   words, "several words"                    text that the event contains
+//!
+//!   EventQuery ──▶ RowFilter: by the columns of the index ─┬─▶ accepted, rejected
+//!                                                          └─▶ unknown: EventFilter reads the record
+//! ```
+//!
+//! Both accept the events that `weir dump` prints with the same options.
+
+use traceweir_analysis::event::EventIdentity;
+use traceweir_analysis::filter::{EventFilter, FilterCriteria};
+use traceweir_analysis::text::{parse_level, parse_mask, parse_moment};
+use traceweir_format::header::NO_ID;
+use traceweir_format::time::FileTime;
+
+use crate::index::Index;
+use crate::index::kinds::Kind;
+use crate::index::threads::{Thread, ThreadIndex};
+use crate::query::TimeSpan;
+
+/// The longest filter in characters.
+const MAX_CHARS: usize = 2000;
+/// The most texts of a filter.
+const MAX_TEXTS: usize = 32;
+
+/// A parsed filter. Values of one option are alternatives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EventQuery {
+    pub(crate) criteria: FilterCriteria,
+    /// Texts, all of which the event contains.
+    pub(crate) texts: Vec<String>,
+    /// Indices of kinds and threads, which links of the page use.
+    kinds: Vec<u16>,
+    threads: Vec<u32>,
+    pub(crate) span: Option<TimeSpan>,
+}
+
+/// Whether an event passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Reject,
+    /// Only the record shows it.
+    Unknown,
+    Accept,
+}
+
+/// What rows a filter accepts by the columns of the index.
+pub(crate) struct RowFilter {
+    kinds: Vec<Verdict>,
+    /// Empty if the filter accepts all threads.
+    threads: Vec<Verdict>,
+    /// Kinds whose events may be about other processes than the one of their row; empty without a
+    /// filter of processes or threads.
+    about_others: Vec<bool>,
+    cpus: Vec<u16>,
+}
+
+impl EventQuery {
+    /// Parses a filter. The error names the part that is wrong.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.chars().count() > MAX_CHARS {
+            return Err("the filter is too long".to_owned());
+        }
+        let mut query = Self::default();
+        let mut words = split_words(text).into_iter();
+        while let Some(Word { text: word, is_quoted }) = words.next() {
+            if is_quoted {
+                query.texts.push(word);
+                continue;
+            }
+            if let Some(option) = word.strip_prefix("--") {
+                let (name, value) = match option.split_once('=') {
+                    Some((name, value)) => (name.to_owned(), value.to_owned()),
+                    None => {
+                        let value = words.next().ok_or_else(|| format!("--{option} needs a value"))?;
+                        (option.to_owned(), value.text)
+                    }
+                };
+                if !query.set(&name, &value)? {
+                    return Err(format!("unknown option --{name}"));
+                }
+                continue;
+            }
+            let is_option = match word.split_once(':') {
+                Some((name, value)) if !value.is_empty() => query.set(name, value)?,
+                _ => false,
+            };
+            if !is_option {
+                query.texts.push(word);
+            }
+        }
+        if query.texts.len() > MAX_TEXTS {
+            return Err("the filter has too many words".to_owned());
+        }
+        Ok(query)
+    }
+
+    /// Sets an option. Returns false if there is no option of that name.
+    fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+            value.parse().map_err(|_| format!("{name}: {value} is not a number in range"))
+        }
+        let explain = |hint: String| format!("{name}: {hint}");
+        let criteria = &mut self.criteria;
+        match name {
+            "provider" => criteria.providers.push(value.to_owned()),
+            "event" => criteria.events.push(value.to_owned()),
+            "level" => criteria.level = Some(parse_level(value).map_err(explain)?),
+            "keyword" => criteria.keyword = Some(parse_mask(value).map_err(explain)?),
+            "pid" => criteria.pids.push(number(name, value)?),
+            "tid" => criteria.tids.push(number(name, value)?),
+            "cpu" => criteria.cpus.push(number(name, value)?),
+            "from" => criteria.from = Some(parse_moment(value).map_err(explain)?),
+            "to" => criteria.to = Some(parse_moment(value).map_err(explain)?),
+            "head" => criteria.head = Some(number(name, value)?),
+            "grep" => self.texts.push(value.to_owned()),
+            "kind" => self.kinds.push(number(name, value)?),
+            "thread" => self.threads.push(number(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Returns the same filter, limited to a time span.
+    pub(crate) fn within(mut self, span: Option<TimeSpan>) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// Returns the time span of the filter for traces that begin at a wall time; `None` for all.
+    pub(crate) fn time_span(&self, start: FileTime) -> Option<TimeSpan> {
+        let FilterCriteria { from, to, .. } = self.criteria;
+        if from.is_none() && to.is_none() {
+            return self.span;
+        }
+        let mut span = self.span.unwrap_or(TimeSpan { from: 0, to: i64::MAX });
+        let to_ns = |wall: FileTime| wall.0.saturating_sub(start.0).saturating_mul(100);
+        if let Some(from) = from {
+            span.from = span.from.max(to_ns(from.to_wall_time(start)));
+        }
+        if let Some(to) = to {
+            // A moment has a resolution of 100 ns.
+            span.to = span.to.min(to_ns(to.to_wall_time(start)).saturating_add(99));
+        }
+        Some(span)
+    }
+
+    /// Returns whether the filter accepts all events of its time span.
+    pub(crate) fn is_empty(&self) -> bool {
+        let criteria =
+            FilterCriteria { from: self.criteria.from, to: self.criteria.to, ..Default::default() };
+        *self == Self { criteria, span: self.span, ..Self::default() }
+    }
+
+    /// Returns the parts of the filter that records are compared with, and one filter per text.
+    pub(crate) fn to_event_filters(&self, start: FileTime) -> (EventFilter, Vec<EventFilter>) {
+        // The rows of the time span are found by the index, whose times never decrease.
+        let criteria = FilterCriteria { from: None, to: None, head: None, ..self.criteria.clone() };
+        let with_text =
+            |text: &String| FilterCriteria { text: Some(text.clone()), ..FilterCriteria::default() };
+        let texts = self.texts.iter().map(|text| EventFilter::new(&with_text(text), start));
+        (EventFilter::new(&criteria, start), texts.collect())
+    }
+
+    /// Prepares the filter for the kinds and threads of an index.
+    pub(crate) fn to_row_filter(&self, filter: &EventFilter, index: &Index) -> RowFilter {
+        let texts: Vec<String> = self.texts.iter().map(|text| text.to_lowercase()).collect();
+        let kinds = index.kinds.kinds.iter().enumerate();
+        let judge = |(number, kind): (usize, &Kind)| {
+            let is_chosen = self.kinds.is_empty() || self.kinds.iter().any(|k| usize::from(*k) == number);
+            if is_chosen { judge_kind(filter, &texts, index, kind) } else { Verdict::Reject }
+        };
+        let kinds = kinds.map(judge).collect();
+        let FilterCriteria { pids, tids, cpus, .. } = &self.criteria;
+        let names_ids = !pids.is_empty() || !tids.is_empty();
+        let judge = |(number, thread): (u32, &Thread)| {
+            if !self.threads.is_empty() && !self.threads.contains(&number) {
+                return Verdict::Reject;
+            }
+            let is_shared = ThreadIndex(number) <= ThreadIndex::OTHER || thread.pid == NO_ID;
+            match () {
+                () if !names_ids => Verdict::Accept,
+                () if is_shared => Verdict::Unknown,
+                () if (pids.is_empty() || pids.contains(&thread.pid))
+                    && (tids.is_empty() || tids.contains(&thread.tid)) =>
+                {
+                    Verdict::Accept
+                }
+                // Headers without a process or thread have this id.
+                () if pids.contains(&NO_ID) || tids.contains(&NO_ID) => Verdict::Unknown,
+                () => Verdict::Reject,
+            }
+        };
+        let needs_threads = names_ids || !self.threads.is_empty();
+        let threads = (0_u32..).zip(&index.threads.threads).filter(|_| needs_threads).map(judge).collect();
+        let about_others =
+            index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.is_about_others).collect();
+        RowFilter { kinds, threads, about_others, cpus: cpus.clone() }
+    }
+}
+
+/// Returns whether the events of a kind pass, apart from their processes and values.
+fn judge_kind(filter: &EventFilter, texts: &[String], index: &Index, kind: &Kind) -> Verdict {
+    if kind.is_mixed {
+        return Verdict::Unknown;
+    }
+    let provider = index.kinds.provider_of(kind);
+    let identity = EventIdentity {
+        provider: provider.map_or_else(Default::default, |provider| provider.guid),
+        // The index adds the class to the name of the kernel.
+        provider_name: match kind.hook {
+            Some(_) => Some("Windows Kernel"),
+            None => provider.filter(|provider| !provider.is_unnamed()).map(|provider| &*provider.name),
+        },
+        event_name: kind.name.as_deref(),
+        descriptor: kind.descriptor,
+        is_kernel: kind.hook.is_some(),
+    };
+    if !filter.accepts_descriptor(&kind.descriptor) || !filter.accepts_identity(&identity) {
+        return Verdict::Reject;
+    }
+    let names = || {
+        let provider = identity.provider_name.unwrap_or_default();
+        format!("{provider}/{}", identity.event_name.unwrap_or_default()).to_lowercase()
+    };
+    if texts.is_empty() || {
+        let names = names();
+        texts.iter().all(|text| names.contains(text))
+    } {
+        return Verdict::Accept;
+    }
+    Verdict::Unknown
+}
+
+impl RowFilter {
+    /// Returns whether a row is accepted by the values of its columns thread, kind and processor.
+    #[inline]
+    pub(crate) fn judge(&self, thread: u64, kind: u64, cpu: u64) -> Verdict {
+        let find = |list: &[Verdict], number: u64| {
+            usize::try_from(number)
+                .ok()
+                .and_then(|number| list.get(number))
+                .copied()
+                .unwrap_or(Verdict::Reject)
+        };
+        let by_kind = find(&self.kinds, kind);
+        if by_kind == Verdict::Reject
+            || (!self.cpus.is_empty() && !self.cpus.iter().any(|known| u64::from(*known) == cpu))
+        {
+            return Verdict::Reject;
+        }
+        if self.threads.is_empty() {
+            return by_kind;
+        }
+        let by_thread = find(&self.threads, thread);
+        let is_about_others = || {
+            let number = usize::try_from(kind).unwrap_or(usize::MAX);
+            self.about_others.get(number).copied().unwrap_or(false)
+        };
+        match by_thread {
+            Verdict::Reject if is_about_others() => Verdict::Unknown,
+            by_thread => by_thread.min(by_kind),
+        }
+    }
+}
+
+/// A part of a filter.
+struct Word {
+    text: String,
+    is_quoted: bool,
+}
+
+/// Splits a filter at spaces. Quotes keep spaces.
+fn split_words(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let (mut is_quoted, mut is_open) = (false, false);
+    for c in text.chars() {
+        match c {
+            '"' => {
+                is_open = !is_open;
+                is_quoted |= word.is_empty();
+            }
+            c if c.is_whitespace() && !is_open => {
+                if !word.is_empty() {
+                    words.push(Word { text: std::mem::take(&mut word), is_quoted });
+                }
+                is_quoted = false;
+            }
+            c => word.push(c),
+        }
+    }
+    if !word.is_empty() {
+        words.push(Word { text: word, is_quoted });
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_has_options_of_dump_and_words() {
+        let query = EventQuery::parse("--provider Contoso.* event:Served pid:7 \"two words\" Soup").unwrap();
+        assert_eq!(query.criteria.providers, ["Contoso.*"]);
+        assert_eq!(query.criteria.events, ["Served"]);
+        assert_eq!(query.criteria.pids, [7]);
+        assert_eq!(query.texts, ["two words", "Soup"]);
+        assert!(EventQuery::parse("").unwrap().is_empty());
+        assert!(EventQuery::parse("--from 1s").unwrap().is_empty());
+        assert!(EventQuery::parse("--pid x").is_err() && EventQuery::parse("--nosuch 1").is_err());
+        assert_eq!(EventQuery::parse("http://x").unwrap().texts, ["http://x"]);
+        assert_eq!(EventQuery::parse("level:error").unwrap().criteria.level, Some(2));
+    }
+}

@@ -1,0 +1,370 @@
+//! The list of events: rows by number, all or those that a filter accepts.
+//!
+//! A filter is applied a part at a time: each request continues for [`SCAN_TIME`] and reports how far
+//! it is. The page asks again until the end. So no request takes long, and a filter that nobody asks
+//! for any more stops.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use traceweir_analysis::event::{EventContext, describe_copy};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_decode::expand::MessageExpander;
+use traceweir_decode::format::Style;
+use traceweir_decode::walk::Walker;
+use traceweir_format::header::{NO_ID, Record};
+
+use crate::index::columns::{BLOCK_ROWS, numbers};
+use crate::index::facts::{Facts, FileFacts};
+use crate::index::kinds::KindIndex;
+use crate::index::threads::ThreadIndex;
+use crate::index::{Index, RowPosition, event_column};
+use crate::json::JsonWriter;
+use crate::query::fields::{FieldCollector, shorten};
+use crate::query::filter::{EventQuery, RowFilter, Verdict};
+use crate::query::tracks::kind_label;
+use crate::query::{TimeSpan, process_label, thread_label};
+use crate::trace::TraceView;
+
+/// How long a request scans.
+const SCAN_TIME: Duration = Duration::from_millis(60);
+/// The most rows of a reply.
+const MAX_ROWS: u64 = 200;
+/// The most rows that a filter collects.
+const MAX_MATCHES: usize = 1 << 24;
+/// Filters whose rows are kept.
+const MAX_LISTS: usize = 2;
+const MAX_TEXT_CHARS: usize = 300;
+
+/// The rows that a filter has accepted so far.
+#[derive(Debug)]
+struct MatchList {
+    query: EventQuery,
+    rows: Vec<u32>,
+    scanned: u64,
+}
+
+/// The lists of the last filters.
+#[derive(Debug, Default)]
+pub(crate) struct EventLists(Mutex<Vec<MatchList>>);
+
+/// Rows of a list.
+struct ListPart {
+    rows: Vec<u64>,
+    total: u64,
+    scanned: u64,
+    rows_of_span: u64,
+    is_cut: bool,
+}
+
+/// The rows of a time span: from the first to before the second.
+fn rows_of_span(index: &Index, span: Option<TimeSpan>) -> (u64, u64) {
+    match span {
+        Some(TimeSpan { from, to }) => (
+            index.events.find_time(from, &index.store),
+            index.events.find_time(to.saturating_add(1), &index.store),
+        ),
+        None => (0, index.events.rows()),
+    }
+}
+
+/// Lists events from number `first` on.
+pub(crate) fn list_events(
+    view: &TraceView,
+    lists: &EventLists,
+    query: EventQuery,
+    first: u64,
+    count: u64,
+    json: &mut JsonWriter,
+) {
+    let count = count.min(MAX_ROWS);
+    let part = take_part(view, lists, query, |_| first, count);
+    push_part(view, &part, first, json);
+}
+
+/// Finds the number in the list of the first event that is not before a time.
+pub(crate) fn locate_event(
+    view: &TraceView,
+    lists: &EventLists,
+    query: EventQuery,
+    time: i64,
+    json: &mut JsonWriter,
+) {
+    let target = {
+        let index = view.index();
+        index.events.find_time(time, &index.store)
+    };
+    let begin = rows_of_span(&view.index(), query.time_span(view.start)).0;
+    let is_plain = query.is_empty();
+    let mut number = 0;
+    let part = take_part(
+        view,
+        lists,
+        query,
+        |rows| {
+            number = if is_plain {
+                target.saturating_sub(begin)
+            } else {
+                rows.partition_point(|row| u64::from(*row) < target) as u64
+            };
+            number
+        },
+        0,
+    );
+    json.object(|json| {
+        json.key("number");
+        json.number(number.min(part.total));
+        push_state(&part, json);
+    });
+}
+
+fn take_part(
+    view: &TraceView,
+    lists: &EventLists,
+    query: EventQuery,
+    first: impl FnOnce(&[u32]) -> u64,
+    count: u64,
+) -> ListPart {
+    let (begin, end) = rows_of_span(&view.index(), query.time_span(view.start));
+    if query.is_empty() {
+        let first = begin.saturating_add(first(&[]));
+        let rows = (first..end.min(first.saturating_add(count))).collect();
+        let total = end.saturating_sub(begin);
+        return ListPart { rows, total, scanned: total, rows_of_span: total, is_cut: false };
+    }
+    let mut lists = lists.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut list = match lists.iter().position(|list| list.query == query) {
+        Some(known) => lists.remove(known),
+        None => MatchList { query, rows: Vec::new(), scanned: begin },
+    };
+    let head = list.query.criteria.head.and_then(|head| usize::try_from(head).ok()).unwrap_or(usize::MAX);
+    scan(view, &mut list, end, head.min(MAX_MATCHES));
+    let has_head = list.rows.len() >= head;
+    let first = usize::try_from(first(&list.rows)).unwrap_or(usize::MAX);
+    let rows = list.rows.iter().skip(first).take(usize::try_from(count).unwrap_or(0));
+    let part = ListPart {
+        rows: rows.map(|row| u64::from(*row)).collect(),
+        total: list.rows.len() as u64,
+        scanned: if has_head { end } else { list.scanned }.saturating_sub(begin),
+        rows_of_span: end.saturating_sub(begin),
+        is_cut: list.rows.len() >= MAX_MATCHES && !has_head,
+    };
+    lists.push(list);
+    if lists.len() > MAX_LISTS {
+        lists.remove(0);
+    }
+    part
+}
+
+/// Continues a list for a while, up to a number of matches.
+fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
+    let begin = Instant::now();
+    let (filter, texts) = list.query.to_event_filters(view.start);
+    let rows = list.query.to_row_filter(&filter, &view.index());
+    let mut matcher = RecordMatcher::new(view, &filter, &texts);
+    while list.scanned < end && begin.elapsed() < SCAN_TIME && list.rows.len() < max_matches {
+        let index = view.index();
+        let block_end = (list.scanned - list.scanned % BLOCK_ROWS as u64 + BLOCK_ROWS as u64).min(end);
+        let mut scanned = block_end;
+        for (number, (row, verdict)) in
+            match_block(&index, &rows, list.scanned, block_end).into_iter().enumerate()
+        {
+            let is_late = number % 64 == 63 && begin.elapsed() >= SCAN_TIME;
+            if list.rows.len() >= max_matches || (verdict == Verdict::Unknown && is_late) {
+                scanned = row;
+                break;
+            }
+            if (verdict == Verdict::Accept || matcher.accepts(&index, row))
+                && let Ok(row) = u32::try_from(row)
+            {
+                list.rows.push(row);
+            }
+        }
+        list.scanned = scanned;
+    }
+}
+
+/// Returns the rows of a block, from `row` on, that a filter does not reject.
+fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<(u64, Verdict)> {
+    let (mut threads, mut kinds, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
+    let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut threads);
+    index.events.read_column(row, event_column::KIND, &index.store, &mut kinds);
+    index.events.read_column(row, event_column::CPU, &index.store, &mut cpus);
+    let columns = numbers(&threads, 4).zip(numbers(&kinds, 2)).zip(numbers(&cpus, 2));
+    let judged = (first..).zip(columns).filter(|(number, _)| *number >= row && *number < end);
+    let judged = judged.map(|(number, ((thread, kind), cpu))| (number, filter.judge(thread, kind, cpu)));
+    judged.filter(|(_, verdict)| *verdict != Verdict::Reject).collect()
+}
+
+/// Compares records with a filter.
+struct RecordMatcher<'f> {
+    view: &'f TraceView,
+    filter: &'f EventFilter,
+    texts: Vec<Grep<'f>>,
+    walker: Walker,
+}
+
+impl<'f> RecordMatcher<'f> {
+    fn new(view: &'f TraceView, filter: &'f EventFilter, texts: &'f [EventFilter]) -> Self {
+        let texts = texts.iter().map(|text| Grep::new(text, Style::default())).collect();
+        Self { view, filter, texts, walker: Walker::default() }
+    }
+
+    fn accepts(&mut self, index: &Index, row: u64) -> bool {
+        let Some(values) = index.events.row(row, &index.store) else { return false };
+        let &[time, position, thread, ..] = values.as_slice() else { return false };
+        let position = RowPosition(position);
+        let Some(clock) = self.view.clock(position.file()) else { return false };
+        let thread = u32::try_from(thread).map_or(ThreadIndex::OTHER, ThreadIndex);
+        let tid = index.threads.get(thread).map(|thread| thread.tid).filter(|tid| *tid != NO_ID);
+        let mut facts = self.view.facts();
+        let Facts { decoder, files, .. } = &mut *facts;
+        let Some(FileFacts { actors, stacks, .. }) = files.get(position.file()) else { return false };
+        let is_accepted = self.view.with_record(position, time.cast_signed(), |record| {
+            let context = EventContext {
+                file: position.file(),
+                clock,
+                time: clock.file_time(record.time()),
+                start: self.view.start,
+                images: None,
+                symbols: None,
+                stacks,
+            };
+            let is_kernel = record.hook().is_some() && record.thread_id() == NO_ID;
+            let running = tid.filter(|_| is_kernel).or_else(|| actors.running(record).map(|actor| actor.tid));
+            let event = describe_copy(record, context, decoder, actors, running, &mut self.walker);
+            self.filter.accepts_header(record, event.time)
+                && self.filter.accepts(&event)
+                && self.texts.iter_mut().all(|text| text.accepts(&event))
+        });
+        is_accepted.unwrap_or(false)
+    }
+}
+
+/// An event as a row of the list.
+struct EventRow {
+    row: u64,
+    time: i64,
+    cpu: u64,
+    thread: u32,
+    kind: u16,
+    process: String,
+    thread_name: String,
+    provider: String,
+    name: String,
+    text: String,
+}
+
+fn read_row(view: &TraceView, index: &Index, row: u64, text: &mut EventText) -> Option<EventRow> {
+    let values = index.events.row(row, &index.store)?;
+    let &[time, position, thread, kind, cpu] = values.as_slice() else { return None };
+    let (time, thread) = (time.cast_signed(), u32::try_from(thread).ok()?);
+    let kind = u16::try_from(kind).ok()?;
+    let entry = index.kinds.get(KindIndex(kind))?;
+    let known = index.threads.get(ThreadIndex(thread));
+    let mut facts = view.facts();
+    let shown = view.with_record(RowPosition(position), time, |record| text.describe(record, &mut facts));
+    Some(EventRow {
+        row,
+        time,
+        cpu,
+        thread,
+        kind,
+        process: known.map_or_else(String::new, |thread| process_label(index, thread.process)),
+        thread_name: known.map_or_else(String::new, thread_label),
+        provider: index
+            .kinds
+            .provider_of(entry)
+            .map_or_else(String::new, |provider| provider.name.to_string()),
+        name: kind_label(entry),
+        text: shown.unwrap_or_else(|| "(the trace has changed)".to_owned()),
+    })
+}
+
+fn push_part(view: &TraceView, part: &ListPart, first: u64, json: &mut JsonWriter) {
+    let index = view.index();
+    let mut text = EventText::default();
+    json.object(|json| {
+        push_state(part, json);
+        json.key("first");
+        json.number(first);
+        json.key("rows");
+        json.array(|json| {
+            for row in &part.rows {
+                let Some(event) = read_row(view, &index, *row, &mut text) else { continue };
+                json.object(|json| {
+                    json.key("row");
+                    json.number(event.row);
+                    json.key("time");
+                    json.number(event.time);
+                    json.key("cpu");
+                    json.number(event.cpu);
+                    json.key("thread");
+                    json.number(event.thread);
+                    json.key("kind");
+                    json.number(event.kind);
+                    for (key, value) in [
+                        ("process", &event.process),
+                        ("thread_name", &event.thread_name),
+                        ("provider", &event.provider),
+                        ("name", &event.name),
+                        ("text", &event.text),
+                    ] {
+                        json.key(key);
+                        json.text(value);
+                    }
+                });
+            }
+        });
+    });
+}
+
+fn push_state(part: &ListPart, json: &mut JsonWriter) {
+    let numbers = [("total", part.total), ("scanned", part.scanned), ("of", part.rows_of_span)];
+    for (key, number) in numbers {
+        json.key(key);
+        json.number(number);
+    }
+    json.key("done");
+    json.flag(part.scanned >= part.rows_of_span || part.is_cut);
+    json.key("cut");
+    json.flag(part.is_cut);
+}
+
+/// Makes the text of events: the message, or the fields.
+#[derive(Default)]
+pub(crate) struct EventText {
+    walker: Walker,
+    expander: MessageExpander,
+    buffer: Vec<u8>,
+}
+
+impl EventText {
+    pub(crate) fn describe(&mut self, record: &Record<'_>, facts: &mut Facts) -> String {
+        let schema = match facts.decoder.find(record) {
+            Ok(schema) => schema,
+            Err(reason) => return format!("({reason})"),
+        };
+        self.buffer.clear();
+        let width = record.pointer_size();
+        if self.expander.expand(&schema, width, Style::default(), &mut self.buffer).is_some() {
+            let text = String::from_utf8_lossy(&self.buffer);
+            return shorten(&text, MAX_TEXT_CHARS).to_owned();
+        }
+        let mut fields = FieldCollector::new(24, 2048, 200);
+        // If the payload ends early, the fields before its end are shown.
+        let _ = self.walker.walk(&schema.prepared.schema, schema.payload, width, &mut fields);
+        let texts = fields.fields.iter().map(|field| format!("{}={}", field.name, field.value));
+        let text = texts.collect::<Vec<_>>().join(" ");
+        shorten(&text, MAX_TEXT_CHARS).to_owned()
+    }
+}
+
+/// Returns a filter for a span, if the page sent one.
+pub(crate) fn span_of(from: Option<i64>, to: Option<i64>) -> Option<TimeSpan> {
+    Some(TimeSpan { from: from?, to: to? })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Tables of a time span: processes, threads, events, files, connections.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::index::series::Summary;
+use crate::index::threads::ThreadIndex;
+use crate::index::{Index, Transfer};
+use crate::json::JsonWriter;
+use crate::query::tracks::kind_label;
+use crate::query::{TimeSpan, process_label, thread_label};
+use crate::trace::TraceView;
+
+const MAX_ROWS: usize = 500;
+
+/// Which table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableQuery {
+    pub(crate) name: String,
+    pub(crate) span: TimeSpan,
+    pub(crate) search: String,
+}
+
+/// Times of a thread or process in a span.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadTotals {
+    running_ns: u64,
+    switches: u64,
+    waits: u64,
+    waiting_ns: u64,
+    samples: u64,
+}
+
+/// A cell of a table.
+enum Cell {
+    Text(String),
+    Number(u64),
+    Link(&'static str, u64, String),
+}
+
+struct Table {
+    /// Names and units of the columns.
+    columns: Vec<(&'static str, &'static str)>,
+    rows: Vec<Vec<Cell>>,
+    /// Rows by which the table is sorted; larger first.
+    weights: Vec<u64>,
+}
+
+impl Table {
+    fn new(columns: &[(&'static str, &'static str)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new(), weights: Vec::new() }
+    }
+
+    fn push(&mut self, weight: u64, cells: Vec<Cell>) {
+        self.rows.push(cells);
+        self.weights.push(weight);
+    }
+}
+
+/// Fills a table. Returns false if there is no table of that name.
+pub(crate) fn fill_table(view: &TraceView, query: &TableQuery, json: &mut JsonWriter) -> bool {
+    let index = view.index();
+    let table = match query.name.as_str() {
+        "processes" => list_processes(&index, query.span),
+        "threads" => list_threads(&index, query.span),
+        "events" => list_kinds(&index, query.span),
+        "files" => list_files(&index, query.span, false),
+        "connections" => list_files(&index, query.span, true),
+        _ => return false,
+    };
+    push_table(table, &query.search.to_lowercase(), json);
+    true
+}
+
+fn add_up_threads(index: &Index, span: TimeSpan) -> HashMap<u32, ThreadTotals> {
+    let mut totals: HashMap<u32, ThreadTotals> = HashMap::new();
+    for cpu in &index.cpus {
+        cpu.runs.for_each(span.from, span.to, &index.store, |item| {
+            if item.value & 3 == 1 {
+                let overlap = item.end().min(span.to).saturating_sub(item.start.max(span.from));
+                let entry = totals.entry(u32::try_from(item.value >> 2).unwrap_or(1)).or_default();
+                entry.running_ns = entry.running_ns.saturating_add(u64::try_from(overlap).unwrap_or(0));
+                entry.switches += u64::from(item.start >= span.from);
+            }
+            true
+        });
+    }
+    let begin = index.waits.find_time(span.from, &index.store);
+    index.waits.for_rows(begin, u64::MAX, &index.store, |_, values| {
+        if let [end, duration, thread, ..] = values {
+            let end = end.cast_signed();
+            let start = end.saturating_sub_unsigned(*duration);
+            let overlap = end.min(span.to).saturating_sub(start.max(span.from));
+            if overlap > 0 {
+                let entry = totals.entry(u32::try_from(*thread).unwrap_or(1)).or_default();
+                entry.waits += 1;
+                entry.waiting_ns = entry.waiting_ns.saturating_add(overlap.unsigned_abs());
+            }
+        }
+        true
+    });
+    let begin = index.samples.find_time(span.from, &index.store);
+    let end = index.samples.find_time(span.to.saturating_add(1), &index.store);
+    index.samples.for_rows(begin, end, &index.store, |_, values| {
+        if let [_, thread, _, weight] = values {
+            let entry = totals.entry(u32::try_from(*thread).unwrap_or(1)).or_default();
+            entry.samples = entry.samples.saturating_add(*weight);
+        }
+        true
+    });
+    totals
+}
+
+const THREAD_COLUMNS: [(&str, &str); 5] =
+    [("CPU time", "ns"), ("Switches", ""), ("Waits", ""), ("Waiting", "ns"), ("Samples", "")];
+
+fn push_totals(totals: &ThreadTotals, cells: &mut Vec<Cell>) {
+    let ThreadTotals { running_ns, switches, waits, waiting_ns, samples } = *totals;
+    cells.extend([running_ns, switches, waits, waiting_ns, samples].map(Cell::Number));
+}
+
+fn list_threads(index: &Index, span: TimeSpan) -> Table {
+    let mut columns = vec![("Thread", ""), ("Process", "")];
+    columns.extend(THREAD_COLUMNS);
+    let mut table = Table::new(&columns);
+    for (number, totals) in add_up_threads(index, span) {
+        let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
+        let mut cells = vec![
+            Cell::Link("thread", number.into(), thread_label(thread)),
+            Cell::Link("process", thread.process.into(), process_label(index, thread.process)),
+        ];
+        push_totals(&totals, &mut cells);
+        table.push(totals.running_ns.max(totals.samples), cells);
+    }
+    table
+}
+
+fn list_processes(index: &Index, span: TimeSpan) -> Table {
+    let mut by_process: HashMap<u32, (ThreadTotals, u64)> = HashMap::new();
+    for (number, totals) in add_up_threads(index, span) {
+        let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
+        let (sum, threads) = by_process.entry(thread.process).or_default();
+        sum.running_ns = sum.running_ns.saturating_add(totals.running_ns);
+        sum.switches = sum.switches.saturating_add(totals.switches);
+        sum.waits = sum.waits.saturating_add(totals.waits);
+        sum.waiting_ns = sum.waiting_ns.saturating_add(totals.waiting_ns);
+        sum.samples = sum.samples.saturating_add(totals.samples);
+        *threads += 1;
+    }
+    // Without switches and samples, the processes that wrote events.
+    for (number, process) in (0_u32..).zip(&index.threads.processes) {
+        if process.events > 0 && process.first <= span.to && process.last >= span.from {
+            by_process.entry(number).or_default();
+        }
+    }
+    let mut columns = vec![("Process", ""), ("Active threads", "")];
+    columns.extend(THREAD_COLUMNS);
+    let mut table = Table::new(&columns);
+    for (process, (totals, threads)) in by_process {
+        let label = process_label(index, process);
+        let mut cells = vec![Cell::Link("process", process.into(), label), Cell::Number(threads)];
+        push_totals(&totals, &mut cells);
+        table.push(totals.running_ns.max(totals.samples), cells);
+    }
+    table
+}
+
+fn list_kinds(index: &Index, span: TimeSpan) -> Table {
+    let mut table = Table::new(&[("Event", ""), ("Provider", ""), ("Count", ""), ("Level", "")]);
+    for (number, kind) in (0_u64..).zip(&index.kinds.kinds) {
+        let Summary { count, .. } = kind.marks.summarize(span.from, span.to, &index.store);
+        if count > 0 {
+            let provider = index.kinds.provider_of(kind).map_or_else(String::new, |p| p.name.to_string());
+            table.push(
+                count,
+                vec![
+                    Cell::Link("kind", number, kind_label(kind)),
+                    Cell::Text(provider),
+                    Cell::Number(count),
+                    Cell::Number(kind.descriptor.level.into()),
+                ],
+            );
+        }
+    }
+    table
+}
+
+/// Numbers and bytes of the operations on a file or connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct FileTotals {
+    incoming: (u64, u64),
+    outgoing: (u64, u64),
+    duration_ns: u64,
+}
+
+impl FileTotals {
+    fn add(&mut self, other: &Self) {
+        let add = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+        self.incoming = add(self.incoming, other.incoming);
+        self.outgoing = add(self.outgoing, other.outgoing);
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+    }
+}
+
+fn list_files(index: &Index, span: TimeSpan, wants_connections: bool) -> Table {
+    let mut totals: HashMap<(u32, bool), FileTotals> = HashMap::new();
+    let begin = index.transfers.find_time(span.from, &index.store);
+    let end = index.transfers.find_time(span.to.saturating_add(1), &index.store);
+    index.transfers.for_rows(begin, end, &index.store, |_, values| {
+        let [_, duration, bytes, _, file, transfer] = values else { return true };
+        let Some(transfer) = Transfer::from_number(*transfer) else { return true };
+        if transfer.is_network() != wants_connections {
+            return true;
+        }
+        let key = (u32::try_from(*file).unwrap_or(0), transfer.is_disk());
+        let entry = totals.entry(key).or_default();
+        let side = if transfer.is_incoming() { &mut entry.incoming } else { &mut entry.outgoing };
+        *side = (side.0.saturating_add(1), side.1.saturating_add(*bytes));
+        entry.duration_ns = entry.duration_ns.saturating_add(*duration);
+        true
+    });
+    let mut table = if wants_connections {
+        Table::new(&[
+            ("Connection", ""),
+            ("Received", "bytes"),
+            ("Receives", ""),
+            ("Sent", "bytes"),
+            ("Sends", ""),
+        ])
+    } else {
+        Table::new(&[
+            ("File", ""),
+            ("Level", ""),
+            ("Read", "bytes"),
+            ("Reads", ""),
+            ("Written", "bytes"),
+            ("Writes", ""),
+            ("Disk time", "ns"),
+        ])
+    };
+    // A file has several keys: one for each time that it was opened.
+    let mut by_name: BTreeMap<(Option<Arc<str>>, bool), FileTotals> = BTreeMap::new();
+    for ((file, is_disk), totals) in totals {
+        let name = index.files.names.get(file as usize).cloned().flatten();
+        by_name.entry((name, is_disk)).or_default().add(&totals);
+    }
+    for ((name, is_disk), totals) in by_name {
+        let mut cells =
+            vec![Cell::Text(name.map_or_else(|| "(unknown)".to_owned(), |name| name.to_string()))];
+        if !wants_connections {
+            cells.push(Cell::Text(if is_disk { "disk" } else { "file system" }.to_owned()));
+        }
+        let (incoming, outgoing) = (totals.incoming, totals.outgoing);
+        cells.extend([incoming.1, incoming.0, outgoing.1, outgoing.0].map(Cell::Number));
+        if !wants_connections {
+            cells.push(Cell::Number(totals.duration_ns));
+        }
+        table.push(incoming.1.saturating_add(outgoing.1), cells);
+    }
+    table
+}
+
+fn push_table(table: Table, search: &str, json: &mut JsonWriter) {
+    let has_text = |cells: &[Cell]| {
+        cells.iter().any(|cell| match cell {
+            Cell::Text(text) | Cell::Link(.., text) => text.to_lowercase().contains(search),
+            Cell::Number(_) => false,
+        })
+    };
+    let mut order: Vec<(u64, usize)> = table.weights.iter().copied().zip(0..).collect();
+    if !search.is_empty() {
+        order.retain(|(_, row)| table.rows.get(*row).is_some_and(|cells| has_text(cells)));
+    }
+    order.sort_by_key(|(weight, row)| (u64::MAX - weight, *row));
+    json.object(|json| {
+        json.key("columns");
+        json.array(|json| {
+            for (name, unit) in &table.columns {
+                json.array(|json| {
+                    json.text(name);
+                    json.text(unit);
+                });
+            }
+        });
+        json.key("total");
+        json.number(order.len() as u64);
+        json.key("rows");
+        json.array(|json| {
+            for cells in order.iter().take(MAX_ROWS).filter_map(|(_, row)| table.rows.get(*row)) {
+                json.array(|json| cells.iter().for_each(|cell| push_cell(cell, json)));
+            }
+        });
+    });
+}
+
+fn push_cell(cell: &Cell, json: &mut JsonWriter) {
+    match cell {
+        Cell::Text(text) => json.text(text),
+        Cell::Number(number) => json.number(*number),
+        Cell::Link(kind, number, text) => json.array(|json| {
+            json.text(kind);
+            json.number(*number);
+            json.text(text);
+        }),
+    }
+}

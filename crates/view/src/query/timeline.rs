@@ -1,0 +1,313 @@
+//! What the timeline draws in a window.
+//!
+//! ```text
+//!   c0   processor 0    start, end, thread, count, busy ns
+//!   t12  thread 12      start, end, running ns, ready ns, waiting ns, count, detail
+//!   s12  its slices     per lane: start, end, count, row, kind
+//!   k5   event 5        start, end, count, row
+//!   v2   provider 2     start, end, count, row
+//!   n0   counter 0      start, end, count, sum, smallest, largest
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use traceweir_decode::source::kernel::wait_reason;
+
+use crate::index::kinds::KindIndex;
+use crate::index::series::{MAX_SEGMENTS, Segment, Series, Window};
+use crate::index::threads::ThreadIndex;
+use crate::index::{Index, ThreadState};
+use crate::json::JsonWriter;
+use crate::query::tracks::kind_label;
+use crate::query::{TimeSpan, process_label, thread_label};
+use crate::trace::TraceView;
+
+/// The most tracks of one reply.
+const MAX_TRACKS: usize = 64;
+/// No further track is drawn in a reply that has this size.
+const MAX_REPLY_BYTES: usize = 8 << 20;
+/// The most pixels of a track.
+const MAX_PIXELS: u32 = 4096;
+/// The most names of threads and kinds of one reply.
+const MAX_NAMES: usize = 2048;
+/// The most kinds of events that the track of a provider adds up.
+const MAX_KINDS_OF_PROVIDER: usize = 256;
+const MAX_LOSSES: usize = 2048;
+
+/// Which tracks to draw, and how wide.
+#[derive(Clone, Debug)]
+pub(crate) struct TimelineQuery {
+    pub(crate) span: TimeSpan,
+    pub(crate) pixels: u32,
+    /// Ids as in the picture above, separated by commas.
+    pub(crate) tracks: String,
+    pub(crate) overview: bool,
+}
+
+#[derive(Default)]
+struct UsedNames {
+    threads: BTreeSet<u32>,
+    kinds: BTreeSet<u16>,
+    reasons: BTreeSet<u8>,
+}
+
+pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut JsonWriter) {
+    let index = view.index();
+    let pixels = query.pixels.clamp(1, MAX_PIXELS);
+    let width = query.span.to.saturating_sub(query.span.from).max(1).unsigned_abs();
+    let window =
+        Window { from: query.span.from, to: query.span.to, pixel_ns: width.div_ceil(pixels.into()).max(1) };
+    let mut names = UsedNames::default();
+    json.object(|json| {
+        json.key("from");
+        json.number(window.from);
+        json.key("to");
+        json.number(window.to);
+        json.key("tracks");
+        json.object(|json| {
+            for id in query.tracks.split(',').filter(|id| !id.is_empty()).take(MAX_TRACKS) {
+                if json.len() > MAX_REPLY_BYTES {
+                    break;
+                }
+                draw_track(&index, id, window, &mut names, json);
+            }
+        });
+        if query.overview {
+            draw_overview(&index, window, pixels, json);
+        }
+        push_names(&index, &names, json);
+    });
+}
+
+fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, json: &mut JsonWriter) {
+    let Some((kind, number)) = id.split_at_checked(1) else { return };
+    let Ok(number) = number.parse::<u32>() else { return };
+    let store = &index.store;
+    let segments = |series: &Series| series.segments(window, store);
+    match kind {
+        "c" => {
+            let Some(cpu) = index.cpus.get(number as usize) else { return };
+            push_numbers(id, json, |json| {
+                for segment in segments(&cpu.runs) {
+                    let thread = u32::try_from(segment.top >> 2).unwrap_or(ThreadIndex::OTHER.0);
+                    let [_, busy, ..] = segment.totals;
+                    names.threads.insert(thread);
+                    push_segment(&segment, json);
+                    json.number(thread);
+                    json.number(segment.count);
+                    json.number(busy);
+                }
+            });
+        }
+        "t" => {
+            let Some(thread) = index.threads.get(ThreadIndex(number)) else { return };
+            push_numbers(id, json, |json| {
+                for segment in segments(&thread.states) {
+                    let [_, running, ready, waiting] = segment.totals;
+                    push_segment(&segment, json);
+                    for total in [running, ready, waiting] {
+                        json.number(total);
+                    }
+                    json.number(segment.count);
+                    json.number(segment.top >> 2);
+                    let is_wake = segment.count == 1 && segment.top & 3 == ThreadState::Ready as u64;
+                    if segment.top & 3 == ThreadState::Waiting as u64
+                        && let Ok(reason) = u8::try_from(segment.top >> 2)
+                    {
+                        names.reasons.insert(reason);
+                    }
+                    if is_wake && let Ok(waker) = u32::try_from(segment.top >> 2) {
+                        names.threads.insert(waker);
+                    }
+                }
+            });
+        }
+        "s" => {
+            let Some(thread) = index.threads.get(ThreadIndex(number)) else { return };
+            json.key(id);
+            json.array(|json| {
+                let mut left = MAX_SEGMENTS;
+                for lane in thread.shown_lanes() {
+                    json.array(|json| {
+                        for segment in segments(lane).into_iter().take(left) {
+                            left = left.saturating_sub(1);
+                            let kind = u16::try_from(segment.top >> 2 & 0xFFFF).unwrap_or(0);
+                            names.kinds.insert(kind);
+                            push_segment(&segment, json);
+                            json.number(segment.count);
+                            json.number(segment.top >> 18);
+                            json.number(kind);
+                        }
+                    });
+                }
+            });
+        }
+        "k" => {
+            let Some(kind) = u16::try_from(number).ok().and_then(|kind| index.kinds.get(KindIndex(kind)))
+            else {
+                return;
+            };
+            push_numbers(id, json, |json| {
+                for segment in segments(&kind.marks) {
+                    push_segment(&segment, json);
+                    json.number(segment.count);
+                    json.number(segment.top >> 2);
+                }
+            });
+        }
+        "v" => {
+            let marks = merge_provider(index, number, window);
+            push_numbers(id, json, |json| {
+                for (start, end, count, row) in marks {
+                    for number in [i128::from(start), end.into(), count.into(), row.into()] {
+                        json.number(number);
+                    }
+                }
+            });
+        }
+        "n" => {
+            let Some(counter) = index.counters.get(number as usize) else { return };
+            push_numbers(id, json, |json| {
+                for segment in segments(&counter.series) {
+                    let [sum, smallest, largest, _] = segment.totals;
+                    push_segment(&segment, json);
+                    json.number(segment.count);
+                    for total in [sum, smallest, largest] {
+                        json.number(total);
+                    }
+                }
+            });
+        }
+        _ => {}
+    }
+}
+
+fn push_numbers(id: &str, json: &mut JsonWriter, fill: impl FnOnce(&mut JsonWriter)) {
+    json.key(id);
+    json.array(fill);
+}
+
+fn push_segment(segment: &Segment, json: &mut JsonWriter) {
+    json.number(segment.start);
+    json.number(segment.end);
+}
+
+/// Adds up the marks of a provider's events: start, end, count and first row per pixel.
+fn merge_provider(index: &Index, provider: u32, window: Window) -> Vec<(i64, i64, u64, u64)> {
+    let mut by_pixel: BTreeMap<u64, (i64, i64, u64, u64)> = BTreeMap::new();
+    let kinds = index.kinds.kinds.iter().filter(|kind| kind.provider == provider && !kind.marks.is_empty());
+    for kind in kinds.take(MAX_KINDS_OF_PROVIDER) {
+        for segment in kind.marks.segments(window, &index.store) {
+            let offset = u64::try_from(segment.start.saturating_sub(window.from)).unwrap_or(0);
+            let row = segment.top >> 2;
+            let mark = by_pixel.entry(offset / window.pixel_ns).or_insert((i64::MAX, i64::MIN, 0, row));
+            if segment.start < mark.0 {
+                mark.3 = row;
+            }
+            *mark = (
+                mark.0.min(segment.start),
+                mark.1.max(segment.end),
+                mark.2.saturating_add(segment.count),
+                mark.3,
+            );
+        }
+    }
+    by_pixel.into_values().take(MAX_SEGMENTS).collect()
+}
+
+/// Draws the use of the processors, the density of events, and losses.
+fn draw_overview(index: &Index, window: Window, pixels: u32, json: &mut JsonWriter) {
+    let mut busy = vec![0.0_f64; pixels as usize];
+    let mut cpus = 0_u32;
+    for series in index.cpus.iter().map(|cpu| &cpu.runs).filter(|series| !series.is_empty()) {
+        cpus += 1;
+        for segment in series.segments(window, &index.store) {
+            let [_, busy_ns, ..] = segment.totals;
+            spread(&mut busy, window, &segment, busy_ns as f64);
+        }
+    }
+    let capacity = window.pixel_ns as f64 * f64::from(cpus.max(1));
+    json.key("overview");
+    json.object(|json| {
+        json.key("cpus");
+        json.number(cpus);
+        json.key("busy");
+        json.array(|json| busy.iter().for_each(|ns| json.float((ns / capacity).clamp(0.0, 1.0))));
+        json.key("density");
+        json.array(|json| {
+            let edge = |pixel: u32| {
+                let offset = u64::from(pixel).saturating_mul(window.pixel_ns);
+                index.events.estimate_rows_before(window.from.saturating_add_unsigned(offset))
+            };
+            let mut before = edge(0);
+            for pixel in 1..=pixels {
+                let after = edge(pixel);
+                json.float((after - before).max(0.0).round());
+                before = after;
+            }
+        });
+        json.key("losses");
+        json.array(|json| {
+            let mut last = i64::MIN;
+            let mut left = MAX_LOSSES;
+            for time in index.loss_times.iter().filter(|time| **time >= window.from && **time <= window.to) {
+                if left > 0 && time.saturating_sub(last).unsigned_abs() >= window.pixel_ns {
+                    json.number(*time);
+                    last = *time;
+                    left -= 1;
+                }
+            }
+        });
+    });
+}
+
+/// Distributes the time of a segment over the pixels that it covers.
+fn spread(pixels: &mut [f64], window: Window, segment: &Segment, busy_ns: f64) {
+    let width = segment.end.saturating_sub(segment.start).max(1) as f64;
+    let pixel_of = |time: i64| {
+        let offset = u64::try_from(time.saturating_sub(window.from)).unwrap_or(0);
+        usize::try_from(offset / window.pixel_ns).unwrap_or(usize::MAX)
+    };
+    let last = pixel_of(segment.end).min(pixels.len().saturating_sub(1));
+    for pixel in pixel_of(segment.start)..=last {
+        let begin = window.from.saturating_add_unsigned((pixel as u64).saturating_mul(window.pixel_ns));
+        let end = begin.saturating_add_unsigned(window.pixel_ns);
+        let overlap = segment.end.min(end).saturating_sub(segment.start.max(begin)).max(0) as f64;
+        let share = if segment.end == segment.start { 1.0 } else { overlap / width };
+        if let Some(pixel) = pixels.get_mut(pixel) {
+            *pixel += busy_ns * share;
+        }
+    }
+}
+
+fn push_names(index: &Index, names: &UsedNames, json: &mut JsonWriter) {
+    json.key("threads");
+    json.object(|json| {
+        for number in names.threads.iter().take(MAX_NAMES) {
+            let Some(thread) = index.threads.get(ThreadIndex(*number)) else { continue };
+            json.key(&number.to_string());
+            json.array(|json| {
+                json.text(&thread_label(thread));
+                json.text(&process_label(index, thread.process));
+                json.number(thread.process);
+            });
+        }
+    });
+    json.key("reasons");
+    json.object(|json| {
+        for reason in &names.reasons {
+            if let Some(name) = wait_reason(*reason) {
+                json.key(&reason.to_string());
+                json.text(name);
+            }
+        }
+    });
+    json.key("kinds");
+    json.object(|json| {
+        for number in names.kinds.iter().take(MAX_NAMES) {
+            let Some(kind) = index.kinds.get(KindIndex(*number)) else { continue };
+            json.key(&number.to_string());
+            json.text(&kind_label(kind));
+        }
+    });
+}

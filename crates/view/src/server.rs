@@ -1,0 +1,207 @@
+//! The local server: hands out the page and answers its questions.
+//!
+//! ```text
+//!   connection ──▶ guard: Host, Origin, token ──▶ router ─┬─▶ page, script, style   (assets)
+//!                  otherwise 403 or 404, empty            ├─▶ api/NAME ──▶ query, on a thread of its own
+//!                                                         └─▶ live: one line a second while a page is open
+//! ```
+//!
+//! S1  Only loopback is bound, at a port that the system chooses.
+//! S2  A request needs the token in its path, `Host` of this server and, if it has an `Origin` or
+//!     `Sec-Fetch-Site`, those of its page. Everything else gets an empty reply.
+//! S3  Connections, header sizes, times and replies are limited.
+//! S4  The server ends when no page has been open for [`TimeLimits::closed`] after the first one.
+
+mod api;
+pub(crate) mod assets;
+mod guard;
+mod live;
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, Semaphore};
+
+use self::guard::Guard;
+use self::live::OpenPages;
+use crate::query::EventLists;
+use crate::trace::TraceView;
+
+/// The most connections at a time.
+const MAX_CONNECTIONS: usize = 64;
+/// The most queries at a time.
+const MAX_QUERIES: usize = 4;
+const MAX_HEADER_BYTES: usize = 32 << 10;
+const MAX_HEADERS: usize = 64;
+
+/// Times that end connections and the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    /// How long a request header may take.
+    header: Duration,
+    /// How long no page may be open before the server ends.
+    closed: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self { header: Duration::from_secs(10), closed: Duration::from_secs(60) }
+    }
+}
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) view: Arc<TraceView>,
+    pub(crate) lists: EventLists,
+    pages: Arc<OpenPages>,
+    queries: Semaphore,
+}
+
+/// Serves traces until the user interrupts it or closes the page. `on_ready` gets the URL.
+pub(crate) fn serve(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&str)) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(MAX_QUERIES + 2)
+        .thread_name("weir-view")
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    let result = runtime.block_on(run(view, limits, on_ready));
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+async fn run(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&str)) -> Result<()> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = TcpListener::bind(address).await.context("cannot listen on 127.0.0.1")?;
+    let port = listener.local_addr().context("cannot listen on 127.0.0.1")?.port();
+    let guard = Arc::new(Guard::new(port)?);
+    let pages = Arc::new(OpenPages::default());
+    let app = Arc::new(App {
+        view,
+        lists: EventLists::default(),
+        pages: Arc::clone(&pages),
+        queries: Semaphore::new(MAX_QUERIES),
+    });
+    let end = Arc::new(Notify::new());
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut stream = signal(kind).context("cannot handle Ctrl-C")?;
+        let interrupted = Arc::clone(&end);
+        tokio::spawn(async move {
+            stream.recv().await;
+            interrupted.notify_one();
+        });
+    }
+    let closed = Arc::clone(&end);
+    tokio::spawn(async move {
+        while !pages.were_closed_for(limits.closed, Instant::now()) {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        closed.notify_one();
+    });
+    on_ready(&guard.url());
+    tokio::spawn(accept(listener, limits, guard, to_router(app)));
+    end.notified().await;
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            // Too many open files: wait until connections have ended.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+        if !peer.ip().is_loopback() {
+            continue;
+        }
+        let (guard, router) = (Arc::clone(&guard), router.clone());
+        tokio::spawn(async move {
+            serve_connection(stream, limits, guard, router).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn serve_connection(stream: TcpStream, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
+    let _ = stream.set_nodelay(true);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let (guard, router) = (Arc::clone(&guard), router.clone());
+        async move {
+            let reply = match guard.check(&request) {
+                Ok(path) => match path.parse::<Uri>() {
+                    Ok(uri) => {
+                        *request.uri_mut() = uri;
+                        match router.call(request).await {
+                            Ok(reply) => reply,
+                            Err(never) => match never {},
+                        }
+                    }
+                    Err(_) => empty_reply(StatusCode::NOT_FOUND),
+                },
+                Err(status) => empty_reply(status),
+            };
+            Ok::<_, Infallible>(guard::with_headers(reply))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS)
+        .half_close(false);
+    // A connection that ends early is no error of the server.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn to_router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(|| async { assets::page() }))
+        .route("/live", get(open_live))
+        .route("/api/{name}", get(answer))
+        .route("/{name}", get(|Path(name): Path<String>| async move { assets::find(&name) }))
+        .fallback(|| async { empty_reply(StatusCode::NOT_FOUND) })
+        .with_state(app)
+}
+
+async fn open_live(State(app): State<Arc<App>>) -> Response {
+    live::open(Arc::clone(&app.view), Arc::clone(&app.pages))
+}
+
+async fn answer(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let Ok(permit) = app.queries.acquire().await else { return empty_reply(StatusCode::SERVICE_UNAVAILABLE) };
+    let worker = Arc::clone(&app);
+    let reply = tokio::task::spawn_blocking(move || api::answer(&worker, &name, &query)).await;
+    drop(permit);
+    reply.unwrap_or_else(|_| empty_reply(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+fn empty_reply(status: StatusCode) -> Response {
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = status;
+    reply
+}
+
+#[cfg(test)]
+mod tests;

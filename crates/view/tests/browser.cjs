@@ -1,0 +1,430 @@
+// Scenarios of the page: node browser.cjs SCENARIO URL. Ends with an error if the page does not behave.
+// Each step waits for a state of the page, never for a time.
+const assert = require('node:assert/strict');
+const { chromium } = require('playwright-core');
+
+const [scenario, url] = process.argv.slice(2);
+const isFile = url.startsWith('file:');
+const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+/** How long a state may take on a loaded machine. */
+const PATIENCE_MS = 120_000;
+
+/** Waits until a function, evaluated in the page with the state of the view, returns true. */
+const until = (page, isTrue, argument) => page.waitForFunction(isTrue, argument, { polling: 50, timeout: PATIENCE_MS });
+const view = (page) => page.evaluate(() => ({ ...window.view }));
+const text = (page, selector) => page.textContent(selector);
+const hasText = (page, selector, pattern) =>
+  until(page, ([place, source]) => new RegExp(source).test(document.querySelector(place)?.textContent ?? ''), [selector, pattern.source]);
+const span = async (page) => {
+  const { from, to } = await view(page);
+  return { from, to, width: to - from };
+};
+/** Waits until the visible tracks are drawn. */
+const drawn = (page) => until(page, () => document.getElementById('tracks').getAttribute('aria-busy') === 'false');
+
+/** Presses a key until a function of the page returns true: the key steps to items that may still be on the way. */
+async function pressUntil(page, key, isTrue, argument) {
+  for (let press = 0; press < 400; press += 1) {
+    await drawn(page);
+    await page.keyboard.press(key);
+    if (await page.evaluate(isTrue, argument)) return;
+  }
+  throw new Error(`${key} does not lead there`);
+}
+
+/** Chooses the track with a text in its name by the keyboard. */
+async function chooseTrack(page, name) {
+  await page.keyboard.press('t');
+  await page.keyboard.press('Home');
+  await pressUntil(page, 'ArrowDown', (part) => (document.querySelector('.track-label.current > .name')?.textContent ?? '').includes(part), name);
+}
+
+/** Filters the events, and waits until all are searched and the first row is there. */
+async function filterEvents(page, filter) {
+  await page.keyboard.press('/');
+  await page.fill('#event-filter', filter);
+  await page.keyboard.press('Enter');
+  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events$/.test(document.getElementById('event-state').textContent)
+    && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0, filter);
+}
+
+async function chooseTable(page, name, head) {
+  await page.click('#tab-tables');
+  await page.selectOption('#table-name', name);
+  await until(page, ([wanted]) => [...document.querySelectorAll('#table-scroll thead button')].some((button) => button.textContent.startsWith(wanted))
+    && document.querySelector('#table-scroll tbody td'), [head]);
+}
+
+const scenarios = {
+  async mouse(page) {
+    assert.match(await text(page, '#labels'), /CPU 0/);
+    assert.match(await text(page, '#facts'), /events/);
+    const box = await page.locator('#tracks').boundingBox();
+    const left = await page.evaluate(() => document.getElementById('labels').offsetWidth);
+    const [middle, y] = [box.x + left + (box.width - left) / 2, box.y + 40];
+    const whole = await span(page);
+    await page.mouse.move(middle, y);
+    await page.keyboard.down('Control');
+    for (let turn = 0; turn < 6; turn += 1) await page.mouse.wheel(0, -120);
+    await page.keyboard.up('Control');
+    await until(page, (width) => window.view.to - window.view.from < width / 4, whole.width);
+    // The last turn may still be on the way.
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    const near = await span(page);
+    await page.keyboard.down('Shift');
+    await page.mouse.down();
+    await page.mouse.move(middle - 200, y, { steps: 5 });
+    await page.mouse.up();
+    await page.keyboard.up('Shift');
+    await until(page, (from) => window.view.from > from, near.from);
+    assert(Math.abs((await span(page)).width - near.width) <= 2, 'dragging with Shift moves');
+    await page.mouse.move(middle - 150, y);
+    await page.mouse.down();
+    await page.mouse.move(middle + 150, y, { steps: 5 });
+    await page.mouse.up();
+    await hasText(page, '#selection', /^selected /);
+    await filterEvents(page, 'event:CSwitch');
+    const all = await text(page, '#event-state');
+    await page.check('#event-range');
+    await until(page, (before) => /^[1-9][\d,]* events$/.test(document.getElementById('event-state').textContent) && document.getElementById('event-state').textContent !== before, all);
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=2');
+    await page.waitForSelector('#details-body .frames li');
+    assert.match(await text(page, '#details-body'), /NewThreadId/);
+    await page.click('.track-label.folds >> nth=0');
+    await until(page, () => document.querySelector('.track-label').getAttribute('aria-expanded') === 'false');
+    await page.click('.track-label.folds >> nth=0');
+    await page.fill('#track-search', 'program-7');
+    await until(page, () => [...document.querySelectorAll('.track-label > .name')].filter((name) => /^program-/.test(name.textContent)).every((name) => /^program-7/.test(name.textContent)));
+    await page.fill('#track-search', '');
+    await chooseTable(page, 'threads', 'Thread');
+    const thread = await text(page, '#table-scroll tbody td button');
+    await page.click('#table-scroll tbody td button');
+    await until(page, (name) => document.querySelector('.track-label.current > .name')?.textContent === name, thread);
+    await chooseTable(page, 'functions', 'Function');
+    const name = await text(page, '#table-scroll td button');
+    await page.click('#table-scroll td button');
+    assert.equal(await page.inputValue('#flame-search'), name);
+    await hasText(page, '#flame-state', /samples in the selection/);
+    await page.selectOption('#flame-kind', 'waits');
+    await hasText(page, '#flame-state', /waits in the selection/);
+  },
+
+  async keyboard(page) {
+    await page.keyboard.press('t');
+    const whole = await span(page);
+    await page.keyboard.press('w');
+    await page.keyboard.press('w');
+    const near = await span(page);
+    assert(near.width < whole.width / 2, 'W zooms in');
+    await page.keyboard.press('d');
+    assert((await span(page)).from > near.from, 'D moves later');
+    await page.keyboard.press('ArrowLeft');
+    await chooseTrack(page, 'CPU 0');
+    await pressUntil(page, '.', () => /from|at/.test(document.getElementById('announcer').textContent) && window.view.cursor !== null);
+    await page.keyboard.press('[');
+    const { cursor } = await view(page);
+    await pressUntil(page, '.', (before) => window.view.cursor > before, cursor);
+    await page.keyboard.press(']');
+    assert.match(await text(page, '#selection'), /^selected /);
+    await page.keyboard.press('f');
+    assert((await span(page)).width < near.width, 'F shows the selection');
+    await page.keyboard.press('0');
+    assert.equal((await span(page)).width, whole.width, '0 shows everything');
+    await filterEvents(page, 'SampleProf');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#details:not([hidden]) .frames li');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#details', { state: 'hidden' });
+    await page.keyboard.press('End');
+    await page.waitForSelector('.event-row[aria-selected="true"] span[role="gridcell"]');
+    assert.equal(await page.getAttribute('.event-row[aria-selected="true"]', 'aria-rowindex'), await page.getAttribute('#event-grid', 'aria-rowcount'));
+    await page.focus('#tab-events');
+    await page.keyboard.press('ArrowRight');
+    await page.waitForSelector('#table-scroll td button');
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await page.getAttribute('#tab-flame', 'aria-selected'), 'true');
+    await hasText(page, '#flame-state', /samples in/);
+    await page.focus('#flame-picture');
+    for (const key of ['ArrowDown', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
+    assert.match(await text(page, '#announcer'), /samples \(/);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('?');
+    await page.waitForSelector('#help[open]');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#help', { state: 'hidden' });
+    // The tabulator key reaches every control, and each shows where the focus is.
+    const reached = new Set();
+    await page.evaluate(() => document.activeElement?.blur());
+    for (let step = 0; step < 40; step += 1) {
+      await page.keyboard.press('Tab');
+      const focused = await page.evaluate(() => {
+        const element = document.activeElement;
+        return { id: element?.id ?? '', hasOutline: element ? getComputedStyle(element).outlineStyle !== 'none' : false };
+      });
+      if (focused.id) assert(focused.hasOutline, `${focused.id} does not show the focus`);
+      reached.add(focused.id);
+    }
+    for (const id of ['track-search', 'zoom-in', 'overview', 'tracks', 'splitter', 'tab-flame', 'flame-kind', 'flame-search', 'flame-picture']) {
+      assert(reached.has(id), `${id} is not reached by the tabulator key`);
+    }
+    const unnamed = await page.evaluate(() => [...document.querySelectorAll('button, input, select, [tabindex="0"], [role="treeitem"]')].filter((element) => {
+      const label = element.getAttribute('aria-label') ?? element.textContent ?? '';
+      const labels = 'labels' in element ? [...(element.labels ?? [])].map((known) => known.textContent).join('') : '';
+      return !element.closest('[hidden]') && !label.trim() && !labels.trim() && !element.title;
+    }).map((element) => element.id || element.outerHTML.slice(0, 80)));
+    assert.deepEqual(unnamed, [], 'controls without a name');
+  },
+
+  async reload(page) {
+    await page.keyboard.press('t');
+    await page.keyboard.press('w');
+    await page.keyboard.press('w');
+    await page.keyboard.press('[');
+    await chooseTrack(page, 'Events');
+    await page.keyboard.press('Space');
+    await page.keyboard.press('End');
+    await filterEvents(page, 'event:SampleProf');
+    for (let press = 0; press < 5; press += 1) await page.keyboard.press('PageDown');
+    await page.waitForSelector('.event-row[aria-selected="true"] span[role="gridcell"]');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#details:not([hidden]) .frames li');
+    const shot = () => page.evaluate(() => ({
+      state: JSON.stringify(window.view), tracks: document.getElementById('tracks').scrollTop, events: document.getElementById('event-scroll').scrollTop,
+      rows: [...document.querySelectorAll('.event-row')].map((row) => row.textContent), details: document.getElementById('details-title').textContent,
+      selected: document.querySelector('.event-row[aria-selected="true"]')?.textContent, track: document.querySelector('.track-label.current')?.textContent,
+      selection: document.getElementById('selection').textContent, fields: document.querySelector('#details-body table')?.textContent,
+    }));
+    const before = await shot();
+    assert(before.tracks > 0 && before.events > 0 && before.selected, JSON.stringify(before));
+    await until(page, () => {
+      const parts = new URLSearchParams(location.hash.slice(1));
+      return parts.get('row') === String(window.view.row) && parts.get('item') === String(window.view.current) && parts.get('t') === `${window.view.from}-${window.view.to}`;
+    });
+    const link = page.url();
+    for (const tab of ['events', 'tables', 'flame']) {
+      await page.click(`#tab-${tab}`);
+      await until(page, (name) => (new URLSearchParams(location.hash.slice(1)).get('tab') ?? 'events') === name, tab);
+      const address = tab === 'events' ? link : page.url();
+      await page.goto('about:blank');
+      await page.goto(address);
+      await ready(page);
+      assert.equal(await page.getAttribute(`#tab-${tab}`, 'aria-selected'), 'true');
+      if (tab !== 'events') continue;
+      await page.waitForSelector('#details:not([hidden]) .frames li');
+      await until(page, (wanted) => document.getElementById('tracks').scrollTop === wanted.tracks && document.getElementById('event-scroll').scrollTop === wanted.events
+        && document.querySelector('.event-row[aria-selected="true"]')?.textContent === wanted.selected
+        && document.querySelector('.track-label.current')?.textContent === wanted.track, before);
+      assert.deepEqual(await shot(), before, 'a reload shows the same view');
+    }
+  },
+
+  async layout(page) {
+    const styles = () => page.evaluate(() => {
+      const canvas = document.createElement('canvas').getContext('2d');
+      const parse = (color) => {
+        canvas.fillStyle = '#000';
+        canvas.fillStyle = color;
+        return canvas.fillStyle.match(/[0-9a-f]{2}/g).map((part) => parseInt(part, 16) / 255);
+      };
+      const light = (color) => {
+        const [red, green, blue] = parse(color).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+      };
+      const contrast = (one, other) => {
+        const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+        return (high + 0.05) / (low + 0.05);
+      };
+      const value = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+      const pairs = [['text', 'back'], ['text', 'back-2'], ['text', 'accent-back'], ['text-2', 'back'], ['text-2', 'back-2'], ['text-2', 'accent-back'], ['accent', 'back'], ['accent', 'back-2'], ['loss', 'back'], ['loss', 'back-2'], ['on-problem', 'loss'],
+        ['on-color', 'kernel'], ['on-color', 'program'], ['on-color', 'library'], ['on-color', 'unknown'], ['on-color', 'process']];
+      const low = pairs.filter(([one, other]) => contrast(value(one), value(other)) < 4.5).map((pair) => pair.join(' on '));
+      for (let hue = 0; hue < 360; hue += 5) {
+        if (contrast(value('on-color'), `hsl(${hue} ${value('saturation')} ${value('lightness')})`) < 4.5) low.push(`on-color on hue ${hue}`);
+      }
+      return { back: getComputedStyle(document.body).backgroundColor, low };
+    });
+    const light = await styles();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    const dark = await styles();
+    assert.notEqual(light.back, dark.back);
+    assert.deepEqual([light.low, dark.low], [[], []], 'text with a contrast below 4.5');
+    // Twice as large: half as many CSS pixels.
+    await page.setViewportSize({ width: 640, height: 400 });
+    await until(page, () => window.innerWidth === 640 && document.getElementById('picture').clientWidth <= 640);
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert(overflow <= 0, `the page is ${overflow} pixels too wide`);
+    assert(await page.isVisible('#tracks') && await page.isVisible('#event-grid'));
+    await page.waitForSelector('.event-row span[role="gridcell"]');
+  },
+
+  async dotnet(page) {
+    assert.match(await text(page, '#facts'), /^179,47\d events/);
+    await page.fill('#track-search', 'GarbageCollection');
+    await hasText(page, '#labels', /DotNETRuntime/);
+    await page.fill('#track-search', '');
+    await filterEvents(page, 'event:MethodLoadVerbose');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await hasText(page, '#details-body', /MethodNamespace/);
+    await chooseTable(page, 'functions', 'Function');
+    await hasText(page, '#table-scroll tbody', /\w+\.\w+\(/);
+  },
+
+  async large(page) {
+    await page.keyboard.press('t');
+    await page.keyboard.press('w');
+    await until(page, () => document.documentElement.dataset.complete === 'true');
+    await page.keyboard.press('0');
+    for (let turn = 0; turn < 12; turn += 1) {
+      await drawn(page);
+      await page.keyboard.press('w');
+      await drawn(page);
+      await page.keyboard.press(turn % 2 ? 'a' : 'd');
+    }
+    await drawn(page);
+    await page.focus('#event-grid');
+    await until(page, () => /^[\d,]+ events$/.test(document.getElementById('event-state').textContent));
+    await page.keyboard.press('End');
+    await page.waitForSelector('.event-row[aria-selected="true"] span[role="gridcell"]');
+    assert.equal(await page.getAttribute('.event-row[aria-selected="true"]', 'aria-rowindex'), await page.getAttribute('#event-grid', 'aria-rowcount'));
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#details-body table');
+    const elements = await page.evaluate(() => document.querySelectorAll('*').length);
+    assert(elements < 2000, `${elements} elements for a long list`);
+    const times = await page.evaluate(() => performance.getEntriesByName('timeline').map((entry) => entry.duration).sort((a, b) => a - b));
+    console.log(`${times.length} pictures, 95th percentile ${times[Math.floor(times.length * 0.95)].toFixed(1)} ms`);
+  },
+
+  // Thread 2002 waited: which thread ended its wait?
+  async blocked(page) {
+    await page.fill('#track-search', '2002');
+    await until(page, () => [...document.querySelectorAll('.track-label > .name')].some((name) => name.textContent.includes('2002')));
+    await page.keyboard.press('Escape');
+    await chooseTrack(page, '2002');
+    await pressUntil(page, '.', () => /^ready/.test(document.getElementById('announcer').textContent));
+    assert.match(await text(page, '#tooltip'), /^ready, woken by .*3001.* of backup\.exe/);
+    await page.keyboard.press('Enter');
+    await until(page, () => /3001/.test(document.querySelector('.track-label.current > .name')?.textContent ?? ''));
+  },
+
+  // Between the marks "import begins" and "import ends": which function took the most time?
+  async hot(page) {
+    await chooseTable(page, 'functions', 'Function');
+    assert.match(await text(page, '#table-scroll tbody tr'), /Shop\.Cart\.Add/);
+    await filterEvents(page, 'event:Mark import');
+    for (const [number, key] of [[0, '['], [1, ']']]) {
+      await page.click(`.event-row >> nth=${number}`);
+      await hasText(page, '#details-body', number ? /import ends/ : /import begins/);
+      await page.click('#details-body td button >> nth=0');
+      await page.keyboard.press('t');
+      await page.keyboard.press(key);
+    }
+    await hasText(page, '#selection', /^selected 200 ms/);
+    await page.click('#tab-tables');
+    await hasText(page, '#table-scroll tbody tr', /Shop\.Prices\.Sum/);
+  },
+
+  // Which file was written most? More was read from another one.
+  async written(page) {
+    await chooseTable(page, 'files', 'File');
+    await page.click('#table-scroll thead button:text-is("Written")');
+    await until(page, () => document.querySelector('#table-scroll th[aria-sort="descending"]')?.textContent.startsWith('Written'));
+    assert.match(await text(page, '#table-scroll tbody tr'), /journal\.log/);
+  },
+
+  // When were events lost?
+  async lost(page) {
+    await until(page, () => !document.getElementById('lost').disabled);
+    assert.match(await text(page, '#lost'), /^Lost: 17 events/);
+    await page.click('#lost');
+    await hasText(page, '#lost', /1 of 1: before 0\.450 000 000 s/);
+    assert.equal((await view(page)).cursor, 450e6);
+  },
+
+  // The process orders.exe crashed: what did the event before say?
+  async crash(page) {
+    await filterEvents(page, 'Process/End');
+    await page.keyboard.press('Enter');
+    await hasText(page, '#details-body', /ExitStatus/);
+    await page.keyboard.press('/');
+    await page.fill('#event-filter', '');
+    await page.keyboard.press('Enter');
+    await until(page, () => /Process\/End/.test(document.querySelector('.event-row[aria-selected="true"]')?.textContent ?? ''));
+    await page.keyboard.press('ArrowUp');
+    await hasText(page, '.event-row[aria-selected="true"]', /order 4711: the price list is empty/);
+    await page.keyboard.press('Enter');
+    await hasText(page, '#details-body', /order 4711/);
+  },
+
+  async markup(page) {
+    assert.match(await text(page, '#labels'), /<img src=x/);
+    await page.click('#tab-tables');
+    await hasText(page, '#table-scroll', /<img src=x/);
+    await page.selectOption('#table-name', 'files');
+    await hasText(page, '#table-scroll', /file-\d+<img/);
+    await page.click('#tab-flame');
+    await hasText(page, '#flame-state', /samples in/);
+    await page.click('#tab-events');
+    await page.fill('#event-filter', '<img');
+    await hasText(page, '#event-state', /^[1-9][\d,]* events/);
+    await until(page, () => window.view.filter === '<img');
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
+    await page.waitForSelector('#details-body table');
+    assert.equal(await page.evaluate(() => document.querySelectorAll('img').length), 0);
+    assert.notEqual(await page.title(), 'changed');
+  },
+
+  async exported(page) {
+    assert.match(await text(page, '#labels'), /CPU 0/);
+    await page.keyboard.press('t');
+    const whole = await span(page);
+    await page.keyboard.press('w');
+    assert((await span(page)).width < whole.width);
+    await page.click('.event-row >> nth=1');
+    await page.waitForSelector('#details-body table');
+    await page.click('#tab-flame');
+    await hasText(page, '#flame-state', /samples in/);
+  },
+};
+
+/** Waits until the page shows the trace. A large trace is still being read then. */
+async function ready(page) {
+  const isLarge = scenario === 'large';
+  await until(page, (isEarly) => (isEarly || document.documentElement.dataset.complete === 'true') && document.querySelector('.track-label')
+    && document.querySelector('.event-row span[role="gridcell"], #events[hidden]'), isLarge);
+  await page.evaluate(async (name) => { window.view = (await import(name)).state; }, isFile ? 'view/state.js' : new URL('state.js', page.url()).href);
+  await drawn(page);
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: process.env.BROWSER_PROGRAM, args: flags, timeout: PATIENCE_MS });
+  const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, colorScheme: 'light' });
+  page.setDefaultTimeout(PATIENCE_MS);
+  const problems = [];
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(String(error.stack)));
+  page.on('request', (request) => {
+    const isAllowed = isFile ? /^(file|data|blob):/.test(request.url()) : /^(http:\/\/127\.0\.0\.1:|data:|about:)/.test(request.url());
+    if (!isAllowed) problems.push(`request to ${request.url()}`);
+  });
+  try {
+    await page.goto(url);
+    await ready(page);
+    await scenarios[scenario](page);
+    assert.deepEqual(problems, [], 'problems of the page');
+  } catch (error) {
+    await page.screenshot({ path: `${require('node:os').tmpdir()}/view-${scenario}.png` }).catch(() => {});
+    console.error(problems.join('\n'), page.url());
+    throw error;
+  } finally {
+    await browser.close();
+  }
+}
+
+main().then(() => console.log('ok'), (error) => {
+  console.error(error);
+  process.exit(1);
+});

@@ -1,0 +1,186 @@
+//! Drives the page in a browser, where node, playwright-core and Chromium are installed.
+
+#[path = "../../../tests/support/incident_trace.rs"]
+mod incident_trace;
+#[path = "../../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+
+use kernel_trace::KernelTraceLayout;
+use traceweir_view::{ViewOptions, export, show};
+
+/// A name that would run a script if it became markup.
+const MARKUP: &str = "<img src=x onerror=\"document.title='changed'\">";
+/// A trace of Windows with events of the .NET runtime.
+const DOTNET_SAMPLE: &str = "net.4.5.2.x64.etl.zip";
+
+/// One browser at a time: several together exceed the memory of small machines.
+static BROWSER: Mutex<()> = Mutex::new(());
+
+/// Returns the path of a program.
+fn find_program(names: &[&str]) -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
+}
+
+/// Returns where node finds packages: `NODE_PATH`, or the folder of global packages.
+fn node_path() -> Option<OsString> {
+    if let Some(path) = std::env::var_os("NODE_PATH") {
+        return Some(path);
+    }
+    let output = Command::new("npm").args(["root", "-g"]).output().ok()?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().into())
+}
+
+struct Browser {
+    program: PathBuf,
+    node_path: OsString,
+}
+
+impl Browser {
+    fn find() -> Option<Self> {
+        let has_node = find_program(&["node"]).is_some();
+        let node_path = node_path().unwrap_or_default();
+        let has_playwright = has_node
+            && Command::new("node")
+                .args(["-e", "require.resolve('playwright-core')"])
+                .env("NODE_PATH", &node_path)
+                .output()
+                .is_ok_and(|output| output.status.success());
+        let program =
+            find_program(&["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]);
+        let reason = "node, playwright-core (npm install -g playwright-core) or Chromium is missing";
+        if !skip::holds_or_skip(has_playwright && program.is_some(), "browser", reason) {
+            return None;
+        }
+        Some(Self { program: program?, node_path })
+    }
+
+    /// Runs a scenario of `browser.cjs` and fails with its output if it fails.
+    fn run(&self, scenario: &str, url: &str) {
+        let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser.cjs");
+        let output = Command::new("node")
+            .arg(script)
+            .args([scenario, url])
+            .env("NODE_PATH", &self.node_path)
+            .env("BROWSER_PROGRAM", &self.program)
+            .output()
+            .expect("node did not run");
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{scenario}: {text}{errors}");
+        println!("{scenario}: {text}");
+    }
+}
+
+fn write_trace(folder: &Path, bytes: u64, name_part: &'static str) -> PathBuf {
+    let path = folder.join("kernel.etl");
+    let layout = KernelTraceLayout { bytes, cpus: 2, processes: 12, threads: 4, name_part };
+    kernel_trace::write(&path, layout).expect("the trace is not written");
+    path
+}
+
+/// Returns a sample, or records a skip.
+fn find_sample(name: &str) -> Option<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("TRACEWEIR_SAMPLES").map_or(default, PathBuf::from);
+    let path = folder.join(name);
+    let reason = format!("sample {name} is not in {}", folder.display());
+    skip::holds_or_skip(path.exists(), "samples", &reason).then_some(path)
+}
+
+/// Serves a trace while the test program lives, and returns the address.
+fn serve(trace: PathBuf) -> String {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+        show(&options, |url, _| sender.send(url.to_owned()).unwrap())
+    });
+    receiver.recv().expect("the server did not start")
+}
+
+#[test]
+fn kernel_trace_is_explored_by_mouse_and_keyboard() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let url = serve(write_trace(folder.path(), 8 << 20, ""));
+    for scenario in ["mouse", "keyboard", "reload", "layout"] {
+        browser.run(scenario, &url);
+    }
+}
+
+#[test]
+fn dotnet_trace_of_windows_is_explored() {
+    let Some(browser) = Browser::find() else { return };
+    let Some(sample) = find_sample(DOTNET_SAMPLE) else { return };
+    browser.run("dotnet", &serve(sample));
+}
+
+/// `TRACEWEIR_VIEW_MIB` is the size of the trace.
+#[test]
+fn large_trace_is_explored_while_it_is_read() {
+    let Some(browser) = Browser::find() else { return };
+    let mib = std::env::var("TRACEWEIR_VIEW_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(24_u64);
+    let folder = tempfile::tempdir().unwrap();
+    browser.run("large", &serve(write_trace(folder.path(), mib << 20, "")));
+}
+
+#[test]
+fn questions_about_an_incident_are_answered_with_the_page() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("incident.etl");
+    incident_trace::write(&path).expect("the trace is not written");
+    let url = serve(path);
+    for scenario in ["blocked", "hot", "written", "lost", "crash"] {
+        browser.run(scenario, &url);
+    }
+}
+
+#[test]
+fn names_with_markup_stay_text() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write_trace(folder.path(), 4 << 20, MARKUP);
+    browser.run("markup", &serve(trace.clone()));
+    let page = folder.path().join("page.html");
+    let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+    export(&options, None, None, &page).unwrap();
+    browser.run("markup", &format!("file://{}", page.display()));
+}
+
+#[test]
+fn exported_page_needs_no_server() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, page) = (write_trace(folder.path(), 4 << 20, ""), folder.path().join("page.html"));
+    let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+    export(&options, None, None, &page).unwrap();
+    browser.run("exported", &format!("file://{}", page.display()));
+}
+
+#[test]
+fn types_of_the_page_are_right() {
+    let program = find_program(&["tsc"]);
+    let reason = "tsc (npm install -g typescript) is missing";
+    if !skip::holds_or_skip(program.is_some(), "tsc", reason) {
+        return;
+    }
+    let output = Command::new("tsc")
+        .args(["--checkJs", "--noEmit", "--project"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tsconfig.json"))
+        .output()
+        .expect("tsc did not run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
