@@ -92,7 +92,7 @@ impl<R: ReadAt> Trace<R> {
         let is_circular = self.header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
         // The header buffer is first in every file; after it, a circular file may hold newer
         // buffers before older ones.
-        buffers.sort_by_key(|b| (b.offset != 0, if is_circular { b.sequence } else { 0 }, b.offset));
+        buffers.sort_unstable_by_key(|b| (b.offset != 0, if is_circular { b.sequence } else { 0 }, b.offset));
         buffers
     }
 
