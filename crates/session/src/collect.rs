@@ -135,6 +135,11 @@ pub(crate) struct Collector {
     unreported_bytes: usize,
     /// Number of streams that one thread drains when several do.
     streams_per_thread: usize,
+    /// Bytes of the stack of a helping thread.
+    helper_stack_bytes: usize,
+    /// Number of turns in which several threads drained.
+    #[cfg(test)]
+    parallel_turns: usize,
     /// Bytes that the last drain took, and those that this one has taken so far.
     last_drain_bytes: usize,
     drained_bytes: usize,
@@ -181,6 +186,9 @@ impl Collector {
             newest_at_last_flush: i64::MIN,
             unreported_bytes: 0,
             streams_per_thread: parallel::STREAMS_PER_THREAD,
+            helper_stack_bytes: parallel::HELPER_STACK_BYTES,
+            #[cfg(test)]
+            parallel_turns: 0,
             last_drain_bytes: 0,
             drained_bytes: 0,
             needs_lone_turn: false,

@@ -41,8 +41,8 @@ pub(super) const STREAMS_PER_THREAD: usize = 16;
 pub(super) const MIN_PARALLEL_BYTES: usize = 4 << 20;
 /// Smallest number of bytes that a stream takes in a turn.
 const MIN_SLICE_BYTES: usize = 16 << 10;
-/// Stack of a thread.
-const STACK_BYTES: usize = 256 << 10;
+/// Stack of a helping thread.
+pub(super) const HELPER_STACK_BYTES: usize = 256 << 10;
 
 /// What all threads of a turn share.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ impl Collector {
             group.into_iter().for_each(|group| group.unfinished.push(stream));
         }
         groups.retain(|group| !group.unfinished.is_empty());
-        merge_groups(&mut groups, context);
+        merge_groups(&mut groups, context, self.helper_stack_bytes);
         let mut taken_bytes = 0_usize;
         for group in &mut groups {
             taken_bytes = taken_bytes.saturating_add(group.taken_bytes);
@@ -153,20 +153,24 @@ impl Collector {
         }
         let is_short = groups.iter().any(|group| group.needs_lone_turn);
         drop(groups);
+        #[cfg(test)]
+        {
+            self.parallel_turns += 1;
+        }
         self.needs_lone_turn = is_short || self.shared.pool.available() == 0;
         self.count_taken_bytes(taken_bytes);
     }
 }
 
 /// Merges the last group on this thread and the others on threads of their own.
-fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>) {
+fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>, helper_stack_bytes: usize) {
     let Some((own_group, others)) = groups.split_last_mut() else { return };
     let is_completed = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for group in others {
             // The group is used again below if no thread can be started.
             let group = &mut *group;
-            let thread = Builder::new().name("weir-collect".into()).stack_size(STACK_BYTES);
+            let thread = Builder::new().name("weir-collect".into()).stack_size(helper_stack_bytes);
             let work = move || {
                 group.move_near_cpus();
                 // The panic of a thread ends this session, as one of the collector does.
