@@ -11,6 +11,8 @@ use crate::collect::parallel::MIN_PARALLEL_BYTES;
 /// A record to publish: CPU, region, and whether a drain follows.
 type Publication = (u16, usize, bool);
 
+/// Payload of an event of which 32 fill the slice of a turn.
+const LARGE_PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
 /// Name of the helping threads.
 const HELPER_NAME: &str = "weir-collect";
 /// Process of the region that [`ParallelFixture::add_observed_region`] adds.
@@ -74,10 +76,14 @@ impl ParallelFixture {
         assert_eq!(has_parallel_turns, self.is_parallel, "the wrong number of threads drained");
     }
 
-    /// Drains and flushes everything. Returns process and stamp of each event, by CPU; the late
-    /// streams follow.
+    /// Drains everything, like [`collected_events`](Self::collected_events).
     fn finish(mut self) -> Vec<Vec<(u32, i64)>> {
         self.drain(DrainReach::All);
+        self.collected_events()
+    }
+
+    /// Flushes. Returns process and stamp of each event, by CPU; the late streams follow.
+    fn collected_events(mut self) -> Vec<Vec<(u32, i64)>> {
         self.fixture.collector.flush();
         let streams = usize::from(self.fixture.collector.shared.streams);
         let mut events = vec![Vec::new(); streams * 2];
@@ -140,7 +146,7 @@ fn threads_without_a_free_buffer_lose_nothing() {
     let shared = Arc::clone(&fixture.fixture.collector.shared);
     let jobs = std::mem::replace(&mut fixture.fixture.jobs, channel().1);
     // The writer thread, which gives the buffers back.
-    let writer = std::thread::spawn(move || {
+    let writer = thread::spawn(move || {
         let mut events = 0;
         for job in jobs {
             if let Job::Buffer(buffer) = job {
@@ -218,7 +224,6 @@ fn collector_drains_streams_whose_thread_cannot_start() {
 
 #[test]
 fn consumers_get_completeness_stamps_between_parallel_turns() {
-    const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     const EVENTS: usize = 48;
     let config = SessionConfig {
         name: "s".into(),
@@ -234,7 +239,7 @@ fn consumers_get_completeness_stamps_between_parallel_turns() {
     let interval = fixture.fixture.collector.report_interval_bytes();
     let mut published = vec![fixture.publish(0, 2, &[])];
     for number in 0..EVENTS {
-        published.extend([0, 1].map(|cpu| fixture.publish(number % 3, cpu, &PAYLOAD)));
+        published.extend([0, 1].map(|cpu| fixture.publish(number % 3, cpu, &LARGE_PAYLOAD)));
     }
     fixture.drain(DrainReach::BeforeDrain);
     assert!(fixture.fixture.collector.parallel_turns >= 3);
@@ -253,7 +258,8 @@ fn consumers_get_completeness_stamps_between_parallel_turns() {
             }
             Job::Complete(stamp) => {
                 assert!(stamp > complete);
-                let (before, after): (Vec<i64>, Vec<i64>) = published.iter().partition(|known| **known <= stamp);
+                let (before, after): (Vec<i64>, Vec<i64>) =
+                    published.iter().partition(|known| **known <= stamp);
                 assert!(before.iter().all(|known| stamps.contains(known)), "{stamp} is not complete");
                 assert!(!after.is_empty(), "the stamp came after the drain");
                 assert!(bytes_since < 2 * interval, "{bytes_since} bytes without a completeness stamp");
@@ -285,31 +291,50 @@ fn process_attached_during_a_parallel_turn_takes_part_in_the_next() {
         });
         region.publish(0, fixture.fixture.now(), 0, &[]);
         // More than one turn takes.
-        for _ in 0..=SLICE_BYTES / (8 << 10) {
-            fixture.publish(0, 0, &[0; 8 << 10]);
+        for _ in 0..=SLICE_BYTES / LARGE_PAYLOAD.len() {
+            fixture.publish(0, 0, &LARGE_PAYLOAD);
+            fixture.publish(0, 1, &LARGE_PAYLOAD);
         }
-        let last = fixture.publish(1, 1, &[]);
         fixture.drain(reach);
-        assert_eq!(fixture.fixture.collector.parallel_turns, 1, "one group was left");
-        fixture.fixture.collector.flush();
-        let mut events = Vec::new();
-        for job in fixture.fixture.jobs.try_iter() {
-            let Job::Buffer(buffer) = job else { panic!("an unexpected job was sent") };
-            events.extend(read_events(&buffer));
-        }
+        assert_eq!(fixture.fixture.collector.parallel_turns, 2);
         let attached_stamp = attached_stamps.recv().unwrap();
-        assert!(attached_stamp > last);
-        assert_eq!(events.iter().filter(|event| **event == (8, attached_stamp)).count(), 1);
-        assert_eq!(events.iter().filter(|(process, _)| *process == 8).count(), 1);
+        let collected = fixture.collected_events().concat();
+        let events: Vec<_> = collected.into_iter().filter(|(process, _)| *process == 8).collect();
+        assert_eq!(events, [(8, attached_stamp)], "{reach:?}");
     }
+}
+
+#[test]
+fn large_backlog_is_collected_by_one_thread() {
+    let mut fixture = ParallelFixture::new(true, file_session());
+    let early: Vec<u64> = (0..=SLICE_BYTES / LARGE_PAYLOAD.len()).map(|_| fixture.fixture.now()).collect();
+    let mut expected = vec![Vec::new(); usize::from(CPUS) * 2];
+    for cpu in [0, 1] {
+        expected[usize::from(cpu)].push((2, fixture.publish(0, cpu, &[])));
+    }
+    fixture.drain(DrainReach::BeforeDrain);
+    let (mut region, source) = Region::new(&fixture.fixture.collector.shared, 8);
+    for &stamp in &early {
+        region.publish(0, stamp, 0, &LARGE_PAYLOAD);
+        expected[usize::from(CPUS)].push((8, stamp.cast_signed()));
+    }
+    let backlog_streams = (0..usize::from(CPUS)).collect();
+    fixture.fixture.collector.shared.attach(SessionSource { backlog_streams, ..source }).unwrap();
+    for cpu in [0, 1] {
+        expected[usize::from(cpu)].push((3, fixture.publish(1, cpu, &[])));
+    }
+    fixture.allow_parallel_turn();
+    fixture.fixture.collector.drain(DrainReach::BeforeDrain);
+    assert_eq!(fixture.fixture.collector.parallel_turns, 1, "threads started in spite of the backlog");
+    assert!(!fixture.fixture.collector.has_backlog);
+    assert_eq!(fixture.collected_events(), expected);
 }
 
 #[test]
 fn event_of_a_process_attached_during_a_turn_keeps_its_stamp() {
     for streams_per_thread in [Some(2), None] {
         for reach in [DrainReach::BeforeDrain, DrainReach::All] {
-            let mut fixture =
-                ParallelFixture::with_streams_per_thread(streams_per_thread, file_session(), 4);
+            let mut fixture = ParallelFixture::with_streams_per_thread(streams_per_thread, file_session(), 4);
             let (counter, shared) =
                 (fixture.fixture.collector.clock.counter(), Arc::clone(&fixture.fixture.collector.shared));
             let (sender, stamps) = channel();
