@@ -22,12 +22,12 @@
 //!   threads drain, from the next turn on. Its events keep their stamps, however long the drain
 //!   takes: a drain that leaves younger records passes none of them, and those that a drain of all
 //!   records has passed are a backlog (K9).
-//! - K9 A region may hold older events when it is taken in. Events that their stream has already passed keep
-//!   their stamps: they go into the late stream of their CPU, whose buffers hold no other events.
-//!   Stamps of a late stream decrease only when another backlog begins. That backlog goes into the
-//!   same buffer, so that no process can make the session send nearly empty buffers. The records of
-//!   a late buffer are sorted before they are written to a file. Live consumers get each backlog as
-//!   a separate piece.
+//! - K9 A region may hold older events when it is taken in. Events that their stream has already
+//!   passed keep their stamps: they go into the late stream of their CPU, whose buffers hold no
+//!   other events. Stamps of a late stream decrease only when another backlog begins. That backlog
+//!   goes into the same buffer, so that no process can make the session send nearly empty buffers.
+//!   The records of a late buffer are sorted before they are written to a file. Live consumers get
+//!   each backlog as a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
 //! - K11 Several threads may drain, each its own streams (parallel.rs). They take in no region;
 //!   between their turns, the collector is alone.
@@ -428,15 +428,15 @@ impl Collector {
         outcome.has_more
     }
 
-    /// Starts the limit of merges that take up to `bytes` bytes of each stream.
+    /// Creates the limit of merges that take up to `bytes` bytes of each stream.
     fn turn_limit(&mut self, now: u64, bytes: usize, reach: DrainReach) -> TurnLimit {
         self.may_have_passed_events |= reach == DrainReach::All;
         let (counter, max_ahead_ticks) = (self.clock.counter(), self.max_ahead_ticks);
         TurnLimit { counter, now, max_ahead_ticks, bytes, reach }
     }
 
-    /// Collects up to `bytes` bytes of events of new regions that a stream has already passed,
-    /// into its late stream. Returns whether there is more.
+    /// Collects up to `bytes` bytes of events of new regions that a stream has already passed, into
+    /// its late stream. Returns whether there is more.
     #[cold]
     fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut MergeOutcome) -> bool {
         let Some(stream) = self.streams.get(stream_index) else { return false };
@@ -631,7 +631,9 @@ fn open_lanes<'r, R: MergeRing + 'r>(
         match RingLane::open(ring, source) {
             Ok(Some(lane)) => lanes.push(lane),
             Ok(None) => {}
-            Err(_) => _ = outcome.damaged.insert(source),
+            Err(_) => {
+                outcome.damaged.insert(source);
+            }
         }
     }
     lanes
