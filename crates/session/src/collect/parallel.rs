@@ -10,8 +10,9 @@
 //!    each region. The threads share the pool, the queue to the writer thread and some counters: a few
 //!    operations for each buffer, none for each event.
 //! 2. The counter is read and new regions are taken in before the threads start, in this order: a
-//!    process that attaches later writes only stamps after the counter value, up to which the threads
-//!    merge (K8). In a drain of all records, each stream is merged up to the time of its poll.
+//!    process that attaches later writes only stamps after the counter value, up to which the
+//!    threads merge (K8). In a drain of all records, each stream is merged up to the time of its
+//!    poll.
 //! 3. Threads are started only for much data: for streams that a first turn did not empty, or after a
 //!    drain that took [`MIN_PARALLEL_BYTES`]. They end with the turn.
 //! 4. A thread that finds no free buffer ends its turn. Streams of other threads may hold all
@@ -38,8 +39,9 @@ use crate::messages::Job;
 use crate::record::RegionWriter;
 use crate::shared::SharedState;
 
-/// Streams of one thread. A thread collects what 16 CPUs write if each writes about a million events
-/// a second (docs/scaling.md); a CPU that only writes events produces more than a thread collects.
+/// Streams of one thread. A thread collects what 16 CPUs write if each writes about a million
+/// events a second (docs/scaling.md); a CPU that only writes events produces more than a thread
+/// collects.
 pub(super) const STREAMS_PER_THREAD: usize = 16;
 /// After a drain of this many bytes, several threads drain from the first turn on.
 pub(super) const MIN_PARALLEL_BYTES: usize = 4 << 20;
