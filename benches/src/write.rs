@@ -38,7 +38,7 @@
 //!   of a C string, and so do our macros in C and C++. The plain copy knows all sizes.
 //!
 //! The lock of a ring is used with `TRACEWEIR_NO_RSEQ=1`. In addition to these figures, the cost of
-//! collecting is reported without a requirement.
+//! collecting and writing out (all threads of the session) is reported without a requirement.
 
 pub(crate) mod disabled;
 pub(crate) mod filtered;

@@ -18,17 +18,19 @@
 //!   that reason. The regions are opened again before a new consumer gets its reply.
 //! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
 //!   events that the poll missed keep their stamps, however long the poll takes.
-//! - K8 A process that attaches during a drain takes part from the next stream on, so that its
-//!   events keep their stamps, however long the drain takes.
-//! - K9 An adopted region holds older events. Events that their stream has already passed keep
-//!   their stamps: they go into the late stream of their CPU, whose buffers hold no other events.
-//!   Stamps of a late stream decrease only when another backlog begins. That backlog goes into the
-//!   same buffer, so that no process can make the session send nearly empty buffers. The records of
-//!   a late buffer are sorted before they are written to a file. Live consumers get each backlog as
-//!   a separate piece.
+//! - K8 A process that attaches during a drain takes part from the next stream on or, while several
+//!   threads drain, from the next turn on. Its events keep their stamps, however long the drain
+//!   takes: a drain that leaves younger records passes none of them, and those that a drain of all
+//!   records has passed are a backlog (K9).
+//! - K9 A region may hold older events when it is taken in. Events that their stream has already
+//!   passed keep their stamps: they go into the late stream of their CPU, whose buffers hold no
+//!   other events. Stamps of a late stream decrease only when another backlog begins. That backlog
+//!   goes into the same buffer, so that no process can make the session send nearly empty buffers.
+//!   The records of a late buffer are sorted before they are written to a file. Live consumers get
+//!   each backlog as a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
-//! - K11 Several threads may drain, each its own streams (parallel.rs). They
-//!   take in no region; between their turns, the collector is alone.
+//! - K11 Several threads may drain, each its own streams (parallel.rs). They take in no region;
+//!   between their turns, the collector is alone.
 //!
 //! ```text
 //!   a region is adopted   90 ── 120 ── 150 ── 205 ── 210
@@ -41,13 +43,14 @@ mod fill;
 mod parallel;
 mod send;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 
 use traceweir_format::info::StackCaching;
+use traceweir_transport::clock::Counter;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
 use self::fill::BufferFiller;
@@ -108,6 +111,34 @@ pub(crate) enum DrainReach {
     All,
 }
 
+/// The limit of the merges of a turn.
+#[derive(Clone, Copy)]
+struct TurnLimit {
+    counter: Counter,
+    /// Counter value that was read before new regions were taken in, or an earlier one.
+    now: u64,
+    max_ahead_ticks: u64,
+    bytes: usize,
+    reach: DrainReach,
+}
+
+impl TurnLimit {
+    /// Returns the limit of one merge; called after its rings were polled.
+    fn merge_limit(self) -> MergeLimit {
+        let (polled, bytes) = (self.counter.now(), self.bytes);
+        match self.reach {
+            DrainReach::BeforeDrain => {
+                // Records of the time since `now` are valid and wait, too.
+                let elapsed = polled.saturating_sub(self.now);
+                let max_ahead_ticks = self.max_ahead_ticks.saturating_add(elapsed);
+                MergeLimit { now: self.now, max_ahead_ticks, bytes }
+            }
+            // No valid stamp is younger.
+            DrainReach::All => MergeLimit { now: polled, max_ahead_ticks: 0, bytes },
+        }
+    }
+}
+
 /// Collects the records of all regions into buffers.
 pub(crate) struct Collector {
     shared: Arc<SharedState>,
@@ -123,6 +154,8 @@ pub(crate) struct Collector {
     start: (u64, i64),
     /// Whether a source may have a backlog.
     has_backlog: bool,
+    /// Whether streams may have passed events of regions that are not taken in yet (K8).
+    may_have_passed_events: bool,
     /// Lost events that buffers have reported so far.
     reported_lost: AtomicU64,
     /// Raw stamp of the start of the last drain or, with a capture, of its last poll.
@@ -135,6 +168,11 @@ pub(crate) struct Collector {
     unreported_bytes: usize,
     /// Number of streams that one thread drains when several do.
     streams_per_thread: usize,
+    /// Bytes of the stack of a helping thread.
+    helper_stack_bytes: usize,
+    /// Number of turns in which several threads drained.
+    #[cfg(test)]
+    parallel_turns: usize,
     /// Bytes that the last drain took, and those that this one has taken so far.
     last_drain_bytes: usize,
     drained_bytes: usize,
@@ -175,12 +213,16 @@ impl Collector {
             streams,
             start,
             has_backlog: false,
+            may_have_passed_events: false,
             reported_lost: AtomicU64::new(0),
             drain_start: 0,
             complete: i64::MIN,
             newest_at_last_flush: i64::MIN,
             unreported_bytes: 0,
             streams_per_thread: parallel::STREAMS_PER_THREAD,
+            helper_stack_bytes: parallel::HELPER_STACK_BYTES,
+            #[cfg(test)]
+            parallel_turns: 0,
             last_drain_bytes: 0,
             drained_bytes: 0,
             needs_lone_turn: false,
@@ -205,6 +247,17 @@ impl Collector {
         for capture in &mut self.captures {
             capture.end(&self.clock);
         }
+    }
+
+    /// Takes in the regions that were attached since the last call.
+    fn add_attached_sources(&mut self) {
+        for mut source in self.shared.take_attached() {
+            if self.may_have_passed_events {
+                source.backlog_streams = (0..usize::from(self.shared.streams)).collect();
+            }
+            self.add_source(source);
+        }
+        self.may_have_passed_events = false;
     }
 
     /// Adds a region.
@@ -317,7 +370,7 @@ impl Collector {
                 break;
             }
         }
-        // Backlogs of regions that were adopted after the streams had been drained.
+        // Backlogs of regions that were taken in after the streams had been drained.
         for stream_index in 0..streams {
             if self.has_backlog {
                 self.merge_backlog(stream_index, usize::MAX, &mut outcome);
@@ -337,27 +390,18 @@ impl Collector {
         reach: DrainReach,
         outcome: &mut MergeOutcome,
     ) -> bool {
-        let counter = self.clock.counter();
-        let mut now = counter.now();
+        let mut now = self.clock.counter().now();
         // After the counter was read: a process that attaches later writes only stamps after `now`
         // (K8).
-        for source in self.shared.take_attached() {
-            self.add_source(source);
-        }
+        self.add_attached_sources();
         if self.has_backlog && self.merge_backlog(stream_index, bytes, outcome) {
             return true;
         }
-        let mut max_ahead_ticks = self.max_ahead_ticks;
-        // Younger events of processes wait for the next poll too, however long this poll took.
         if !self.captures.is_empty() {
-            max_ahead_ticks = max_ahead_ticks.saturating_add(now.saturating_sub(self.drain_start));
+            // Younger events of processes wait for the next poll too, however long this poll took.
             now = self.drain_start;
         }
-        let limit = || match reach {
-            DrainReach::BeforeDrain => MergeLimit { now, max_ahead_ticks, bytes },
-            // Read after the rings were polled: no valid stamp is younger.
-            DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
-        };
+        let limit = self.turn_limit(now, bytes, reach);
         let (cpus_per_stream, cpus) = (self.shared.cpus_per_stream(), self.cpus);
         (outcome.has_more, outcome.bytes) = (false, 0);
         self.with_filler(
@@ -384,8 +428,15 @@ impl Collector {
         outcome.has_more
     }
 
-    /// Collects up to `bytes` bytes of events of adopted regions that a stream has already passed,
-    /// into its late stream. Returns whether there is more.
+    /// Creates the limit of merges that take up to `bytes` bytes of each stream.
+    fn turn_limit(&mut self, now: u64, bytes: usize, reach: DrainReach) -> TurnLimit {
+        self.may_have_passed_events |= reach == DrainReach::All;
+        let (counter, max_ahead_ticks) = (self.clock.counter(), self.max_ahead_ticks);
+        TurnLimit { counter, now, max_ahead_ticks, bytes, reach }
+    }
+
+    /// Collects up to `bytes` bytes of events of new regions that a stream has already passed, into
+    /// its late stream. Returns whether there is more.
     #[cold]
     fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut MergeOutcome) -> bool {
         let Some(stream) = self.streams.get(stream_index) else { return false };
@@ -477,7 +528,7 @@ impl Collector {
     }
 
     /// Counts the events that processes have lost, and drops damaged regions.
-    fn count_source_losses(&mut self, damaged: &[usize]) {
+    fn count_source_losses(&mut self, damaged: &BTreeSet<usize>) {
         let (mut no_room, mut no_region) = (0_u64, 0_u64);
         for (index, source) in self.sources.iter_mut().enumerate() {
             let Some(reader) = source.reader.as_mut() else { continue };
@@ -523,7 +574,7 @@ impl Collector {
             }
             self.shared.pool.return_buffer(buffer);
         }
-        contain_panic(|| self.count_source_losses(&[]));
+        contain_panic(|| self.count_source_losses(&BTreeSet::new()));
         contain_panic(|| self.count_capture_losses());
         for mut source in self.sources.drain(..) {
             self.shared.release_source(&mut source);
@@ -580,21 +631,23 @@ fn open_lanes<'r, R: MergeRing + 'r>(
         match RingLane::open(ring, source) {
             Ok(Some(lane)) => lanes.push(lane),
             Ok(None) => {}
-            Err(_) => outcome.damaged.push(source),
+            Err(_) => {
+                outcome.damaged.insert(source);
+            }
         }
     }
     lanes
 }
 
-/// Merges lanes into buffers, up to the limit. `limit` is called after the rings were polled.
+/// Merges lanes, whose rings were just polled, into buffers.
 fn merge_all<R: MergeRing>(
     mut lanes: Vec<RingLane<'_, R>>,
-    limit: impl FnOnce() -> MergeLimit,
+    limit: TurnLimit,
     filler: &mut BufferFiller<'_, '_>,
     outcome: &mut MergeOutcome,
 ) {
     if !lanes.is_empty() {
-        merge::merge(&mut lanes, limit(), filler, outcome);
+        merge::merge(&mut lanes, limit.merge_limit(), filler, outcome);
     }
 }
 

@@ -18,7 +18,7 @@
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use traceweir_transport::ring::{Damaged, RecordPrefix, RingReader};
@@ -143,7 +143,7 @@ pub(crate) struct MergeOutcome {
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
     /// Indices of the sources (regions) whose rings broke the protocol.
-    pub(crate) damaged: Vec<usize>,
+    pub(crate) damaged: BTreeSet<usize>,
 }
 
 /// Merges lanes into a sink by stamp.
@@ -222,7 +222,7 @@ impl LaneRun<'_> {
                 Ok(Some(next)) => lane.next = next,
                 Ok(None) => return None,
                 Err(Damaged) => {
-                    outcome.damaged.push(lane.source);
+                    outcome.damaged.insert(lane.source);
                     return None;
                 }
             }
@@ -369,7 +369,7 @@ mod tests {
         let mut sink = CollectingSink::default();
         let outcome =
             merge_rings(&mut fake_rings(&[&[10, DAMAGED_STAMP, 11], &[5, 20]]), LIMIT_AT_100, &mut sink);
-        assert_eq!(outcome.damaged, [0]);
+        assert_eq!(outcome.damaged, BTreeSet::from([0]));
         assert_eq!(sink.records.iter().map(|r| r.0).collect::<Vec<_>>(), [5, 10, 20]);
     }
 

@@ -76,8 +76,8 @@ pub struct SessionSummary {
     pub damaged_regions: u32,
     /// Id of the thread that collects events.
     pub collector_thread: u32,
-    /// Processor time of the session's threads: the one that collects events and the one that
-    /// writes buffers.
+    /// Processor time of the session's threads: collector, writer, and the threads that help them
+    /// to drain and compress.
     pub collector_time: Duration,
     /// The reason why the session ended by itself; `None` while it runs and after a stop.
     pub end_status: Option<Status>,

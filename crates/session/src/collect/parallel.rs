@@ -9,14 +9,18 @@
 //! 1. A thread has its streams, their buffers and their rings for itself, and a copy of the writer of
 //!    each region. The threads share the pool, the queue to the writer thread and some counters: a few
 //!    operations for each buffer, none for each event.
-//! 2. The counter is read and new regions are taken in before the threads start, in this order, so K8
-//!    holds for all of them.
+//! 2. The counter is read and new regions are taken in before the threads start, in this order: a
+//!    process that attaches later writes only stamps after the counter value, up to which the
+//!    threads merge (K8). In a drain of all records, each stream is merged up to the time of its
+//!    poll.
 //! 3. Threads are started only for much data: for streams that a first turn did not empty, or after a
 //!    drain that took [`MIN_PARALLEL_BYTES`]. They end with the turn.
 //! 4. A thread that finds no free buffer ends its turn. Streams of other threads may hold all
 //!    buffers, so the next turn is one of the collector alone, which submits them and waits. The same
 //!    follows if a thread could not be started.
-//! 5. Sessions with a capture, a stack cache or a backlog are drained by one thread.
+//! 5. Sessions with a capture or a stack cache are drained by one thread. The collector takes a
+//!    backlog before it starts threads; if a slice of it is not enough, the next turn is one of the
+//!    collector alone.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,22 +31,24 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use traceweir_transport::ring::RingReader;
 
 use super::fill::BufferFiller;
-use super::{Collector, CpuStream, DrainReach, SLICE_BYTES, merge_all, open_lanes};
+use super::{Collector, CpuStream, DrainReach, SLICE_BYTES, TurnLimit, merge_all, open_lanes};
 use crate::clock::SessionClock;
 use crate::fault::contain_panic;
-use crate::merge::{MergeLimit, MergeOutcome};
+use crate::merge::MergeOutcome;
 use crate::messages::Job;
 use crate::record::RegionWriter;
 use crate::shared::SharedState;
 
-/// Streams of one thread: 16 busy CPUs write about as much as one thread collects.
+/// Streams of one thread. A thread collects what 16 CPUs write if each writes about a million
+/// events a second (docs/scaling.md); a CPU that only writes events produces more than a thread
+/// collects.
 pub(super) const STREAMS_PER_THREAD: usize = 16;
 /// After a drain of this many bytes, several threads drain from the first turn on.
 pub(super) const MIN_PARALLEL_BYTES: usize = 4 << 20;
 /// Smallest number of bytes that a stream takes in a turn.
 const MIN_SLICE_BYTES: usize = 16 << 10;
-/// Stack of a thread.
-const STACK_BYTES: usize = 256 << 10;
+/// Stack of a helping thread.
+pub(super) const HELPER_STACK_BYTES: usize = 256 << 10;
 
 /// What all threads of a turn share.
 #[derive(Clone, Copy)]
@@ -51,11 +57,7 @@ struct TurnContext<'c> {
     shared: &'c SharedState,
     jobs: &'c Sender<Job>,
     reported_lost: &'c AtomicU64,
-    /// The counter at the start of the turn.
-    now: u64,
-    max_ahead_ticks: u64,
-    slice_bytes: usize,
-    reach: DrainReach,
+    limit: TurnLimit,
 }
 
 /// Consecutive streams, which one thread drains.
@@ -98,8 +100,11 @@ impl Collector {
         outcome: &mut MergeOutcome,
     ) {
         let now = self.clock.counter().now();
-        for source in self.shared.take_attached() {
-            self.add_source(source);
+        self.add_attached_sources();
+        for stream_index in 0..usize::from(self.shared.streams) {
+            if self.has_backlog {
+                self.merge_backlog(stream_index, SLICE_BYTES, outcome);
+            }
         }
         if self.has_backlog {
             return;
@@ -108,15 +113,13 @@ impl Collector {
         let is_live = self.shared.stats.consumers.load(Relaxed) > 0;
         let turn_bytes = if is_live { self.report_interval_bytes() } else { usize::MAX };
         let fair_share = turn_bytes.checked_div(unfinished.len()).unwrap_or(0);
+        let limit = self.turn_limit(now, fair_share.clamp(MIN_SLICE_BYTES, SLICE_BYTES), reach);
         let context = TurnContext {
             clock: &self.clock,
             shared: &self.shared,
             jobs: &self.jobs,
             reported_lost: &self.reported_lost,
-            now,
-            max_ahead_ticks: self.max_ahead_ticks,
-            slice_bytes: fair_share.clamp(MIN_SLICE_BYTES, SLICE_BYTES),
-            reach,
+            limit,
         };
         let streams = self.streams.get_mut(..usize::from(self.shared.streams)).unwrap_or_default();
         let mut groups: Vec<StreamGroup<'_>> = streams
@@ -142,7 +145,7 @@ impl Collector {
             group.into_iter().for_each(|group| group.unfinished.push(stream));
         }
         groups.retain(|group| !group.unfinished.is_empty());
-        merge_groups(&mut groups, context);
+        merge_groups(&mut groups, context, self.helper_stack_bytes);
         let mut taken_bytes = 0_usize;
         for group in &mut groups {
             taken_bytes = taken_bytes.saturating_add(group.taken_bytes);
@@ -153,20 +156,24 @@ impl Collector {
         }
         let is_short = groups.iter().any(|group| group.needs_lone_turn);
         drop(groups);
+        #[cfg(test)]
+        {
+            self.parallel_turns += 1;
+        }
         self.needs_lone_turn = is_short || self.shared.pool.available() == 0;
         self.count_taken_bytes(taken_bytes);
     }
 }
 
 /// Merges the last group on this thread and the others on threads of their own.
-fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>) {
+fn merge_groups(groups: &mut [StreamGroup<'_>], context: TurnContext<'_>, helper_stack_bytes: usize) {
     let Some((own_group, others)) = groups.split_last_mut() else { return };
     let is_completed = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for group in others {
             // The group is used again below if no thread can be started.
             let group = &mut *group;
-            let thread = Builder::new().name("weir-collect".into()).stack_size(STACK_BYTES);
+            let thread = Builder::new().name("weir-collect".into()).stack_size(helper_stack_bytes);
             let work = move || {
                 group.move_near_cpus();
                 // The panic of a thread ends this session, as one of the collector does.
@@ -234,38 +241,18 @@ impl<'g> StreamGroup<'g> {
             let rings = rings.filter_map(|(source, rings)| Some((*source, rings.get_mut(index)?)));
             (self.outcome.has_more, self.outcome.bytes) = (false, 0);
             let lanes = open_lanes(rings, &mut self.outcome);
-            merge_all(lanes, || context.limit(), &mut filler, &mut self.outcome);
+            merge_all(lanes, context.limit, &mut filler, &mut self.outcome);
             drop(filler);
             self.taken_bytes = self.taken_bytes.saturating_add(self.outcome.bytes);
             if !self.outcome.has_more {
                 finished.push(stream);
                 if let Some(stream) = self.streams.get_mut(index) {
-                    stream.merged_up_to = Some(context.now);
+                    stream.merged_up_to = Some(context.limit.now);
                 }
-            } else if self.outcome.bytes < context.slice_bytes {
+            } else if self.outcome.bytes < context.limit.bytes {
                 self.needs_lone_turn = true;
             }
         }
         self.unfinished.retain(|stream| !finished.contains(stream));
-    }
-}
-
-impl TurnContext<'_> {
-    /// Returns the limit of a merge; called after the rings were polled.
-    fn limit(&self) -> MergeLimit {
-        let (bytes, counter) = (self.slice_bytes, self.clock.counter());
-        match self.reach {
-            DrainReach::BeforeDrain => {
-                // Records of the time since the start of the turn are valid and wait, too.
-                let elapsed = counter.now().saturating_sub(self.now);
-                MergeLimit {
-                    now: self.now,
-                    max_ahead_ticks: self.max_ahead_ticks.saturating_add(elapsed),
-                    bytes,
-                }
-            }
-            // Read after the rings were polled: no valid stamp is younger.
-            DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
-        }
     }
 }

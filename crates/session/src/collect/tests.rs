@@ -82,8 +82,47 @@ impl Region {
         let head = &mut self.heads[ring];
         self.memory.write_all_at(&bytes, self.layout.data_offset(ring) as u64 + *head).unwrap();
         *head += size_in_ring(record.len()) as u64;
+        let head = *head;
+        self.write_head(ring, head);
+    }
+
+    /// Breaks the rules of a ring: heads are multiples of eight.
+    fn damage(&mut self, cpu: u16) {
+        let ring = usize::from(cpu);
+        self.write_head(ring, self.heads[ring] + 4);
+    }
+
+    fn write_head(&self, ring: usize, head: u64) {
         let at = self.layout.control_offset(ring) + control::HEAD;
         self.memory.write_all_at(&head.to_le_bytes(), at as u64).unwrap();
+    }
+}
+
+/// Makes the collector call `action` while it collects an event of the process: instead of a
+/// translation of thread ids.
+fn call_while_collecting(
+    source: SessionSource,
+    process: u32,
+    mut action: impl FnMut() + Send + 'static,
+) -> SessionSource {
+    let translate = move |thread: u32| {
+        action();
+        thread
+    };
+    let mapping = ThreadIdMapping::Translated(Arc::new(Mutex::new(translate)));
+    SessionSource { writer: RegionWriter::new(process, mapping), ..source }
+}
+
+/// Waits until the counter is further ahead than the stamp of a waiting record can be.
+fn wait_beyond_valid_stamps(counter: Counter, frequency: u64) -> u64 {
+    let start = counter.now();
+    let millis = u64::try_from(merge::MAX_FUTURE.as_millis()).unwrap();
+    loop {
+        let now = counter.now();
+        if now - start > frequency * millis / 1000 {
+            return now;
+        }
+        std::hint::spin_loop();
     }
 }
 
@@ -131,8 +170,12 @@ impl CollectorFixture {
     }
 
     fn with_config(config: SessionConfig) -> Self {
+        Self::with_cpus(config, CPUS)
+    }
+
+    fn with_cpus(config: SessionConfig, cpus: u16) -> Self {
         let clock = config.clock;
-        let config = Config::new(config, CPUS).unwrap();
+        let config = Config::new(config, cpus).unwrap();
         let counter = Counter::best();
         let shared = Arc::new(SharedState::new(1, &config, counter).unwrap());
         let (region, source) = Region::new(&shared, 1);

@@ -235,7 +235,8 @@ pub struct Properties {
     /// they got a region, got no region or got it too late, or were disconnected. `events_lost`
     /// does not include these events.
     pub uncounted_processes: u32,
-    /// CPU time of the collector and writer threads, in nanoseconds.
+    /// Processor time of the session's threads: collector, writer, and the threads that help them
+    /// to drain and compress, in nanoseconds.
     pub collector_ns: u64,
     /// Win32 error code of the failure that ended the session; 0 while it runs or after a stop.
     pub end_status: u32,

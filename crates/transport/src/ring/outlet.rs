@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   open    map the region ─ store the view ─ open the gate (gate.rs)
-//!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake
-//!           (outlet/write.rs)                                 └─ full ─ count
+//!   write   rseq, or lock: open for the ticket? ─┬─ published ─ enough unread? wake
+//!           (outlet/write.rs)                    └─ full ─ count
 //!   close   close the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
 //!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```

@@ -429,3 +429,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn event_written_while_a_backlog_is_collected_keeps_its_stamp() {
+    for reach in [DrainReach::BeforeDrain, DrainReach::All] {
+        let mut fixture = CollectorFixture::with_mode(SEQUENTIAL);
+        let early = fixture.now();
+        let passed = fixture.now();
+        fixture.publish(0, passed, 0);
+        fixture.collector.drain(DrainReach::BeforeDrain);
+        let (counter, frequency) = (fixture.collector.clock.counter(), fixture.collector.clock.frequency());
+        let shared = Arc::clone(&fixture.collector.shared);
+        let (mut other_region, source) = Region::new(&shared, 3);
+        fixture.collector.add_source(source);
+        let (sender, stamps) = channel();
+        let mut new_process = Some(Region::new(&shared, 4));
+        let action = move || {
+            let Some((mut region, source)) = new_process.take() else { return };
+            shared.attach(source).unwrap();
+            let written = [counter.now(), wait_beyond_valid_stamps(counter, frequency)];
+            region.publish(0, written[0], 0, &[]);
+            other_region.publish(0, written[1], 0, &[]);
+            sender.send(written.map(u64::cast_signed)).unwrap();
+        };
+        let source = fixture.early_source(2, &[(0, early)]);
+        fixture.collector.add_source(call_while_collecting(source, 2, action));
+        fixture.collector.drain(reach);
+        let buffers = fixture.collect_and_flush();
+        let [attached, other] = stamps.recv().unwrap();
+        let mut events = [false, true].map(|is_late| event_stamps(&buffers, is_late)).concat();
+        events.sort_unstable();
+        let expected = [(1, passed.cast_signed()), (2, early.cast_signed()), (3, other), (4, attached)];
+        assert_eq!(events, expected, "{reach:?}");
+    }
+}

@@ -1,13 +1,20 @@
 //! Writes records into an outlet, counts losses and wakes the owner.
 //!
 //! ```text
-//!   write ─┬─ rseq ──┬─ published ─ enough unread? ─── wake ──┐
-//!          │         └─ full ──────────────────────── count ──┤ visits: `close` waits for them
-//!          └─ lock, if no sequence can write: as for rseq ────┘
+//!   write_straight ── rseq ──┬─ published ── enough unread? ── wake ──┐
+//!                            └─ `false`: the caller repeats           │
+//!                               the event with `write`                │ visits: `close`
+//!   write ── gate open? ── rseq ──┬─ published ── enough unread? wake ┤ waits for them
+//!                                 └─ full ───────────────────── count ┘
+//!
+//!   lock, if no sequence can write: as for rseq
 //! ```
 //!
-//! The usual path is inline and short: two checks of the generation, two words of the layout, the
-//! sequence, one load of `read`. Everything else is cold.
+//! The usual event goes through [`Outlet::write_straight`], which is inline and short: two words of
+//! the layout, the sequence, two loads to see whether the owner needs a wake. It does not check the
+//! gate: the sequence compares the generation with the ticket. If the record cannot be written, it
+//! counts nothing. [`Outlet::write`] writes all other records, reports each failure, and counts it
+//! unless the gate is closed.
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
