@@ -16,8 +16,9 @@
 //! because older layouts are prefixes of newer ones. If there is no lower version, the next higher
 //! one is used. The order of the manifests and embedded schemas counts among those that have the
 //! same version. Schemas in the trace may come after the events they describe: when a lookup fails,
-//! the caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds
-//! what a hostile trace can make the decoder keep.
+//! the caller passes all records of the file to [`Decoder::observe_at`]. If a provider sent several
+//! manifests, the time of the event selects one. [`MAX_KEPT_FIELDS`] bounds what a hostile trace can
+//! make the decoder keep.
 
 mod absent;
 pub mod binary;
@@ -57,6 +58,7 @@ use traceweir_format::Guid;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
+use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::Traits;
 use traceweir_format::wire::u16_at;
 
@@ -64,7 +66,7 @@ use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::TraceSchemas;
 pub use rank::Precedence;
-use rank::{SchemaCandidate, SourceRank, choose_schema};
+use rank::{EARLIEST, LATEST, SchemaCandidate, SchemaPeriods, SourceRank, choose_schema};
 use recent::RecentSchemas;
 use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
@@ -128,7 +130,9 @@ pub struct Decoder {
     self_described: SelfDescribedCache,
     /// Manifest events by provider and id.
     events: Arc<HashMap<(Guid, u16), Vec<SchemaCandidate>>>,
-    /// Results of earlier lookups by (provider, id, version).
+    /// Schemas that later manifests in the trace replaced.
+    periods: Arc<SchemaPeriods>,
+    /// Results of earlier lookups by (provider, id, version), before the time selects a schema.
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// The entries of `resolved` that recent events used.
     recent_resolved: RecentSchemas,
@@ -163,6 +167,7 @@ impl Decoder {
             schemas: self.schemas.clone(),
             self_described: SelfDescribedCache::default(),
             events: self.events.clone(),
+            periods: self.periods.clone(),
             resolved: HashMap::new(),
             recent_resolved: RecentSchemas::default(),
             classic: self.classic.clone(),
@@ -191,7 +196,7 @@ impl Decoder {
     ) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, SourceRank::External(precedence))?;
+            self.add_provider(provider, SourceRank::External(precedence), EARLIEST)?;
         }
         Ok(events)
     }
@@ -239,21 +244,28 @@ impl Decoder {
         u32::try_from(self.schemas.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank) -> Result<()> {
+    /// Adds the events of a provider. A schema from the trace applies to events from `since` on.
+    fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank, since: FileTime) -> Result<()> {
         if let Some(name) = &provider.name {
             Arc::make_mut(&mut self.names).insert(provider.id, name.clone());
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
             let schema = self.store_schema(event.schema)?;
-            self.add_candidate(provider.id, id, SchemaCandidate { version, rank, schema });
+            self.add_candidate(provider.id, id, SchemaCandidate { version, rank, since, schema });
         }
         Ok(())
     }
 
     fn add_candidate(&mut self, provider: Guid, id: u16, candidate: SchemaCandidate) {
         let candidates = Arc::make_mut(&mut self.events).entry((provider, id)).or_default();
-        candidates.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
+        let is_same = |c: &&SchemaCandidate| (c.version, c.rank) == (candidate.version, candidate.rank);
+        if candidate.rank == SourceRank::InTrace
+            && let Some(earlier) = candidates.iter().find(is_same)
+        {
+            return Arc::make_mut(&mut self.periods).add(earlier, &candidate);
+        }
+        candidates.retain(|c| !is_same(&c));
         candidates.push(candidate);
         self.resolved.clear();
         self.recent_resolved.clear();
@@ -279,7 +291,7 @@ impl Decoder {
                 let index = self.self_described.find(event.provider, event.traits, metadata)?;
                 LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
             }
-            (LookupKind::Described, None) => self.locate_manifest_event(event)?,
+            (LookupKind::Described, None) => self.locate_manifest_event(event, LATEST)?,
             (LookupKind::Classic, _) => {
                 let EventDescriptor { opcode, version, .. } = event.descriptor;
                 stored_or(self.find_classic(event.provider, opcode, version), Undecoded::NoSchema)?
@@ -309,14 +321,25 @@ impl Decoder {
     }
 
     /// Locates the schema of an event without keeping the decoder borrowed; [`Decoder::get`]
-    /// returns the schema.
+    /// returns the schema. Of several manifests in the trace, the last one applies.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+        self.locate_at(record, LATEST)
+    }
+
+    /// Like [`locate`](Self::locate), with the last manifest that was complete at `time`, or the first
+    /// one if there was none. The times are those that [`observe_at`](Self::observe_at) got.
+    #[inline(always)]
+    pub fn locate_at<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         match self.find_repeated_items(record) {
             Some(index) => {
                 Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() })
             }
-            None => self.locate_uncached(record),
+            None => self.locate_uncached(record, time),
         }
     }
 
@@ -345,10 +368,14 @@ impl Decoder {
     }
 
     #[inline(never)]
-    fn locate_uncached<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_uncached<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         let payload = record.payload();
         let id = match record.family() {
-            Family::Event => return self.locate_event(record),
+            Family::Event => return self.locate_event(record, time),
             Family::System | Family::Compact | Family::PerfInfo => {
                 let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
                 self.find_classic_record(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
@@ -363,7 +390,11 @@ impl Decoder {
         Ok(LocatedSchema { slot: SchemaSlot::Stored(id), payload })
     }
 
-    fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_event<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         if record.has_damaged_items() {
             let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
@@ -376,10 +407,14 @@ impl Decoder {
             }
             return Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload });
         }
-        self.locate_manifest_event(&event)
+        self.locate_manifest_event(&event, time)
     }
 
-    fn locate_manifest_event<'p>(&mut self, event: &LookupEvent<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_manifest_event<'p>(
+        &mut self,
+        event: &LookupEvent<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         let (descriptor, payload) = (&event.descriptor, event.payload);
         let located = |slot| Ok(LocatedSchema { slot, payload });
         if descriptor.is_manifest_chunk() {
@@ -394,7 +429,7 @@ impl Decoder {
                 .or_else(|| event.control.and_then(|guid| self.find_manifest_schema(guid, descriptor)))
         });
         if let Some(id) = id {
-            return located(SchemaSlot::Stored(id));
+            return located(SchemaSlot::Stored(self.periods.schema_at(id, time)));
         }
         if descriptor.channel == CHANNEL_TRACELOGGING
             && let Some((traits, metadata, data)) = split_metadata_payload(payload)
