@@ -266,14 +266,16 @@ fn each_event_is_decoded_by_the_last_manifest_before_it() {
     let dump = |options: &[&str]| {
         let run = weir(["dump", path.to_str().unwrap()].iter().chain(options));
         let text = String::from_utf8(run.stdout).unwrap();
-        let mut fields: Vec<&str> =
-            text.split_whitespace().filter(|w| ["first=", "second="].iter().any(|f| w.starts_with(f))).collect();
+        let mut fields: Vec<&str> = text
+            .split_whitespace()
+            .filter(|w| ["first=", "second="].iter().any(|f| w.starts_with(f)))
+            .collect();
         fields.sort();
         fields.join(" ")
     };
     assert_eq!(dump(&["--threads", "1"]), "first=0 first=2 second=1");
     // A filter that rejects the manifests changes nothing.
-    assert_eq!(dump(&["--threads", "1", "--id", "7"]), "first=0 first=2 second=1");
+    assert_eq!(dump(&["--threads", "1", "--event", "7"]), "first=0 first=2 second=1");
 }
 
 #[test]

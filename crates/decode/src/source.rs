@@ -52,6 +52,7 @@ pub use prepared::PreparedSchema;
 pub use provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use traceweir_format::Guid;
@@ -75,7 +76,7 @@ use well_known::WellKnownSchemas;
 pub use well_known::{WELL_KNOWN, WellKnownProvider};
 
 /// The most fields that the manifests and embedded schemas of a trace may have together. Also the
-/// most results of lookups that a decoder caches for each kind of key.
+/// most results of lookups that a decoder and its forks cache for each kind of key.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that a decoder derives from schemas of files and traces ([`PreparedSchema`]). The
@@ -136,9 +137,11 @@ pub struct Decoder {
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// The entries of `resolved` that recent events used.
     recent_resolved: RecentSchemas,
-    /// Kernel and other classic events by class, type and version.
-    classic: HashMap<(Guid, u8, u8), Option<u32>>,
-    /// The entries of `classic` that recent events used.
+    /// Schemas of classic events that a merge embedded, by class, type and version.
+    classic: Arc<HashMap<(Guid, u8, u8), u32>>,
+    /// Kernel schemas, and results of earlier lookups by class, type and version.
+    resolved_classic: HashMap<(Guid, u8, u8), Option<u32>>,
+    /// The entries of `resolved_classic` that recent events used.
     recent_classic: RecentSchemas,
     /// WPP formats by message GUID and number.
     messages: Arc<HashMap<(Guid, u16), u32>>,
@@ -149,6 +152,17 @@ pub struct Decoder {
     builtin: builtin::BuiltinSchemas,
     well_known: WellKnownSchemas,
     derived_bytes: usize,
+    max_resolved: MaxResolved,
+}
+
+/// The most entries of `resolved` and of `resolved_classic`.
+#[derive(Clone, Copy, Debug)]
+struct MaxResolved(usize);
+
+impl Default for MaxResolved {
+    fn default() -> Self {
+        Self(MAX_KEPT_FIELDS)
+    }
 }
 
 impl Decoder {
@@ -159,18 +173,20 @@ impl Decoder {
         Self::default()
     }
 
-    /// Returns a decoder with the same schemas, for another thread. It shares the schemas and has
-    /// caches of its own. Schemas that either learns later are not shared.
+    /// Returns a decoder with the same schemas, for one of `count` threads. It shares the schemas
+    /// and has caches of its own; the caches of all threads together are limited as those of this
+    /// decoder. Schemas that either learns later are not shared.
     #[must_use]
-    pub fn fork(&self) -> Self {
+    pub fn fork(&self, count: NonZero<usize>) -> Self {
         Self {
             schemas: self.schemas.clone(),
-            self_described: SelfDescribedCache::default(),
+            self_described: self.self_described.fork(count),
             events: self.events.clone(),
             periods: self.periods.clone(),
             resolved: HashMap::new(),
             recent_resolved: RecentSchemas::default(),
             classic: self.classic.clone(),
+            resolved_classic: HashMap::new(),
             recent_classic: RecentSchemas::default(),
             messages: self.messages.clone(),
             names: self.names.clone(),
@@ -179,6 +195,7 @@ impl Decoder {
             builtin: self.builtin.clone(),
             well_known: self.well_known.clone(),
             derived_bytes: self.derived_bytes,
+            max_resolved: MaxResolved(self.max_resolved.0 / count),
         }
     }
 
@@ -462,7 +479,7 @@ impl Decoder {
         }
         let best = self.events.get(&(provider, id)).and_then(|candidates| choose_schema(candidates, version));
         self.resolved.insert(key, best);
-        if self.resolved.len() > MAX_KEPT_FIELDS {
+        if self.resolved.len() > self.max_resolved.0 {
             self.resolved.clear();
         }
         best
@@ -479,15 +496,16 @@ impl Decoder {
             return Some(id);
         }
         let key = (class, opcode, version);
-        if let Some(id) = self.classic.get(&key).copied() {
+        if let Some(id) = self.resolved_classic.get(&key).copied() {
             if let Some(id) = id {
                 self.recent_classic.remember(recent_key, id);
             }
             return id;
         }
-        let id = self.find_kernel(&class, opcode, version);
-        if self.classic.len() < MAX_KEPT_FIELDS {
-            self.classic.insert(key, id);
+        let embedded = self.classic.get(&key).copied();
+        let id = embedded.or_else(|| self.find_kernel(&class, opcode, version));
+        if self.resolved_classic.len() < self.max_resolved.0 {
+            self.resolved_classic.insert(key, id);
         }
         id
     }
@@ -497,11 +515,11 @@ impl Decoder {
     fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
         let layout_key = (*class, opcode, shape.version);
-        if let Some(id) = self.classic.get(&layout_key).copied().flatten() {
+        if let Some(id) = self.resolved_classic.get(&layout_key).copied().flatten() {
             return Some(id);
         }
         let id = kernel::build_schema(class, opcode, shape.version).map(|s| self.push_schema(s))?;
-        self.classic.insert(layout_key, Some(id));
+        self.resolved_classic.insert(layout_key, Some(id));
         Some(id)
     }
 }

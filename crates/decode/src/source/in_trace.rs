@@ -251,7 +251,9 @@ impl Decoder {
             self.in_trace.fields_without_map.entry((info.provider, name)).or_default().push((schema, index));
         }
         if is_classic {
-            self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
+            let key = (info.event_guid, d.opcode, d.version);
+            Arc::make_mut(&mut self.classic).insert(key, schema);
+            self.resolved_classic.remove(&key);
             self.recent_classic.clear();
         } else {
             self.add_candidate(

@@ -93,7 +93,7 @@ fn time_of_event_selects_among_manifests() {
         assert!(decoder.observe_at(&Record::parse(&chunk, 0).unwrap(), FileTime(time)));
     }
     let record = encode_plain_event(1, 0, &[]);
-    let mut fork = decoder.fork();
+    let mut fork = decoder.fork(NonZero::<usize>::MIN);
     for _ in 0..2 {
         for (time, field) in
             [(0, "first"), (10, "first"), (19, "first"), (20, "second"), (39, "second"), (40, "last")]
