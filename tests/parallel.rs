@@ -214,6 +214,89 @@ fn encode_self_describing(time: i64, (process_id, thread_id): (u32, u32), value:
     bytes
 }
 
+/// The descriptor of an event by which a provider sends its manifest.
+const CHUNK_DESCRIPTOR: EventDescriptor =
+    EventDescriptor { id: 0xFFFE, version: 1, channel: 0, level: 0, opcode: 0xFE, task: 0xFFFE, keyword: 0 };
+
+/// Encodes an event of the first provider.
+fn encode_event(time: i64, descriptor: EventDescriptor, items: &[Item<'_>], payload: &[u8]) -> Vec<u8> {
+    let provider = Guid::from_u128(1);
+    let mut bytes = Vec::new();
+    let header = EventHeader { provider, descriptor, items, time, ..EventHeader::default() };
+    header.encode(payload, &mut bytes).unwrap();
+    bytes
+}
+
+/// Returns the payload of a chunk: a manifest of event 7 with a field.
+fn manifest_chunk(provider: &str, field: &str) -> Vec<u8> {
+    let xml = format!(
+        "<instrumentationManifest xmlns=\"http://schemas.microsoft.com/win/2004/08/events\"><instrumentation>\
+         <events><provider name=\"{provider}\" guid=\"{{{}}}\"><templates><template tid=\"t\">\
+         <data name=\"{field}\" inType=\"win:UInt32\"/></template></templates>\
+         <events><event value=\"7\" template=\"t\"/></events></provider></events>\
+         </instrumentation></instrumentationManifest>",
+        Guid::from_u128(1)
+    );
+    [&[1, 1, 0, 0x5B, 1, 0, 0, 0][..], xml.as_bytes()].concat()
+}
+
+fn write_records(path: &Path, buffer_size: u32, records: &[Vec<u8>]) {
+    let mut writer =
+        Writer::create(Vec::new(), Options { buffer_size, ..session_options("generated") }).unwrap();
+    for (record, time) in records.iter().zip(ANCHOR..) {
+        writer.write(0, time, record).unwrap();
+    }
+    let end_time = FileTime(start_time().0 + 600_000_000);
+    std::fs::write(path, writer.finish(Summary { end_time, ..Summary::default() }).unwrap()).unwrap();
+}
+
+#[test]
+fn each_event_is_decoded_by_the_last_manifest_before_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("manifests.etl");
+    let mut records = Vec::new();
+    for (number, field) in (0_u32..).zip(["first", "second", "first"]) {
+        let time = ANCHOR + records.len() as i64;
+        records.push(encode_event(time, CHUNK_DESCRIPTOR, &[], &manifest_chunk("Replaced", field)));
+        let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
+        records.push(encode_event(time + 1, descriptor, &[], &number.to_le_bytes()));
+    }
+    write_records(&path, 0x1_0000, &records);
+    compare_all(&[&path], &["2", "4"]);
+    let dump = |options: &[&str]| {
+        let run = weir(["dump", path.to_str().unwrap()].iter().chain(options));
+        let text = String::from_utf8(run.stdout).unwrap();
+        let mut fields: Vec<&str> = text
+            .split_whitespace()
+            .filter(|w| ["first=", "second="].iter().any(|f| w.starts_with(f)))
+            .collect();
+        fields.sort();
+        fields.join(" ")
+    };
+    assert_eq!(dump(&["--threads", "1"]), "first=0 first=2 second=1");
+    // A filter that rejects the manifests changes nothing.
+    assert_eq!(dump(&["--threads", "1", "--event", "7"]), "first=0 first=2 second=1");
+}
+
+#[test]
+fn self_describing_manifest_chunk_names_provider_of_earlier_events() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("chunk.etl");
+    let mut metadata = MetadataBuilder::new("Hello", 0);
+    metadata.add_field("value", 8, 0, 0);
+    let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish().unwrap() }];
+    let descriptor = EventDescriptor { id: 1, ..EventDescriptor::default() };
+    let mut records = vec![
+        encode_event(ANCHOR, descriptor, &items, &[1, 0, 0, 0]),
+        encode_event(ANCHOR + 1, CHUNK_DESCRIPTOR, &items, &manifest_chunk("NamedByManifest", "x")),
+    ];
+    // Long enough to be read without a survey before the first event.
+    let padding = vec![0; 60_000];
+    records.extend((2..562).map(|n| encode_event(ANCHOR + n, descriptor, &items, &padding)));
+    write_records(&path, 0x10_0000, &records);
+    compare(&[&["dump"], &["stats"]], &[&path], &["2"]);
+}
+
 fn write_trace(path: &Path, records: &[GeneratedRecord], is_compressed: bool, damage: &[(usize, u8)]) {
     let options = Options {
         buffer_size: 0x800,

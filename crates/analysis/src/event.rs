@@ -142,16 +142,15 @@ pub struct EventContext<'e> {
     pub stacks: &'e Definitions,
 }
 
-/// Finds schema, names and attribution of a record.
+/// Finds schema, names and attribution of a record, with the schemas that the decoder has learned.
 pub fn describe_record<'e>(
     record: &Record<'e>,
     context: EventContext<'e>,
     decoder: &'e mut Decoder,
     actors: &'e mut Actors,
 ) -> DescribedEvent<'e> {
-    decoder.observe(record);
     actors.follow(record);
-    let located = decoder.locate(record);
+    let located = decoder.locate_at(record, context.time);
     let decoder: &'e Decoder = decoder;
     let schema_match = located.map(|location| decoder.get(&location));
     let actor = match &schema_match {
@@ -190,8 +189,8 @@ pub fn describe_repeated<'e>(
     }
 }
 
-/// Like [`describe_record`], for a thread that neither learns schemas nor follows context switches:
-/// `running` is the thread that ran on the processor of the event.
+/// Like [`describe_record`], for a thread that does not follow context switches: `running` is the
+/// thread that ran on the processor of the event.
 pub fn describe_copy<'e>(
     record: &Record<'e>,
     context: EventContext<'e>,
@@ -200,7 +199,7 @@ pub fn describe_copy<'e>(
     running: Option<u32>,
     walker: &mut Walker,
 ) -> DescribedEvent<'e> {
-    let located = decoder.locate(record);
+    let located = decoder.locate_at(record, context.time);
     let decoder: &'e Decoder = decoder;
     let schema_match = located.map(|location| decoder.get(&location));
     let actor = match &schema_match {

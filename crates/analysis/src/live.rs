@@ -58,16 +58,15 @@ pub fn read_events(
         {
             actors.observe(event.record, &schema_match);
         }
+        decoder.observe(event.record);
         // The header of the session is not an event of a provider.
         if event.record.provider() == class::EVENT_TRACE {
-            decoder.observe(event.record);
             if decoder.has_tracked() && !schemas.ignores_programs {
                 load_traced_programs(&mut decoder, observer);
             }
             return ControlFlow::Continue(());
         }
         if !accepts(event.record, event.time) {
-            decoder.observe(event.record);
             return ControlFlow::Continue(());
         }
         let context = EventContext {

@@ -299,12 +299,13 @@ fn should_survey_first(traces: &[&Trace<TraceFile>], total: u64) -> bool {
     total <= MAX_SHORT_TRACE_BYTES || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }
 
-/// Returns whether decoding an event may need other events of the trace.
+/// Returns whether decoding an event may need other events of the trace, or others may need it.
 #[inline]
 fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
         Family::Event => {
             record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none()
+                || record.descriptor().is_manifest_chunk()
                 || StackKey::from_record(record).is_some()
         }
         Family::Message | Family::Other(_) => false,
@@ -350,7 +351,7 @@ fn survey_traces(
                 symbols: symbols.as_deref_mut(),
                 stacks,
             };
-            survey_record(&record, decoder, tables);
+            survey_record(&record, trace.clock().file_time(record.time()), decoder, tables);
         }
         earlier_bytes = earlier_bytes.saturating_add(trace.file_size());
     }
@@ -366,7 +367,7 @@ struct SurveyTables<'l> {
 }
 
 /// Collects from a record what other events need: schemas, processes, images and stacks.
-fn survey_record(record: &Record<'_>, decoder: &mut Decoder, tables: SurveyTables<'_>) {
+fn survey_record(record: &Record<'_>, time: FileTime, decoder: &mut Decoder, tables: SurveyTables<'_>) {
     let SurveyTables { actors, images, symbols, stacks } = tables;
     if let Some(symbols) = symbols {
         symbols.observe(record);
@@ -378,7 +379,7 @@ fn survey_record(record: &Record<'_>, decoder: &mut Decoder, tables: SurveyTable
         }
         return;
     }
-    decoder.observe(record);
+    decoder.observe_at(record, time);
     stacks.observe(record);
     if let Some(images) = images.filter(|_| LoadedImages::is_informative(record))
         && let Ok(schema_match) = decoder.find(record)

@@ -16,8 +16,9 @@
 //! because older layouts are prefixes of newer ones. If there is no lower version, the next higher
 //! one is used. The order of the manifests and embedded schemas counts among those that have the
 //! same version. Schemas in the trace may come after the events they describe: when a lookup fails,
-//! the caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds
-//! what a hostile trace can make the decoder keep.
+//! the caller passes all records of the file to [`Decoder::observe_at`]. If a provider sent several
+//! manifests, the time of the event selects one. [`MAX_KEPT_FIELDS`] bounds what a hostile trace can
+//! make the decoder keep.
 
 mod absent;
 pub mod binary;
@@ -51,12 +52,14 @@ pub use prepared::PreparedSchema;
 pub use provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use traceweir_format::Guid;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor};
+use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::Traits;
 use traceweir_format::wire::u16_at;
 
@@ -64,7 +67,7 @@ use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::TraceSchemas;
 pub use rank::Precedence;
-use rank::{SchemaCandidate, SourceRank, choose_schema};
+use rank::{EARLIEST, LATEST, SchemaCandidate, SchemaPeriods, SourceRank, choose_schema};
 use recent::RecentSchemas;
 use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
@@ -73,7 +76,7 @@ use well_known::WellKnownSchemas;
 pub use well_known::{WELL_KNOWN, WellKnownProvider};
 
 /// The most fields that the manifests and embedded schemas of a trace may have together. Also the
-/// most results of lookups that a decoder caches for each kind of key.
+/// most results of lookups that a decoder and its forks cache for each kind of key.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
 /// The most bytes that a decoder derives from schemas of files and traces ([`PreparedSchema`]). The
@@ -128,13 +131,17 @@ pub struct Decoder {
     self_described: SelfDescribedCache,
     /// Manifest events by provider and id.
     events: Arc<HashMap<(Guid, u16), Vec<SchemaCandidate>>>,
-    /// Results of earlier lookups by (provider, id, version).
+    /// Schemas that later manifests in the trace replaced.
+    periods: Arc<SchemaPeriods>,
+    /// Results of earlier lookups by (provider, id, version), before the time selects a schema.
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// The entries of `resolved` that recent events used.
     recent_resolved: RecentSchemas,
-    /// Kernel and other classic events by class, type and version.
-    classic: HashMap<(Guid, u8, u8), Option<u32>>,
-    /// The entries of `classic` that recent events used.
+    /// Schemas of classic events that a merge embedded, by class, type and version.
+    classic: Arc<HashMap<(Guid, u8, u8), u32>>,
+    /// Kernel schemas, and results of earlier lookups by class, type and version.
+    resolved_classic: HashMap<(Guid, u8, u8), Option<u32>>,
+    /// The entries of `resolved_classic` that recent events used.
     recent_classic: RecentSchemas,
     /// WPP formats by message GUID and number.
     messages: Arc<HashMap<(Guid, u16), u32>>,
@@ -145,6 +152,17 @@ pub struct Decoder {
     builtin: builtin::BuiltinSchemas,
     well_known: WellKnownSchemas,
     derived_bytes: usize,
+    max_resolved: MaxResolved,
+}
+
+/// The most entries of `resolved` and of `resolved_classic`.
+#[derive(Clone, Copy, Debug)]
+struct MaxResolved(usize);
+
+impl Default for MaxResolved {
+    fn default() -> Self {
+        Self(MAX_KEPT_FIELDS)
+    }
 }
 
 impl Decoder {
@@ -155,17 +173,20 @@ impl Decoder {
         Self::default()
     }
 
-    /// Returns a decoder with the same schemas, for another thread. It shares the schemas and has
-    /// caches of its own. Schemas that either learns later are not shared.
+    /// Returns a decoder with the same schemas, for one of `count` threads. It shares the schemas
+    /// and has caches of its own; the caches of all threads together are limited as those of this
+    /// decoder. Schemas that either learns later are not shared.
     #[must_use]
-    pub fn fork(&self) -> Self {
+    pub fn fork(&self, count: NonZero<usize>) -> Self {
         Self {
             schemas: self.schemas.clone(),
-            self_described: SelfDescribedCache::default(),
+            self_described: self.self_described.fork(count),
             events: self.events.clone(),
+            periods: self.periods.clone(),
             resolved: HashMap::new(),
             recent_resolved: RecentSchemas::default(),
             classic: self.classic.clone(),
+            resolved_classic: HashMap::new(),
             recent_classic: RecentSchemas::default(),
             messages: self.messages.clone(),
             names: self.names.clone(),
@@ -174,6 +195,7 @@ impl Decoder {
             builtin: self.builtin.clone(),
             well_known: self.well_known.clone(),
             derived_bytes: self.derived_bytes,
+            max_resolved: MaxResolved(self.max_resolved.0 / count),
         }
     }
 
@@ -191,7 +213,7 @@ impl Decoder {
     ) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, SourceRank::External(precedence))?;
+            self.add_provider(provider, SourceRank::External(precedence), EARLIEST)?;
         }
         Ok(events)
     }
@@ -239,21 +261,28 @@ impl Decoder {
         u32::try_from(self.schemas.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank) -> Result<()> {
+    /// Adds the events of a provider. A schema from the trace applies to events from `since` on.
+    fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank, since: FileTime) -> Result<()> {
         if let Some(name) = &provider.name {
             Arc::make_mut(&mut self.names).insert(provider.id, name.clone());
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
             let schema = self.store_schema(event.schema)?;
-            self.add_candidate(provider.id, id, SchemaCandidate { version, rank, schema });
+            self.add_candidate(provider.id, id, SchemaCandidate { version, rank, since, schema });
         }
         Ok(())
     }
 
     fn add_candidate(&mut self, provider: Guid, id: u16, candidate: SchemaCandidate) {
         let candidates = Arc::make_mut(&mut self.events).entry((provider, id)).or_default();
-        candidates.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
+        let is_same = |c: &&SchemaCandidate| (c.version, c.rank) == (candidate.version, candidate.rank);
+        if candidate.rank == SourceRank::InTrace
+            && let Some(earlier) = candidates.iter().find(is_same)
+        {
+            return Arc::make_mut(&mut self.periods).add(earlier, &candidate);
+        }
+        candidates.retain(|c| !is_same(&c));
         candidates.push(candidate);
         self.resolved.clear();
         self.recent_resolved.clear();
@@ -279,7 +308,7 @@ impl Decoder {
                 let index = self.self_described.find(event.provider, event.traits, metadata)?;
                 LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
             }
-            (LookupKind::Described, None) => self.locate_manifest_event(event)?,
+            (LookupKind::Described, None) => self.locate_manifest_event(event, LATEST)?,
             (LookupKind::Classic, _) => {
                 let EventDescriptor { opcode, version, .. } = event.descriptor;
                 stored_or(self.find_classic(event.provider, opcode, version), Undecoded::NoSchema)?
@@ -309,14 +338,25 @@ impl Decoder {
     }
 
     /// Locates the schema of an event without keeping the decoder borrowed; [`Decoder::get`]
-    /// returns the schema.
+    /// returns the schema. Of several manifests in the trace, the last one applies.
     #[inline(always)]
     pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+        self.locate_at(record, LATEST)
+    }
+
+    /// Like [`locate`](Self::locate), with the last manifest that was complete at `time`, or the first
+    /// one if there was none. The times are those that [`observe_at`](Self::observe_at) got.
+    #[inline(always)]
+    pub fn locate_at<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         match self.find_repeated_items(record) {
             Some(index) => {
                 Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() })
             }
-            None => self.locate_uncached(record),
+            None => self.locate_uncached(record, time),
         }
     }
 
@@ -345,10 +385,14 @@ impl Decoder {
     }
 
     #[inline(never)]
-    fn locate_uncached<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_uncached<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         let payload = record.payload();
         let id = match record.family() {
-            Family::Event => return self.locate_event(record),
+            Family::Event => return self.locate_event(record, time),
             Family::System | Family::Compact | Family::PerfInfo => {
                 let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
                 self.find_classic_record(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
@@ -363,7 +407,11 @@ impl Decoder {
         Ok(LocatedSchema { slot: SchemaSlot::Stored(id), payload })
     }
 
-    fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_event<'p>(
+        &mut self,
+        record: &Record<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         if record.has_damaged_items() {
             let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
@@ -376,10 +424,14 @@ impl Decoder {
             }
             return Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload });
         }
-        self.locate_manifest_event(&event)
+        self.locate_manifest_event(&event, time)
     }
 
-    fn locate_manifest_event<'p>(&mut self, event: &LookupEvent<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_manifest_event<'p>(
+        &mut self,
+        event: &LookupEvent<'p>,
+        time: FileTime,
+    ) -> Result<LocatedSchema<'p>, Undecoded> {
         let (descriptor, payload) = (&event.descriptor, event.payload);
         let located = |slot| Ok(LocatedSchema { slot, payload });
         if descriptor.is_manifest_chunk() {
@@ -394,7 +446,7 @@ impl Decoder {
                 .or_else(|| event.control.and_then(|guid| self.find_manifest_schema(guid, descriptor)))
         });
         if let Some(id) = id {
-            return located(SchemaSlot::Stored(id));
+            return located(SchemaSlot::Stored(self.periods.schema_at(id, time)));
         }
         if descriptor.channel == CHANNEL_TRACELOGGING
             && let Some((traits, metadata, data)) = split_metadata_payload(payload)
@@ -427,7 +479,7 @@ impl Decoder {
         }
         let best = self.events.get(&(provider, id)).and_then(|candidates| choose_schema(candidates, version));
         self.resolved.insert(key, best);
-        if self.resolved.len() > MAX_KEPT_FIELDS {
+        if self.resolved.len() > self.max_resolved.0 {
             self.resolved.clear();
         }
         best
@@ -444,15 +496,16 @@ impl Decoder {
             return Some(id);
         }
         let key = (class, opcode, version);
-        if let Some(id) = self.classic.get(&key).copied() {
+        if let Some(id) = self.resolved_classic.get(&key).copied() {
             if let Some(id) = id {
                 self.recent_classic.remember(recent_key, id);
             }
             return id;
         }
-        let id = self.find_kernel(&class, opcode, version);
-        if self.classic.len() < MAX_KEPT_FIELDS {
-            self.classic.insert(key, id);
+        let embedded = self.classic.get(&key).copied();
+        let id = embedded.or_else(|| self.find_kernel(&class, opcode, version));
+        if self.resolved_classic.len() < self.max_resolved.0 {
+            self.resolved_classic.insert(key, id);
         }
         id
     }
@@ -462,11 +515,11 @@ impl Decoder {
     fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
         let layout_key = (*class, opcode, shape.version);
-        if let Some(id) = self.classic.get(&layout_key).copied().flatten() {
+        if let Some(id) = self.resolved_classic.get(&layout_key).copied().flatten() {
             return Some(id);
         }
         let id = kernel::build_schema(class, opcode, shape.version).map(|s| self.push_schema(s))?;
-        self.classic.insert(layout_key, Some(id));
+        self.resolved_classic.insert(layout_key, Some(id));
         Some(id)
     }
 }

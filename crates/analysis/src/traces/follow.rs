@@ -152,7 +152,8 @@ impl TraceSet {
         records.sort_by_key(Record::time);
         for record in &records {
             let (images, symbols) = (images.first_mut(), symbols.first_mut().map(RefCell::get_mut));
-            survey_record(record, decoder, SurveyTables { actors, images, symbols, stacks });
+            let time = trace.clock().file_time(record.time());
+            survey_record(record, time, decoder, SurveyTables { actors, images, symbols, stacks });
         }
         if *reads_programs && decoder.has_tracked() {
             load_traced_programs(decoder, &**observer);

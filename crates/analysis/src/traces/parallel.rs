@@ -10,8 +10,14 @@
 //! 2. Workers share the schemas, processes and stacks that were known when they started. A record
 //!    that needs the survey ends their work; after the survey, they start again.
 //! 3. Batches and texts are filled again after use, so that their memory is allocated once.
-//! 4. Each worker has at most `QUEUED_BATCHES` batches and `QUEUED_PARTS` parts of text waiting.
+//! 4. Each worker has at most `QUEUED_BATCHES` batches and `QUEUED_PARTS` parts of text waiting. The
+//!    [`TextBudget`] limits the bytes of all texts.
 
+mod text_budget;
+
+use std::iter::StepBy;
+use std::num::NonZero;
+use std::ops::RangeFrom;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,6 +36,7 @@ use super::{
 };
 use crate::event::{DescribedEvent, EventContext, describe_copy};
 use crate::observer::{Pass, ReadPass};
+use text_budget::{PART_BYTES, TextBudget, TextPart};
 
 /// A batch is complete with this many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -39,8 +46,6 @@ const FIRST_BATCH_RECORDS: usize = 64;
 const MAX_BATCH_RECORDS: usize = 8 << 10;
 /// Batches that wait for a worker.
 const QUEUED_BATCHES: usize = 2;
-/// A worker passes its text on when it has this size, and at the end of a batch.
-const PART_BYTES: usize = 256 << 10;
 /// Parts of text of one worker that wait for the writer.
 const QUEUED_PARTS: usize = 2;
 
@@ -78,38 +83,20 @@ struct SharedTables<'s> {
     start: FileTime,
 }
 
-/// Values that have been used, to be filled again.
-struct Pool<T>(Mutex<Vec<T>>);
+/// Batches that have been used, to be filled again.
+#[derive(Default)]
+struct BatchPool(Mutex<Vec<RecordBatch<RecordPlace>>>);
 
-impl<T> Default for Pool<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-}
-
-impl<T: Default> Pool<T> {
-    /// Returns a used value, or a new one.
-    fn take(&self) -> T {
+impl BatchPool {
+    /// Returns a used batch, or a new one.
+    fn take(&self) -> RecordBatch<RecordPlace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Keeps an emptied value. There are never more values than were in use at the same time.
-    fn put(&self, emptied: T) {
+    /// Keeps an emptied batch. There are never more batches than were in use at the same time.
+    fn put(&self, emptied: RecordBatch<RecordPlace>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(emptied);
     }
-}
-
-/// The memory of batches and texts.
-#[derive(Default)]
-struct Pools {
-    batches: Pool<RecordBatch<RecordPlace>>,
-    texts: Pool<Vec<u8>>,
-}
-
-/// A part of the text of a batch.
-struct TextPart {
-    text: Vec<u8>,
-    is_last: bool,
 }
 
 impl TraceSet {
@@ -209,14 +196,17 @@ fn run_workers<W: EventWorker>(
     write: &mut (impl FnMut(&[u8]) -> Result<()> + Send),
     mut fill: impl FnMut(&mut RecordBatch<RecordPlace>) -> RunStep,
 ) -> Result<RunStep> {
-    let pools = &Pools::default();
+    let (pool, budget) = (&BatchPool::default(), &TextBudget::default());
+    let worker_count = NonZero::new(workers.len()).context("no thread decodes events")?;
     std::thread::scope(|scope| {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-        for worker in workers {
+        for (index, worker) in workers.iter_mut().enumerate() {
             let (batch_sender, batches) = sync_channel(QUEUED_BATCHES);
             let (text_sender, texts) = sync_channel(QUEUED_PARTS);
-            let decoder = decoder.fork();
-            let run = move || run_worker(shared, decoder, worker, pools, &batches, &text_sender);
+            let decoder = decoder.fork(worker_count);
+            let numbers = (index..).step_by(worker_count.get());
+            let links = WorkerLinks { batches, numbers, pool, budget, texts: text_sender };
+            let run = move || run_worker(shared, decoder, worker, links);
             std::thread::Builder::new()
                 .name("decode".to_owned())
                 .spawn_scoped(scope, run)
@@ -226,11 +216,11 @@ fn run_workers<W: EventWorker>(
         }
         let writer = std::thread::Builder::new()
             .name("write".to_owned())
-            .spawn_scoped(scope, move || write_in_turn(&outputs, &pools.texts, write))
+            .spawn_scoped(scope, move || write_in_turn(&outputs, budget, write))
             .context("cannot start a thread")?;
         let mut step = RunStep::Finished;
         for input in inputs.iter().cycle() {
-            let mut batch = pools.batches.take();
+            let mut batch = pool.take();
             step = fill(&mut batch);
             // A worker ends early only if its text could not be written.
             if input.send(batch).is_err() || step != RunStep::Continue {
@@ -243,34 +233,39 @@ fn run_workers<W: EventWorker>(
     })
 }
 
+/// What connects a worker with the other threads.
+struct WorkerLinks<'p> {
+    batches: Receiver<RecordBatch<RecordPlace>>,
+    /// The numbers of these batches.
+    numbers: StepBy<RangeFrom<usize>>,
+    pool: &'p BatchPool,
+    budget: &'p TextBudget,
+    texts: SyncSender<TextPart>,
+}
+
+/// Handles the batches of a worker. Returns `None` if the writer ended before.
 fn run_worker(
     shared: &SharedTables<'_>,
     mut decoder: Decoder,
     worker: &mut impl EventWorker,
-    pools: &Pools,
-    batches: &Receiver<RecordBatch<RecordPlace>>,
-    texts: &SyncSender<TextPart>,
-) {
+    WorkerLinks { batches, numbers, pool, budget, texts }: WorkerLinks<'_>,
+) -> Option<()> {
     let mut walker = Walker::default();
-    while let Ok(mut batch) = batches.recv() {
-        let mut text = pools.texts.take();
+    for (mut batch, number) in batches.iter().zip(numbers) {
+        let mut part = budget.begin_part(number)?;
         for (record, place) in batch.iter() {
             let Some(event) = describe(shared, &mut decoder, &mut walker, &record, *place) else { continue };
-            worker.add_event(&event, place.order, &mut text);
-            if text.len() >= PART_BYTES {
-                let part =
-                    TextPart { text: std::mem::replace(&mut text, pools.texts.take()), is_last: false };
-                if texts.send(part).is_err() {
-                    return;
-                }
+            worker.add_event(&event, place.order, &mut part.text);
+            if part.text.len() >= PART_BYTES {
+                texts.send(budget.end_part(part, false)).ok()?;
+                part = budget.begin_part(number)?;
             }
         }
         batch.clear();
-        pools.batches.put(batch);
-        if texts.send(TextPart { text, is_last: true }).is_err() {
-            return;
-        }
+        pool.put(batch);
+        texts.send(budget.end_part(part, true)).ok()?;
     }
+    Some(())
 }
 
 fn describe<'e>(
@@ -290,17 +285,18 @@ fn describe<'e>(
 /// Writes the texts of the batches, which the workers got in turn.
 fn write_in_turn(
     outputs: &[Receiver<TextPart>],
-    pool: &Pool<Vec<u8>>,
+    budget: &TextBudget,
     write: &mut impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
+    let _closing = budget.close_on_drop();
     for texts in outputs.iter().cycle() {
         loop {
             // A worker without a batch in its turn has ended, and so have the next ones.
-            let Ok(TextPart { mut text, is_last }) = texts.recv() else { return Ok(()) };
+            let Ok(TextPart { text, is_last }) = texts.recv() else { return Ok(()) };
             write(&text)?;
-            text.clear();
-            pool.put(text);
+            budget.release_text(text);
             if is_last {
+                budget.end_batch();
                 break;
             }
         }

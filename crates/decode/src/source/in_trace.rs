@@ -29,9 +29,11 @@ use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::shape_of;
 use traceweir_format::spec::event::class;
+use traceweir_format::time::FileTime;
 use traceweir_format::wire::u16_at;
 
 use super::embedded::{self, EmbeddedEvent};
+use super::rank::EARLIEST;
 use super::{Decoder, MAX_KEPT_FIELDS, SchemaCandidate, SourceRank, manifest};
 use crate::schema::ValueMap;
 
@@ -156,20 +158,28 @@ impl Decoder {
     }
 
     /// Learns from an event that carries schemas for other events or names a file with them.
-    /// Returns whether the event is of this kind.
+    /// Returns whether the event is of this kind. A manifest replaces the earlier ones of its
+    /// provider.
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
+        self.observe_at(record, EARLIEST)
+    }
+
+    /// Like [`observe`](Self::observe), but a manifest replaces the earlier ones only for events
+    /// that [`locate_at`](Self::locate_at) locates at this time or later.
+    #[inline]
+    pub fn observe_at(&mut self, record: &Record<'_>, time: FileTime) -> bool {
         let is_informative = Self::is_informative(record);
         if is_informative {
-            self.learn_schemas(record);
+            self.learn_schemas(record, time);
         }
         is_informative
     }
 
-    fn learn_schemas(&mut self, record: &Record<'_>) {
+    fn learn_schemas(&mut self, record: &Record<'_>, time: FileTime) {
         if record.family() == Family::Event {
             if let Some(xml) = self.in_trace.add_chunk(record.provider(), record.payload()) {
-                self.add_manifest_xml(record.provider(), &xml);
+                self.add_manifest_xml(record.provider(), &xml, time);
             }
         } else if record.provider() == class::EVENT_METADATA {
             self.observe_metadata(record.descriptor().opcode, record.payload());
@@ -178,7 +188,7 @@ impl Decoder {
         }
     }
 
-    fn add_manifest_xml(&mut self, id: Guid, xml: &[u8]) {
+    fn add_manifest_xml(&mut self, id: Guid, xml: &[u8], time: FileTime) {
         let Ok(providers) = manifest::parse(xml) else { return };
         let fields =
             providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
@@ -189,7 +199,7 @@ impl Decoder {
             // Events carry the GUID of the EventSource, which may differ from the GUID in the
             // manifest.
             provider.id = id;
-            if self.add_provider(provider, SourceRank::InTrace).is_err() {
+            if self.add_provider(provider, SourceRank::InTrace, time).is_err() {
                 return;
             }
         }
@@ -241,13 +251,15 @@ impl Decoder {
             self.in_trace.fields_without_map.entry((info.provider, name)).or_default().push((schema, index));
         }
         if is_classic {
-            self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
+            let key = (info.event_guid, d.opcode, d.version);
+            Arc::make_mut(&mut self.classic).insert(key, schema);
+            self.resolved_classic.remove(&key);
             self.recent_classic.clear();
         } else {
             self.add_candidate(
                 info.provider,
                 d.id,
-                SchemaCandidate { version: d.version, rank: SourceRank::Embedded, schema },
+                SchemaCandidate { version: d.version, rank: SourceRank::Embedded, since: EARLIEST, schema },
             );
         }
     }

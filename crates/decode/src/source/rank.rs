@@ -1,5 +1,9 @@
 //! Decides which of several descriptions of one event applies.
 
+use std::collections::HashMap;
+
+use traceweir_format::time::FileTime;
+
 /// The source of a schema that is found by provider, id and version; best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SourceRank {
@@ -32,6 +36,8 @@ pub enum Precedence {
 pub(super) struct SchemaCandidate {
     pub(super) version: u8,
     pub(super) rank: SourceRank,
+    /// When a manifest in the trace was complete.
+    pub(super) since: FileTime,
     /// The index of the schema in the decoder.
     pub(super) schema: u32,
 }
@@ -48,4 +54,48 @@ pub(super) fn choose_schema(list: &[SchemaCandidate], version: u8) -> Option<u32
         (distance, c.rank)
     });
     best.map(|c| c.schema)
+}
+
+/// The time of a schema that applies to all events.
+pub(super) const EARLIEST: FileTime = FileTime(i64::MIN);
+/// The time of an event that gets the last schema.
+pub(super) const LATEST: FileTime = FileTime(i64::MAX);
+
+/// The schemas of events that several manifests in the trace describe, by the schema from the first
+/// manifest that was found, which the caches hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SchemaPeriods {
+    /// Never empty lists, in the order of time.
+    by_first: HashMap<u32, Vec<SchemaPeriod>>,
+}
+
+/// A schema that applies until the next one of the list begins.
+#[derive(Clone, Copy, Debug)]
+struct SchemaPeriod {
+    since: FileTime,
+    schema: u32,
+}
+
+impl SchemaPeriods {
+    /// Adds a later schema of the same event. Of two schemas with the same time, the newer one
+    /// remains.
+    pub(super) fn add(&mut self, first: &SchemaCandidate, added: &SchemaCandidate) {
+        let to_period = |c: &SchemaCandidate| SchemaPeriod { since: c.since, schema: c.schema };
+        let periods = self.by_first.entry(first.schema).or_insert_with(|| vec![to_period(first)]);
+        match periods.binary_search_by_key(&added.since, |period| period.since) {
+            Ok(same) => periods.get_mut(same).into_iter().for_each(|period| *period = to_period(added)),
+            Err(at) => periods.insert(at, to_period(added)),
+        }
+    }
+
+    /// Returns the schema that applies at a time instead of the first one.
+    #[inline]
+    pub(super) fn schema_at(&self, first: u32, time: FileTime) -> u32 {
+        if self.by_first.is_empty() {
+            return first;
+        }
+        let Some(periods) = self.by_first.get(&first) else { return first };
+        let begun = periods.partition_point(|period| period.since <= time);
+        periods.get(begun.saturating_sub(1)).map_or(first, |period| period.schema)
+    }
 }

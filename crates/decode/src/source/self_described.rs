@@ -8,11 +8,12 @@
 //! ```
 //!
 //! A trace that invents metadata for each event fills the cache; the cache is then cleared and
-//! fills again, so memory stays bounded. The time of a lookup is bounded as well: metadata made to
-//! collide clears the cache too.
+//! fills again, so memory stays bounded. Decoders for several threads share the limit. The time of a
+//! lookup is bounded as well: metadata made to collide clears the cache too.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
+use std::num::NonZero;
 
 use traceweir_format::Guid;
 use traceweir_format::wire::{chunk, u64_at};
@@ -25,6 +26,8 @@ use crate::error::Undecoded;
 const PROVIDER_OFFSET: usize = 0x18;
 const SLOT_COUNT: usize = 1024;
 const MAX_ENTRIES: usize = 16 << 10;
+/// The most bytes of all caches that share the limit. A cache holds its last schema even if this
+/// exceeds its part.
 const MAX_CACHE_BYTES: usize = 64 << 20;
 /// Bytes that a schema takes besides its fields.
 const SCHEMA_BYTES: usize = 512;
@@ -41,13 +44,22 @@ struct CachedSchema {
     prepared: PreparedSchema,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SelfDescribedCache {
     entries: Vec<CachedSchema>,
     slots: Vec<u32>,
     by_hash: HashMap<u64, Vec<u32>>,
+    /// Bytes of the entries.
     bytes: usize,
+    /// The most bytes of entries and repeats.
+    max_bytes: usize,
     repeats: Vec<RepeatedItems>,
+}
+
+impl Default for SelfDescribedCache {
+    fn default() -> Self {
+        Self::with_max_bytes(MAX_CACHE_BYTES)
+    }
 }
 
 /// The bytes of an event's extended data items, if all of them describe its schema. Most events
@@ -64,8 +76,20 @@ const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const REPEAT_SLOT_COUNT: usize = 256;
 /// The most bytes of items that are remembered of one event.
 const MAX_ITEMS_BYTES: usize = 1024;
+/// The most bytes of all remembered items.
+const MAX_REPEATS_BYTES: usize = REPEAT_SLOT_COUNT * (MAX_ITEMS_BYTES + size_of::<RepeatedItems>());
 
 impl SelfDescribedCache {
+    fn with_max_bytes(max_bytes: usize) -> Self {
+        let (entries, slots, repeats) = (Vec::new(), Vec::new(), Vec::new());
+        Self { entries, slots, by_hash: HashMap::new(), bytes: 0, max_bytes, repeats }
+    }
+
+    /// Returns an empty cache for one of `count` decoders that share the limit of this one.
+    pub(super) fn fork(&self, count: NonZero<usize>) -> Self {
+        Self::with_max_bytes(self.max_bytes / count)
+    }
+
     /// Returns the index of the schema of an earlier event of the same provider with the same
     /// items, if the cache holds it.
     #[inline(always)]
@@ -160,9 +184,10 @@ impl SelfDescribedCache {
         let fields = schema.fields().len().saturating_mul(FIELD_BYTES);
         let size = blobs.saturating_add(fields).saturating_add(PreparedSchema::derived_bytes(&schema));
         let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
-        let is_full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_CACHE_BYTES;
+        let bytes = self.bytes.saturating_add(size).saturating_add(MAX_REPEATS_BYTES);
+        let is_full = self.entries.len() >= MAX_ENTRIES || bytes > self.max_bytes;
         if is_full || collisions >= MAX_COLLISIONS {
-            *self = Self::default();
+            *self = Self::with_max_bytes(self.max_bytes);
         }
         self.bytes = self.bytes.saturating_add(size);
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
@@ -251,6 +276,27 @@ mod tests {
         }
         let field_count: usize = cache.entries.iter().map(|e| e.prepared.schema.fields().len()).sum();
         assert!(field_count * FIELD_BYTES <= MAX_CACHE_BYTES);
+    }
+
+    #[test]
+    fn decoders_of_several_threads_share_the_limit_in_bytes() {
+        let count = NonZero::new(64).unwrap();
+        let mut caches: Vec<_> = (0..64).map(|_| SelfDescribedCache::default().fork(count)).collect();
+        let mut was_cleared = false;
+        for n in 0..2000 {
+            let cache = &mut caches[n % 64];
+            let before = cache.entries.len();
+            let index = cache.find(Guid::NULL, None, &encode_metadata(&n.to_string(), 200)).unwrap();
+            assert!(cache.get(index).is_some());
+            was_cleared |= cache.entries.len() < before;
+        }
+        assert!(was_cleared);
+        let total: usize = caches.iter().map(|cache| cache.bytes + MAX_REPEATS_BYTES).sum();
+        assert!((MAX_CACHE_BYTES / 4..=MAX_CACHE_BYTES).contains(&total), "{total}");
+        // The largest possible schema is kept until the next one, alone.
+        let largest = encode_metadata("largest", 4000);
+        let index = caches[0].find(Guid::NULL, None, &largest).unwrap();
+        assert_eq!((index, caches[0].entries.len()), (0, 1));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use traceweir_format::Guid;
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::Record;
 
+use super::rank::EARLIEST;
 use super::{Decoder, SourceRank, identified};
 use crate::{Error, Result};
 
@@ -102,7 +103,7 @@ impl Decoder {
                 return Err(Error::Schema("the programs of the trace describe too many fields"));
             }
             events = events.saturating_add(provider.events.len());
-            self.add_provider(provider, SourceRank::Tracked)?;
+            self.add_provider(provider, SourceRank::Tracked, EARLIEST)?;
         }
         Ok(events)
     }

@@ -14,7 +14,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
 use super::provider::ProviderSchemas;
-use super::rank::{SchemaCandidate, SourceRank, choose_schema};
+use super::rank::{EARLIEST, SchemaCandidate, SourceRank, choose_schema};
 use super::{Decoder, manifest};
 use crate::Result;
 
@@ -113,7 +113,8 @@ impl Decoder {
             for event in schemas.events {
                 let (id, version) = (event.descriptor.id, event.descriptor.version);
                 let schema = self.push_schema(event.schema);
-                let candidate = SchemaCandidate { version, rank: SourceRank::WellKnown, schema };
+                let candidate =
+                    SchemaCandidate { version, rank: SourceRank::WellKnown, since: EARLIEST, schema };
                 events.entry(id).or_default().push(candidate);
             }
             self.well_known.events.insert(provider, events);

@@ -85,6 +85,29 @@ fn last_complete_manifest_wins_and_repetitions_are_free() {
 }
 
 #[test]
+fn time_of_event_selects_among_manifests() {
+    let mut decoder = Decoder::new();
+    // The traces that are read together are surveyed one after the other.
+    for (time, field) in [(20, "second"), (40, "wrong"), (40, "last"), (10, "first")] {
+        let chunk = encode_chunks(&build_manifest_xml(&[(1, 0, field)]), 1).remove(0);
+        assert!(decoder.observe_at(&Record::parse(&chunk, 0).unwrap(), FileTime(time)));
+    }
+    let record = encode_plain_event(1, 0, &[]);
+    let mut fork = decoder.fork(NonZero::<usize>::MIN);
+    for _ in 0..2 {
+        for (time, field) in
+            [(0, "first"), (10, "first"), (19, "first"), (20, "second"), (39, "second"), (40, "last")]
+        {
+            for decoder in [&mut decoder, &mut fork] {
+                let located = decoder.locate_at(&Record::parse(&record, 0).unwrap(), FileTime(time)).unwrap();
+                assert_eq!(&*decoder.get(&located).prepared.schema.top()[0].name, field, "{time}");
+            }
+        }
+    }
+    assert_fields(&mut decoder, &record, &["last"]);
+}
+
+#[test]
 fn invalid_chunks_are_ignored() {
     let mut decoder = Decoder::new();
     let xml = build_manifest_xml(&[(1, 0, "a")]);
