@@ -67,9 +67,10 @@ const HALF_STRIDE_BYTES: usize = STRIDE_BYTES / 2;
 /// Bytes after the output that the fast path needs. It writes surplus bytes there, which the next
 /// token overwrites: those of literals, and those of a copy.
 const SLACK_BYTES: usize = 2 * STRIDE_BYTES;
-/// Bytes of the stream that the fast path reads at once: literals, and the longest form of a copy
-/// except for the one with a 32-bit length.
-const INPUT_BYTES: usize = STRIDE_BYTES + 8;
+/// Bytes of the stream that the fast path needs: as many literals as the compiler takes for possible
+/// (the zeros of 64 bits), and the longest form of a copy except for the one with a 32-bit length.
+/// So no literal needs a check.
+const INPUT_BYTES: usize = u64::BITS as usize + 8;
 
 /// Decodes `src` into `out`, which is cleared first, until exactly `length` bytes are decoded.
 ///
@@ -193,13 +194,7 @@ impl XpressDecoder<'_> {
             });
         }
         self.grow_output(length);
-        let distance = self.written.saturating_sub(from);
-        let available = self.out.len().saturating_sub(self.written);
-        if distance < HALF_STRIDE_BYTES && length.saturating_add(STRIDE_BYTES) <= available {
-            repeat_pattern(self.out, from, self.written, length);
-        } else {
-            copy_overlapping(self.out, from, self.written, length);
-        }
+        copy_overlapping(self.out, from, self.written, length);
         self.written = self.written.saturating_add(length);
         Ok(())
     }
@@ -257,89 +252,117 @@ impl XpressDecoder<'_> {
 
     /// Decodes many tokens, up to a token that needs a special case or to the last bytes before
     /// `stop`.
-    ///
-    /// The state is kept in locals, because the compiler cannot know that the output does not
-    /// overlap `self`; a position moves only after its token is complete. Sums cannot overflow,
-    /// because each is bounded by the length of a slice and a small number.
-    ///
-    /// Short copies move 16 bytes and have a path of their own. Not inlined, so that the loop has
-    /// enough registers.
-    #[inline(never)]
     fn decode_fast(&mut self, stop: usize) {
-        let Some(mut src) = self.src.get(self.at..) else { return };
+        let Some(src) = self.src.get(self.at..) else { return };
         let usable = self.out.len().min(stop);
         let Some(out) = self.out.get_mut(..usable) else { return };
-        let (mut written, mut flags) = (self.written, self.flags);
-        let mut pending_half = self.high_half.map_or(0, |high| usize::from(high) | PENDING);
-        while let Some(input) = src.first_chunk::<INPUT_BYTES>() {
-            // The number of literals may be 0: copying anyway is cheaper than a branch.
-            let to = out.get_mut(written..).and_then(|o| o.first_chunk_mut::<SLACK_BYTES>());
-            let Some(to) = to else { break };
-            let literals = flags.leading_zeros();
-            copy_half(input, to, 0);
-            if literals as usize > HALF_STRIDE_BYTES {
-                copy_half(input, to, HALF_STRIDE_BYTES);
-            }
-            let Some((_, rest)) = src.split_at_checked(literals as usize) else { break };
-            let Some(bytes) = rest.first_chunk() else { break };
-            flags = flags.wrapping_shl(literals);
-            written = written.wrapping_add(literals as usize);
-            src = rest;
-            let bytes = u64::from_le_bytes(*bytes);
-            if flags == END_OF_FLAGS {
-                flags = bytes << 32 | END_OF_FLAGS >> 32;
-                let Some((_, rest)) = src.split_at_checked(4) else { break };
-                src = rest;
-                continue;
-            }
-            let distance = (bytes as usize >> 3 & 0x1FFF).wrapping_add(1);
-            let code = bytes as usize & CODE_EXTENDED;
-            let mut length = code.wrapping_add(MIN_COPY);
-            // A copy that repeats its own bytes within a half is left to `decode_token`.
-            if length.min(HALF_STRIDE_BYTES) > distance {
-                break;
-            }
-            if code != CODE_EXTENDED {
-                let Some((_, rest)) = src.split_at_checked(2) else { break };
-                if !move_half(out, written, distance) {
-                    break;
-                }
-                src = rest;
-                written = written.wrapping_add(length);
-                flags <<= 1;
-                continue;
-            }
-            let byte = (bytes >> 16) as usize & 0xFF;
-            let is_pending = pending_half != 0;
-            let half = if is_pending { pending_half } else { byte } & 15;
-            let mut size = if is_pending { 2 } else { 3 };
-            length = length.wrapping_add(half);
-            let mut to = written;
-            if half == HALF_EXTENDED {
-                let Some(long) = read_length(bytes, &mut size) else { break };
-                length = long;
-                let end = written.wrapping_add(length);
-                if end > out.len().wrapping_sub(STRIDE_BYTES) {
-                    break;
-                }
-                if distance >= HALF_STRIDE_BYTES {
-                    while end.wrapping_sub(to) > STRIDE_BYTES && move_stride(out, to, distance) {
-                        to = to.wrapping_add(STRIDE_BYTES);
-                    }
-                }
-            }
-            if length.min(HALF_STRIDE_BYTES) > distance || !move_stride(out, to, distance) {
-                break;
-            }
-            let Some((_, rest)) = src.split_at_checked(size) else { break };
-            src = rest;
-            pending_half = if is_pending { 0 } else { byte >> 4 | PENDING };
-            written = written.wrapping_add(length);
-            flags <<= 1;
-        }
-        (self.at, self.written, self.flags) = (self.src.len().wrapping_sub(src.len()), written, flags);
-        self.high_half = (pending_half != 0).then_some(pending_half as u8 & 15);
+        let pending_half = self.high_half.map_or(0, |high| usize::from(high) | PENDING);
+        let state = FastState { src, written: self.written, flags: self.flags, pending_half };
+        let state = decode_loop(out, state);
+        self.at = self.src.len().wrapping_sub(state.src.len());
+        (self.written, self.flags) = (state.written, state.flags);
+        self.high_half = (state.pending_half != 0).then_some(state.pending_half as u8 & 15);
     }
+}
+
+/// The state of [`decode_loop`], which keeps it in registers.
+struct FastState<'a> {
+    /// The stream from the next byte.
+    src: &'a [u8],
+    written: usize,
+    flags: u64,
+    /// A half byte and [`PENDING`], or 0.
+    pending_half: usize,
+}
+
+/// Decodes tokens while stream and output have spare bytes.
+///
+/// A round decodes the literals before a copy and this copy, and changes the state only if both are
+/// complete. Sums cannot overflow, because each is bounded by the length of a slice and a small
+/// number.
+///
+/// A round of 4 ns lets every instruction count. Short copies move 16 bytes and have an end of
+/// their own, others move 32. [`copy_any`] makes the rare ones: a loop in here would take registers
+/// from the usual rounds.
+#[inline(never)]
+fn decode_loop<'a>(out: &mut [u8], state: FastState<'a>) -> FastState<'a> {
+    let FastState { mut src, mut written, mut flags, mut pending_half } = state;
+    while let Some(input) = src.first_chunk::<INPUT_BYTES>() {
+        let to = out.get_mut(written..).and_then(|o| o.first_chunk_mut::<SLACK_BYTES>());
+        let Some(to) = to else { break };
+        // The number of literals may be 0: copying anyway is cheaper than a branch.
+        let literals = flags.leading_zeros() as usize;
+        copy_half(input, to, 0);
+        if literals > HALF_STRIDE_BYTES {
+            copy_half(input, to, HALF_STRIDE_BYTES);
+        }
+        let Some(bytes) = chunk(input, literals) else { break };
+        let bytes = u64::from_le_bytes(*bytes);
+        let copy_flags = flags.wrapping_shl(literals as u32);
+        let at = written.wrapping_add(literals);
+        if copy_flags == END_OF_FLAGS {
+            let Some(rest) = src.get(literals.wrapping_add(4)..) else { break };
+            (src, written) = (rest, at);
+            flags = bytes << 32 | END_OF_FLAGS >> 32;
+            continue;
+        }
+        let distance = (bytes as usize >> 3 & 0x1FFF).wrapping_add(1);
+        let code = bytes as usize & CODE_EXTENDED;
+        let mut length = code.wrapping_add(MIN_COPY);
+        if code != CODE_EXTENDED {
+            if length > distance {
+                if !copy_any(out, at, distance, length) {
+                    break;
+                }
+            } else if !move_half(out, at, distance) {
+                break;
+            }
+            let Some(rest) = src.get(literals.wrapping_add(2)..) else { break };
+            (src, written) = (rest, at.wrapping_add(length));
+            flags = copy_flags << 1;
+            continue;
+        }
+        let byte = (bytes >> 16) as usize & 0xFF;
+        let is_pending = pending_half != 0;
+        let half = if is_pending { pending_half } else { byte } & 15;
+        let mut size = if is_pending { 2 } else { 3 };
+        length = length.wrapping_add(half);
+        if half == HALF_EXTENDED {
+            let Some(long) = read_length(bytes, &mut size) else { break };
+            length = long;
+        }
+        if length > STRIDE_BYTES || length.min(HALF_STRIDE_BYTES) > distance {
+            if !copy_any(out, at, distance, length) {
+                break;
+            }
+        } else if !move_stride(out, at, distance) {
+            break;
+        }
+        let Some(rest) = src.get(literals.wrapping_add(size)..) else { break };
+        (src, written) = (rest, at.wrapping_add(length));
+        pending_half = if is_pending { 0 } else { byte >> 4 | PENDING };
+        flags = copy_flags << 1;
+    }
+    FastState { src, written, flags, pending_half }
+}
+
+/// Makes a copy of any length and distance. Returns false, and may have written beyond `at`, if the
+/// copy and the slack after it are not within the output.
+#[inline(never)]
+fn copy_any(out: &mut [u8], at: usize, distance: usize, length: usize) -> bool {
+    let end = at.wrapping_add(length);
+    if distance > at || end.wrapping_add(STRIDE_BYTES) > out.len() {
+        return false;
+    }
+    if distance < HALF_STRIDE_BYTES {
+        repeat_pattern(out, at.wrapping_sub(distance), at, length);
+        return true;
+    }
+    let mut to = at;
+    while to < end && move_stride(out, to, distance) {
+        to = to.wrapping_add(STRIDE_BYTES);
+    }
+    to >= end
 }
 
 /// Marks a half byte that no copy has used yet.
