@@ -14,6 +14,9 @@ mod export;
 mod hash;
 mod index;
 mod json;
+#[cfg(any(test, feature = "test-points"))]
+#[doc(hidden)]
+pub mod probe;
 mod query;
 mod server;
 mod symbols;

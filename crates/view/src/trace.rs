@@ -408,4 +408,6 @@ fn resolve_names(facts: &Facts, index: &mut Index) {
 }
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;

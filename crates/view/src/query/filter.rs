@@ -182,7 +182,8 @@ impl EventQuery {
             if !self.threads.is_empty() && !self.threads.contains(&number) {
                 return Verdict::Reject;
             }
-            let is_shared = ThreadIndex(number) <= ThreadIndex::OTHER || thread.pid == NO_ID;
+            let is_shared =
+                ThreadIndex(number) == ThreadIndex::OTHER || [thread.pid, thread.tid].contains(&NO_ID);
             match () {
                 () if !names_ids => Verdict::Accept,
                 () if is_shared => Verdict::Unknown,
@@ -206,7 +207,8 @@ impl EventQuery {
 
 /// Returns whether the events of a kind pass, apart from their processes and values.
 fn judge_kind(filter: &EventFilter, texts: &[String], index: &Index, kind: &Kind) -> Verdict {
-    if kind.is_mixed {
+    // Without a schema, an event may know less of its provider than other events.
+    if kind.is_mixed || kind.name.is_none() {
         return Verdict::Unknown;
     }
     let provider = index.kinds.provider_of(kind);
