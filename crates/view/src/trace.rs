@@ -5,10 +5,12 @@
 //!   queries:              Index ──▶ rows, segments ──▶ EventReader: the record of a row, decoded
 //! ```
 
+mod preview;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -24,7 +26,10 @@ use crate::index::facts::Facts;
 use crate::index::machines::Machines;
 use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache};
 use crate::symbols::Symbols;
+pub(crate) use preview::Preview;
 
+/// Shorter traces are indexed before anybody looks at a preview.
+const MIN_PREVIEW_BYTES: u64 = 16 << 20;
 /// How long the index holds its lock at a time.
 const BATCH_TIME: Duration = Duration::from_millis(8);
 /// Records between two looks at the clock.
@@ -56,6 +61,7 @@ pub(crate) struct TraceView {
     reads_programs: bool,
     bytes_read: AtomicU64,
     total_bytes: u64,
+    preview: OnceLock<Preview>,
     /// Whether the facts are those of the whole trace.
     has_all_facts: AtomicBool,
     must_stop: AtomicBool,
@@ -135,6 +141,7 @@ impl TraceView {
             reads_programs: false,
             bytes_read: AtomicU64::new(0),
             total_bytes,
+            preview: OnceLock::new(),
             has_all_facts: AtomicBool::new(false),
             must_stop: AtomicBool::new(false),
             problem: Mutex::new(None),
@@ -166,6 +173,11 @@ impl TraceView {
         }
     }
 
+    /// Returns the first picture while the index is incomplete.
+    pub(crate) fn preview(&self) -> Option<&Preview> {
+        self.preview.get().filter(|_| !self.has_all_facts.load(Ordering::Acquire))
+    }
+
     pub(crate) fn stop(&self) {
         self.must_stop.store(true, Ordering::Release);
     }
@@ -183,6 +195,10 @@ impl TraceView {
 
     fn read_all(&self, identity: &Identity, names: Option<(PathBuf, PathBuf)>) -> Result<()> {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
+        if self.total_bytes > MIN_PREVIEW_BYTES {
+            let _ = self.preview.set(Preview::read(&self.traces, self.start));
+            self.index.write().unwrap_or_else(PoisonError::into_inner).add_losses(self.loss_times());
+        }
         let mut files = MergedFiles::new(traces.iter().copied());
         let threads = BufferThreads::start(1);
         if self.total_bytes > 4 << 20 {

@@ -171,7 +171,7 @@ pub(crate) fn complete_list(view: &TraceView, lists: &EventLists, query: &EventQ
 fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     let begin = Instant::now();
     let (filter, texts) = list.query.to_event_filters(view.start);
-    let rows = list.query.to_row_filter(&filter, &view.index());
+    let rows = list.query.to_row_filter(&filter, view, &view.index());
     let mut matcher = RecordMatcher::new(view, &filter, &texts);
     while list.scanned < end && begin.elapsed() < SCAN_TIME && list.rows.len() < max_matches {
         let index = view.index();

@@ -24,7 +24,7 @@ use crate::query::{
 };
 use crate::trace::TraceView;
 
-const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROCESS_START, 4);
+const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DC_START, 4);
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
 const MARKUP: &str = "</script><img src=x onerror=alert(1)>\u{202E}\"'&\u{0}\u{2028}";
 
@@ -68,7 +68,7 @@ impl TestTrace {
         let header = SystemHeader {
             pointer_size: 8,
             version: PROCESS_LAYOUT.version(),
-            hook: hook::PROCESS_START,
+            hook: hook::PROCESS_DC_START,
             thread_id: NO_ID,
             process_id: NO_ID,
             time,
@@ -213,6 +213,14 @@ fn traces_of_two_machines_stay_apart() {
     let tracks = tracks_of(&view);
     assert_eq!(tracks["cpus"], serde_json::json!([0, 1]));
     assert_eq!(tracks["cpu_names"], serde_json::json!(["CPU 0 · trace-0.etl", "CPU 0 · trace-1.etl"]));
+    for file in 0..2 {
+        for time in [0, 1, 5, 30] {
+            eprintln!("{file} {time} {:?}", view.facts().files[file].actors.image_of(100, time));
+        }
+    }
+    for thread in &view.index().threads.threads {
+        eprintln!("{} {} {:?}", thread.pid, thread.tid, thread.last_stamp);
+    }
     let mut names: Vec<&str> = tracks["processes"]
         .as_array()
         .unwrap()
