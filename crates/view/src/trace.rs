@@ -239,6 +239,7 @@ impl TraceView {
         });
         let times = self.loss_times();
         index.add_losses(times);
+        self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
         if names.is_some() {
             let file = index.store.file()?;
