@@ -127,7 +127,7 @@ fn track_ids(view: &TraceView) -> Vec<String> {
     ids.extend(providers.iter().take(64).map(|provider| format!("v{provider}")));
     let mut threads: Vec<(u64, u64, usize)> = Vec::new();
     for (number, thread) in index.threads.threads.iter().enumerate() {
-        if !thread.states.is_empty() || !thread.lanes.is_empty() {
+        if !thread.states.is_empty() || thread.shown_lanes().next().is_some() {
             threads.push((u64::MAX - thread.running_ns, u64::MAX - thread.events, number));
         }
     }

@@ -15,6 +15,9 @@ mod hash;
 mod index;
 mod json;
 mod live;
+#[cfg(any(test, feature = "test-points"))]
+#[doc(hidden)]
+pub mod probe;
 mod query;
 mod server;
 mod symbols;
