@@ -12,20 +12,25 @@ use kernel_trace::KernelTraceLayout;
 /// Ends scripts and lines where they are not escaped.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--\u{2028}\u{2029}\"'&]]>";
 
-/// Exports the second quarter of a trace. Returns the page and the time span.
-fn export_quarter(layout: KernelTraceLayout) -> (String, TimeSpan) {
-    let folder = tempfile::tempdir().unwrap();
-    let (trace, output) = (folder.path().join("kernel.etl"), folder.path().join("page.html"));
+fn open_view(folder: &Path, layout: KernelTraceLayout) -> TraceView {
+    let trace = folder.join("kernel.etl");
     kernel_trace::write(&trace, layout).unwrap();
     let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
     let OpenedTraces { view, .. } = open(&options).unwrap();
     view.build(&None, None);
+    view
+}
+
+/// Exports the second quarter of a trace. Returns the page and the time span.
+fn export_quarter(layout: KernelTraceLayout) -> (String, TimeSpan) {
+    let folder = tempfile::tempdir().unwrap();
+    let view = open_view(folder.path(), layout);
     let end = view.index().end();
     let span = TimeSpan { from: end / 4, to: end / 2 };
+    let output = folder.path().join("page.html");
     write(&view, span, &output).unwrap();
-    // There is nothing beside the page.
-    let files = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(files, 2);
+    // There is nothing besides the page and the trace.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     (std::fs::read_to_string(&output).unwrap(), span)
 }
 
@@ -76,13 +81,25 @@ fn page_needs_nothing_else_and_names_stay_text() {
 }
 
 #[test]
-fn page_of_a_large_trace_is_bounded() {
-    let layout = KernelTraceLayout { bytes: 24 << 20, cpus: 8, processes: 100, threads: 8, name_part: "" };
-    let (page, _) = export_quarter(layout);
-    // What is added last may pass the limit once; scripts, tables and flame graphs have limits too.
-    assert!(page.len() < MAX_BYTES_WITH_DETAILS + (12 << 20), "{}", page.len());
+fn data_stops_at_its_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 20, threads: 4, name_part: "" };
+    let view = open_view(folder.path(), layout);
+    let span = TimeSpan { from: 0, to: view.index().end() };
+    let write = |limits| {
+        let mut json = JsonWriter::default();
+        write_data(&view, span, limits, &mut json).unwrap();
+        let data: Value = serde_json::from_slice(&json.into_bytes()).unwrap();
+        let count = |name: &str| data[name].as_array().map_or_else(|| data[name].as_object().unwrap().len(), Vec::len);
+        ["timelines", "event_parts", "details"].map(count)
+    };
+    let whole = write(DATA_LIMITS);
+    let none = write(DataLimits { tracks: 0, events: 0, details: 0 });
+    let (tracks, events, details) = (100_000, 300_000, 400_000);
+    let some = write(DataLimits { tracks, events, details });
+    assert_eq!(none, [0, 0, 0]);
+    assert!((0..3).all(|part| some[part] > 0 && some[part] < whole[part]), "{some:?} of {whole:?}");
 }
-
 
 #[test]
 fn base64_has_padding() {

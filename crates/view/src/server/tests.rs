@@ -197,7 +197,6 @@ fn strange_heads_get_nothing() {
         vec![format!("GET {good} HTTP/1.1"), host.clone(), "Origin: http://a".to_owned(), format!("Origin: http://127.0.0.1:{port}")],
         vec![format!("GET {good} HTTP/1.1"), host.clone(), format!("X-Long: {}", "x".repeat(40_000))],
         vec![format!("GET {good}")],
-        vec![format!("GET  {good} HTTP/1.1"), host.clone()],
         vec!["PRI * HTTP/2.0".to_owned()],
         vec!["\u{16}\u{3}\u{1}".to_owned()],
     ];
