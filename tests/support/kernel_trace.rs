@@ -21,6 +21,7 @@ use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::PayloadLayout;
 use traceweir_format::kernel::hook;
 use traceweir_format::put_kernel_event;
+use traceweir_format::security::Sid;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 use traceweir_format::time::FileTime;
 
@@ -185,7 +186,7 @@ impl Machine {
                 &mut self.payload,
                 PROCESS_LAYOUT,
                 { ProcessId: pid, ParentId: 4_u32, SessionId: 1_u32 },
-                { ImageFileName: name.as_str(), CommandLine: command.as_str() }
+                { UserSID: None::<&Sid>, ImageFileName: name.as_str(), CommandLine: command.as_str() }
             );
             self.put_system(hook::PROCESS_DC_START, PROCESS_LAYOUT.version(), 0, 0)?;
             for (base, file) in [(PROGRAM_BASE, name.as_str()), (LIBRARY_BASE, "library.dll")] {
