@@ -36,6 +36,8 @@ const empty = byId('track-state', HTMLParagraphElement);
 let startMs = 0;
 /** @type {any} */
 let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {}, reasons: {} };
+/** Tracks of the drawn window that the server has left out. @type {Set<string>} */
+const leftOut = new Set();
 /** @type {Record<string, number[]>} */
 const fieldData = {};
 /** @type {any} */
@@ -239,17 +241,26 @@ function requestData() {
   }
   const area = scale();
   const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
-  const isKnown = data.from === Math.round(area.from) && data.to === Math.round(area.to)
-    && data.pixels === Math.round(area.width) && data.end === bounds.end && ids.every((id) => id in data.tracks);
-  if (isKnown || area.to <= area.from || !ids.length) return;
+  const window = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), end: bounds.end };
+  const isSame = data.from === window.from && data.to === window.to && data.pixels === window.pixels && data.end === window.end;
+  const wanted = isSame ? ids.filter((id) => !(id in data.tracks) && !leftOut.has(id)) : ids;
+  if (area.to <= area.from || !wanted.length) return;
   setAsking(true);
-  const question = { from: area.from, to: area.to, pixels: Math.round(area.width), tracks: ids.join(',') };
-  const { end } = bounds;
   const begin = performance.now();
-  ask('timeline', question).then((answer) => {
+  ask('timeline', { from: window.from, to: window.to, pixels: window.pixels, tracks: wanted.join(',') }).then((answer) => {
     setAsking(false);
     if (answer) {
-      data = { ...answer, pixels: question.pixels, end };
+      if (!isSame) leftOut.clear();
+      // A full answer leaves out tracks, which are asked for again. One without any track of the question has no more.
+      if (!wanted.some((id) => id in answer.tracks)) wanted.forEach((id) => leftOut.add(id));
+      const before = isSame ? data : { tracks: {}, threads: {}, kinds: {}, reasons: {} };
+      data = {
+        ...window,
+        tracks: { ...before.tracks, ...answer.tracks },
+        threads: { ...before.threads, ...answer.threads },
+        kinds: { ...before.kinds, ...answer.kinds },
+        reasons: { ...before.reasons, ...answer.reasons },
+      };
       performance.measure('timeline', { start: begin, end: performance.now() });
       redraw();
     } else if (mustAskAgain) {

@@ -29,10 +29,15 @@ const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
 const MAX_TRACKS: usize = 256;
 const EVENTS_AT_A_TIME: u64 = 200;
-/// Sizes of the data above which no further tracks, events and details of events are added.
-const MAX_BYTES_WITH_TRACKS: usize = 16 << 20;
-const MAX_BYTES_WITH_EVENTS: usize = 20 << 20;
-const MAX_BYTES_WITH_DETAILS: usize = 28 << 20;
+/// Sizes of the data, in bytes, above which no further tracks, events and details are added.
+#[derive(Clone, Copy, Debug)]
+struct DataLimits {
+    tracks: usize,
+    events: usize,
+    details: usize,
+}
+
+const DATA_LIMITS: DataLimits = DataLimits { tracks: 16 << 20, events: 20 << 20, details: 28 << 20 };
 
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
@@ -40,13 +45,13 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-in
 /// Writes the page.
 pub(crate) fn write(view: &TraceView, span: TimeSpan, output: &Path) -> Result<()> {
     let mut json = JsonWriter::default();
-    write_data(view, span, &mut json)?;
+    write_data(view, span, DATA_LIMITS, &mut json)?;
     let data = String::from_utf8(json.into_bytes()).context("the data is not UTF-8")?.replace('<', "\\u003c");
     let page = to_page(&data)?;
     std::fs::write(output, page).with_context(|| format!("cannot write {}", output.display()))
 }
 
-fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result<()> {
+fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut JsonWriter) -> Result<()> {
     let tracks = track_ids(view);
     let mut rows = Vec::new();
     json.open(b'{');
@@ -62,7 +67,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("timelines");
     json.array(|json| {
         for (number, ids) in tracks.chunks(TRACKS_AT_A_TIME).enumerate() {
-            if json.len() > MAX_BYTES_WITH_TRACKS {
+            if json.len() > limits.tracks {
                 break;
             }
             let query = TimelineQuery { span, pixels: PIXELS, tracks: ids.join(","), overview: number == 0 };
@@ -73,7 +78,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.array(|json| {
         let lists = EventLists::default();
         for first in (0..MAX_EVENTS).step_by(EVENTS_AT_A_TIME as usize) {
-            if json.len() > MAX_BYTES_WITH_EVENTS {
+            if json.len() > limits.events {
                 break;
             }
             let query = EventQuery::default().within(Some(span));
@@ -87,7 +92,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("details");
     json.object(|json| {
         for row in rows {
-            if json.len() > MAX_BYTES_WITH_DETAILS {
+            if json.len() > limits.details {
                 break;
             }
             json.key(&row.to_string());

@@ -38,7 +38,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
 
-use self::guard::Guard;
+use self::guard::{Guard, MAX_HEADER_BYTES};
 use self::live::OpenPages;
 use crate::query::EventLists;
 use crate::trace::TraceView;
@@ -47,7 +47,6 @@ use crate::trace::TraceView;
 const MAX_CONNECTIONS: usize = 64;
 /// The most queries at a time.
 const MAX_QUERIES: usize = 4;
-const MAX_HEADER_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
 
 /// Times that end connections and the server.
@@ -170,6 +169,7 @@ async fn serve_connection(stream: TcpStream, limits: TimeLimits, guard: Arc<Guar
         .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS)
         .half_close(false);
+    // The guard checks the size again: hyper limits only parts that it reads.
     // A connection that ends early is no error of the server.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }

@@ -6,6 +6,8 @@ use axum::response::Response;
 
 /// Bytes of the token.
 const TOKEN_BYTES: usize = 24;
+/// The most bytes of all headers.
+pub(super) const MAX_HEADER_BYTES: usize = 32 << 10;
 /// The longest path with its query.
 const MAX_PATH_BYTES: usize = 16 << 10;
 
@@ -39,7 +41,7 @@ impl Guard {
         format!("http://{host}/{}/", self.token)
     }
 
-    /// Returns the path and query behind the token, or the status of a refusal.
+    /// Returns the path and query after the token, or the status of a refusal.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<String, StatusCode> {
         let headers = request.headers();
         let host = single(headers, &header::HOST)?.ok_or(StatusCode::FORBIDDEN)?;
@@ -64,6 +66,10 @@ impl Guard {
         // A request with a whole URL as its target must name this server too; others do not.
         if request.uri().authority().is_some_and(|authority| authority.as_str() != host) {
             return Err(StatusCode::FORBIDDEN);
+        }
+        let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if header_bytes > MAX_HEADER_BYTES {
+            return Err(StatusCode::NOT_FOUND);
         }
         let path = request.uri().path_and_query().map_or("", |path| path.as_str());
         if path.len() > MAX_PATH_BYTES {
