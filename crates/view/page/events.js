@@ -73,6 +73,7 @@ function load() {
   total = 0;
   isDone = false;
   empty.hidden = true;
+  status.textContent = 'Searching…';
   count();
 }
 
@@ -306,12 +307,16 @@ export function focusFilter() {
   filterInput.select();
 }
 
-/** Asks again, because there are more events. */
-export function refresh() {
-  if (!isDone) return;
-  isDone = false;
+/**
+ * Asks again, because there are more events. At the end of reading, names are known that were not before.
+ * @param {boolean} isComplete
+ */
+export function refresh(isComplete) {
+  if (isComplete) generation += 1;
   // Rows are only added: full pages stay as they are.
-  for (const [page, rows] of pages) if (rows.length < PAGE) pages.delete(page);
+  for (const [page, rows] of pages) if (isComplete || rows.length < PAGE) pages.delete(page);
+  asked.clear();
+  isDone = false;
   count();
 }
 

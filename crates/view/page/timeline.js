@@ -47,7 +47,10 @@ let mouse = null;
 /** A track to show when it is in the list. @type {string | null} */
 let awaited = null;
 let hasList = false;
+let awaitsList = false;
 let isAsking = false;
+/** Counts states of the index. */
+let version = 0;
 let mustAskAgain = false;
 let frame = 0;
 /** @type {Actions} */
@@ -225,10 +228,14 @@ export function openTarget(row) {
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
 }
 
+function showBusy() {
+  tracks.setAttribute('aria-busy', String(isAsking || awaitsList));
+}
+
 /** @param {boolean} value */
 function setAsking(value) {
   isAsking = value;
-  tracks.setAttribute('aria-busy', String(value));
+  showBusy();
 }
 
 /** Asks for the visible tracks. At most one question is open; the newest window wins. */
@@ -240,16 +247,16 @@ function requestData() {
   const area = scale();
   const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
   const isKnown = data.from === Math.round(area.from) && data.to === Math.round(area.to)
-    && data.pixels === Math.round(area.width) && data.end === bounds.end && ids.every((id) => id in data.tracks);
+    && data.pixels === Math.round(area.width) && data.version === version && ids.every((id) => id in data.tracks);
   if (isKnown || area.to <= area.from || !ids.length) return;
   setAsking(true);
   const question = { from: area.from, to: area.to, pixels: Math.round(area.width), tracks: ids.join(',') };
-  const { end } = bounds;
+  const asked = version;
   const begin = performance.now();
   ask('timeline', question).then((answer) => {
     setAsking(false);
     if (answer) {
-      data = { ...answer, pixels: question.pixels, end };
+      data = { ...answer, pixels: question.pixels, version: asked };
       performance.measure('timeline', { start: begin, end: performance.now() });
       redraw();
     } else if (mustAskAgain) {
@@ -279,9 +286,17 @@ const requestWhole = debounce(async () => {
   redraw();
 }, 60);
 
-const requestList = debounce(async () => {
+function requestList() {
+  awaitsList = true;
+  showBusy();
+  askList();
+}
+
+const askList = debounce(async () => {
   const answer = await listAsker.ask('tracks', { search: state.search });
   if (!answer) return;
+  awaitsList = false;
+  showBusy();
   setList(answer);
   fitRows();
   if (!hasList) {
@@ -422,6 +437,7 @@ export function setMouse(x) {
  */
 export function setTrace(trace, isFirst) {
   startMs = trace.start_ms;
+  version += 1;
   setBounds(trace.begin ?? 0, trace.end, isFirst);
   requestList();
   requestWhole();

@@ -110,7 +110,9 @@ fn index_from_the_cache_gives_the_same_answers() {
     let again = reopen(&path, &bytes).expect("the index is not read");
     for (number, (new, cached)) in ask_all(&view).into_iter().zip(ask_all(&again)).enumerate() {
         let at = new.bytes().zip(cached.bytes()).position(|(a, b)| a != b).unwrap_or(0);
-        let part = |text: &str| text.get(at.saturating_sub(200)..(at + 80).min(text.len())).unwrap_or_default().to_owned();
+        let part = |text: &str| {
+            text.get(at.saturating_sub(200)..(at + 80).min(text.len())).unwrap_or_default().to_owned()
+        };
         assert!(new == cached, "answer {number} differs:\n{}\n{}", part(&new), part(&cached));
         // What does not exist has no answer.
         if !new.is_empty() {
