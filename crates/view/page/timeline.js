@@ -1,5 +1,5 @@
 // The timeline: paints overview, ruler and tracks, and asks for what is visible.
-import { announce, byId, color, debounce, fitCanvas, setFont } from './dom.js';
+import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './dom.js';
 import { drawTrack } from './draw.js';
 import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
@@ -119,8 +119,9 @@ function drawTimes() {
   context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
   context.fillStyle = color('text-2');
   setFont(context);
-  context.fillText(`${formatDuration(state.to - state.from)} shown`, 8, 13);
-  context.fillText(state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`, 8, 29);
+  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
+  context.fillText(fitText(context, `${formatDuration(state.to - state.from)} shown`, area.left - 12), 8, 13);
+  context.fillText(fitText(context, note, area.left - 12), 8, 29);
 }
 
 /** @param {Row} row */
@@ -473,6 +474,7 @@ export function start(given) {
       cursorHit = null;
       hideTooltip();
     }
+    if (change === 'window') hideTooltip();
     if (['window', 'selection', 'cursor'].includes(change)) redraw();
   });
 }

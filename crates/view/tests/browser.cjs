@@ -45,7 +45,7 @@ async function filterEvents(page, filter) {
   await page.keyboard.press('/');
   await page.keyboard.type(filter);
   await page.keyboard.press('Enter');
-  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events$/.test(document.getElementById('event-state').textContent)
+  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events( \(the first that match\))?$/.test(document.getElementById('event-state').textContent)
     && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0, filter);
 }
 
@@ -131,7 +131,10 @@ const scenarios = {
     assert((await span(page)).width < near.width, 'F shows the selection');
     await page.keyboard.press('0');
     assert.equal((await span(page)).width, whole.width, '0 shows everything');
-    await filterEvents(page, 'SampleProf');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    assert.equal(await text(page, '#selection'), '', 'Escape removes the cursor, then the selection');
+    await filterEvents(page, 'event:SampleProf');
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await page.waitForSelector('#details:not([hidden]) .frames li');
@@ -367,9 +370,7 @@ const scenarios = {
     await page.click('#tab-flame');
     await hasText(page, '#flame-state', /samples in/);
     await page.click('#tab-events');
-    await page.fill('#event-filter', '<img');
-    await hasText(page, '#event-state', /^[1-9][\d,]* events/);
-    await until(page, () => window.view.filter === '<img');
+    await filterEvents(page, '<img');
     await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
     await page.waitForSelector('#details-body table');
     assert.equal(await page.evaluate(() => document.querySelectorAll('img').length), 0);
