@@ -19,14 +19,17 @@ const span = async (page) => {
   const { from, to } = await view(page);
   return { from, to, width: to - from };
 };
+/** Waits until what has changed is painted. */
+const painted = (page) => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 /** Waits until the visible tracks are drawn. */
-const drawn = (page) => until(page, () => document.getElementById('tracks').getAttribute('aria-busy') === 'false');
+const drawn = (page) => page.waitForSelector('#tracks:not([aria-busy="true"])', { timeout: PATIENCE_MS });
 
 /** Presses a key until a function of the page returns true: the key steps to items that may still be on the way. */
 async function pressUntil(page, key, isTrue, argument) {
   for (let press = 0; press < 400; press += 1) {
     await drawn(page);
     await page.keyboard.press(key);
+    await painted(page);
     if (await page.evaluate(isTrue, argument)) return;
   }
   throw new Error(`${key} does not lead there`);
@@ -70,7 +73,7 @@ const scenarios = {
     await page.keyboard.up('Control');
     await until(page, (width) => window.view.to - window.view.from < width / 4, whole.width);
     // The last turn may still be on the way.
-    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    await painted(page);
     const near = await span(page);
     await page.keyboard.down('Shift');
     await page.mouse.down();
