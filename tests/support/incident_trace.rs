@@ -64,6 +64,7 @@ pub(crate) fn write(path: &Path) -> Result<()> {
             480 => {
                 put_mark(&mut output, 0, time, "order 4711: the price list is empty")?;
                 put_end(&mut output, time + 10)?;
+                output.put_switch(0, time + 20, run(0, MAIN_THREAD))?;
                 break;
             }
             _ => {}

@@ -357,7 +357,8 @@ const scenarios = {
     await page.keyboard.press('/');
     await page.keyboard.press('Delete');
     await page.keyboard.press('Enter');
-    await until(page, () => /Process\/End/.test(document.querySelector('.event-row[aria-selected="true"]')?.textContent ?? ''));
+    await until(page, () => window.view.filter === '' && window.view.current > 0
+      && /Process\/End/.test(document.querySelector('.event-row[aria-selected="true"]')?.textContent ?? ''));
     await page.keyboard.press('ArrowUp');
     await hasText(page, '.event-row[aria-selected="true"]', /order 4711: the price list is empty/);
     await page.keyboard.press('Enter');
