@@ -1,5 +1,5 @@
 // The timeline: paints overview, ruler and tracks, and asks for what is visible.
-import { announce, byId, color, debounce, fitCanvas, setFont } from './dom.js';
+import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './dom.js';
 import { drawTrack } from './draw.js';
 import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
@@ -49,7 +49,10 @@ let mouse = null;
 /** A track to show when it is in the list. @type {string | null} */
 let awaited = null;
 let hasList = false;
+let awaitsList = false;
 let isAsking = false;
+/** Counts states of the index. */
+let version = 0;
 let mustAskAgain = false;
 let frame = 0;
 /** @type {Actions} */
@@ -118,8 +121,9 @@ function drawTimes() {
   context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
   context.fillStyle = color('text-2');
   setFont(context);
-  context.fillText(`${formatDuration(state.to - state.from)} shown`, 8, 13);
-  context.fillText(state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`, 8, 29);
+  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
+  context.fillText(fitText(context, `${formatDuration(state.to - state.from)} shown`, area.left - 12), 8, 13);
+  context.fillText(fitText(context, note, area.left - 12), 8, 29);
 }
 
 /** @param {Row} row */
@@ -227,10 +231,14 @@ export function openTarget(row) {
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
 }
 
+function showBusy() {
+  tracks.setAttribute('aria-busy', String(isAsking || awaitsList));
+}
+
 /** @param {boolean} value */
 function setAsking(value) {
   isAsking = value;
-  tracks.setAttribute('aria-busy', String(value));
+  showBusy();
 }
 
 /** Asks for the visible tracks. At most one question is open; the newest window wins. */
@@ -241,8 +249,8 @@ function requestData() {
   }
   const area = scale();
   const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
-  const window = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), end: bounds.end };
-  const isSame = data.from === window.from && data.to === window.to && data.pixels === window.pixels && data.end === window.end;
+  const window = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), version };
+  const isSame = data.from === window.from && data.to === window.to && data.pixels === window.pixels && data.version === window.version;
   const wanted = isSame ? ids.filter((id) => !(id in data.tracks) && !leftOut.has(id)) : ids;
   if (area.to <= area.from || !wanted.length) return;
   setAsking(true);
@@ -290,9 +298,17 @@ const requestWhole = debounce(async () => {
   redraw();
 }, 60);
 
-const requestList = debounce(async () => {
+function requestList() {
+  awaitsList = true;
+  showBusy();
+  askList();
+}
+
+const askList = debounce(async () => {
   const answer = await listAsker.ask('tracks', { search: state.search });
   if (!answer) return;
+  awaitsList = false;
+  showBusy();
   setList(answer);
   fitRows();
   if (!hasList) {
@@ -433,6 +449,7 @@ export function setMouse(x) {
  */
 export function setTrace(trace, isFirst) {
   startMs = trace.start_ms;
+  version += 1;
   setBounds(trace.begin ?? 0, trace.end, isFirst);
   requestList();
   requestWhole();
@@ -468,6 +485,7 @@ export function start(given) {
       cursorHit = null;
       hideTooltip();
     }
+    if (change === 'window') hideTooltip();
     if (['window', 'selection', 'cursor'].includes(change)) redraw();
   });
 }
