@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Each position is first compared with the bytes at the distance of the last copy: events of the
-//! same size repeat at the same distance. Then with the candidates of its hashes. Positions are 16 bits
-//! wide, eight times the window, so a distance computed from them is right or too large, or leads
-//! to other bytes. Each candidate is compared by its bytes, so a wrong entry costs only time. The
+//! same size repeat at the same distance. Then with the candidates of its hashes. Positions are 16
+//! bits wide, eight times the window, so a distance computed from them is right or too large, or
+//! leads to other bytes. Each candidate is compared by its bytes, so a wrong entry costs only time. The
 //! tables are cleared for each input, so the same input always gives the same stream.
 
 use alloc::boxed::Box;
@@ -18,9 +18,9 @@ use super::{BYTE_EXTENDED, CODE_EXTENDED, HALF_EXTENDED, MIN_COPY, WINDOW_BYTES}
 use crate::wire::chunk;
 
 const LONG_HASH_BITS: u32 = 12;
+const SHORT_HASH_BITS: u32 = 12;
 /// Prefers the last distance to others of the same length.
 const IS_LAST_DISTANCE: u64 = 1 << 31;
-const SHORT_HASH_BITS: u32 = 12;
 /// A repetition of this length is taken without searching for a longer one at the next byte.
 const GOOD_LENGTH: usize = 9;
 /// As many literals in a row without a repetition make the search skip one more position each time.
@@ -200,7 +200,8 @@ fn position_of(at: usize) -> u16 {
     at as u16
 }
 
-/// Returns how many bytes at `at` equal the bytes `distance` before them, at most [`MAX_COPY`] - 8.
+/// Returns how many bytes at `at`, after eight equal ones, equal the bytes `distance` before them.
+/// Returns at most [`MAX_COPY`] - 8.
 #[inline(always)]
 fn common_length(src: &[u8], at: usize, distance: usize) -> usize {
     let current = src.get(at..).unwrap_or_default();
