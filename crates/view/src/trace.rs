@@ -46,11 +46,11 @@ const MAX_LATE_KINDS: usize = 4096;
 const MAX_LOADED_BYTES: usize = 48 << 20;
 
 /// A trace and its name for people.
-pub struct NamedTrace {
+pub(crate) struct NamedTrace {
     /// The name, for titles.
-    pub name: String,
+    pub(crate) name: String,
     /// The opened trace.
-    pub trace: Trace<TraceFile>,
+    pub(crate) trace: Trace<TraceFile>,
 }
 
 /// The traces that are shown.
@@ -87,10 +87,13 @@ pub(crate) struct Progress {
     pub(crate) problem: Option<String>,
 }
 
+/// A trace, and a buffer in it.
+type BufferKey = (usize, usize);
+
 /// Buffers that queries have loaded, the most recent one last.
 #[derive(Debug, Default)]
 struct LoadedBuffers {
-    buffers: VecDeque<((usize, usize), Arc<Vec<u8>>)>,
+    buffers: VecDeque<(BufferKey, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
