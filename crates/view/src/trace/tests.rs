@@ -1,8 +1,5 @@
 //! Builds indexes of generated traces and asks them; damages index files.
 
-#[path = "../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -13,12 +10,12 @@ use super::*;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
+use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::query::{
     EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery,
     describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events,
     list_tracks, locate_event,
 };
-use kernel_trace::KernelTraceLayout;
 
 const IDENTITY: &[u8] = b"test";
 
