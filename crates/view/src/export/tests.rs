@@ -1,13 +1,10 @@
 //! Exports generated traces, and reads the pages.
 
-#[path = "../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use serde_json::Value;
 
 use super::*;
+use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::{OpenedTraces, ViewOptions, open};
-use kernel_trace::KernelTraceLayout;
 
 /// Ends scripts and lines where they are not escaped.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--\u{2028}\u{2029}\"'&]]>";
