@@ -19,6 +19,7 @@ mod root;
 mod service;
 mod terminal;
 mod update;
+mod view;
 mod watch;
 
 use std::path::Path;

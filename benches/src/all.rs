@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, Result};
+use crate::figure::show_spread;
 use crate::record::default_folder;
 
 /// The benchmarks, in the order in which they run.
@@ -196,10 +197,10 @@ fn format_table(recordings: &[Recording]) -> String {
         for figure in figures {
             let RecordedFigure { name, ours, peer, ratio, spread, rounds, .. } = figure;
             let bounds = figure.format_bounds();
-            let spread = spread * 100.0;
+            let spread = show_spread(*spread, *rounds);
             let _ = writeln!(
                 out,
-                "| {name} | {ours} | {peer} | {ratio:.2} | {spread:.0} % | {rounds} | {bounds} |"
+                "| {name} | {ours} | {peer} | {ratio:.2} | {spread} | {rounds} | {bounds} |"
             );
         }
     }
@@ -270,14 +271,14 @@ fn draw(recordings: &[Recording]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{FigureUnit, Requirement, Rounds};
+    use crate::figure::{Direction, FigureUnit, Requirement, Rounds};
 
     fn recording() -> Recording {
         let mut text = String::from("{\"date\":\"2026-01-02\",\"cpu\":\"A\"}\n");
         for (name, ours, requirement) in [
             ("fast", 20.0, Requirement::at_least(5.0).with_target(10.0)),
             ("slow", 2.0, Requirement::at_most(0.5)),
-            ("free", 3.0, Requirement::report_only()),
+            ("free", 3.0, Requirement::report_only(Direction::Smaller)),
         ] {
             let mut rounds = Rounds::default();
             rounds.add(Some(ours), Some(2.0));

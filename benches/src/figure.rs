@@ -115,7 +115,7 @@ pub(crate) struct Requirement {
 
 /// Whether larger or smaller ratios are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     Larger,
     Smaller,
 }
@@ -138,8 +138,8 @@ impl Requirement {
     }
 
     /// Reports the figure without a requirement or a target.
-    pub(crate) const fn report_only() -> Self {
-        Self { better: Direction::Smaller, accept: None, target: None }
+    pub(crate) const fn report_only(better: Direction) -> Self {
+        Self { better, accept: None, target: None }
     }
 
     fn is_reached(self, ratio: f64, bound: Option<f64>) -> bool {
@@ -233,11 +233,16 @@ pub(crate) fn format_table(figures: &[Figure]) -> String {
             lossy => format!("{}+{lossy} lossy", f.rounds),
         };
         let (ours, peer) = (f.unit.show(f.ours), f.unit.show(f.peer));
-        let (ratio, spread) = (format!("{:.2}", f.ratio), format!("{:.0} %", f.spread * 100.0));
+        let (ratio, spread) = (format!("{:.2}", f.ratio), show_spread(f.spread, u64::from(f.rounds)));
         let requirement = f.requirement.show();
         row(&mut out, [f.name, &ours, &peer, &ratio, &spread, &rounds, &requirement, f.verdict()]);
     }
     out
+}
+
+/// Formats the spread of a figure's rounds. One round has none.
+pub(crate) fn show_spread(spread: f64, rounds: u64) -> String {
+    if rounds < 2 { "–".to_owned() } else { format!("{:.0} %", spread * 100.0) }
 }
 
 #[cfg(test)]
@@ -284,9 +289,9 @@ mod tests {
         assert_eq!(requirement.verdict(0.2), "target reached");
         assert_eq!(requirement.verdict(0.3), "accepted");
         assert_eq!(requirement.verdict(0.41), "too high");
-        assert_eq!(Requirement::report_only().verdict(9.0), "");
+        assert_eq!(Requirement::report_only(Direction::Smaller).verdict(9.0), "");
         assert_eq!(
-            (requirement.show(), Requirement::report_only().show()),
+            (requirement.show(), Requirement::report_only(Direction::Smaller).show()),
             ("≤ 0.4/0.2".to_owned(), String::new())
         );
     }

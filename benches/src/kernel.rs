@@ -34,7 +34,7 @@ use traceweir::controller::info::{ClassicEventId, Set};
 use traceweir::{Guid, LogFileMode, Session};
 
 use crate::error::{Error, Result};
-use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::figure::{Direction, Figure, FigureUnit, Requirement, Rounds};
 use crate::machine::MeasuredMachine;
 use crate::process;
 use crate::record::OutputOptions;
@@ -122,7 +122,7 @@ impl StackCapture {
     const fn requirement(self) -> Requirement {
         match self {
             Self::Plain | Self::Chains => Requirement::at_most(1.2).with_target(1.05),
-            Self::Unwound => Requirement::report_only(),
+            Self::Unwound => Requirement::report_only(Direction::Smaller),
         }
     }
 }
@@ -180,7 +180,7 @@ impl KernelBench<'_> {
         }
         let [added_name, cpu_name] = kind.figure_names();
         let added = added.figure(added_name, FigureUnit::Nanoseconds, kind.requirement());
-        let cpu = cpu.figure(cpu_name, FigureUnit::Nanoseconds, Requirement::report_only());
+        let cpu = cpu.figure(cpu_name, FigureUnit::Nanoseconds, Requirement::report_only(Direction::Smaller));
         Ok(added.into_iter().chain(cpu).collect())
     }
 

@@ -23,7 +23,7 @@ use traceweir_format::etl::{self, Trace};
 use traceweir_format::xpress::{self, Compressor};
 
 use crate::error::{Error, Result};
-use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::figure::{Direction, Figure, FigureUnit, Requirement, Rounds};
 use crate::machine::MeasuredMachine;
 use crate::process;
 use crate::record::OutputOptions;
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &XpressOptions) -> Result<()> {
         compression.add(Some(packed), Some(copy));
         compression_limit.add(Some(packed), Some(MIN_COMPRESSED_RATE));
     }
-    let (report, limit) = (Requirement::report_only(), Requirement::at_least(1.0));
+    let (report, limit) = (Requirement::report_only(Direction::Larger), Requirement::at_least(1.0));
     let figures: Vec<Figure> = [
         decompression.figure("xpress_decompress_vs_memcpy", FigureUnit::BytesPerSecond, report),
         compression.figure("xpress_compress_vs_memcpy", FigureUnit::BytesPerSecond, report),

@@ -144,6 +144,7 @@ fn help_pages_match_their_golden_text() {
         "dump",
         "report",
         "flame",
+        "view",
         "stats",
         "info",
         "check",

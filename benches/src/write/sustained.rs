@@ -11,7 +11,8 @@
 //! A round succeeds if no event was lost, all were collected, and the writers reached at least 99 %
 //! of the rate: a tracer that slows its writers down to a lower rate has not sustained it. Each round
 //! begins when everything written before is on the disk. A round that failed while the disk stalled
-//! (see [`DiskProbe`]) is repeated. A search ends after [`MAX_ROUNDS`], whatever it has found.
+//! (see [`DiskProbe`]) is repeated. A search ends without a rate after [`MAX_ROUNDS`], or if the disk has
+//! spoiled more than [`MAX_SPOILED_ROUNDS`]: the disk would be measured then, not the tracer.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,8 +31,8 @@ const FIRST_STEP_DOWN: f64 = 0.03;
 const PRECISION: f64 = 1.08;
 /// The most rounds of one search, without those that the disk has spoiled.
 const MAX_ROUNDS: u32 = 36;
-/// The most rounds that are repeated because the disk stalled, in all searches together.
-pub(crate) const MAX_STALLS: u32 = 12;
+/// The most rounds of one search that are repeated because the disk stalled.
+const MAX_SPOILED_ROUNDS: u32 = 12;
 
 /// A search for one tracer.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub(crate) struct RateSearch {
     confirmations: u32,
     stage: Stage,
     rounds: u32,
-    failed_rounds: u32,
+    spoiled_rounds: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +65,7 @@ enum Stage {
 impl RateSearch {
     /// Starts a search that accepts a rate after `confirmations` rounds in succession.
     pub(crate) const fn new(confirmations: u32) -> Self {
-        Self { confirmations, stage: Stage::Up { next: FIRST_RATE }, rounds: 0, failed_rounds: 0 }
+        Self { confirmations, stage: Stage::Up { next: FIRST_RATE }, rounds: 0, spoiled_rounds: 0 }
     }
 
     /// Returns the rate of the next round; `None` at the end of the search.
@@ -82,14 +83,22 @@ impl RateSearch {
         if let Stage::Found(rate) = self.stage { Some(rate) } else { None }
     }
 
-    pub(crate) const fn failed_rounds(&self) -> u32 {
-        self.failed_rounds
+    /// Returns how many rounds were repeated because the disk stalled.
+    pub(crate) const fn spoiled_rounds(&self) -> u32 {
+        self.spoiled_rounds
+    }
+
+    /// Notes that the disk stalled in a round.
+    fn add_spoiled_round(&mut self) {
+        self.spoiled_rounds += 1;
+        if self.spoiled_rounds > MAX_SPOILED_ROUNDS {
+            self.stage = Stage::NothingFound;
+        }
     }
 
     /// Takes the result of a round at [`next_rate`](Self::next_rate).
-    pub(crate) fn add_round(&mut self, is_sustained: bool) {
+    fn add_round(&mut self, is_sustained: bool) {
         self.rounds += 1;
-        self.failed_rounds += u32::from(!is_sustained);
         self.stage = match self.stage {
             Stage::Up { next } if is_sustained && next < MAX_RATE => Stage::Up { next: next * STEP_UP },
             Stage::Up { next } => Self::halve(next / STEP_UP, next),
@@ -127,8 +136,7 @@ impl RateSearch {
 }
 
 /// Runs one round of each search in turn until all have ended. `run_round` gets the index of the
-/// search and the rate, and returns whether the tracer sustained it; `None` if the round does not
-/// count.
+/// search and the rate, and returns whether the tracer sustained it; `None` if the disk stalled.
 pub(crate) fn run_searches(
     searches: &mut [RateSearch],
     mut run_round: impl FnMut(usize, f64) -> Result<Option<bool>>,
@@ -136,8 +144,9 @@ pub(crate) fn run_searches(
     while searches.iter().any(|search| search.next_rate().is_some()) {
         for (index, search) in searches.iter_mut().enumerate() {
             let Some(rate) = search.next_rate() else { continue };
-            if let Some(is_sustained) = run_round(index, rate)? {
-                search.add_round(is_sustained);
+            match run_round(index, rate)? {
+                Some(is_sustained) => search.add_round(is_sustained),
+                None => search.add_spoiled_round(),
             }
         }
     }
@@ -231,6 +240,13 @@ mod tests {
         });
         assert_eq!(found, None);
         assert!(count <= MAX_ROUNDS);
+    }
+
+    #[test]
+    fn search_on_a_disk_that_keeps_stalling_finds_nothing() {
+        let mut search = [RateSearch::new(1)];
+        run_searches(&mut search, |_, rate| Ok((rate < 5e6).then_some(true))).unwrap();
+        assert_eq!((search[0].found(), search[0].spoiled_rounds()), (None, MAX_SPOILED_ROUNDS + 1));
     }
 
     #[test]

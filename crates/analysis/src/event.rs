@@ -6,9 +6,10 @@ use traceweir_decode::actors::{Actor, Actors};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::walk::Walker;
 use traceweir_decode::{Decoder, Undecoded};
+use traceweir_format::Guid;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
-use traceweir_format::spec::event::class;
+use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
@@ -51,6 +52,18 @@ impl DescribedEvent<'_> {
         self.stacks.frames(&self.record)
     }
 
+    /// Returns the names and the descriptor of the event.
+    pub fn identity(&self) -> EventIdentity<'_> {
+        let schema_match = self.schema_match.as_ref().ok();
+        EventIdentity {
+            provider: self.record.provider(),
+            provider_name: self.provider,
+            event_name: schema_match.and_then(|found| found.prepared.event_name.as_deref()),
+            descriptor: self.record.descriptor(),
+            is_kernel: self.record.hook().is_some(),
+        }
+    }
+
     /// Returns the stack definitions of the trace.
     pub const fn definitions(&self) -> &Definitions {
         self.stacks
@@ -62,6 +75,21 @@ impl DescribedEvent<'_> {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
+}
+
+/// The names and the descriptor of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct EventIdentity<'n> {
+    /// GUID of the provider; for kernel events, of their class.
+    pub provider: Guid,
+    /// Name of the provider, if it is known.
+    pub provider_name: Option<&'n str>,
+    /// Name of the event, if its schema is known.
+    pub event_name: Option<&'n str>,
+    /// Id, level, keyword and so on.
+    pub descriptor: EventDescriptor,
+    /// Whether this is a kernel event.
+    pub is_kernel: bool,
 }
 
 /// Returns whether an event describes the log file: its header, the processes that wrote to it, and

@@ -3,13 +3,14 @@
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::kernel;
+use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
 
-use crate::event::DescribedEvent;
+use crate::event::{DescribedEvent, EventIdentity};
 use crate::text::{Moment, matches_pattern};
 
 /// Criteria that an event must meet. An empty list and `None` accept all events.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterCriteria {
     /// Providers: GUIDs, or names with the wildcards `*` and `?`, ignoring case.
     pub providers: Vec<String>,
@@ -134,7 +135,12 @@ impl EventFilter {
         if self.level.is_none() && self.keyword.is_none() {
             return true;
         }
-        let descriptor = record.descriptor();
+        self.accepts_descriptor(&record.descriptor())
+    }
+
+    /// Returns whether level and keyword pass.
+    #[inline]
+    pub fn accepts_descriptor(&self, descriptor: &EventDescriptor) -> bool {
         // Level 0 means "always" and passes, as when recording. A keyword filter passes only events
         // with keywords.
         self.level.is_none_or(|max_level| descriptor.level <= max_level)
@@ -146,7 +152,13 @@ impl EventFilter {
     #[inline]
     pub fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
         self.accepts_actor(event)
-            && self.accepts_provider(event)
+            && ((self.providers.is_empty() && self.events.is_empty())
+                || self.accepts_identity(&event.identity()))
+    }
+
+    /// Returns whether provider and name or id of an event pass.
+    pub fn accepts_identity(&self, event: &EventIdentity<'_>) -> bool {
+        (self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event)))
             && (self.events.is_empty() || self.events.iter().any(|n| n.matches_event(event)))
     }
 
@@ -168,7 +180,10 @@ impl EventFilter {
     /// Returns whether the provider of an event passes.
     #[inline]
     pub fn accepts_provider(&self, event: &DescribedEvent<'_>) -> bool {
-        self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event))
+        self.providers.is_empty() || {
+            let identity = event.identity();
+            self.providers.iter().any(|p| p.matches_provider(&identity))
+        }
     }
 
     /// Returns the provider names of the filter, in lower case, with their wildcards.
@@ -192,13 +207,13 @@ impl EventFilter {
 }
 
 impl NamePattern {
-    fn matches_provider(&self, event: &DescribedEvent<'_>) -> bool {
+    fn matches_provider(&self, event: &EventIdentity<'_>) -> bool {
         match self {
-            Self::Guid(guid) => event.record.provider() == *guid,
-            Self::Pattern(pattern) => event.provider.is_some_and(|name| {
+            Self::Guid(guid) => event.provider == *guid,
+            Self::Pattern(pattern) => event.provider_name.is_some_and(|name| {
                 let name = name.to_lowercase();
                 // Kernel events share one provider name; other commands show them with their class.
-                let class = || kernel::class_name(&event.record.provider()).map(str::to_lowercase);
+                let class = || kernel::class_name(&event.provider).map(str::to_lowercase);
                 matches_pattern(pattern, &name)
                     || class().is_some_and(|c| matches_pattern(pattern, &format!("{name} ({c})")))
             }),
@@ -206,35 +221,24 @@ impl NamePattern {
         }
     }
 
-    fn matches_event(&self, event: &DescribedEvent<'_>) -> bool {
+    fn matches_event(&self, event: &EventIdentity<'_>) -> bool {
         match self {
             Self::Id(id) => {
-                let descriptor = event.record.descriptor();
-                *id == if event.record.hook().is_some() {
-                    u16::from(descriptor.opcode)
-                } else {
-                    descriptor.id
-                }
+                let EventDescriptor { id: event_id, opcode, .. } = event.descriptor;
+                *id == if event.is_kernel { u16::from(opcode) } else { event_id }
             }
-            Self::Pattern(pattern) => {
-                let name = event
-                    .schema_match
-                    .as_ref()
-                    .ok()
-                    .and_then(|schema_match| schema_match.prepared.event_name.as_deref());
-                name.map(str::to_lowercase).is_some_and(|name| {
-                    let part = name.rsplit_once('/').map(|(_, part)| part);
-                    // As text output prints it.
-                    let with_provider =
-                        || Some(format!("{}/{name}", event.provider.filter(|_| pattern.contains('/'))?));
-                    // Other tools join the names of task and opcode.
-                    let joined = || part.map(|_| name.replace('/', ""));
-                    matches_pattern(pattern, &name)
-                        || part.is_some_and(|part| matches_pattern(pattern, part))
-                        || joined().is_some_and(|name| matches_pattern(pattern, &name))
-                        || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
-                })
-            }
+            Self::Pattern(pattern) => event.event_name.map(str::to_lowercase).is_some_and(|name| {
+                let part = name.rsplit_once('/').map(|(_, part)| part);
+                // As text output prints it.
+                let with_provider =
+                    || Some(format!("{}/{name}", event.provider_name.filter(|_| pattern.contains('/'))?));
+                // Other tools join the names of task and opcode.
+                let joined = || part.map(|_| name.replace('/', ""));
+                matches_pattern(pattern, &name)
+                    || part.is_some_and(|part| matches_pattern(pattern, part))
+                    || joined().is_some_and(|name| matches_pattern(pattern, &name))
+                    || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
+            }),
             Self::Guid(_) => false,
         }
     }

@@ -26,6 +26,12 @@ pub fn program_of(pid: u32) -> Option<String> {
     path.or_else(read_comm).filter(|name| !name.is_empty())
 }
 
+/// Returns the process of a thread.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Returns whether any process runs a program of this file name, ignoring case, as the filter
 /// `@exe` compares names.
 pub fn is_program_running(name: &str) -> bool {
@@ -48,6 +54,8 @@ mod tests {
     fn this_process_exists_and_unknown_programs_do_not_run() {
         let pid = std::process::id();
         assert!(exists(pid) && !exists(u32::MAX));
+        let in_thread = std::thread::spawn(|| process_of(rustix::thread::gettid().as_raw_pid().cast_unsigned()));
+        assert_eq!(in_thread.join().unwrap(), Some(pid));
         assert_eq!(uid_of(pid), Some(rustix::process::geteuid().as_raw()));
         let program = program_of(pid).unwrap();
         assert_eq!(program, std::env::current_exe().unwrap().to_str().unwrap());

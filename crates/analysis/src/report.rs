@@ -51,7 +51,7 @@ pub use io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtoco
 pub use latency::Latencies;
 pub use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub use processes::{ProcessId, ProcessTable, ThreadSelection};
-pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn};
+pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn, UnfinishedState};
 pub use stream::{Analysis, AnalysisOptions, NeededEvents, TimeWindow};
 pub use trace_facts::TraceFacts;
 pub use tree::{NodeId, ShownNode, StackEnds, StackTree};

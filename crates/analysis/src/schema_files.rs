@@ -72,7 +72,7 @@ pub fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
 
 /// Loads the compiled manifests of the programs that the trace has named since the last call. The
 /// author of the trace chose the paths, so [`open_program`] opens them with care.
-pub(crate) fn load_traced_programs(decoder: &mut Decoder, observer: &dyn ReadObserver) {
+pub fn load_traced_programs(decoder: &mut Decoder, observer: &dyn ReadObserver) {
     for tracked in decoder.take_tracked() {
         let Some(file) = open_program(Path::new(&tracked.path)) else { continue };
         // Most programs contain no manifest. A manifest that differs from the traced one is worth a

@@ -47,7 +47,7 @@ use crate::observer::ReadObserver;
 
 pub use options::SymbolOptions;
 
-/// Maximum memory for data from files.
+/// Maximum memory for data from files, unless [`TraceSymbols::limit_loaded_bytes`] sets another.
 const MAX_LOADED_BYTES: usize = 1 << 30;
 /// Maximum number of file reads, including repeated ones.
 const MAX_LOADS: usize = 1 << 14;
@@ -87,6 +87,7 @@ pub struct TraceSymbols {
     modules: Vec<ModuleSlot>,
     by_key: HashMap<ModuleKey, usize>,
     loads_left: usize,
+    max_loaded_bytes: usize,
     kernel: Option<KernelSymbols>,
     managed: ManagedCode,
     generated: GeneratedCode,
@@ -135,6 +136,7 @@ impl TraceSymbols {
             modules: Vec::new(),
             by_key: HashMap::new(),
             loads_left: MAX_LOADS,
+            max_loaded_bytes: MAX_LOADED_BYTES,
             kernel: None,
             managed: ManagedCode::default(),
             generated: GeneratedCode::default(),
@@ -143,6 +145,12 @@ impl TraceSymbols {
             lookup_count: 0,
             warnings: SymbolWarnings::new(observer),
         }
+    }
+
+    /// Limits the memory for data from files. Lines of a file that alone exceeds the limit are left out.
+    pub fn limit_loaded_bytes(&mut self, bytes: usize) {
+        self.max_loaded_bytes = bytes;
+        self.generated.limit_bytes(bytes);
     }
 
     /// Learns about loaded images and their builds from a record.
@@ -261,7 +269,7 @@ impl TraceSymbols {
         let frames = module.find_frames(&name, offset);
         // Lines are read on demand, so a module can grow after it was loaded.
         if module.memory_bytes() > old_bytes {
-            self.drop_old_modules(slot, 0);
+            self.drop_old_modules(slot);
         }
         frames
     }
@@ -278,25 +286,30 @@ impl TraceSymbols {
         let Some(remaining) = self.loads_left.checked_sub(1) else { return };
         self.loads_left = remaining;
         let module = ModuleSymbols::load(&self.options, key, min_size, &mut self.warnings);
-        self.drop_old_modules(slot, module.memory_bytes());
         if let Some(slot) = self.modules.get_mut(slot) {
             slot.module = Some(module);
         }
+        self.drop_old_modules(slot);
     }
 
-    /// Drops the least recently used modules, except `keep`, until `bytes` more fit.
-    fn drop_old_modules(&mut self, keep: usize, bytes: usize) {
+    /// Drops the least recently used modules, except `keep`, until the rest fits into the limit.
+    fn drop_old_modules(&mut self, keep: usize) {
         let module_bytes = |slot: &ModuleSlot| slot.module.as_ref().map_or(0, ModuleSymbols::memory_bytes);
-        let mut total = self.modules.iter().map(module_bytes).fold(bytes, usize::saturating_add);
-        while total > MAX_LOADED_BYTES {
+        let mut total = self.modules.iter().map(module_bytes).fold(0, usize::saturating_add);
+        while total > self.max_loaded_bytes {
             let others = self
                 .modules
                 .iter_mut()
                 .enumerate()
                 .filter(|(index, slot)| *index != keep && module_bytes(slot) > 0);
-            let Some((_, oldest)) = others.min_by_key(|(_, slot)| slot.last_use) else { return };
+            let Some((_, oldest)) = others.min_by_key(|(_, slot)| slot.last_use) else { break };
             total = total.saturating_sub(module_bytes(oldest));
             oldest.module = None;
+        }
+        if total > self.max_loaded_bytes
+            && let Some(module) = self.modules.get_mut(keep).and_then(|slot| slot.module.as_mut())
+        {
+            module.drop_lines();
         }
     }
 

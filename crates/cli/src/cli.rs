@@ -243,8 +243,8 @@ pub(crate) struct OptionalFiles {
 /// How many threads read the traces.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct ThreadArgs {
-    /// Read with N threads; the output is the same [default: one for each processor, one for short
-    /// traces]
+    /// Read with N threads, at most 64; the output is the same [default: one for each processor, one
+    /// for short traces]
     #[arg(id = "threads", long = "threads", value_name = "N")]
     pub(crate) requested: Option<NonZero<usize>>,
 }

@@ -37,7 +37,7 @@ pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use lookup::{
-    FoundSession, connect_to_session, dismiss_ended, find_session, missing_session_error,
+    FoundSession, check_is_live, connect_to_session, dismiss_ended, find_session, missing_session_error,
 };
 pub(crate) use page::{
     SessionState, format_json, format_page, format_status, provider_kind, provider_name, put_enable,

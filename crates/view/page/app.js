@@ -6,6 +6,7 @@ import * as events from './events.js';
 import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
+import * as live from './live.js';
 import { listenToLosses, setLossCounts } from './losses.js';
 import { follow } from './source.js';
 import { changed, onChange, restore, state } from './state.js';
@@ -63,6 +64,7 @@ function takeTrace(trace) {
   title.textContent = name;
   title.title = trace.files.join('\n');
   showFacts(trace);
+  live.showState(trace.live);
   document.documentElement.dataset.complete = String(trace.complete);
   showProblem(trace.problem ?? failure);
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
@@ -70,6 +72,7 @@ function takeTrace(trace) {
   if (version === lastVersion || (trace.events === 0 && !trace.complete)) return;
   lastVersion = version;
   timeline.setTrace(trace, isFirst);
+  live.moveToNewest();
   if (isFirst && state.row !== null) details.open(state.row);
   if (!isFirst) {
     events.refresh(trace.complete);
@@ -87,9 +90,9 @@ function showFacts(trace) {
   setLossCounts(trace);
   const share = trace.bytes ? trace.bytes_read / trace.bytes : 1;
   const done = `Reading: ${Math.floor(100 * share)} %`;
-  byId('reading', HTMLElement).hidden = trace.complete;
+  byId('reading', HTMLElement).hidden = trace.complete || trace.live;
   byId('reading-state', HTMLSpanElement).textContent = done;
-  byId('loading', HTMLDivElement).textContent = `${done} of ${formatBytes(trace.bytes)}`;
+  byId('loading', HTMLDivElement).textContent = trace.live ? 'Waiting for events' : `${done} of ${formatBytes(trace.bytes)}`;
   byId('progress', HTMLProgressElement).value = share;
 }
 
@@ -119,6 +122,7 @@ function listenToKeys() {
       case 't': case 'T': timeline.tracks.focus(); break;
       case '0': showAll(); break;
       case 'f': case 'F': showSelection(); break;
+      case 'l': case 'L': live.toggleFollowing(); break;
       case 'w': case 'W': zoom(0.5); break;
       case 's': case 'S': zoom(2); break;
       case 'a': case 'A': pan(-0.2); break;
@@ -216,6 +220,7 @@ tables.start({
   },
 });
 flame.start();
+live.start();
 showTab(state.tab);
 onChange((change) => {
   if (change === 'selection') showSelectionText();

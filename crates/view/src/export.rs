@@ -25,10 +25,14 @@ const MAX_DETAILS: u64 = 1000;
 /// The resolution of the timeline.
 const PIXELS: u32 = 4096;
 /// Tracks in each question.
-const TRACKS_AT_A_TIME: usize = 64;
+const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
 const MAX_TRACKS: usize = 256;
 const EVENTS_AT_A_TIME: u64 = 200;
+/// Sizes of the data above which no further tracks, events and details of events are added.
+const MAX_BYTES_WITH_TRACKS: usize = 16 << 20;
+const MAX_BYTES_WITH_EVENTS: usize = 20 << 20;
+const MAX_BYTES_WITH_DETAILS: usize = 28 << 20;
 
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
@@ -58,6 +62,9 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("timelines");
     json.array(|json| {
         for (number, ids) in tracks.chunks(TRACKS_AT_A_TIME).enumerate() {
+            if json.len() > MAX_BYTES_WITH_TRACKS {
+                break;
+            }
             let query = TimelineQuery { span, pixels: PIXELS, tracks: ids.join(","), overview: number == 0 };
             draw_timeline(view, &query, json);
         }
@@ -66,6 +73,9 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.array(|json| {
         let lists = EventLists::default();
         for first in (0..MAX_EVENTS).step_by(EVENTS_AT_A_TIME as usize) {
+            if json.len() > MAX_BYTES_WITH_EVENTS {
+                break;
+            }
             let query = EventQuery::default().within(Some(span));
             list_events(view, &lists, query, first, EVENTS_AT_A_TIME, json);
         }
@@ -77,6 +87,9 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("details");
     json.object(|json| {
         for row in rows {
+            if json.len() > MAX_BYTES_WITH_DETAILS {
+                break;
+            }
             json.key(&row.to_string());
             if !describe_event(view, row, json) {
                 json.raw("null");
@@ -105,7 +118,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
 fn track_ids(view: &TraceView) -> Vec<String> {
     let index = view.index();
     let mut ids: Vec<String> = Vec::new();
-    let used = index.cpus.iter().enumerate().filter(|(_, series)| !series.is_empty());
+    let used = index.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.runs.is_empty());
     ids.extend(used.map(|(cpu, _)| format!("c{cpu}")).take(64));
     ids.extend((0..index.counters.len()).map(|counter| format!("n{counter}")));
     let mut providers: Vec<u32> = index.kinds.kinds.iter().map(|kind| kind.provider).collect();
@@ -184,29 +197,4 @@ fn to_base64(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_has_padding() {
-        for (bytes, expected) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-            ("\u{ff}~", "w79+"),
-        ] {
-            assert_eq!(to_base64(bytes.as_bytes()), expected);
-        }
-    }
-
-    #[test]
-    fn page_contains_all_files_and_no_reference_to_others() {
-        let page = to_page("{}").unwrap();
-        assert!(!page.contains("src=\"") && !page.contains("href=\"style"), "a reference is left");
-        for (name, ..) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
-            assert!(page.contains(&format!("\"view/{name}\":\"data:text/javascript;base64,")), "{name}");
-        }
-    }
-}
+mod tests;

@@ -14,7 +14,9 @@ mod build;
 pub(crate) mod cache;
 pub(crate) mod columns;
 pub(crate) mod facts;
+mod files;
 pub(crate) mod kinds;
+pub(crate) mod machines;
 pub(crate) mod series;
 pub(crate) mod stacks;
 pub(crate) mod store;
@@ -27,9 +29,10 @@ use std::fs::File;
 
 use anyhow::Result;
 
-use build::Files;
 use columns::Columns;
+use files::{Files, MAX_FILES};
 use kinds::Kinds;
+use machines::Machines;
 use series::{Item, Series, ValueKind};
 use stacks::Stacks;
 use store::{Put, Reader, Store};
@@ -45,6 +48,10 @@ const WAIT_WIDTHS: &[usize] = &[8, 8, 4, 4, 4, 2];
 const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2];
 /// Time, position.
 const INFORMATIVE_WIDTHS: &[usize] = &[8, 8];
+/// The most processors; the time of further ones is only in the tracks of threads.
+const MAX_CPUS: usize = 1 << 12;
+/// The most counters.
+const MAX_COUNTERS: usize = 64;
 /// The most losses that are kept.
 const MAX_LOSSES: usize = 1 << 16;
 
@@ -133,6 +140,20 @@ impl Transfer {
     }
 }
 
+/// A processor of a machine by its index in [`Index::cpus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuIndex(usize);
+
+/// A processor.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    /// Index in [`Machines`].
+    pub(crate) machine: u16,
+    pub(crate) number: u16,
+    /// The value is the thread, the class whether it is an ordinary one.
+    pub(crate) runs: Series,
+}
+
 /// A number over time.
 #[derive(Debug)]
 pub(crate) struct Counter {
@@ -162,8 +183,8 @@ pub(crate) struct Index {
     pub(crate) kinds: Kinds,
     pub(crate) stacks: Stacks,
     pub(crate) files: Files,
-    /// By processor number; the value is the thread, the class whether it is an ordinary one.
-    pub(crate) cpus: Vec<Series>,
+    pub(crate) machines: Machines,
+    pub(crate) cpus: Vec<Cpu>,
     pub(crate) counters: Vec<Counter>,
     /// Times of lost events, in nanoseconds since the first trace began.
     pub(crate) loss_times: Vec<i64>,
@@ -171,7 +192,8 @@ pub(crate) struct Index {
     /// Time spans with a missing switch.
     pub(crate) gaps: u64,
     /// The thread on each processor, while the index is built.
-    running: HashMap<u16, ThreadIndex>,
+    running: HashMap<(u16, u16), ThreadIndex>,
+    by_cpu: HashMap<(u16, u16), CpuIndex>,
     pub(crate) is_complete: bool,
 }
 
@@ -195,6 +217,8 @@ impl Index {
             losses: Losses::default(),
             gaps: 0,
             running: HashMap::new(),
+            by_cpu: HashMap::new(),
+            machines: Machines::default(),
             is_complete: false,
         }
     }
@@ -210,27 +234,39 @@ impl Index {
         self.loss_times = times;
     }
 
-    fn add_run(&mut self, cpu: u16, thread: ThreadIndex, from: i64, to: i64) {
-        const MAX_CPUS: usize = 1 << 12;
-        let index = usize::from(cpu);
-        if index < MAX_CPUS {
-            while self.cpus.len() <= index {
-                self.cpus.push(Series::new(ValueKind::Classes));
-            }
-            let duration = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+    /// Returns the time of the first event.
+    pub(crate) fn begin(&self) -> i64 {
+        self.events.first_time().unwrap_or(0)
+    }
+
+    /// Returns the track of a processor.
+    fn find_or_add_cpu(&mut self, machine: u16, number: u16) -> CpuIndex {
+        let next = CpuIndex(self.cpus.len());
+        if self.cpus.len() >= MAX_CPUS {
+            return self.by_cpu.get(&(machine, number)).copied().unwrap_or(next);
+        }
+        let index = *self.by_cpu.entry((machine, number)).or_insert(next);
+        if index == next {
+            self.cpus.push(Cpu { machine, number, runs: Series::new(ValueKind::Classes) });
+        }
+        index
+    }
+
+    fn add_run(&mut self, cpu: CpuIndex, thread: ThreadIndex, from: i64, to: i64) {
+        let duration = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+        let mut number = 0;
+        if let Some(cpu) = self.cpus.get_mut(cpu.0) {
+            number = cpu.number.into();
             let value = u64::from(thread.0) << 2 | u64::from(thread != ThreadIndex::IDLE);
-            if let Some(series) = self.cpus.get_mut(index) {
-                series.push(Item { start: from, duration, value }, &mut self.store);
-            }
+            cpu.runs.push(Item { start: from, duration, value }, &mut self.store);
         }
         if thread == ThreadIndex::IDLE {
             return;
         }
         if let Some(thread) = self.threads.get_mut(thread) {
-            let duration = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
             thread.running_ns = thread.running_ns.saturating_add(duration);
         }
-        self.add_state(thread, ThreadState::Running, cpu.into(), from, to);
+        self.add_state(thread, ThreadState::Running, number, from, to);
     }
 
     fn add_state(&mut self, thread: ThreadIndex, state: ThreadState, detail: u64, from: i64, to: i64) {
@@ -259,11 +295,12 @@ impl Index {
     /// Calls a function for each series and the store that their blocks go to.
     fn for_series(&mut self, mut on_series: impl FnMut(&mut Series, &mut Store)) {
         let Self { store, threads, kinds, cpus, counters, .. } = self;
-        cpus.iter_mut().for_each(|series| on_series(series, store));
+        cpus.iter_mut().for_each(|cpu| on_series(&mut cpu.runs, store));
         counters.iter_mut().for_each(|counter| on_series(&mut counter.series, store));
         kinds.kinds.iter_mut().for_each(|kind| on_series(&mut kind.marks, store));
         for thread in &mut threads.threads {
             on_series(&mut thread.states, store);
+            on_series(&mut thread.marks, store);
             thread.lanes.iter_mut().for_each(|lane| on_series(lane, store));
         }
     }
@@ -285,6 +322,8 @@ impl Index {
             table.close_block(store);
         }
         self.stacks.end_additions();
+        self.threads.end_additions();
+        self.files.end_additions();
         self.is_complete = true;
         let mut directory = Vec::new();
         directory.put_varint(identity.len() as u64);
@@ -298,7 +337,12 @@ impl Index {
         directory.put_varint(self.files.names.len() as u64);
         self.files.names.iter().for_each(|name| put_name(name.as_ref(), &mut directory));
         directory.put_varint(self.cpus.len() as u64);
-        self.cpus.iter().for_each(|series| series.put(&mut directory));
+        for cpu in &self.cpus {
+            directory.put_varint(cpu.machine.into());
+            directory.put_varint(cpu.number.into());
+            cpu.runs.put(&mut directory);
+        }
+        self.machines.put(&mut directory);
         directory.put_varint(self.counters.len() as u64);
         for counter in &self.counters {
             directory.put_text(&counter.name);
@@ -326,26 +370,28 @@ impl Index {
         let reader = &mut reader;
         let mut index = Self::new(file.try_clone().ok()?);
         index.store = Store::open_finished(file, length);
-        index.events = Columns::read(EVENT_WIDTHS, reader)?;
-        index.samples = Columns::read(SAMPLE_WIDTHS, reader)?;
-        index.waits = Columns::read(WAIT_WIDTHS, reader)?;
-        index.transfers = Columns::read(TRANSFER_WIDTHS, reader)?;
-        index.informative = Columns::read(INFORMATIVE_WIDTHS, reader)?;
-        index.threads = Threads::read(reader)?;
-        index.kinds = Kinds::read(reader)?;
+        index.events = Columns::read(EVENT_WIDTHS, reader, length)?;
+        index.samples = Columns::read(SAMPLE_WIDTHS, reader, length)?;
+        index.waits = Columns::read(WAIT_WIDTHS, reader, length)?;
+        index.transfers = Columns::read(TRANSFER_WIDTHS, reader, length)?;
+        index.informative = Columns::read(INFORMATIVE_WIDTHS, reader, length)?;
+        index.threads = Threads::read(reader, length)?;
+        index.kinds = Kinds::read(reader, length)?;
         index.stacks = Stacks::read(reader)?;
         index.files.names.clear();
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_FILES)? {
             index.files.names.push(read_name(reader)?);
         }
-        for _ in 0..reader.count()? {
-            index.cpus.push(Series::read(reader)?);
+        for _ in 0..reader.count_up_to(MAX_CPUS)? {
+            let (machine, number) = (reader.u16()?, reader.u16()?);
+            index.cpus.push(Cpu { machine, number, runs: Series::read(reader, length)? });
         }
-        for _ in 0..reader.count()? {
+        index.machines = Machines::read(reader)?;
+        for _ in 0..reader.count_up_to(MAX_COUNTERS)? {
             let (name, unit) = (reader.text()?.to_owned(), reader.text()?.to_owned());
-            index.counters.push(Counter { name, unit, series: Series::read(reader)? });
+            index.counters.push(Counter { name, unit, series: Series::read(reader, length)? });
         }
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_LOSSES)? {
             index.loss_times.push(reader.i64()?);
         }
         index.losses = Losses { events: reader.varint()?, buffers: reader.varint()? };

@@ -14,6 +14,11 @@ impl JsonWriter {
         self.out
     }
 
+    /// Returns the size of the text so far.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     fn begin_value(&mut self) {
         if std::mem::replace(&mut self.needs_comma, true) {
             self.out.push(b',');

@@ -1,7 +1,7 @@
 //! Shows traces as a timeline in the browser.
 //!
 //! ```text
-//!   traces ──▶ index ──▶ query ──▶ server ──HTTP, loopback only──▶ page (page/*.js)
+//!   traces, live ──▶ index ──▶ query ──▶ server ──HTTP, loopback only──▶ page (page/*.js)
 //! ```
 //!
 //! `docs/spec/view-protocol.md` describes what page and server exchange. Nothing that a trace or an
@@ -14,6 +14,7 @@ mod export;
 mod hash;
 mod index;
 mod json;
+mod live;
 mod query;
 mod server;
 mod symbols;
@@ -21,13 +22,18 @@ mod trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
+use traceweir::consumer::Trace;
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_analysis::text::Moment;
 use traceweir_analysis::traces::TraceSet;
 
+pub use live::GrowingFile;
+use live::LiveTrace;
+use server::TimeLimits;
 use trace::{NamedTrace, TraceView};
 
 /// What to show, and how.
@@ -60,7 +66,9 @@ fn open(options: &ViewOptions) -> Result<OpenedTraces> {
     let identity = (options.keeps_index && !is_unpacked)
         .then(|| index::cache::identify(&options.paths, &format!("{:?}", options.schemas)))
         .flatten();
-    let (view, index_names) = TraceView::open(traces.collect(), set.decoder, &options.symbols, &identity)?;
+    let reads_programs = !options.schemas.ignores_programs;
+    let (view, index_names) =
+        TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, &identity)?;
     Ok(OpenedTraces { view, identity, index_names })
 }
 
@@ -68,18 +76,66 @@ fn open(options: &ViewOptions) -> Result<OpenedTraces> {
 /// the URL of the page, and whether a browser was started.
 pub fn show(options: &ViewOptions, on_ready: impl FnOnce(&str, bool)) -> Result<()> {
     let OpenedTraces { view, identity, index_names } = open(options)?;
+    show_view(view, options.opens_browser, move |view| view.build(&identity, index_names), on_ready)
+}
+
+/// Where the events of a running session come from.
+pub enum SessionEvents {
+    /// The session delivers them.
+    Live(Box<Trace>),
+    /// The session writes them to a file.
+    File(GrowingFile),
+}
+
+/// Shows the events of a running session of this name, like [`show`]. The page stays when the
+/// session ends. `options.paths` is not used.
+pub fn show_session(
+    name: String,
+    events: SessionEvents,
+    options: &ViewOptions,
+    on_ready: impl FnOnce(&str, bool),
+) -> Result<()> {
+    let decoder = TraceSet::open(&[], &options.schemas, Arc::new(()))?.decoder;
+    let (live, receive): (_, Box<dyn FnOnce(&LiveTrace) + Send>) = match events {
+        SessionEvents::Live(trace) => {
+            (LiveTrace::new(name, &trace)?, Box::new(move |live| live.receive(*trace)))
+        }
+        SessionEvents::File(file) => {
+            let set = live::open_file(&file)?;
+            (LiveTrace::of_file(name, &set)?, Box::new(move |live| live.receive_file(set, &file)))
+        }
+    };
+    let live = Arc::new(live);
+    let view = TraceView::of_session(Arc::clone(&live), decoder, &options.symbols)?;
+    let received = Arc::clone(&live);
+    let receiver = start_thread("weir-receive", move || receive(&received))?;
+    let result = show_view(view, options.opens_browser, |view| view.build(&None, None), on_ready);
+    live.stop();
+    let _ = receiver.join();
+    result
+}
+
+/// Serves the page while `build` fills the index.
+fn show_view(
+    view: TraceView,
+    opens_browser: bool,
+    build: impl FnOnce(&TraceView) + Send + 'static,
+    on_ready: impl FnOnce(&str, bool),
+) -> Result<()> {
     let view = Arc::new(view);
-    let builder = Arc::clone(&view);
-    let thread = std::thread::Builder::new().name("weir-index".to_owned());
-    let thread =
-        thread.spawn(move || builder.build(&identity, index_names)).context("cannot start a thread")?;
-    let result = server::serve(Arc::clone(&view), |url| {
-        let is_opened = options.opens_browser && browser::open(url);
+    let built = Arc::clone(&view);
+    let builder = start_thread("weir-index", move || build(&built))?;
+    let result = server::serve(Arc::clone(&view), TimeLimits::default(), |url| {
+        let is_opened = opens_browser && browser::open(url);
         on_ready(url, is_opened);
     });
     view.stop();
-    let _ = thread.join();
+    let _ = builder.join();
     result
+}
+
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).context("cannot start a thread")
 }
 
 /// Writes a page that contains the traces from one moment to another, and needs no server.

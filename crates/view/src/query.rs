@@ -23,7 +23,7 @@ use crate::index::Index;
 use crate::index::threads::Thread;
 
 /// A time span in nanoseconds since the first trace began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
     pub(crate) from: i64,
     pub(crate) to: i64,
@@ -37,10 +37,14 @@ fn file_name(path: &str) -> &str {
 /// Returns the name of a process for people.
 fn process_label(index: &Index, process: u32) -> String {
     let Some(process) = index.threads.processes.get(process as usize) else { return "?".to_owned() };
-    match (&process.name, process.pid) {
+    let label = match (&process.name, process.pid) {
         (Some(name), pid) => format!("{} ({pid})", file_name(name)),
         (None, u32::MAX) => "(no process)".to_owned(),
         (None, pid) => format!("process {pid}"),
+    };
+    match index.machines.name(process.machine) {
+        Some(machine) => format!("{label} · {machine}"),
+        None => label,
     }
 }
 

@@ -10,7 +10,7 @@
 //! S2  A request needs the token in its path, `Host` of this server and, if it has an `Origin` or
 //!     `Sec-Fetch-Site`, those of its page. Everything else gets an empty reply.
 //! S3  Connections, header sizes, times and replies are limited.
-//! S4  The server ends when no page has been open for [`CLOSED_TIME`] after the first one.
+//! S4  The server ends when no page has been open for [`TimeLimits::closed`] after the first one.
 
 mod api;
 pub(crate) mod assets;
@@ -20,7 +20,7 @@ mod live;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -47,12 +47,23 @@ use crate::trace::TraceView;
 const MAX_CONNECTIONS: usize = 64;
 /// The most queries at a time.
 const MAX_QUERIES: usize = 4;
-/// How long a request header may take.
-const HEADER_TIME: Duration = Duration::from_secs(10);
 const MAX_HEADER_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
-/// How long no page may be open before the server ends.
-const CLOSED_TIME: Duration = Duration::from_secs(60);
+
+/// Times that end connections and the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    /// How long a request header may take.
+    header: Duration,
+    /// How long no page may be open before the server ends.
+    closed: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self { header: Duration::from_secs(10), closed: Duration::from_secs(60) }
+    }
+}
 
 /// What all requests share.
 pub(crate) struct App {
@@ -63,7 +74,7 @@ pub(crate) struct App {
 }
 
 /// Serves traces until the user interrupts it or closes the page. `on_ready` gets the URL.
-pub(crate) fn serve(view: Arc<TraceView>, on_ready: impl FnOnce(&str)) -> Result<()> {
+pub(crate) fn serve(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&str)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(MAX_QUERIES + 2)
@@ -71,12 +82,12 @@ pub(crate) fn serve(view: Arc<TraceView>, on_ready: impl FnOnce(&str)) -> Result
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
-    let result = runtime.block_on(run(view, on_ready));
+    let result = runtime.block_on(run(view, limits, on_ready));
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }
 
-async fn run(view: Arc<TraceView>, on_ready: impl FnOnce(&str)) -> Result<()> {
+async fn run(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&str)) -> Result<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = TcpListener::bind(address).await.context("cannot listen on 127.0.0.1")?;
     let port = listener.local_addr().context("cannot listen on 127.0.0.1")?.port();
@@ -99,18 +110,18 @@ async fn run(view: Arc<TraceView>, on_ready: impl FnOnce(&str)) -> Result<()> {
     }
     let closed = Arc::clone(&end);
     tokio::spawn(async move {
-        while !pages.were_closed_for(CLOSED_TIME) {
+        while !pages.were_closed_for(limits.closed, Instant::now()) {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         closed.notify_one();
     });
     on_ready(&guard.url());
-    tokio::spawn(accept(listener, guard, to_router(app)));
+    tokio::spawn(accept(listener, limits, guard, to_router(app)));
     end.notified().await;
     Ok(())
 }
 
-async fn accept(listener: TcpListener, guard: Arc<Guard>, router: Router) {
+async fn accept(listener: TcpListener, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -124,13 +135,13 @@ async fn accept(listener: TcpListener, guard: Arc<Guard>, router: Router) {
         }
         let (guard, router) = (Arc::clone(&guard), router.clone());
         tokio::spawn(async move {
-            serve_connection(stream, guard, router).await;
+            serve_connection(stream, limits, guard, router).await;
             drop(permit);
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, guard: Arc<Guard>, router: Router) {
+async fn serve_connection(stream: TcpStream, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
@@ -155,7 +166,7 @@ async fn serve_connection(stream: TcpStream, guard: Arc<Guard>, router: Router) 
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIME)
+        .header_read_timeout(limits.header)
         .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS)
         .half_close(false);

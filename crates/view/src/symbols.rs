@@ -10,6 +10,9 @@ use traceweir_decode::managed_code::ManagedCode;
 use traceweir_decode::stack::Stack;
 use traceweir_format::header::Record;
 
+/// The memory for files with symbols, of all traces.
+const MAX_LOADED_BYTES: usize = 96 << 20;
+
 /// The symbols of each trace.
 pub(crate) struct Symbols {
     pub(crate) files: Vec<TraceSymbols>,
@@ -25,7 +28,12 @@ pub(crate) struct ThreadCode {
 
 impl Symbols {
     pub(crate) fn new(files: usize, options: &SymbolOptions) -> Self {
-        Self { files: (0..files).map(|_| TraceSymbols::new(options.clone(), Arc::new(()))).collect() }
+        let new_symbols = |_| {
+            let mut symbols = TraceSymbols::new(options.clone(), Arc::new(()));
+            symbols.limit_loaded_bytes(MAX_LOADED_BYTES / files.max(1));
+            symbols
+        };
+        Self { files: (0..files).map(new_symbols).collect() }
     }
 
     /// Returns whether [`observe`](Self::observe) can learn from a record.

@@ -4,6 +4,10 @@
 //!   thread of the index:  records ──▶ Builder ──▶ Index      while holding the lock, for a few ms at a time
 //!   queries:              Index ──▶ rows, segments ──▶ EventReader: the record of a row, decoded
 //! ```
+//!
+//! The records come from files or, in `follow`, from a session that runs.
+
+mod follow;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,20 +17,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use traceweir::consumer::TraceFile;
+use traceweir_analysis::schema_files::load_traced_programs;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_decode::Decoder;
 use traceweir_format::etl::{BufferThreads, MergedFiles, Trace};
 use traceweir_format::header::{NO_ID, Record};
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{Clock, FileTime};
 
 use crate::index::facts::Facts;
+use crate::index::machines::Machines;
+use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache};
+use crate::live::{Cursor, LiveTrace, record_at};
 use crate::symbols::Symbols;
 
 /// How long the index holds its lock at a time.
 const BATCH_TIME: Duration = Duration::from_millis(8);
 /// Records between two looks at the clock.
 const BATCH_RECORDS: usize = 2048;
+/// The most kinds of events whose names are looked up again at the end.
+const MAX_LATE_KINDS: usize = 4096;
 /// Memory for buffers that queries have loaded.
 const MAX_LOADED_BYTES: usize = 48 << 20;
 
@@ -40,7 +50,9 @@ pub struct NamedTrace {
 
 /// The traces that are shown.
 pub(crate) struct TraceView {
-    pub(crate) traces: Vec<NamedTrace>,
+    traces: Vec<NamedTrace>,
+    /// The session that is shown instead of traces.
+    live: Option<Arc<LiveTrace>>,
     index: RwLock<Index>,
     /// Queries that wait for the lock; the indexing thread lets them pass.
     waiting: AtomicUsize,
@@ -48,6 +60,8 @@ pub(crate) struct TraceView {
     symbols: Arc<Mutex<Symbols>>,
     reader: Mutex<LoadedBuffers>,
     pub(crate) start: FileTime,
+    /// Whether schemas are read from programs that the traces name.
+    reads_programs: bool,
     bytes_read: AtomicU64,
     total_bytes: u64,
     /// Whether the facts are those of the whole trace.
@@ -62,6 +76,8 @@ pub(crate) struct Progress {
     pub(crate) bytes_read: u64,
     pub(crate) total_bytes: u64,
     pub(crate) is_complete: bool,
+    /// The events come from a session that still runs.
+    pub(crate) is_live: bool,
     pub(crate) problem: Option<String>,
 }
 
@@ -81,6 +97,7 @@ impl TraceView {
         traces: Vec<NamedTrace>,
         decoder: Decoder,
         symbols: &SymbolOptions,
+        reads_programs: bool,
         identity: &Identity,
     ) -> Result<(Self, Option<(PathBuf, PathBuf)>)> {
         anyhow::ensure!(traces.len() <= RowPosition::MAX_FILES, "too many traces");
@@ -95,10 +112,21 @@ impl TraceView {
                 (Index::new(file), names)
             }
         };
-        Ok((Self::new(traces, decoder, symbols, index), names))
+        let mut view = Self::new(traces, decoder, symbols, index);
+        view.reads_programs = reads_programs;
+        Ok((view, names))
     }
 
-    fn new(traces: Vec<NamedTrace>, decoder: Decoder, symbols: &SymbolOptions, index: Index) -> Self {
+    pub(crate) fn new(
+        traces: Vec<NamedTrace>,
+        decoder: Decoder,
+        symbols: &SymbolOptions,
+        mut index: Index,
+    ) -> Self {
+        if !index.is_complete {
+            index.machines =
+                Machines::from_traces(traces.iter().map(|t| (t.name.as_str(), t.trace.header())));
+        }
         let start = traces.iter().map(|t| t.trace.clock().file_time(t.trace.clock().anchor)).min();
         let total_bytes = traces.iter().map(|t| t.trace.file_size()).fold(0, u64::saturating_add);
         let symbols = Arc::new(Mutex::new(Symbols::new(traces.len(), symbols)));
@@ -106,14 +134,26 @@ impl TraceView {
             let header = traces.get(file).map(|t| t.trace.header());
             header.map_or(0, |header| u64::try_from(header.perf_freq).unwrap_or(0))
         });
+        Self::with_parts(traces, None, index, (facts, symbols), (start.unwrap_or_default(), total_bytes))
+    }
+
+    fn with_parts(
+        traces: Vec<NamedTrace>,
+        live: Option<Arc<LiveTrace>>,
+        index: Index,
+        (facts, symbols): (Facts, Arc<Mutex<Symbols>>),
+        (start, total_bytes): (FileTime, u64),
+    ) -> Self {
         Self {
             traces,
+            live,
             index: RwLock::new(index),
             waiting: AtomicUsize::new(0),
             facts: Mutex::new(facts),
             symbols,
             reader: Mutex::new(LoadedBuffers::default()),
-            start: start.unwrap_or_default(),
+            start,
+            reads_programs: false,
             bytes_read: AtomicU64::new(0),
             total_bytes,
             has_all_facts: AtomicBool::new(false),
@@ -138,24 +178,39 @@ impl TraceView {
         self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the names of the traces, or that of the session.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let live = self.live.iter().map(|live| live.name.as_str());
+        self.traces.iter().map(|trace| trace.name.as_str()).chain(live)
+    }
+
     pub(crate) fn progress(&self) -> Progress {
+        let is_complete = self.has_all_facts.load(Ordering::Acquire);
         Progress {
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
-            total_bytes: self.total_bytes,
-            is_complete: self.has_all_facts.load(Ordering::Acquire),
+            total_bytes: self.live.as_ref().map_or(self.total_bytes, |live| live.bytes()),
+            is_complete,
+            is_live: self.live.is_some() && !is_complete,
             problem: self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
     pub(crate) fn stop(&self) {
         self.must_stop.store(true, Ordering::Release);
+        if let Some(live) = &self.live {
+            live.stop();
+        }
     }
 
     /// Fills the index, or reads the facts of the traces if the index is complete. An error is kept
     /// for [`progress`](Self::progress); what was read before it stays visible.
     pub(crate) fn build(&self, identity: &Identity, names: Option<(PathBuf, PathBuf)>) {
         let is_complete = self.index().is_complete;
-        let result = if is_complete { self.read_facts() } else { self.read_all(identity, names) };
+        let result = match &self.live {
+            Some(live) => self.follow(live),
+            None if is_complete => self.read_facts(),
+            None => self.read_all(identity, names),
+        };
         if let Err(error) = result {
             *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{error:#}"));
         }
@@ -181,7 +236,7 @@ impl TraceView {
                     is_done = add_batch(&traces, &mut files, &mut builder, &mut facts, &mut index)?;
                 }
                 if last_names.elapsed() > Duration::from_millis(500) {
-                    resolve_names(&facts, &mut index);
+                    resolve_names(&facts, &mut index, |_, known| known);
                     last_names = Instant::now();
                 }
             }
@@ -193,10 +248,11 @@ impl TraceView {
         if !is_done {
             return Ok(());
         }
+        self.load_programs();
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         builder.finish(&mut index);
         self.name_late_kinds(&mut index);
-        resolve_names(&self.facts(), &mut index);
+        resolve_names(&self.facts(), &mut index, |_, known| known);
         index.losses = self.traces.iter().fold(Losses::default(), |losses, t| Losses {
             events: losses.events.saturating_add(t.trace.header().events_lost.into()),
             buffers: losses.buffers.saturating_add(t.trace.header().buffers_lost.into()),
@@ -204,8 +260,13 @@ impl TraceView {
         let times = self.loss_times();
         index.add_losses(times);
         index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
-        drop(index);
-        cache::NewIndexFile::keep(names);
+        if names.is_some() {
+            let file = index.store.file()?;
+            drop(index);
+            // The name must not survive a crash that the content does not survive.
+            file.sync_data().context("the index is not kept")?;
+            cache::NewIndexFile::keep(names);
+        }
         Ok(())
     }
 
@@ -224,12 +285,17 @@ impl TraceView {
 
     /// Names kinds whose schema came after their first event.
     fn name_late_kinds(&self, index: &mut Index) {
+        let mut left = MAX_LATE_KINDS;
         for kind in 1..index.kinds.kinds.len() {
+            if left == 0 {
+                break;
+            }
             let Some(row) =
                 index.kinds.kinds.get(kind).filter(|kind| kind.name.is_none()).map(|k| k.first_row)
             else {
                 continue;
             };
+            left -= 1;
             let Some(values) = index.events.row(row, &index.store) else { continue };
             let position =
                 RowPosition(values.get(crate::index::event_column::POSITION).copied().unwrap_or(0));
@@ -269,8 +335,21 @@ impl TraceView {
             self.with_record(position, 0, |record| facts.observe(position.file(), record));
             self.bytes_read.store(self.total_bytes / total * done, Ordering::Relaxed);
         }
+        self.load_programs();
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Loads the schemas of the programs that the traces name.
+    fn load_programs(&self) {
+        if self.reads_programs {
+            load_traced_programs(&mut self.facts().decoder, &());
+        }
+    }
+
+    /// Returns the clock of a trace.
+    pub(crate) fn clock(&self, file: usize) -> Option<&Clock> {
+        self.traces.get(file).map(|named| named.trace.clock())
     }
 
     /// Calls a function with the record at a position; `None` if there is none. `time` is the stamp
@@ -281,6 +360,10 @@ impl TraceView {
         time: i64,
         on_record: impl FnOnce(&Record<'_>) -> T,
     ) -> Option<T> {
+        if let Some(live) = &self.live {
+            let block = self.load_block(live, position)?;
+            return Some(on_record(&record_at(&block, position.offset())?));
+        }
         let trace = &self.traces.get(position.file())?.trace;
         let buffer = trace.buffers().get(position.buffer())?;
         let key = (position.file(), position.buffer());
@@ -300,10 +383,26 @@ impl TraceView {
         Some(on_record(&record))
     }
 
+    /// Loads the block of a session's records that contains a position.
+    fn load_block(&self, live: &LiveTrace, position: RowPosition) -> Option<Arc<Vec<u8>>> {
+        let key = (0, position.buffer());
+        if let Some(loaded) = self.lock_buffers().find(key) {
+            return Some(loaded);
+        }
+        let chunk = live.read(Cursor { block: u32::try_from(position.buffer()).ok()?, offset: 0 }).ok()?;
+        let is_complete = chunk.ends_block();
+        let bytes = Arc::new(chunk.into_bytes());
+        if is_complete {
+            self.lock_buffers().add(key, Arc::clone(&bytes));
+        }
+        Some(bytes)
+    }
+
     /// Returns the raw stamp of a time in a trace.
     pub(crate) fn stamp_at(&self, file: usize, time: i64) -> i64 {
         let wall = FileTime(self.start.0.saturating_add(time / 100));
-        self.traces.get(file).map_or(0, |named| named.trace.clock().raw(wall))
+        let clock = self.traces.get(file).map(|named| named.trace.clock());
+        clock.or(self.live.as_ref().map(|live| &live.clock)).map_or(0, |clock| clock.raw(wall))
     }
 
     fn lock_buffers(&self) -> MutexGuard<'_, LoadedBuffers> {
@@ -349,8 +448,15 @@ fn add_batch(
     Ok(false)
 }
 
-/// Finds the processes of threads and their names.
-fn resolve_names(facts: &Facts, index: &mut Index) {
+/// A process id and the name of the process.
+type NamedProcess = (u32, Option<Arc<str>>);
+
+/// Finds the processes of threads and their names. `complete` adds what the facts do not contain.
+fn resolve_names(
+    facts: &Facts,
+    index: &mut Index,
+    mut complete: impl FnMut(&Thread, NamedProcess) -> NamedProcess,
+) {
     index.threads.group(|thread| {
         let (file, stamp) = thread.last_stamp;
         let Some(actors) = facts.files.get(file).map(|facts| &facts.actors) else {
@@ -360,7 +466,7 @@ fn resolve_names(facts: &Facts, index: &mut Index) {
             NO_ID if thread.tid != NO_ID => actors.process_of(thread.tid, stamp).unwrap_or(NO_ID),
             pid => pid,
         };
-        (pid, actors.image_of(pid, stamp).map(Into::into))
+        complete(thread, (pid, actors.image_of(pid, stamp).map(Into::into)))
     });
 }
 

@@ -240,8 +240,11 @@ static EMPTY_FUNCTION: StackFunction =
 /// The process and time for which an address is resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeLocation<'a> {
+    /// Process id.
     pub process: u32,
+    /// Raw timestamp of the trace.
     pub time: i64,
+    /// Size of a pointer of the process, in bytes.
     pub pointer_size: usize,
     /// File name of the process's program, if known.
     pub program: Option<&'a str>,

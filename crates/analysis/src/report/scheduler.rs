@@ -11,7 +11,8 @@
 //!     lost if the old thread is not the thread that ran there, or if that thread appears on
 //!     another processor.
 //! S2  A thread is absent from the switch away from it until a processor switches to it again.
-//!     Absences that began before the trace or end after it are not reported.
+//!     Absences that began before the trace are not reported. Those that end after it, and threads
+//!     that still run, are in [`Scheduler::end`].
 //! S3  The first wake during an absence counts. Wakes of a running thread do not count.
 //! S4  The idle threads, which all have id 0, run but are never absent.
 //! S5  If a user records only their own threads, a switch names one thread and has [`NO_ID`] in
@@ -80,6 +81,15 @@ pub struct ThreadReturn<S> {
     pub absence: Option<Absence<S>>,
     /// When the thread became ready, if the trace contains it.
     pub woken_at: Option<i64>,
+}
+
+/// What a thread does at the end of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnfinishedState<S> {
+    /// The thread runs on a processor.
+    Running(u16, RunSpan),
+    /// The thread waits or is ready; the last value is when it became ready.
+    Absent(u32, Absence<S>, Option<i64>),
 }
 
 #[derive(Debug)]
@@ -184,6 +194,24 @@ impl<S> Scheduler<S> {
         {
             thread.woken_at.get_or_insert(time);
         }
+    }
+
+    /// Ends the input at a time. Returns what the threads do then, in the order of their ids.
+    pub fn end(self, time: i64) -> Vec<UnfinishedState<S>> {
+        let mut states: Vec<(u32, u16, UnfinishedState<S>)> = Vec::new();
+        for (cpu, RunningThread { thread, since }) in self.cpus {
+            if thread != NO_ID {
+                let span = RunSpan { thread, from: since.min(time), to: time };
+                states.push((thread, cpu, UnfinishedState::Running(cpu, span)));
+            }
+        }
+        for (thread, state) in self.threads {
+            if let Some(absence) = state.absence {
+                states.push((thread, 0, UnfinishedState::Absent(thread, absence, state.woken_at)));
+            }
+        }
+        states.sort_by_key(|(thread, cpu, _)| (*thread, *cpu));
+        states.into_iter().map(|(_, _, state)| state).collect()
     }
 
     /// Returns the state of a thread, and adds the thread if it is new; `None` beyond

@@ -28,13 +28,23 @@ pub(super) fn is_anonymous_memory(path: &str) -> bool {
         .any(|prefix| path.starts_with(prefix))
 }
 
-#[derive(Default)]
 pub(super) struct GeneratedCode {
     by_process: HashMap<u32, Option<SymbolTable>>,
     bytes: usize,
+    max_bytes: usize,
+}
+
+impl Default for GeneratedCode {
+    fn default() -> Self {
+        Self { by_process: HashMap::new(), bytes: 0, max_bytes: MAX_TOTAL_LIST_BYTES }
+    }
 }
 
 impl GeneratedCode {
+    pub(super) fn limit_bytes(&mut self, bytes: usize) {
+        self.max_bytes = bytes.min(MAX_TOTAL_LIST_BYTES);
+    }
+
     /// Returns the function at an address of a process. `user` is the user of the process, if
     /// known.
     pub(super) fn find_frame(
@@ -44,7 +54,7 @@ impl GeneratedCode {
         address: u64,
     ) -> Option<SymbolFrame> {
         if !self.by_process.contains_key(&process) {
-            if self.by_process.len() >= MAX_PROCESSES || self.bytes > MAX_TOTAL_LIST_BYTES {
+            if self.by_process.len() >= MAX_PROCESSES || self.bytes > self.max_bytes {
                 return None;
             }
             let list = read_perf_map(options, process, user);

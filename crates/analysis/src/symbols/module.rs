@@ -140,6 +140,11 @@ impl ModuleSymbols {
         frames
     }
 
+    /// Drops lines and inlined functions, which take most of the memory.
+    pub(super) fn drop_lines(&mut self) {
+        self.dwarf = None;
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         let tables = self.tables.iter().map(SymbolTable::bytes).fold(0, usize::saturating_add);
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());

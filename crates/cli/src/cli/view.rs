@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{OptionalFiles, SchemaArgs, SymbolArgs};
+use super::{DaemonChoice, OptionalFiles, SchemaArgs, SymbolArgs};
 use crate::text::{Moment, parse_moment};
 
 const AFTER_VIEW: &str = "\
 The page is served on this machine only, at an address with a random token that weir prints. Anybody with this \
 address can read the traces. weir ends with Ctrl-C, or when the page has been closed for a minute.
+
+The name of a running session instead of files follows the session: the timeline begins now, and grows until the \
+session ends. weir keeps up to 4 GiB of its events in a temporary file, and removes it in the end.
 
 The first time, weir reads the traces once and keeps an index in $XDG_CACHE_HOME/traceweir (~/.cache/traceweir). \
 Later it opens them at once.
@@ -17,6 +20,7 @@ Later it opens them at once.
 Examples:
   weir view                                     the newest recording of the current folder
   weir view app.etl kernel.etl                  two traces in one timeline
+  weir view App                                 the running session App, while it records
   weir view app.etl --export app.html --from 2s --to 3s
                                                 write one second to a page of its own
   weir record --open -- ./app                   record, then show";
@@ -45,4 +49,6 @@ pub(crate) struct ViewArgs {
     pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
+    #[command(flatten)]
+    pub(crate) daemon_choice: DaemonChoice,
 }

@@ -84,6 +84,9 @@ pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
 }
 
 fn record(options: &RecordArgs) -> Result<CommandOutcome> {
+    if options.open {
+        super::view::check_is_built()?;
+    }
     let events_to_record = RecordedEvents::resolve(options)?;
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("cannot record process {missing}: no process has this id");

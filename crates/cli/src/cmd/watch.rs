@@ -15,8 +15,8 @@ use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::{Closer, Trace};
 use traceweir::relog::is_context;
-use traceweir::session::{ProcessTree, SessionSummary};
-use traceweir::{Error, LogFileMode, Status};
+use traceweir::session::ProcessTree;
+use traceweir::Error;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::live;
@@ -27,14 +27,14 @@ use traceweir_format::kernel::hook;
 use traceweir_format::kernel::providers::kernel_provider_name;
 
 use crate::cli::{self, KernelEvents, OutputFormat, WatchArgs};
-use crate::exit::{self, CommandOutcome, with_hint};
+use crate::exit::{self, CommandOutcome};
 use crate::grammar::{EnableRequest, StackSelection, parse_provider};
 use crate::printer::EventPrinter;
 use crate::progress::TerminalObserver;
 use crate::screen::Screen;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{escape, escape_path, format_count, quote_for_shell};
+use crate::text::{escape, escape_path, format_count};
 
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     if options.session.is_none() {
@@ -198,7 +198,7 @@ impl WatchedTrace {
             let context = || format!("cannot watch session {}", escape(name));
             let found = sessions::find_session(options.daemon_choice, name).with_context(context)?;
             if let Some(summary) = &found.summary {
-                check_is_live(summary, options).with_context(context)?;
+                sessions::check_is_live(summary, options.daemon_choice).with_context(context)?;
             }
             drop(found);
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
@@ -241,31 +241,6 @@ fn kernel_events(options: &WatchArgs) -> KernelEvents {
         stacks: options.kernel.is_some().then_some(stacks),
         ..KernelEvents::default()
     }
-}
-
-/// Fails if a session does not deliver its events live, and names the command that changes that.
-fn check_is_live(summary: &SessionSummary, options: &WatchArgs) -> Result<()> {
-    if summary.mode.contains(LogFileMode::REAL_TIME) {
-        return Ok(());
-    }
-    let (name, daemon) = (quote_for_shell(&summary.name), options.daemon_choice.flag());
-    let (reason, hint) = if summary.mode.contains(LogFileMode::BUFFERING) {
-        (
-            "it is a flight recorder, which keeps its events in memory",
-            format!("weir flush {name}{daemon} -o FILE writes them to a file"),
-        )
-    } else if sessions::is_private(summary.mode) {
-        (
-            "it is a private session, which only writes files",
-            format!("weir stop {name}{daemon} finalises them"),
-        )
-    } else {
-        (
-            "it only writes a file",
-            format!("weir update {name}{daemon} --real-time on delivers its events live, too"),
-        )
-    };
-    Err(with_hint(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason), hint))
 }
 
 /// Stops the watching from any thread.

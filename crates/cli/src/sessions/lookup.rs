@@ -3,13 +3,13 @@
 use anyhow::{Result, anyhow};
 use traceweir::controller::Controller;
 use traceweir::session::SessionSummary;
-use traceweir::{Error, Session, Status};
+use traceweir::{Error, LogFileMode, Session, Status};
 
 use super::report::describe_end;
 use super::{find_daemon, is_gone};
 use crate::cli::DaemonChoice;
 use crate::exit::with_hint;
-use crate::text::{escape, suggest_names};
+use crate::text::{escape, quote_for_shell, suggest_names};
 
 /// Maximum number of running sessions that a hint names.
 const MAX_NAMED_SESSIONS: usize = 5;
@@ -49,6 +49,31 @@ pub(crate) fn find_session(daemon_choice: DaemonChoice, name: &str) -> Result<Fo
         Err(_) => None,
     };
     Ok(FoundSession { controller, session, summary })
+}
+
+/// Fails if a session does not deliver its events live, and names the command that changes that.
+pub(crate) fn check_is_live(summary: &SessionSummary, daemon_choice: DaemonChoice) -> Result<()> {
+    if summary.mode.contains(LogFileMode::REAL_TIME) {
+        return Ok(());
+    }
+    let (name, daemon) = (quote_for_shell(&summary.name), daemon_choice.flag());
+    let (reason, hint) = if summary.mode.contains(LogFileMode::BUFFERING) {
+        (
+            "it is a flight recorder, which keeps its events in memory",
+            format!("weir flush {name}{daemon} -o FILE writes them to a file"),
+        )
+    } else if super::is_private(summary.mode) {
+        (
+            "it is a private session, which only writes files",
+            format!("weir stop {name}{daemon} finalises them"),
+        )
+    } else {
+        (
+            "it only writes a file",
+            format!("weir update {name}{daemon} --real-time on delivers its events live, too"),
+        )
+    };
+    Err(with_hint(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason), hint))
 }
 
 /// Returns the error for a name that no running session has: how the session ended, or which

@@ -248,7 +248,7 @@ impl Drop for BegunSlot {
 
 impl<R: ReadAt + Clone + Send + 'static> OpenAhead for Requests<R> {
     fn request(&mut self, index: usize, buffer: &BufferRef, loader: &mut Loader) {
-        let reserved_bytes = (buffer.memory_bytes as usize).max(MIN_RESERVED_BYTES);
+        let reserved_bytes = buffer.loading_bytes().max(MIN_RESERVED_BYTES);
         if self.pending.contains_key(&index) || !self.queue.reserve(reserved_bytes) {
             return;
         }

@@ -57,6 +57,13 @@ pub struct BufferRef {
 }
 
 impl BufferRef {
+    /// Returns the bytes of memory that loading the buffer takes.
+    #[cfg(any(test, feature = "std"))]
+    pub(super) const fn loading_bytes(&self) -> usize {
+        let packed_bytes = if self.is_compressed { self.size } else { 0 };
+        (self.memory_bytes as usize).saturating_add(packed_bytes as usize)
+    }
+
     /// Returns whether the buffer has a loss flag: events or buffers before it were lost.
     #[must_use]
     pub const fn follows_loss(&self) -> bool {

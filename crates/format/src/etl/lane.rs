@@ -112,9 +112,10 @@ impl Lane {
         core::mem::take(&mut self.loaded)
     }
 
-    /// Returns the bytes of memory that [`Lane::free_bytes`] frees.
+    /// Returns the bytes that [`Lane::free_bytes`] frees. A reused vector can have up to twice as many;
+    /// which one was reused depends on the threads, and the order of events must not.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.loaded.bytes.capacity().saturating_add(self.group_heads.capacity().saturating_mul(4))
+        self.loaded.bytes.len().saturating_add(self.group_heads.len().saturating_mul(4))
     }
 
     pub(super) const fn is_finished(&self) -> bool {
@@ -230,6 +231,7 @@ impl Lane {
             let family = self.measure_at(at as usize).map(|m| m.family);
             family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited)
         };
+        heads.shrink_to_fit();
         // Sorted in place: a copy of the stamps could take as much memory as the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));
         heads

@@ -47,10 +47,8 @@ impl Loader {
             bytes.truncate(valid);
             return Ok((LoadedBuffer { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
-        if self.packed.capacity() > MAX_SPARE_BYTES {
-            self.packed = Vec::new();
-        }
-        read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
+        // The header shows whether the rest is worth its memory.
+        read_bytes(source, buffer.offset, buffer.size.min(MAX_SPARE_BYTES as u32), &mut self.packed)?;
         let valid = parse_header(&self.packed).map_or(0, |header| header.offset);
         let what = "compressed buffer";
         let loaded =
@@ -59,9 +57,15 @@ impl Loader {
             let reason = "unpacked size is impossible";
             return Ok((loaded(Vec::new()), Some(Error::Invalid { what, offset: buffer.offset, reason })));
         }
+        if buffer.size as usize > MAX_SPARE_BYTES {
+            read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
+        }
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
         let unpacked = (valid as usize).saturating_sub(HEADER_SIZE);
         let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
+        if self.packed.capacity() > MAX_SPARE_BYTES {
+            self.packed = Vec::new();
+        }
         Ok((loaded(bytes), damage.map(|error| with_file_offset(error, buffer.offset))))
     }
 
@@ -80,10 +84,10 @@ impl Loader {
     }
 
     /// Returns a vector to overwrite: an old one if its capacity is at least `needed_bytes` and at
-    /// most about four times as much, or a new one.
+    /// most about twice as much, or a new one.
     fn take_spare(&mut self, needed_bytes: usize) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        if bytes.capacity() < needed_bytes || bytes.capacity() / 4 > needed_bytes {
+        if bytes.capacity() < needed_bytes || bytes.capacity() / 2 > needed_bytes {
             bytes = Vec::new();
         }
         bytes
@@ -147,5 +151,40 @@ fn with_file_offset(error: Error, buffer: u64) -> Error {
             Error::Invalid { what, offset: base.saturating_add(offset), reason }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_compressed_buffer_is_not_read_to_its_end() {
+        let size = 8 << 20;
+        let header = BufferHeader {
+            buffer_size: size,
+            offset: size + MAX_BUFFER,
+            flags: BUFFER_FLAG_COMPRESSED,
+            ..BufferHeader::default()
+        };
+        let mut file = header.to_bytes().to_vec();
+        file.resize(size as usize, 0);
+        let buffer = BufferRef {
+            offset: 0,
+            first_time: 0,
+            size,
+            cpu: 0,
+            memory_bytes: MAX_BUFFER,
+            sequence: 0,
+            has_records: true,
+            is_stamped: true,
+            is_compressed: true,
+            follows_loss: false,
+        };
+        assert!(buffer.loading_bytes() >= size as usize + MAX_BUFFER as usize);
+        let mut loader = Loader::default();
+        let (loaded, damage) = loader.load(&file, &buffer, 1 << 16).unwrap();
+        assert!(loaded.bytes.is_empty() && damage.is_some());
+        assert!(loader.packed.capacity() <= MAX_SPARE_BYTES);
     }
 }

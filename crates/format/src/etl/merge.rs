@@ -633,4 +633,25 @@ mod tests {
         runs.dedup();
         assert_eq!(runs.len(), 3, "a buffer was left before its end: {runs:?}");
     }
+
+    /// Opens all buffers and returns their bytes, for the budget.
+    fn count_open_bytes(trace: &Trace<Vec<u8>>, spare_bytes: usize) -> usize {
+        let mut events = trace.events();
+        for _ in 0..4 {
+            let bytes = Vec::with_capacity(spare_bytes);
+            events.loader.recycle(LoadedBuffer { bytes, ..LoadedBuffer::default() });
+        }
+        let mut most = 0;
+        while events.next().unwrap().is_some() {
+            most = most.max(events.resident_bytes());
+        }
+        most
+    }
+
+    #[test]
+    fn reused_vectors_do_not_change_the_budget() {
+        let trace = Trace::open(alternating_file()).unwrap();
+        let largest = trace.buffers().iter().map(|b| b.memory_bytes as usize).max().unwrap();
+        assert_eq!(count_open_bytes(&trace, largest * 2), count_open_bytes(&trace, 0));
+    }
 }

@@ -2,104 +2,48 @@
 //!
 //! ```text
 //!   record ─▶ row of the event table, mark of its kind
-//!     switch, wake, sample ─▶ Joiner (waits for the stack) ─▶ Scheduler ─▶ run spans, states, waits
-//!     start, stop ─▶ nested slices            transfers ─▶ table of transfers, counters
+//!     switch, wake, sample ─▶ Switches ─▶ run spans, states, waits, samples
+//!     start, stop ─▶ OpenSlices ─▶ nested slices      transfers ─▶ table of transfers, counters
 //! ```
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+mod fields;
+mod slices;
+mod switches;
 
 use traceweir_analysis::event::describes_file;
 use traceweir_analysis::report::{
-    ContextSwitch, NetworkKind, NetworkTransfer, Occurrence, Scheduler, ThreadReturn, convert_network_event,
-    is_network_event,
+    NetworkKind, NetworkTransfer, Occurrence, convert_network_event, is_network_event,
 };
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actor;
-use traceweir_decode::format::{Style, push_text};
-use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
-use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
-use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::Guid;
 use traceweir_format::header::{Family, NO_ID, Record};
 use traceweir_format::kernel::{class_name, hook};
 use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::{Clock, FileTime};
 
+use self::fields::{NameFields, NumberFields};
+use self::slices::{OpenSlices, SliceEvent, slice_value};
+use self::switches::{NumberedThread, Pending, Switches, TraceRecord};
 use super::facts::Facts;
-use super::kinds::{KindIndex, KindKey, KindNames};
-use super::series::{Item, Series, ValueKind};
-use super::stacks::StackId;
-use super::threads::{EventTime, MAX_LANES, ThreadIndex};
-use super::{Index, RowPosition, ThreadState, Transfer};
+use super::kinds::{KindIndex, KindKey, KindNames, NewKind};
+use super::series::Item;
+use super::threads::{EventTime, ThreadIndex};
+use super::{Index, RowPosition, Transfer};
 
 /// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
-/// Opcodes of events that begin and end an activity.
-const START: u8 = 1;
-const STOP: u8 = 2;
-/// The most slices that are open at the same time.
-const MAX_OPEN_SLICES: usize = 1 << 16;
 /// Memory for the newest items of all tracks; above it, tracks write theirs to the file.
 const MAX_OPEN_BYTES: usize = 64 << 20;
 /// Rows between two checks of the memory.
 const CHECK_ROWS: u64 = 1 << 17;
-/// The highest processor number that gets a track.
-const MAX_CPUS: usize = 1 << 12;
-
-/// An event that waits for its stack.
-#[derive(Debug)]
-enum Pending {
-    Switch {
-        at: EventTime,
-        cpu: u16,
-        new: (ThreadIndex, u32),
-        old: (ThreadIndex, u32),
-        state: u8,
-        reason: u8,
-    },
-    Ready {
-        at: EventTime,
-        thread: (ThreadIndex, u32),
-        waker: ThreadIndex,
-    },
-    Sample {
-        at: EventTime,
-        thread: ThreadIndex,
-        address: u64,
-        weight: u64,
-        is_kernel: bool,
-    },
-}
-
-/// What start and stop of an activity have in common: provider, task and, without a task, the id of
-/// the start.
-type SliceTask = (Guid, u16, u16);
-
-/// A slice whose end has not come.
-#[derive(Clone, Copy, Debug)]
-struct OpenSlice {
-    task: SliceTask,
-    activity: Option<Guid>,
-    start: i64,
-    row: u64,
-    kind: KindIndex,
-    lane: usize,
-}
 
 /// Adds records to an index.
 pub(crate) struct Builder {
     walker: Walker,
-    joiner: Joiner<Pending>,
-    schedulers: HashMap<usize, Scheduler<StackId>>,
-    /// Who woke a thread that has not run since.
-    wakers: HashMap<u32, (i64, ThreadIndex)>,
-    slices: HashMap<ThreadIndex, Vec<OpenSlice>>,
-    open_slices: usize,
-    /// The activities that ended at least once. Starts of others are only marks.
-    ending_tasks: HashSet<SliceTask>,
+    switches: Switches,
+    slices: OpenSlices,
     /// When the first trace starts.
     start: FileTime,
     next_check: u64,
@@ -118,12 +62,8 @@ impl Builder {
     pub(crate) fn new(start: FileTime) -> Self {
         Self {
             walker: Walker::default(),
-            joiner: Joiner::default(),
-            schedulers: HashMap::new(),
-            wakers: HashMap::new(),
-            slices: HashMap::new(),
-            open_slices: 0,
-            ending_tasks: HashSet::new(),
+            switches: Switches::default(),
+            slices: OpenSlices::default(),
             start,
             next_check: CHECK_ROWS,
         }
@@ -134,7 +74,8 @@ impl Builder {
         let Placed { file, clock, record, position } = placed;
         let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         let ns = offset.saturating_add(clock.nanos_since_start(record.time())).max(0);
-        let at = EventTime { ns: ns.max(index.events.last_time()), file, stamp: record.time() };
+        let machine = index.machines.of_file(file);
+        let at = EventTime { ns: ns.max(index.events.last_time()), file, machine, stamp: record.time() };
         if facts.observe(file, record) {
             index.informative.push(at.ns, &[position.0], &mut index.store);
         }
@@ -152,18 +93,25 @@ impl Builder {
         };
         let thread = find_thread(record, actor, at, index);
         let kind = find_kind(record, schema.as_ref(), row, &facts.decoder, index);
+        let header = (record.process_id(), record.thread_id());
+        let is_about_other =
+            header != (NO_ID, NO_ID) && actor.is_some_and(|actor| (actor.pid, actor.tid) != header);
         let values = [position.0, thread.0.into(), kind.0.into(), record.cpu().into()];
         index.events.push(at.ns, &values, &mut index.store);
         if let Some(kind) = index.kinds.get_mut(kind) {
+            kind.is_about_others |= is_about_other;
             kind.marks.push(Item { start: at.ns, duration: 0, value: row << 2 }, &mut index.store);
         }
+        let event = SliceEvent { at, thread, kind, row };
         if let Some(thread) = index.threads.get_mut(thread) {
             thread.events = thread.events.saturating_add(1);
+            if thread.states.is_empty() {
+                let item = Item { start: at.ns, duration: 0, value: slice_value(row, kind) };
+                thread.marks.push(item, &mut index.store);
+            }
         }
-        self.add_meaning(placed, at, (thread, kind, row), facts, index);
-        while let Some(joined) = self.joiner.next_ready() {
-            self.add_joined(joined, index);
-        }
+        self.add_meaning(placed, event, facts, index);
+        self.switches.flush(index);
         if index.events.rows() >= self.next_check {
             self.next_check = index.events.rows().saturating_add(CHECK_ROWS);
             index.limit_open_bytes(MAX_OPEN_BYTES);
@@ -172,43 +120,28 @@ impl Builder {
 
     /// Ends the input: adds what waits for something that has not come.
     pub(crate) fn finish(&mut self, index: &mut Index) {
-        self.joiner.end();
-        while let Some(joined) = self.joiner.next_ready() {
-            self.add_joined(joined, index);
-        }
         let end = index.events.last_time();
-        let mut unfinished: Vec<(ThreadIndex, OpenSlice)> = Vec::new();
-        for (thread, slices) in self.slices.drain() {
-            let ends = |slice: &OpenSlice| self.ending_tasks.contains(&slice.task);
-            unfinished.extend(slices.into_iter().filter(ends).map(|slice| (thread, slice)));
-        }
-        unfinished.sort_by_key(|(thread, slice)| (*thread, slice.start));
-        for (thread, slice) in unfinished {
-            add_slice(thread, &slice, end, index);
-        }
-        self.open_slices = 0;
+        self.switches.finish(end, index);
+        self.slices.finish(end, index);
     }
 
     fn add_meaning(
         &mut self,
         placed: Placed<'_, '_>,
-        at: EventTime,
-        (thread, kind, row): (ThreadIndex, KindIndex, u64),
+        event: SliceEvent,
         facts: &mut Facts,
         index: &mut Index,
     ) {
         let Placed { file, clock, record, .. } = placed;
+        let SliceEvent { at, thread, .. } = event;
         if record.family() == Family::Event {
-            if matches!(record.descriptor().opcode, START | STOP) {
-                self.add_slice_event(record, at, thread, (kind, row), index);
-            }
-            return;
+            return self.slices.add_event(record, event, index);
         }
         let Some(hook) = record.hook() else { return };
-        let wall = clock.file_time(record.time()).0;
+        let source = TraceRecord { file, record, wall: clock.file_time(record.time()).0 };
         if let Some(stack) = StackWalk::parse(record) {
             if let Some(facts) = facts.files.get(file) {
-                self.joiner.attach(&stack, (file, record.cpu(), wall), &facts.stacks, |_| 0);
+                self.switches.attach(source, &stack, &facts.stacks);
             }
             return;
         }
@@ -266,9 +199,7 @@ impl Builder {
             }
         };
         if let Some(pending) = pending {
-            let claim = StackClaim::from_record(record, file, wall);
-            let frames = facts.files.get(file).and_then(|facts| facts.stacks.frames(record));
-            self.joiner.expect(claim, pending, 0, frames.into_iter().flatten());
+            self.switches.add(source, pending, facts.files.get(file).map(|facts| &facts.stacks));
         }
     }
 
@@ -305,10 +236,10 @@ impl Builder {
         let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
         let mut to_thread = |number: Option<u64>| {
             let tid = u32::try_from(number?).ok()?;
-            Some((index.threads.find_or_add(tid, None, at), tid))
+            Some(NumberedThread { index: index.threads.find_or_add(tid, None, at), tid })
         };
         let (new, old) = (to_thread(new)?, to_thread(old)?);
-        index.running.insert(record.cpu(), new.0);
+        index.running.insert((at.machine, record.cpu()), new.index);
         Some(Pending::Switch {
             at,
             cpu: record.cpu(),
@@ -332,11 +263,11 @@ impl Builder {
         let thread = index.threads.find_or_add(tid, None, at);
         // The header names the thread that wakes; the attribution is to the thread that is woken.
         let waker = match record.thread_id() {
-            NO_ID => index.running.get(&record.cpu()).copied().unwrap_or(ThreadIndex::OTHER),
+            NO_ID => index.running.get(&(at.machine, record.cpu())).copied().unwrap_or(ThreadIndex::OTHER),
             tid => index.threads.find_or_add(tid, None, at),
         };
         let waker = if waker == thread { attributed } else { waker };
-        Some(Pending::Ready { at, thread: (thread, tid), waker })
+        Some(Pending::Ready { at, thread: NumberedThread { index: thread, tid }, waker })
     }
 
     fn read_sample(
@@ -386,118 +317,6 @@ impl Builder {
             index.add_to_counter(name, "bytes", at.ns, bytes);
         }
     }
-
-    fn add_joined(&mut self, joined: Joined<Pending>, index: &mut Index) {
-        let Joined { event, stack } = joined;
-        match event {
-            Pending::Sample { at, thread, address, weight, is_kernel } => {
-                let node = if stack.is_empty() {
-                    let mut alone = Stack::default();
-                    if is_kernel { &mut alone.kernel } else { &mut alone.user }.push(address);
-                    index.stacks.add(&alone)
-                } else {
-                    index.stacks.add(&stack)
-                };
-                let values = [thread.0.into(), node.0.into(), weight.min(u32::MAX.into())];
-                index.samples.push(at.ns, &values, &mut index.store);
-            }
-            Pending::Ready { at, thread: (thread, tid), waker } => {
-                let id = scheduler_id(thread, tid);
-                self.schedulers.entry(at.file).or_default().record_wake(at.ns, id);
-                if self.wakers.len() < 1 << 17 {
-                    self.wakers.entry(id).or_insert((at.ns, waker));
-                }
-            }
-            Pending::Switch { at, cpu, new, old, state, reason } => {
-                let owner = stack.owner.map(|(_, tid)| tid);
-                let node = if owner.is_some() { index.stacks.add(&stack) } else { StackId::default() };
-                let node_of =
-                    |tid: u32| if owner == Some(tid) && tid != 0 { node } else { StackId::default() };
-                let switch = ContextSwitch {
-                    cpu,
-                    new: scheduler_id(new.0, new.1),
-                    old: scheduler_id(old.0, old.1),
-                    state,
-                    reason,
-                };
-                let scheduler = self.schedulers.entry(at.file).or_default();
-                let (run, thread_return) = scheduler.record_switch(at.ns, switch, node_of(old.1));
-                index.gaps = scheduler.gaps;
-                if let Some(run) = run {
-                    index.add_run(cpu, ThreadIndex(run.thread), run.from, run.to);
-                }
-                let Some(thread_return) = thread_return else { return };
-                let waker = self.wakers.remove(&thread_return.thread);
-                let waker =
-                    waker.filter(|(time, _)| thread_return.woken_at == Some(*time)).map(|(_, waker)| waker);
-                add_return(&thread_return, waker, node_of(new.1), index);
-            }
-        }
-    }
-
-    fn add_slice_event(
-        &mut self,
-        record: &Record<'_>,
-        at: EventTime,
-        thread: ThreadIndex,
-        (kind, row): (KindIndex, u64),
-        index: &mut Index,
-    ) {
-        let descriptor = record.descriptor();
-        let activity = record.activity();
-        // Without a task, the ids of start and stop follow each other.
-        let id = descriptor.id.saturating_sub(u16::from(descriptor.opcode == STOP));
-        let task = (record.provider(), descriptor.task, if descriptor.task == 0 { id } else { 0 });
-        if descriptor.opcode == START {
-            if self.open_slices >= MAX_OPEN_SLICES || thread == ThreadIndex::OTHER {
-                return;
-            }
-            let open = self.slices.entry(thread).or_default();
-            let is_same = |slice: &OpenSlice| slice.task == task && slice.activity == activity;
-            if let Some(known) = open.iter().position(is_same) {
-                // Some providers write two events at a start.
-                if open.get(known).is_some_and(|slice| slice.kind != kind) {
-                    return;
-                }
-                if !self.ending_tasks.contains(&task) {
-                    open.remove(known);
-                    self.open_slices = self.open_slices.saturating_sub(1);
-                }
-            }
-            let Some(lane) = (0..MAX_LANES).find(|lane| open.iter().all(|slice| slice.lane != *lane)) else {
-                return;
-            };
-            self.open_slices += 1;
-            open.push(OpenSlice { task, activity, start: at.ns, row, kind, lane });
-            return;
-        }
-        if self.ending_tasks.len() < MAX_OPEN_SLICES {
-            self.ending_tasks.insert(task);
-        }
-        let is_match = |slice: &OpenSlice| {
-            slice.task == task
-                && (activity.is_none() || slice.activity.is_none() || slice.activity == activity)
-        };
-        let mut owner = thread;
-        let mut found = self.slices.get(&thread).and_then(|open| open.iter().rposition(is_match));
-        if found.is_none() && activity.is_some() {
-            // The activity may have begun on another thread.
-            let elsewhere = self.slices.iter().take(1 << 12).find_map(|(thread, open)| {
-                let at = open.iter().rposition(|slice| is_match(slice) && slice.activity == activity)?;
-                Some((*thread, at))
-            });
-            if let Some((thread, at)) = elsewhere {
-                (owner, found) = (thread, Some(at));
-            }
-        }
-        let (Some(found), Some(open)) = (found, self.slices.get_mut(&owner)) else { return };
-        let slice = open.remove(found);
-        self.open_slices = self.open_slices.saturating_sub(1);
-        if open.is_empty() {
-            self.slices.remove(&owner);
-        }
-        add_slice(owner, &slice, at.ns, index);
-    }
 }
 
 fn add_network_transfer(transfer: &NetworkTransfer, at: EventTime, thread: ThreadIndex, index: &mut Index) {
@@ -513,54 +332,6 @@ fn add_network_transfer(transfer: &NetworkTransfer, at: EventTime, thread: Threa
     let values = [0, transfer.bytes, thread.0.into(), connection.into(), direction as u64];
     index.transfers.push(at.ns, &values, &mut index.store);
     index.add_to_counter(counter, "bytes", at.ns, transfer.bytes);
-}
-
-fn add_slice(thread: ThreadIndex, slice: &OpenSlice, end: i64, index: &mut Index) {
-    let Index { threads, store, .. } = index;
-    let Some(thread) = threads.get_mut(thread) else { return };
-    while thread.lanes.len() <= slice.lane {
-        thread.lanes.push(Series::new(ValueKind::Classes));
-    }
-    let duration = u64::try_from(end.saturating_sub(slice.start)).unwrap_or(0);
-    let value = slice.row << 18 | u64::from(slice.kind.0) << 2;
-    if let Some(lane) = thread.lanes.get_mut(slice.lane) {
-        lane.push(Item { start: slice.start, duration, value }, store);
-    }
-}
-
-/// Adds the states of a thread that runs again.
-fn add_return(
-    thread_return: &ThreadReturn<StackId>,
-    waker: Option<ThreadIndex>,
-    new_node: StackId,
-    index: &mut Index,
-) {
-    let (thread, to) = (ThreadIndex(thread_return.thread), thread_return.to);
-    let woken_at = thread_return.woken_at;
-    let waker_index = waker.map_or(0, |waker| u64::from(waker.0));
-    let Some(absence) = &thread_return.absence else {
-        if let Some(woken_at) = woken_at {
-            index.add_state(thread, ThreadState::Ready, waker_index, woken_at, to);
-        }
-        return;
-    };
-    let Some(reason) = absence.reason else {
-        index.add_state(thread, ThreadState::Ready, 0, absence.from, to);
-        return;
-    };
-    let wait_end = woken_at.unwrap_or(to).max(absence.from);
-    index.add_state(thread, ThreadState::Waiting, reason.into(), absence.from, wait_end);
-    index.add_state(thread, ThreadState::Ready, waker_index, wait_end, to);
-    let node = if absence.stack == StackId::default() { new_node } else { absence.stack };
-    let duration = u64::try_from(to.saturating_sub(absence.from)).unwrap_or(0);
-    let values = [duration, thread.0.into(), node.0.into(), waker_index, reason.into()];
-    index.waits.push(to, &values, &mut index.store);
-}
-
-/// Returns the id under which the scheduler follows a thread: its index, so that reused thread ids
-/// are different threads. The idle threads have index 0, which is their id too.
-const fn scheduler_id(thread: ThreadIndex, tid: u32) -> u32 {
-    if tid == NO_ID { NO_ID } else { thread.0 }
 }
 
 fn find_thread(record: &Record<'_>, actor: Option<Actor>, at: EventTime, index: &mut Index) -> ThreadIndex {
@@ -585,13 +356,7 @@ fn find_kind(
     index: &mut Index,
 ) -> KindIndex {
     let (provider, descriptor, hook) = (record.provider(), record.descriptor(), record.hook());
-    let key = KindKey {
-        provider,
-        id: hook.unwrap_or(descriptor.id),
-        version: descriptor.version,
-        opcode: descriptor.opcode,
-        schema: schema.map(|schema| schema.prepared.id()),
-    };
+    let key = KindKey { provider, descriptor, hook, schema: schema.map(|schema| schema.prepared.id()) };
     if let Some(kind) = index.kinds.find(&key) {
         return kind;
     }
@@ -604,110 +369,5 @@ fn find_kind(
         provider: kernel_name.as_deref().or(schema_name).or_else(|| decoder.provider_name(&provider)),
         event: schema.and_then(|schema| schema.prepared.event_name.as_ref()),
     };
-    index.kinds.add(key, names, descriptor, (hook, row))
-}
-
-struct NumberFields<const N: usize> {
-    names: [&'static str; N],
-    values: [Option<u64>; N],
-}
-
-impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
-    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        for (name, slot) in self.names.iter().zip(&mut self.values) {
-            if *field.name == **name && slot.is_none() {
-                *slot = value.bits();
-            }
-        }
-    }
-}
-
-/// The names that an event defines.
-#[derive(Default)]
-struct NameFields {
-    file_object: u64,
-    file_name: String,
-    thread_name: String,
-}
-
-impl<'p> Visitor<'p> for NameFields {
-    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let to_text = || {
-            let mut text = Vec::new();
-            push_text(field, &value, Style::default(), &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        };
-        match &*field.name {
-            "FileObject" => self.file_object = value.bits().unwrap_or(0),
-            "FileName" | "OpenPath" => self.file_name = to_text(),
-            "ThreadName" => self.thread_name = to_text(),
-            _ => {}
-        }
-    }
-}
-
-/// The files and connections of transfers. Keys of files are reused, so a key can stand for several files.
-#[derive(Debug)]
-pub(crate) struct Files {
-    pub(crate) names: Vec<Option<Arc<str>>>,
-    by_key: HashMap<u64, u32>,
-    connections: HashMap<Arc<str>, u32>,
-}
-
-impl Default for Files {
-    fn default() -> Self {
-        Self { names: vec![None], by_key: HashMap::new(), connections: HashMap::new() }
-    }
-}
-
-impl Files {
-    const MAX_FILES: usize = 1 << 17;
-    const MAX_NAME_CHARS: usize = 400;
-
-    /// Returns the file of the first key that is known, and else adds the first key that is not 0.
-    fn find_or_add(&mut self, keys: [u64; 2]) -> u32 {
-        let used = keys.into_iter().filter(|key| *key != 0);
-        if let Some(file) = used.clone().find_map(|key| self.by_key.get(&key)) {
-            return *file;
-        }
-        used.clone().next().map_or(0, |key| self.add(key, None))
-    }
-
-    fn add(&mut self, key: u64, name: Option<Arc<str>>) -> u32 {
-        if self.names.len() >= Self::MAX_FILES {
-            return 0;
-        }
-        let file = u32::try_from(self.names.len()).unwrap_or(0);
-        self.names.push(name);
-        self.by_key.insert(key, file);
-        file
-    }
-
-    fn find_or_add_connection(&mut self, name: &str) -> u32 {
-        if let Some(file) = self.connections.get(name) {
-            return *file;
-        }
-        if self.names.len() >= Self::MAX_FILES {
-            return 0;
-        }
-        let (file, name) = (u32::try_from(self.names.len()).unwrap_or(0), Arc::<str>::from(name));
-        self.names.push(Some(Arc::clone(&name)));
-        self.connections.insert(name, file);
-        file
-    }
-
-    fn set_name(&mut self, key: u64, name: &str) {
-        if key == 0 || name.is_empty() {
-            return;
-        }
-        let name: Arc<str> = name.chars().take(Self::MAX_NAME_CHARS).collect::<String>().into();
-        let known = self.by_key.get(&key).and_then(|file| self.names.get_mut(*file as usize));
-        match known {
-            Some(Some(known)) if *known == name => {}
-            Some(unnamed @ None) => *unnamed = Some(name),
-            _ => {
-                self.add(key, Some(name));
-            }
-        }
-    }
+    index.kinds.add(NewKind { key, names, row })
 }

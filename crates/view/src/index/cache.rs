@@ -105,8 +105,14 @@ pub(crate) fn create(identity: Option<&[u8]>) -> Result<NewIndexFile> {
             return Ok(NewIndexFile { file, names: Some((temporary, path)) });
         }
     }
-    let file = tempfile::tempfile().context("cannot create a temporary file for the index")?;
+    let file = create_unlinked().context("cannot create a temporary file for the index")?;
     Ok(NewIndexFile { file, names: None })
+}
+
+/// Creates a file without a name, which is removed when it is closed.
+pub(crate) fn create_unlinked() -> std::io::Result<File> {
+    let in_cache = cache_folder().and_then(|folder| tempfile::tempfile_in(folder).ok());
+    in_cache.map_or_else(tempfile::tempfile, Ok)
 }
 
 impl NewIndexFile {

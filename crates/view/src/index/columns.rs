@@ -50,6 +50,11 @@ impl Columns {
         self.last_time
     }
 
+    /// Returns the time of the first row.
+    pub(crate) fn first_time(&self) -> Option<i64> {
+        self.times.first().copied()
+    }
+
     /// Appends a row. `values` has one number per column after the time.
     #[inline]
     pub(crate) fn push(&mut self, time: i64, values: &[u64], store: &mut Store) {
@@ -208,7 +213,7 @@ impl Columns {
     }
 
     /// Reads what [`Self::put`] has written, after the last block was closed.
-    pub(crate) fn read(widths: &'static [usize], reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(widths: &'static [usize], reader: &mut Reader<'_>, file_bytes: u64) -> Option<Self> {
         let mut table = Self::new(widths);
         (table.rows, table.last_time) = (reader.varint()?, reader.i64()?);
         let blocks = reader.count()?;
@@ -216,9 +221,9 @@ impl Columns {
             return None;
         }
         let row_bytes = widths.iter().sum::<usize>() as u64;
-        let mut left = table.rows;
+        let (mut left, mut end) = (table.rows, 0);
         for _ in 0..blocks {
-            let at = BlockRef { offset: reader.varint()?, bytes: reader.u32()? };
+            let at = reader.block(&mut end, file_bytes)?;
             let rows = left.min(BLOCK_ROWS as u64);
             left -= rows;
             if u64::from(at.bytes) != rows.checked_mul(row_bytes)? {

@@ -14,6 +14,8 @@ use crate::hash::FastMap;
 
 /// The most kinds of events; further ones are merged into kind 0.
 const MAX_KINDS: usize = 1 << 15;
+/// The most providers; further ones are merged into provider 0.
+const MAX_PROVIDERS: usize = 1 << 15;
 const MAX_NAME_CHARS: usize = 200;
 
 /// A kind by its index in the table.
@@ -24,10 +26,9 @@ pub(crate) struct KindIndex(pub(crate) u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KindKey {
     pub(crate) provider: Guid,
-    /// Event id of a manifest event, hook id of a kernel event, number of a message.
-    pub(crate) id: u16,
-    pub(crate) version: u8,
-    pub(crate) opcode: u8,
+    pub(crate) descriptor: EventDescriptor,
+    /// Hook id of a kernel event.
+    pub(crate) hook: Option<u16>,
     pub(crate) schema: Option<SchemaId>,
 }
 
@@ -36,8 +37,14 @@ pub(crate) struct KindKey {
 pub(crate) struct Kind {
     pub(crate) provider: u32,
     pub(crate) name: Option<Arc<str>>,
+    /// The descriptor of the first event.
     pub(crate) descriptor: EventDescriptor,
     pub(crate) hook: Option<u16>,
+    /// Whether events of the kind differ in descriptor or provider, or have a shortened name: a
+    /// filter has to read each.
+    pub(crate) is_mixed: bool,
+    /// Whether events of the kind are about other processes or threads than their headers name.
+    pub(crate) is_about_others: bool,
     /// Row of the first event, to look up the name.
     pub(crate) first_row: u64,
     /// The times of the events; the value is the row.
@@ -51,6 +58,13 @@ pub(crate) struct Provider {
     pub(crate) name: Arc<str>,
 }
 
+impl Provider {
+    /// Returns whether the name is only the GUID.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.name.len() == 36 && *self.name == *self.guid.to_string()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Kinds {
     pub(crate) kinds: Vec<Kind>,
@@ -62,8 +76,13 @@ pub(crate) struct Kinds {
 
 impl Default for Kinds {
     fn default() -> Self {
-        let other =
-            Kind { name: Some("(other)".into()), marks: Series::new(ValueKind::Classes), ..Kind::default() };
+        let other = Kind {
+            name: Some("(other)".into()),
+            is_mixed: true,
+            is_about_others: true,
+            marks: Series::new(ValueKind::Classes),
+            ..Kind::default()
+        };
         let providers = vec![Provider { guid: Guid::NULL, name: "(other)".into() }];
         Self {
             kinds: vec![other],
@@ -73,6 +92,15 @@ impl Default for Kinds {
             by_provider: HashMap::new(),
         }
     }
+}
+
+/// A key that is not in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewKind<'n> {
+    pub(crate) key: KindKey,
+    pub(crate) names: KindNames<'n>,
+    /// Row of the event.
+    pub(crate) row: u64,
 }
 
 /// The names of an event, as far as its schema is known.
@@ -101,16 +129,10 @@ impl Kinds {
         self.by_key.get(key).map(|index| KindIndex(*index))
     }
 
-    /// Adds a kind.
-    pub(crate) fn add(
-        &mut self,
-        key: KindKey,
-        names: KindNames<'_>,
-        descriptor: EventDescriptor,
-        (hook, row): (Option<u16>, u64),
-    ) -> KindIndex {
+    /// Adds a kind, or merges it into the kind with the same names.
+    pub(crate) fn add(&mut self, NewKind { key, names, row }: NewKind<'_>) -> KindIndex {
         let provider = self.find_or_add_provider(key.provider, names.provider);
-        let named = names.event.map(|name| (provider, Arc::clone(name)));
+        let named = names.event.map(|name| (provider, bounded_name(name)));
         let known = named.as_ref().and_then(|named| self.by_name.get(named)).copied();
         let index = known.unwrap_or_else(|| {
             if self.kinds.len() >= MAX_KINDS {
@@ -119,15 +141,24 @@ impl Kinds {
             let index = u16::try_from(self.kinds.len()).unwrap_or(0);
             self.kinds.push(Kind {
                 provider,
-                name: names.event.map(bounded_name),
-                descriptor,
-                hook,
+                name: named.as_ref().map(|(_, name)| Arc::clone(name)),
+                descriptor: key.descriptor,
+                hook: key.hook,
+                is_mixed: provider == 0,
+                is_about_others: false,
                 first_row: row,
                 marks: Series::new(ValueKind::Classes),
             });
             index
         });
-        if let Some(named) = named {
+        if let Some(kind) = self.kinds.get_mut(usize::from(index)) {
+            let is_shortened = names.event.is_some_and(|name| kind.name.as_ref() != Some(name));
+            let is_same = kind.descriptor == key.descriptor && kind.hook == key.hook;
+            kind.is_mixed |= is_shortened || !is_same;
+        }
+        if index != 0
+            && let Some(named) = named
+        {
             self.by_name.entry(named).or_insert(index);
         }
         // A key that repeats costs a lookup; a hostile trace cannot make the table grow forever.
@@ -138,22 +169,25 @@ impl Kinds {
     }
 
     fn find_or_add_provider(&mut self, guid: Guid, name: Option<&str>) -> u32 {
-        let next = u32::try_from(self.providers.len()).unwrap_or(0);
-        let index = *self.by_provider.entry(guid).or_insert(next);
-        if index == next {
-            let name =
-                name.map_or_else(|| guid.to_string(), |name| name.chars().take(MAX_NAME_CHARS).collect());
-            self.providers.push(Provider { guid, name: name.into() });
-        } else if let Some(name) = name {
-            self.set_provider_name(index, name);
+        if let Some(index) = self.by_provider.get(&guid).copied() {
+            if let Some(name) = name {
+                self.set_provider_name(index, name);
+            }
+            return index;
         }
+        if self.providers.len() >= MAX_PROVIDERS {
+            return 0;
+        }
+        let index = u32::try_from(self.providers.len()).unwrap_or(0);
+        let name = name.map_or_else(|| guid.to_string(), |name| name.chars().take(MAX_NAME_CHARS).collect());
+        self.by_provider.insert(guid, index);
+        self.providers.push(Provider { guid, name: name.into() });
         index
     }
 
     pub(crate) fn set_provider_name(&mut self, index: u32, name: &str) {
         if let Some(provider) = self.providers.get_mut(index as usize)
-            && provider.name.len() == 36
-            && *provider.name == *provider.guid.to_string()
+            && provider.is_unnamed()
         {
             provider.name = name.chars().take(MAX_NAME_CHARS).collect::<String>().into();
         }
@@ -176,14 +210,15 @@ impl Kinds {
             }
             out.put_varint(d.keyword);
             out.put_varint(kind.hook.map_or(0, |hook| u64::from(hook) + 1));
+            out.put_varint(u64::from(kind.is_mixed) | u64::from(kind.is_about_others) << 1);
             out.put_varint(kind.first_row);
             kind.marks.put(out);
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>, file_bytes: u64) -> Option<Self> {
         let mut table = Self { kinds: Vec::new(), providers: Vec::new(), ..Self::default() };
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_PROVIDERS)? {
             let (low, high) = (reader.u64()?, reader.u64()?);
             let mut bytes = [0; 16];
             let (first, second) = bytes.split_at_mut(8);
@@ -191,7 +226,7 @@ impl Kinds {
             second.copy_from_slice(&high.to_le_bytes());
             table.providers.push(Provider { guid: Guid::from_bytes(&bytes), name: reader.text()?.into() });
         }
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_KINDS)? {
             let provider = reader.u32().filter(|provider| (*provider as usize) < table.providers.len())?;
             let name = read_name(reader)?;
             let mut byte = || reader.varint().and_then(|value| u16::try_from(value).ok());
@@ -210,8 +245,19 @@ impl Kinds {
                 0 => None,
                 hook => Some(u16::try_from(hook - 1).ok()?),
             };
-            let (first_row, marks) = (reader.varint()?, Series::read(reader)?);
-            table.kinds.push(Kind { provider, name, descriptor, hook, first_row, marks });
+            let flags = reader.varint()?;
+            let (is_mixed, is_about_others) = (flags & 1 != 0, flags & 2 != 0);
+            let (first_row, marks) = (reader.varint()?, Series::read(reader, file_bytes)?);
+            table.kinds.push(Kind {
+                provider,
+                name,
+                descriptor,
+                hook,
+                is_mixed,
+                is_about_others,
+                first_row,
+                marks,
+            });
         }
         Some(table)
     }

@@ -346,15 +346,16 @@ impl Series {
     }
 
     /// Reads what [`Self::put`] has written, after all blocks were closed.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>, file_bytes: u64) -> Option<Self> {
         let kind = match reader.varint()? {
             0 => ValueKind::Classes,
             1 => ValueKind::Numbers,
             _ => return None,
         };
         let mut series = Self::new(kind);
+        let mut end = 0;
         for _ in 0..reader.count()? {
-            let at = BlockRef { offset: reader.varint()?, bytes: reader.u32()? };
+            let at = reader.block(&mut end, file_bytes)?;
             let summary = Summary::read(reader)?;
             if summary.start < series.end || summary.end < summary.start {
                 return None;

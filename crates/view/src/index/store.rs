@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 
 /// The end of an index file; the last bytes are its version.
-pub(super) const MAGIC: [u8; 8] = *b"TWVIEW03";
+pub(super) const MAGIC: [u8; 8] = *b"TWVIEW04";
 pub(super) const FOOTER_BYTES: u64 = 32;
 /// Blocks are collected up to this size before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -134,9 +134,9 @@ impl Store {
         (checksum(&directory) == sum).then_some(directory)
     }
 
-    /// Returns the file, for renaming and locking.
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync_data().context("cannot write the index")
+    /// Returns a handle of the file, to write it to the disk without a lock on the index.
+    pub(crate) fn file(&self) -> Result<File> {
+        self.file.try_clone().context("cannot write the index")
     }
 }
 
@@ -261,6 +261,22 @@ impl<'b> Reader<'b> {
     pub(crate) fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.varint()?).ok()?;
         (count <= self.bytes.len()).then_some(count)
+    }
+
+    /// Reads a number of entries that has a limit.
+    pub(crate) fn count_up_to(&mut self, limit: usize) -> Option<usize> {
+        self.count().filter(|count| *count <= limit)
+    }
+
+    /// Reads where a block lies in a file of some bytes. Blocks of one list follow each other, so
+    /// that a small file cannot describe much data. `end` is the end of the block before.
+    pub(super) fn block(&mut self, end: &mut u64, file_bytes: u64) -> Option<BlockRef> {
+        let block = BlockRef { offset: self.varint()?, bytes: self.u32()? };
+        if block.offset < *end || block.bytes > MAX_BLOCK_BYTES {
+            return None;
+        }
+        *end = block.offset.checked_add(block.bytes.into()).filter(|end| *end <= file_bytes)?;
+        Some(block)
     }
 
     pub(crate) fn text(&mut self) -> Option<&'b str> {

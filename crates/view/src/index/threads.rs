@@ -13,6 +13,8 @@ use crate::hash::FastMap;
 const MAX_THREADS: usize = 1 << 17;
 /// The most lanes in which slices of a thread are nested.
 pub(crate) const MAX_LANES: usize = 16;
+/// The most lanes of all threads.
+const MAX_TOTAL_LANES: usize = 1 << 17;
 const MAX_NAME_CHARS: usize = 200;
 
 /// A thread by its index in the table.
@@ -44,6 +46,19 @@ pub(crate) struct Thread {
     pub(crate) states: Series,
     /// Nested slices: one series per level.
     pub(crate) lanes: Vec<Series>,
+    /// The events of the thread before its first context switch.
+    pub(crate) marks: Series,
+    /// Index in [`super::Machines`].
+    pub(crate) machine: u16,
+}
+
+impl Thread {
+    /// Returns the lanes that are drawn: the nested slices and, of a thread whose context switches
+    /// are not in the trace, its events.
+    pub(crate) fn shown_lanes(&self) -> impl Iterator<Item = &Series> {
+        let marks = Some(&self.marks).filter(|marks| self.states.is_empty() && !marks.is_empty());
+        self.lanes.iter().chain(marks)
+    }
 }
 
 /// A process.
@@ -56,21 +71,32 @@ pub(crate) struct Process {
     pub(crate) events: u64,
     pub(crate) running_ns: u64,
     pub(crate) threads: u32,
+    pub(crate) machine: u16,
 }
 
 #[derive(Debug)]
 pub(crate) struct Threads {
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
-    by_tid: FastMap<u32, u32>,
-    by_pid: FastMap<u32, u32>,
+    /// By machine and id.
+    by_tid: FastMap<(u16, u32), u32>,
+    by_pid: FastMap<(u16, u32), u32>,
+    lanes: usize,
 }
 
 impl Default for Threads {
     fn default() -> Self {
-        let named = |name: &str, pid, tid| Thread { name: Some(name.into()), pid, tid, ..Thread::default() };
+        let named = |name: &str, pid, tid| Thread {
+            name: Some(name.into()),
+            pid,
+            tid,
+            states: Series::new(ValueKind::Classes),
+            marks: Series::new(ValueKind::Classes),
+            ..Thread::default()
+        };
         let threads = vec![named("idle", 0, 0), named("(other)", NO_ID, NO_ID)];
-        Self { threads, processes: Vec::new(), by_tid: FastMap::default(), by_pid: FastMap::default() }
+        let (by_tid, by_pid) = (FastMap::default(), FastMap::default());
+        Self { threads, processes: Vec::new(), by_tid, by_pid, lanes: 0 }
     }
 }
 
@@ -79,6 +105,8 @@ impl Default for Threads {
 pub(crate) struct EventTime {
     pub(crate) ns: i64,
     pub(crate) file: usize,
+    /// The machine of the trace.
+    pub(crate) machine: u16,
     pub(crate) stamp: i64,
 }
 
@@ -98,8 +126,8 @@ impl Threads {
         let known = match (tid, pid) {
             (0, _) => Some(ThreadIndex::IDLE.0),
             (NO_ID, None) => Some(ThreadIndex::OTHER.0),
-            (NO_ID, Some(pid)) => self.by_pid.get(&pid).copied(),
-            _ => self.by_tid.get(&tid).copied(),
+            (NO_ID, Some(pid)) => self.by_pid.get(&(time.machine, pid)).copied(),
+            _ => self.by_tid.get(&(time.machine, tid)).copied(),
         };
         if let Some(index) = known
             && let Some(thread) = self.threads.get_mut(index as usize)
@@ -130,11 +158,13 @@ impl Threads {
             last: time.ns,
             last_stamp: (time.file, time.stamp),
             states: Series::new(ValueKind::Classes),
+            marks: Series::new(ValueKind::Classes),
+            machine: time.machine,
             ..Thread::default()
         });
         match (tid, pid) {
-            (NO_ID, Some(pid)) => self.by_pid.insert(pid, index),
-            _ => self.by_tid.insert(tid, index),
+            (NO_ID, Some(pid)) => self.by_pid.insert((time.machine, pid), index),
+            _ => self.by_tid.insert((time.machine, tid), index),
         };
         ThreadIndex(index)
     }
@@ -142,7 +172,8 @@ impl Threads {
     /// Begins a new thread with an id, whatever had it before.
     pub(crate) fn begin(&mut self, tid: u32, pid: u32, time: EventTime) -> ThreadIndex {
         let is_plain = !matches!(tid, 0 | NO_ID);
-        let is_new = self.by_tid.get(&tid).and_then(|index| self.threads.get(*index as usize)).is_none_or(
+        let known = self.by_tid.get(&(time.machine, tid));
+        let is_new = known.and_then(|index| self.threads.get(*index as usize)).is_none_or(
             // A wake may name the thread just before its start.
             |thread| {
                 time.ns.saturating_sub(thread.first) > 1_000_000 || (thread.pid != pid && thread.pid != NO_ID)
@@ -150,6 +181,21 @@ impl Threads {
         );
         let pid = Some(pid).filter(|pid| *pid != NO_ID);
         if is_plain && is_new { self.add(tid, pid, time) } else { self.find_or_add(tid, pid, time) }
+    }
+
+    /// Forgets what only additions need.
+    pub(super) fn end_additions(&mut self) {
+        (self.by_tid, self.by_pid) = (FastMap::default(), FastMap::default());
+    }
+
+    /// Returns whether a thread has a lane, after adding it if there is room.
+    pub(super) fn has_lane(&mut self, index: ThreadIndex, lane: usize) -> bool {
+        let Some(thread) = self.threads.get_mut(index.0 as usize) else { return false };
+        while thread.lanes.len() <= lane && self.lanes < MAX_TOTAL_LANES {
+            thread.lanes.push(Series::new(ValueKind::Classes));
+            self.lanes += 1;
+        }
+        thread.lanes.len() > lane
     }
 
     pub(crate) fn set_name(&mut self, index: ThreadIndex, name: &str) {
@@ -162,14 +208,15 @@ impl Threads {
     }
 
     /// Groups the threads by process. `find_process` returns the process of a thread and its name.
-    pub(crate) fn group(&mut self, find_process: impl Fn(&Thread) -> (u32, Option<Arc<str>>)) {
-        let mut by_key: HashMap<(u32, Option<Arc<str>>), u32> = HashMap::new();
+    pub(crate) fn group(&mut self, mut find_process: impl FnMut(&Thread) -> (u32, Option<Arc<str>>)) {
+        let mut by_key: HashMap<(u16, u32, Option<Arc<str>>), u32> = HashMap::new();
         let mut processes: Vec<Process> = Vec::new();
         for thread in &mut self.threads {
             let (pid, name) = find_process(thread);
             let next = u32::try_from(processes.len()).unwrap_or(0);
-            let index = *by_key.entry((pid, name.clone())).or_insert_with(|| {
-                processes.push(Process { pid, name, first: thread.first, ..Process::default() });
+            let index = *by_key.entry((thread.machine, pid, name.clone())).or_insert_with(|| {
+                let (first, machine) = (thread.first, thread.machine);
+                processes.push(Process { pid, name, first, machine, ..Process::default() });
                 next
             });
             (thread.process, thread.pid) = (index, pid);
@@ -191,7 +238,8 @@ impl Threads {
             put_name(process.name.as_ref(), out);
             out.put_i64(process.first);
             out.put_i64(process.last);
-            for number in [process.events, process.running_ns, process.threads.into()] {
+            let (threads, machine) = (process.threads.into(), process.machine.into());
+            for number in [process.events, process.running_ns, threads, machine] {
                 out.put_varint(number);
             }
         }
@@ -207,15 +255,17 @@ impl Threads {
             out.put_i64(thread.last_stamp.1);
             out.put_varint(thread.events);
             out.put_varint(thread.running_ns);
+            out.put_varint(thread.machine.into());
             thread.states.put(out);
+            thread.marks.put(out);
             out.put_varint(thread.lanes.len() as u64);
             thread.lanes.iter().for_each(|lane| lane.put(out));
         }
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>, file_bytes: u64) -> Option<Self> {
         let mut table = Self { threads: Vec::new(), ..Self::default() };
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_THREADS)? {
             table.processes.push(Process {
                 pid: reader.u32()?,
                 name: read_name(reader)?,
@@ -224,9 +274,10 @@ impl Threads {
                 events: reader.varint()?,
                 running_ns: reader.varint()?,
                 threads: reader.u32()?,
+                machine: reader.u16()?,
             });
         }
-        for _ in 0..reader.count()? {
+        for _ in 0..reader.count_up_to(MAX_THREADS)? {
             let (pid, tid, process) = (reader.u32()?, reader.u32()?, reader.u32()?);
             if process as usize >= table.processes.len() {
                 return None;
@@ -241,11 +292,13 @@ impl Threads {
                 last_stamp: (usize::from(reader.u16()?), reader.i64()?),
                 events: reader.varint()?,
                 running_ns: reader.varint()?,
-                states: Series::read(reader)?,
+                machine: reader.u16()?,
+                states: Series::read(reader, file_bytes)?,
+                marks: Series::read(reader, file_bytes)?,
                 ..Thread::default()
             };
-            for _ in 0..reader.count().filter(|lanes| *lanes <= MAX_LANES)? {
-                thread.lanes.push(Series::read(reader)?);
+            for _ in 0..reader.count_up_to(MAX_LANES + 1)? {
+                thread.lanes.push(Series::read(reader, file_bytes)?);
             }
             table.threads.push(thread);
         }

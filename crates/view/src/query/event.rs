@@ -86,7 +86,7 @@ pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) 
             json.optional_text(text.as_deref());
         }
         json.key("file");
-        json.optional_text(view.traces.get(position.file()).map(|trace| trace.name.as_str()));
+        json.optional_text(view.names().nth(position.file()));
         json.key("header");
         json.array(|json| {
             for (name, value) in &parts.ids {

@@ -2,44 +2,61 @@
 //!
 //! ```text
 //!   --provider NAME  --event NAME  --level N  --keyword MASK  --pid N  --tid N  --cpu N
-//!   provider:NAME    event:NAME …                          the same, shorter; names may have * and ?
-//!   words, "several words"                                 text that the event contains
+//!   --from TIME  --to TIME  --head N  --grep TEXT
+//!   provider:NAME    event:NAME …             the same, shorter
+//!   words, "several words"                    text that the event contains
+//!
+//!   EventQuery ──▶ RowFilter: by the columns of the index ─┬─▶ accepted, rejected
+//!                                                          └─▶ unknown: EventFilter reads the record
 //! ```
+//!
+//! Both accept the events that `weir dump` prints with the same options.
 
-use std::collections::BTreeSet;
-
-use traceweir_analysis::text::matches_pattern;
+use traceweir_analysis::event::EventIdentity;
+use traceweir_analysis::filter::{EventFilter, FilterCriteria};
+use traceweir_analysis::text::{parse_level, parse_mask, parse_moment};
+use traceweir_format::header::NO_ID;
+use traceweir_format::time::FileTime;
 
 use crate::index::Index;
 use crate::index::kinds::Kind;
+use crate::index::threads::{Thread, ThreadIndex};
 use crate::query::TimeSpan;
-use crate::query::tracks::kind_label;
 
 /// The longest filter in characters.
 const MAX_CHARS: usize = 2000;
+/// The most texts of a filter.
+const MAX_TEXTS: usize = 32;
 
 /// A parsed filter. Values of one option are alternatives.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventQuery {
-    providers: Vec<String>,
-    events: Vec<String>,
-    level: Option<u8>,
-    keyword: Option<u64>,
-    pids: Vec<u32>,
-    tids: Vec<u32>,
-    cpus: Vec<u16>,
-    /// Texts in lower case, all of which the event contains.
+    pub(crate) criteria: FilterCriteria,
+    /// Texts, all of which the event contains.
     pub(crate) texts: Vec<String>,
     /// Indices of kinds and threads, which links of the page use.
     kinds: Vec<u16>,
     threads: Vec<u32>,
-    pub(crate) span: Option<(i64, i64)>,
+    pub(crate) span: Option<TimeSpan>,
 }
 
-/// What rows a filter accepts, without their text.
+/// Whether an event passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Reject,
+    /// Only the record shows it.
+    Unknown,
+    Accept,
+}
+
+/// What rows a filter accepts by the columns of the index.
 pub(crate) struct RowFilter {
-    kinds: Option<Vec<bool>>,
-    threads: Option<Vec<bool>>,
+    kinds: Vec<Verdict>,
+    /// Empty if the filter accepts all threads.
+    threads: Vec<Verdict>,
+    /// Kinds whose events may be about other processes than the one of their row; empty without a
+    /// filter of processes or threads.
+    about_others: Vec<bool>,
     cpus: Vec<u16>,
 }
 
@@ -50,10 +67,10 @@ impl EventQuery {
             return Err("the filter is too long".to_owned());
         }
         let mut query = Self::default();
-        let mut words = split_words(text).into_iter().peekable();
-        while let Some((word, is_quoted)) = words.next() {
+        let mut words = split_words(text).into_iter();
+        while let Some(Word { text: word, is_quoted }) = words.next() {
             if is_quoted {
-                query.texts.push(word.to_lowercase());
+                query.texts.push(word);
                 continue;
             }
             if let Some(option) = word.strip_prefix("--") {
@@ -61,7 +78,7 @@ impl EventQuery {
                     Some((name, value)) => (name.to_owned(), value.to_owned()),
                     None => {
                         let value = words.next().ok_or_else(|| format!("--{option} needs a value"))?;
-                        (option.to_owned(), value.0)
+                        (option.to_owned(), value.text)
                     }
                 };
                 if !query.set(&name, &value)? {
@@ -74,28 +91,36 @@ impl EventQuery {
                 _ => false,
             };
             if !is_option {
-                query.texts.push(word.to_lowercase());
+                query.texts.push(word);
             }
+        }
+        if query.texts.len() > MAX_TEXTS {
+            return Err("the filter has too many words".to_owned());
         }
         Ok(query)
     }
 
+    /// Sets an option. Returns false if there is no option of that name.
     fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let wrong = || format!("{name}: {value} is not a number");
+        fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+            value.parse().map_err(|_| format!("{name}: {value} is not a number in range"))
+        }
+        let explain = |hint: String| format!("{name}: {hint}");
+        let criteria = &mut self.criteria;
         match name {
-            "provider" => self.providers.push(value.to_lowercase()),
-            "event" => self.events.push(value.to_lowercase()),
-            "level" => self.level = Some(value.parse().map_err(|_| wrong())?),
-            "keyword" => {
-                let digits = value.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
-                self.keyword = Some(digits.unwrap_or_else(|| value.parse()).map_err(|_| wrong())?);
-            }
-            "pid" => self.pids.push(value.parse().map_err(|_| wrong())?),
-            "tid" => self.tids.push(value.parse().map_err(|_| wrong())?),
-            "cpu" => self.cpus.push(value.parse().map_err(|_| wrong())?),
-            "kind" => self.kinds.push(value.parse().map_err(|_| wrong())?),
-            "thread" => self.threads.push(value.parse().map_err(|_| wrong())?),
-            "grep" => self.texts.push(value.to_lowercase()),
+            "provider" => criteria.providers.push(value.to_owned()),
+            "event" => criteria.events.push(value.to_owned()),
+            "level" => criteria.level = Some(parse_level(value).map_err(explain)?),
+            "keyword" => criteria.keyword = Some(parse_mask(value).map_err(explain)?),
+            "pid" => criteria.pids.push(number(name, value)?),
+            "tid" => criteria.tids.push(number(name, value)?),
+            "cpu" => criteria.cpus.push(number(name, value)?),
+            "from" => criteria.from = Some(parse_moment(value).map_err(explain)?),
+            "to" => criteria.to = Some(parse_moment(value).map_err(explain)?),
+            "head" => criteria.head = Some(number(name, value)?),
+            "grep" => self.texts.push(value.to_owned()),
+            "kind" => self.kinds.push(number(name, value)?),
+            "thread" => self.threads.push(number(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -103,99 +128,175 @@ impl EventQuery {
 
     /// Returns the same filter, limited to a time span.
     pub(crate) fn within(mut self, span: Option<TimeSpan>) -> Self {
-        self.span = span.map(|span| (span.from, span.to));
+        self.span = span;
         self
     }
 
-    /// Returns whether the filter accepts all events.
+    /// Returns the time span of the filter for traces that begin at a wall time; `None` for all.
+    pub(crate) fn time_span(&self, start: FileTime) -> Option<TimeSpan> {
+        let FilterCriteria { from, to, .. } = self.criteria;
+        if from.is_none() && to.is_none() {
+            return self.span;
+        }
+        let mut span = self.span.unwrap_or(TimeSpan { from: 0, to: i64::MAX });
+        let to_ns = |wall: FileTime| wall.0.saturating_sub(start.0).saturating_mul(100);
+        if let Some(from) = from {
+            span.from = span.from.max(to_ns(from.to_wall_time(start)));
+        }
+        if let Some(to) = to {
+            // A moment has a resolution of 100 ns.
+            span.to = span.to.min(to_ns(to.to_wall_time(start)).saturating_add(99));
+        }
+        Some(span)
+    }
+
+    /// Returns whether the filter accepts all events of its time span.
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self { span: self.span, ..Self::default() }
+        let criteria =
+            FilterCriteria { from: self.criteria.from, to: self.criteria.to, ..Default::default() };
+        *self == Self { criteria, span: self.span, ..Self::default() }
+    }
+
+    /// Returns the parts of the filter that records are compared with, and one filter per text.
+    pub(crate) fn to_event_filters(&self, start: FileTime) -> (EventFilter, Vec<EventFilter>) {
+        // The rows of the time span are found by the index, whose times never decrease.
+        let criteria = FilterCriteria { from: None, to: None, head: None, ..self.criteria.clone() };
+        let with_text =
+            |text: &String| FilterCriteria { text: Some(text.clone()), ..FilterCriteria::default() };
+        let texts = self.texts.iter().map(|text| EventFilter::new(&with_text(text), start));
+        (EventFilter::new(&criteria, start), texts.collect())
     }
 
     /// Prepares the filter for the kinds and threads of an index.
-    pub(crate) fn to_row_filter(&self, index: &Index) -> RowFilter {
-        let names_kinds = !self.providers.is_empty() || !self.events.is_empty() || !self.kinds.is_empty();
-        let kinds = (names_kinds || self.level.is_some() || self.keyword.is_some()).then(|| {
-            let all = index.kinds.kinds.iter().enumerate();
-            all.map(|(number, kind)| self.accepts_kind(index, number, kind)).collect()
-        });
-        let has_threads = !self.pids.is_empty() || !self.tids.is_empty() || !self.threads.is_empty();
-        let threads = has_threads.then(|| {
-            let chosen: BTreeSet<u32> = self.threads.iter().copied().collect();
-            let accepts = |(number, thread): (u32, &crate::index::threads::Thread)| {
-                (self.pids.is_empty() || self.pids.contains(&thread.pid))
-                    && (self.tids.is_empty() || self.tids.contains(&thread.tid))
-                    && (chosen.is_empty() || chosen.contains(&number))
-            };
-            (0_u32..).zip(&index.threads.threads).map(accepts).collect()
-        });
-        RowFilter { kinds, threads, cpus: self.cpus.clone() }
+    pub(crate) fn to_row_filter(&self, filter: &EventFilter, index: &Index) -> RowFilter {
+        let texts: Vec<String> = self.texts.iter().map(|text| text.to_lowercase()).collect();
+        let kinds = index.kinds.kinds.iter().enumerate();
+        let judge = |(number, kind): (usize, &Kind)| {
+            let is_chosen = self.kinds.is_empty() || self.kinds.iter().any(|k| usize::from(*k) == number);
+            if is_chosen { judge_kind(filter, &texts, index, kind) } else { Verdict::Reject }
+        };
+        let kinds = kinds.map(judge).collect();
+        let FilterCriteria { pids, tids, cpus, .. } = &self.criteria;
+        let names_ids = !pids.is_empty() || !tids.is_empty();
+        let judge = |(number, thread): (u32, &Thread)| {
+            if !self.threads.is_empty() && !self.threads.contains(&number) {
+                return Verdict::Reject;
+            }
+            let is_shared = ThreadIndex(number) <= ThreadIndex::OTHER || thread.pid == NO_ID;
+            match () {
+                () if !names_ids => Verdict::Accept,
+                () if is_shared => Verdict::Unknown,
+                () if (pids.is_empty() || pids.contains(&thread.pid))
+                    && (tids.is_empty() || tids.contains(&thread.tid)) =>
+                {
+                    Verdict::Accept
+                }
+                // Headers without a process or thread have this id.
+                () if pids.contains(&NO_ID) || tids.contains(&NO_ID) => Verdict::Unknown,
+                () => Verdict::Reject,
+            }
+        };
+        let needs_threads = names_ids || !self.threads.is_empty();
+        let threads = (0_u32..).zip(&index.threads.threads).filter(|_| needs_threads).map(judge).collect();
+        let about_others =
+            index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.is_about_others).collect();
+        RowFilter { kinds, threads, about_others, cpus: cpus.clone() }
     }
+}
 
-    fn accepts_kind(&self, index: &Index, number: usize, kind: &Kind) -> bool {
-        let descriptor = &kind.descriptor;
-        let provider = index.kinds.provider_of(kind);
-        let accepts_provider = |pattern: &String| {
-            provider.is_some_and(|provider| {
-                let name = provider.name.to_lowercase();
-                matches_pattern(pattern, &name)
-                    || provider.guid.to_string() == *pattern
-                    || name.split_once(" (").is_some_and(|(name, _)| matches_pattern(pattern, name))
-            })
-        };
-        let name = kind_label(kind).to_lowercase();
-        let accepts_event = |pattern: &String| {
-            let part = name.rsplit_once('/').map(|(_, part)| part);
-            let id = if kind.hook.is_some() { u16::from(descriptor.opcode) } else { descriptor.id };
-            pattern.parse() == Ok(id)
-                || matches_pattern(pattern, &name)
-                || part.is_some_and(|part| matches_pattern(pattern, part))
-        };
-        let is_chosen = self.kinds.is_empty() || self.kinds.iter().any(|kind| usize::from(*kind) == number);
-        is_chosen
-            && (self.providers.is_empty() || self.providers.iter().any(accepts_provider))
-            && (self.events.is_empty() || self.events.iter().any(accepts_event))
-            && self.level.is_none_or(|level| descriptor.level <= level)
-            && self.keyword.is_none_or(|mask| descriptor.keyword & mask != 0)
+/// Returns whether the events of a kind pass, apart from their processes and values.
+fn judge_kind(filter: &EventFilter, texts: &[String], index: &Index, kind: &Kind) -> Verdict {
+    if kind.is_mixed {
+        return Verdict::Unknown;
     }
+    let provider = index.kinds.provider_of(kind);
+    let identity = EventIdentity {
+        provider: provider.map_or_else(Default::default, |provider| provider.guid),
+        // The index adds the class to the name of the kernel.
+        provider_name: match kind.hook {
+            Some(_) => Some("Windows Kernel"),
+            None => provider.filter(|provider| !provider.is_unnamed()).map(|provider| &*provider.name),
+        },
+        event_name: kind.name.as_deref(),
+        descriptor: kind.descriptor,
+        is_kernel: kind.hook.is_some(),
+    };
+    if !filter.accepts_descriptor(&kind.descriptor) || !filter.accepts_identity(&identity) {
+        return Verdict::Reject;
+    }
+    let names = || {
+        let provider = identity.provider_name.unwrap_or_default();
+        format!("{provider}/{}", identity.event_name.unwrap_or_default()).to_lowercase()
+    };
+    if texts.is_empty() || {
+        let names = names();
+        texts.iter().all(|text| names.contains(text))
+    } {
+        return Verdict::Accept;
+    }
+    Verdict::Unknown
 }
 
 impl RowFilter {
-    /// Returns whether a row is accepted: values of the columns thread, kind and processor.
+    /// Returns whether a row is accepted by the values of its columns thread, kind and processor.
     #[inline]
-    pub(crate) fn accepts(&self, thread: u64, kind: u64, cpu: u64) -> bool {
-        let is_listed = |list: &Option<Vec<bool>>, number: u64| {
-            let number = usize::try_from(number).unwrap_or(usize::MAX);
-            list.as_ref().is_none_or(|list| list.get(number).copied().unwrap_or(false))
+    pub(crate) fn judge(&self, thread: u64, kind: u64, cpu: u64) -> Verdict {
+        let find = |list: &[Verdict], number: u64| {
+            usize::try_from(number)
+                .ok()
+                .and_then(|number| list.get(number))
+                .copied()
+                .unwrap_or(Verdict::Reject)
         };
-        is_listed(&self.kinds, kind)
-            && is_listed(&self.threads, thread)
-            && (self.cpus.is_empty() || self.cpus.iter().any(|known| u64::from(*known) == cpu))
+        let by_kind = find(&self.kinds, kind);
+        if by_kind == Verdict::Reject
+            || (!self.cpus.is_empty() && !self.cpus.iter().any(|known| u64::from(*known) == cpu))
+        {
+            return Verdict::Reject;
+        }
+        if self.threads.is_empty() {
+            return by_kind;
+        }
+        let by_thread = find(&self.threads, thread);
+        let is_about_others = || {
+            let number = usize::try_from(kind).unwrap_or(usize::MAX);
+            self.about_others.get(number).copied().unwrap_or(false)
+        };
+        match by_thread {
+            Verdict::Reject if is_about_others() => Verdict::Unknown,
+            by_thread => by_thread.min(by_kind),
+        }
     }
 }
 
-/// Splits a filter at spaces. Quotes keep spaces; the second value is whether a word was quoted.
-fn split_words(text: &str) -> Vec<(String, bool)> {
+/// A part of a filter.
+struct Word {
+    text: String,
+    is_quoted: bool,
+}
+
+/// Splits a filter at spaces. Quotes keep spaces.
+fn split_words(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut word = String::new();
-    let (mut quoted, mut is_open) = (false, false);
+    let (mut is_quoted, mut is_open) = (false, false);
     for c in text.chars() {
         match c {
             '"' => {
                 is_open = !is_open;
-                quoted |= word.is_empty();
+                is_quoted |= word.is_empty();
             }
             c if c.is_whitespace() && !is_open => {
                 if !word.is_empty() {
-                    words.push((std::mem::take(&mut word), quoted));
+                    words.push(Word { text: std::mem::take(&mut word), is_quoted });
                 }
-                quoted = false;
+                is_quoted = false;
             }
             c => word.push(c),
         }
     }
     if !word.is_empty() {
-        words.push((word, quoted));
+        words.push(Word { text: word, is_quoted });
     }
     words
 }
@@ -207,11 +308,14 @@ mod tests {
     #[test]
     fn filter_has_options_of_dump_and_words() {
         let query = EventQuery::parse("--provider Contoso.* event:Served pid:7 \"two words\" Soup").unwrap();
-        assert_eq!(query.providers, ["contoso.*"]);
-        assert_eq!(query.events, ["served"]);
-        assert_eq!((query.pids, query.texts), (vec![7], vec!["two words".to_owned(), "soup".to_owned()]));
+        assert_eq!(query.criteria.providers, ["Contoso.*"]);
+        assert_eq!(query.criteria.events, ["Served"]);
+        assert_eq!(query.criteria.pids, [7]);
+        assert_eq!(query.texts, ["two words", "Soup"]);
         assert!(EventQuery::parse("").unwrap().is_empty());
+        assert!(EventQuery::parse("--from 1s").unwrap().is_empty());
         assert!(EventQuery::parse("--pid x").is_err() && EventQuery::parse("--nosuch 1").is_err());
         assert_eq!(EventQuery::parse("http://x").unwrap().texts, ["http://x"]);
+        assert_eq!(EventQuery::parse("level:error").unwrap().criteria.level, Some(2));
     }
 }

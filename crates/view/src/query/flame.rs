@@ -105,7 +105,10 @@ fn name_stacks(
         let index = view.index();
         let weights = add_up(&index, query);
         let mut stacks = Vec::with_capacity(weights.by_stack.len());
-        for ((process, stack), (weight, thread, time)) in &weights.by_stack {
+        let mut sorted: Vec<_> = weights.by_stack.iter().collect();
+        // Ids of functions follow this order, and functions of the same weight are in that of their ids.
+        sorted.sort_unstable_by_key(|(key, _)| **key);
+        for ((process, stack), (weight, thread, time)) in sorted {
             let frames = index.stacks.stack(*stack);
             let known = index.threads.get(*thread);
             let file = known.map_or(0, |thread| thread.last_stamp.0);

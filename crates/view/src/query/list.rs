@@ -4,23 +4,25 @@
 //! it is. The page asks again until the end. So no request takes long, and a filter that nobody asks
 //! for any more stops.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use traceweir_analysis::event::{EventContext, describe_copy};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
 
 use crate::index::columns::{BLOCK_ROWS, numbers};
-use crate::index::facts::Facts;
+use crate::index::facts::{Facts, FileFacts};
 use crate::index::kinds::KindIndex;
 use crate::index::threads::ThreadIndex;
 use crate::index::{Index, RowPosition, event_column};
 use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
-use crate::query::filter::{EventQuery, RowFilter};
+use crate::query::filter::{EventQuery, RowFilter, Verdict};
 use crate::query::tracks::kind_label;
 use crate::query::{TimeSpan, process_label, thread_label};
 use crate::trace::TraceView;
@@ -57,9 +59,9 @@ struct ListPart {
 }
 
 /// The rows of a time span: from the first to before the second.
-fn rows_of_span(index: &Index, span: Option<(i64, i64)>) -> (u64, u64) {
+fn rows_of_span(index: &Index, span: Option<TimeSpan>) -> (u64, u64) {
     match span {
-        Some((from, to)) => (
+        Some(TimeSpan { from, to }) => (
             index.events.find_time(from, &index.store),
             index.events.find_time(to.saturating_add(1), &index.store),
         ),
@@ -93,7 +95,7 @@ pub(crate) fn locate_event(
         let index = view.index();
         index.events.find_time(time, &index.store)
     };
-    let begin = rows_of_span(&view.index(), query.span).0;
+    let begin = rows_of_span(&view.index(), query.time_span(view.start)).0;
     let is_plain = query.is_empty();
     let mut number = 0;
     let part = take_part(
@@ -124,7 +126,7 @@ fn take_part(
     first: impl FnOnce(&[u32]) -> u64,
     count: u64,
 ) -> ListPart {
-    let (begin, end) = rows_of_span(&view.index(), query.span);
+    let (begin, end) = rows_of_span(&view.index(), query.time_span(view.start));
     if query.is_empty() {
         let first = begin.saturating_add(first(&[]));
         let rows = (first..end.min(first.saturating_add(count))).collect();
@@ -136,15 +138,17 @@ fn take_part(
         Some(known) => lists.remove(known),
         None => MatchList { query, rows: Vec::new(), scanned: begin },
     };
-    scan(view, &mut list, end);
+    let head = list.query.criteria.head.and_then(|head| usize::try_from(head).ok()).unwrap_or(usize::MAX);
+    scan(view, &mut list, end, head.min(MAX_MATCHES));
+    let has_head = list.rows.len() >= head;
     let first = usize::try_from(first(&list.rows)).unwrap_or(usize::MAX);
     let rows = list.rows.iter().skip(first).take(usize::try_from(count).unwrap_or(0));
     let part = ListPart {
         rows: rows.map(|row| u64::from(*row)).collect(),
         total: list.rows.len() as u64,
-        scanned: list.scanned.saturating_sub(begin),
+        scanned: if has_head { end } else { list.scanned }.saturating_sub(begin),
         rows_of_span: end.saturating_sub(begin),
-        is_cut: list.rows.len() >= MAX_MATCHES,
+        is_cut: list.rows.len() >= MAX_MATCHES && !has_head,
     };
     lists.push(list);
     if lists.len() > MAX_LISTS {
@@ -153,101 +157,88 @@ fn take_part(
     part
 }
 
-/// Continues a list for a while.
-fn scan(view: &TraceView, list: &mut MatchList, end: u64) {
+/// Continues a list for a while, up to a number of matches.
+fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     let begin = Instant::now();
-    let filter = list.query.to_row_filter(&view.index());
-    let mut matcher = TextMatcher::default();
-    while list.scanned < end && begin.elapsed() < SCAN_TIME && list.rows.len() < MAX_MATCHES {
+    let (filter, texts) = list.query.to_event_filters(view.start);
+    let rows = list.query.to_row_filter(&filter, &view.index());
+    let mut matcher = RecordMatcher::new(view, &filter, &texts);
+    while list.scanned < end && begin.elapsed() < SCAN_TIME && list.rows.len() < max_matches {
         let index = view.index();
         let block_end = (list.scanned - list.scanned % BLOCK_ROWS as u64 + BLOCK_ROWS as u64).min(end);
-        if list.query.texts.is_empty() {
-            list.rows.extend(match_block(&index, &filter, list.scanned, block_end));
-            list.scanned = block_end;
-            continue;
-        }
         let mut scanned = block_end;
-        let texts = &list.query.texts;
-        index.events.for_rows(list.scanned, block_end, &index.store, |row, values| {
-            let &[time, position, thread, kind, cpu] = values else { return false };
-            if !filter.accepts(thread, kind, cpu) {
-                return true;
-            }
-            if row % 64 == 0 && begin.elapsed() >= SCAN_TIME {
+        for (number, (row, verdict)) in
+            match_block(&index, &rows, list.scanned, block_end).into_iter().enumerate()
+        {
+            let is_late = number % 64 == 63 && begin.elapsed() >= SCAN_TIME;
+            if list.rows.len() >= max_matches || (verdict == Verdict::Unknown && is_late) {
                 scanned = row;
-                return false;
+                break;
             }
-            let event = RowIds { time: time.cast_signed(), position, thread, kind };
-            if matcher.contains(view, &index, event, texts)
+            if (verdict == Verdict::Accept || matcher.accepts(&index, row))
                 && let Ok(row) = u32::try_from(row)
             {
                 list.rows.push(row);
             }
-            true
-        });
+        }
         list.scanned = scanned;
     }
 }
 
-/// Returns the rows of a block, from `row` on, that a filter accepts.
-fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<u32> {
+/// Returns the rows of a block, from `row` on, that a filter does not reject.
+fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<(u64, Verdict)> {
     let (mut threads, mut kinds, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
     let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut threads);
     index.events.read_column(row, event_column::KIND, &index.store, &mut kinds);
     index.events.read_column(row, event_column::CPU, &index.store, &mut cpus);
     let columns = numbers(&threads, 4).zip(numbers(&kinds, 2)).zip(numbers(&cpus, 2));
-    let accepted = (first..).zip(columns).filter(|(number, ((thread, kind), cpu))| {
-        *number >= row && *number < end && filter.accepts(*thread, *kind, *cpu)
-    });
-    accepted.filter_map(|(number, _)| u32::try_from(number).ok()).collect()
+    let judged = (first..).zip(columns).filter(|(number, _)| *number >= row && *number < end);
+    let judged = judged.map(|(number, ((thread, kind), cpu))| (number, filter.judge(thread, kind, cpu)));
+    judged.filter(|(_, verdict)| *verdict != Verdict::Reject).collect()
 }
 
-/// The columns of a row that its text needs.
-#[derive(Clone, Copy)]
-struct RowIds {
-    time: i64,
-    position: u64,
-    thread: u64,
-    kind: u64,
+/// Compares records with a filter.
+struct RecordMatcher<'f> {
+    view: &'f TraceView,
+    filter: &'f EventFilter,
+    texts: Vec<Grep<'f>>,
+    walker: Walker,
 }
 
-/// Searches texts in events. The names of kinds and processes are searched once each.
-#[derive(Default)]
-struct TextMatcher {
-    text: EventText,
-    /// Which of the texts a kind or process contains, as bits.
-    kinds: HashMap<u64, u64>,
-    threads: HashMap<u64, u64>,
-}
+impl<'f> RecordMatcher<'f> {
+    fn new(view: &'f TraceView, filter: &'f EventFilter, texts: &'f [EventFilter]) -> Self {
+        let texts = texts.iter().map(|text| Grep::new(text, Style::default())).collect();
+        Self { view, filter, texts, walker: Walker::default() }
+    }
 
-impl TextMatcher {
-    fn contains(&mut self, view: &TraceView, index: &Index, event: RowIds, texts: &[String]) -> bool {
-        let bits_of = |whole: &str| {
-            let whole = whole.to_lowercase();
-            let bits =
-                texts.iter().take(64).zip(0..).map(|(text, bit)| u64::from(whole.contains(text)) << bit);
-            bits.fold(0_u64, |sum, bit| sum | bit)
-        };
-        let all = texts.iter().take(64).zip(0..).fold(0_u64, |sum, (_, bit)| sum | 1 << bit);
-        let mut found = *self.kinds.entry(event.kind).or_insert_with(|| {
-            let kind = u16::try_from(event.kind).ok().and_then(|kind| index.kinds.get(KindIndex(kind)));
-            let provider =
-                kind.and_then(|kind| index.kinds.provider_of(kind)).map(|provider| &*provider.name);
-            bits_of(&format!("{} {}", provider.unwrap_or_default(), kind.map(kind_label).unwrap_or_default()))
+    fn accepts(&mut self, index: &Index, row: u64) -> bool {
+        let Some(values) = index.events.row(row, &index.store) else { return false };
+        let &[time, position, thread, ..] = values.as_slice() else { return false };
+        let position = RowPosition(position);
+        let Some(clock) = self.view.clock(position.file()) else { return false };
+        let thread = u32::try_from(thread).map_or(ThreadIndex::OTHER, ThreadIndex);
+        let tid = index.threads.get(thread).map(|thread| thread.tid).filter(|tid| *tid != NO_ID);
+        let mut facts = self.view.facts();
+        let Facts { decoder, files, .. } = &mut *facts;
+        let Some(FileFacts { actors, stacks, .. }) = files.get(position.file()) else { return false };
+        let is_accepted = self.view.with_record(position, time.cast_signed(), |record| {
+            let context = EventContext {
+                file: position.file(),
+                clock,
+                time: clock.file_time(record.time()),
+                start: self.view.start,
+                images: None,
+                symbols: None,
+                stacks,
+            };
+            let is_kernel = record.hook().is_some() && record.thread_id() == NO_ID;
+            let running = tid.filter(|_| is_kernel).or_else(|| actors.running(record).map(|actor| actor.tid));
+            let event = describe_copy(record, context, decoder, actors, running, &mut self.walker);
+            self.filter.accepts_header(record, event.time)
+                && self.filter.accepts(&event)
+                && self.texts.iter_mut().all(|text| text.accepts(&event))
         });
-        found |= *self.threads.entry(event.thread).or_insert_with(|| {
-            let thread =
-                u32::try_from(event.thread).ok().and_then(|thread| index.threads.get(ThreadIndex(thread)));
-            bits_of(&thread.map(|thread| process_label(index, thread.process)).unwrap_or_default())
-        });
-        if found == all {
-            return true;
-        }
-        let mut facts = view.facts();
-        let text = &mut self.text;
-        let shown = view
-            .with_record(RowPosition(event.position), event.time, |record| text.describe(record, &mut facts));
-        found | shown.map_or(0, |shown| bits_of(&shown)) == all
+        is_accepted.unwrap_or(false)
     }
 }
 
@@ -374,3 +365,6 @@ impl EventText {
 pub(crate) fn span_of(from: Option<i64>, to: Option<i64>) -> Option<TimeSpan> {
     Some(TimeSpan { from: from?, to: to? })
 }
+
+#[cfg(test)]
+mod tests;

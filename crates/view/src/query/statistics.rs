@@ -41,12 +41,18 @@ pub(crate) fn describe_field(view: &TraceView, query: &FieldQuery, json: &mut Js
         number += 1;
         true
     });
+    let position_of = |row: u64| {
+        let values = index.events.row(row, &index.store)?;
+        values.get(event_column::POSITION).copied().map(RowPosition)
+    };
+    let positions: Vec<_> =
+        marks.iter().filter_map(|(time, row)| Some((*time, position_of(*row)?))).collect();
+    // Decoding takes longer; the index may grow meanwhile.
+    drop(index);
     let mut points: Vec<(i64, f64)> = Vec::new();
     let mut texts: HashMap<String, u64> = HashMap::new();
     let mut walker = Walker::default();
-    for (time, row) in marks {
-        let Some(values) = index.events.row(row, &index.store) else { continue };
-        let position = RowPosition(values.get(event_column::POSITION).copied().unwrap_or(0));
+    for (time, position) in positions {
         let mut facts = view.facts();
         let field = view.with_record(position, time, |record| {
             let schema = facts.decoder.find(record).ok()?;

@@ -1,6 +1,7 @@
 //! Tables of a time span: processes, threads, events, files, connections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::index::series::Summary;
 use crate::index::threads::ThreadIndex;
@@ -73,8 +74,8 @@ pub(crate) fn fill_table(view: &TraceView, query: &TableQuery, json: &mut JsonWr
 
 fn add_up_threads(index: &Index, span: TimeSpan) -> HashMap<u32, ThreadTotals> {
     let mut totals: HashMap<u32, ThreadTotals> = HashMap::new();
-    for series in &index.cpus {
-        series.for_each(span.from, span.to, &index.store, |item| {
+    for cpu in &index.cpus {
+        cpu.runs.for_each(span.from, span.to, &index.store, |item| {
             if item.value & 3 == 1 {
                 let overlap = item.end().min(span.to).saturating_sub(item.start.max(span.from));
                 let entry = totals.entry(u32::try_from(item.value >> 2).unwrap_or(1)).or_default();
@@ -192,6 +193,15 @@ struct FileTotals {
     duration_ns: u64,
 }
 
+impl FileTotals {
+    fn add(&mut self, other: &Self) {
+        let add = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+        self.incoming = add(self.incoming, other.incoming);
+        self.outgoing = add(self.outgoing, other.outgoing);
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+    }
+}
+
 fn list_files(index: &Index, span: TimeSpan, wants_connections: bool) -> Table {
     let mut totals: HashMap<(u32, bool), FileTotals> = HashMap::new();
     let begin = index.transfers.find_time(span.from, &index.store);
@@ -228,8 +238,13 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool) -> Table {
             ("Disk time", "ns"),
         ])
     };
+    // A file has several keys: one for each time that it was opened.
+    let mut by_name: BTreeMap<(Option<Arc<str>>, bool), FileTotals> = BTreeMap::new();
     for ((file, is_disk), totals) in totals {
         let name = index.files.names.get(file as usize).cloned().flatten();
+        by_name.entry((name, is_disk)).or_default().add(&totals);
+    }
+    for ((name, is_disk), totals) in by_name {
         let mut cells =
             vec![Cell::Text(name.map_or_else(|| "(unknown)".to_owned(), |name| name.to_string()))];
         if !wants_connections {

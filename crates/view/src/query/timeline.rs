@@ -24,6 +24,8 @@ use crate::trace::TraceView;
 
 /// The most tracks of one reply.
 const MAX_TRACKS: usize = 64;
+/// No further track is drawn in a reply that has this size.
+const MAX_REPLY_BYTES: usize = 8 << 20;
 /// The most pixels of a track.
 const MAX_PIXELS: u32 = 4096;
 /// The most names of threads and kinds of one reply.
@@ -64,6 +66,9 @@ pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut 
         json.key("tracks");
         json.object(|json| {
             for id in query.tracks.split(',').filter(|id| !id.is_empty()).take(MAX_TRACKS) {
+                if json.len() > MAX_REPLY_BYTES {
+                    break;
+                }
                 draw_track(&index, id, window, &mut names, json);
             }
         });
@@ -81,9 +86,9 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
     let segments = |series: &Series| series.segments(window, store);
     match kind {
         "c" => {
-            let Some(series) = index.cpus.get(number as usize) else { return };
+            let Some(cpu) = index.cpus.get(number as usize) else { return };
             push_numbers(id, json, |json| {
-                for segment in segments(series) {
+                for segment in segments(&cpu.runs) {
                     let thread = u32::try_from(segment.top >> 2).unwrap_or(ThreadIndex::OTHER.0);
                     let [_, busy, ..] = segment.totals;
                     names.threads.insert(thread);
@@ -121,9 +126,11 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
             let Some(thread) = index.threads.get(ThreadIndex(number)) else { return };
             json.key(id);
             json.array(|json| {
-                for lane in &thread.lanes {
+                let mut left = MAX_SEGMENTS;
+                for lane in thread.shown_lanes() {
                     json.array(|json| {
-                        for segment in segments(lane) {
+                        for segment in segments(lane).into_iter().take(left) {
+                            left = left.saturating_sub(1);
                             let kind = u16::try_from(segment.top >> 2 & 0xFFFF).unwrap_or(0);
                             names.kinds.insert(kind);
                             push_segment(&segment, json);
@@ -212,7 +219,7 @@ fn merge_provider(index: &Index, provider: u32, window: Window) -> Vec<(i64, i64
 fn draw_overview(index: &Index, window: Window, pixels: u32, json: &mut JsonWriter) {
     let mut busy = vec![0.0_f64; pixels as usize];
     let mut cpus = 0_u32;
-    for series in index.cpus.iter().filter(|series| !series.is_empty()) {
+    for series in index.cpus.iter().map(|cpu| &cpu.runs).filter(|series| !series.is_empty()) {
         cpus += 1;
         for segment in series.segments(window, &index.store) {
             let [_, busy_ns, ..] = segment.totals;

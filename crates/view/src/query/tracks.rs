@@ -3,8 +3,8 @@
 
 use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 
-use crate::index::Index;
 use crate::index::threads::ThreadIndex;
+use crate::index::{Cpu, Index};
 use crate::json::JsonWriter;
 use crate::query::{file_name, thread_label};
 use crate::trace::TraceView;
@@ -22,14 +22,15 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
     let index = view.index();
     json.object(|json| {
         json.key("files");
-        json.array(|json| view.traces.iter().take(MAX_FILES).for_each(|trace| json.text(&trace.name)));
+        json.array(|json| view.names().take(MAX_FILES).for_each(|name| json.text(name)));
         json.key("start");
         json.text(&view.start.to_string());
         // Milliseconds since 1970, as dates in JavaScript count.
         json.key("start_ms");
         let since_1970 = view.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
         json.float(since_1970 as f64 / 10_000.0);
-        let numbers: [(&str, i128); 9] = [
+        let numbers: [(&str, i128); 10] = [
+            ("begin", index.begin().into()),
             ("end", index.end().into()),
             ("events", index.events.rows().into()),
             ("samples", index.samples.rows().into()),
@@ -46,6 +47,8 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
         }
         json.key("complete");
         json.flag(progress.is_complete);
+        json.key("live");
+        json.flag(progress.is_live);
         json.key("problem");
         json.optional_text(progress.problem.as_deref().or(index.store.failure()));
     });
@@ -55,12 +58,16 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
 pub(crate) fn list_tracks(view: &TraceView, search: &str, json: &mut JsonWriter) {
     let index = view.index();
     let search = search.to_lowercase();
+    let mut cpus: Vec<(usize, &Cpu)> = index.cpus.iter().enumerate().collect();
+    cpus.sort_by_key(|(_, cpu)| (cpu.machine, cpu.number));
+    cpus.truncate(MAX_CPUS);
     json.object(|json| {
         json.key("cpus");
         json.array(|json| {
-            let used = index.cpus.iter().enumerate().filter(|(_, series)| !series.is_empty());
-            used.take(MAX_CPUS).for_each(|(cpu, _)| json.number(cpu as u64));
+            cpus.iter().for_each(|(id, _)| json.number(*id as u64));
         });
+        json.key("cpu_names");
+        json.array(|json| cpus.iter().for_each(|(_, cpu)| json.text(&cpu_label(&index, cpu))));
         list_processes(&index, &search, json);
         list_providers(&index, &search, json);
         json.key("counters");
@@ -77,6 +84,14 @@ pub(crate) fn list_tracks(view: &TraceView, search: &str, json: &mut JsonWriter)
             }
         });
     });
+}
+
+/// Returns the name of a processor for people.
+fn cpu_label(index: &Index, cpu: &Cpu) -> String {
+    match index.machines.name(cpu.machine) {
+        Some(machine) => format!("CPU {} · {machine}", cpu.number),
+        None => format!("CPU {}", cpu.number),
+    }
 }
 
 fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
@@ -131,6 +146,8 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
                 json.number(process.pid);
                 json.key("name");
                 json.optional_text(process.name.as_deref().map(file_name));
+                json.key("machine");
+                json.optional_text(index.machines.name(process.machine));
                 json.key("path");
                 json.optional_text(process.name.as_deref());
                 json.key("running");
@@ -164,7 +181,7 @@ fn push_thread(index: &Index, number: u32, json: &mut JsonWriter) {
         json.key("states");
         json.number(thread.states.count());
         json.key("lanes");
-        json.number(thread.lanes.len() as u64);
+        json.number(thread.shown_lanes().count() as u64);
     });
 }
 

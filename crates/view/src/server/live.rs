@@ -39,16 +39,17 @@ impl OpenPages {
         has_room
     }
 
-    fn close(&self) {
+    fn close(&self, now: Instant) {
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         count.open = count.open.saturating_sub(1);
-        count.closed_at = Some(Instant::now());
+        count.closed_at = Some(now);
     }
 
     /// Returns whether a page was open and none has been for a time.
-    pub(super) fn were_closed_for(&self, time: Duration) -> bool {
+    pub(super) fn were_closed_for(&self, time: Duration, now: Instant) -> bool {
         let count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        count.open == 0 && count.closed_at.is_some_and(|closed_at| closed_at.elapsed() >= time)
+        let is_over = |closed_at: Instant| now.saturating_duration_since(closed_at) >= time;
+        count.open == 0 && count.closed_at.is_some_and(is_over)
     }
 }
 
@@ -63,7 +64,7 @@ struct LiveBody {
 
 impl Drop for LiveBody {
     fn drop(&mut self) {
-        self.pages.close();
+        self.pages.close(Instant::now());
     }
 }
 
@@ -102,4 +103,36 @@ pub(super) fn open(view: Arc<TraceView>, pages: Arc<OpenPages>) -> Response {
         Response::new(Body::new(LiveBody { view, pages, interval, last: Vec::new(), quiet_periods: 0 }));
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_closed_after_the_last_one_for_a_time() {
+        let (pages, start) = (OpenPages::default(), Instant::now());
+        let minute = Duration::from_secs(60);
+        let is_over = |seconds| pages.were_closed_for(minute, start + Duration::from_secs(seconds));
+        assert!(!is_over(1_000_000), "no page has been open yet");
+        assert!(pages.open() && pages.open());
+        pages.close(start + Duration::from_secs(10));
+        assert!(!is_over(1_000_000), "a page is open");
+        pages.close(start + Duration::from_secs(20));
+        assert!(!is_over(79) && is_over(80));
+        // A page that is loaded again stops the time.
+        assert!(pages.open());
+        assert!(!is_over(80));
+        pages.close(start + Duration::from_secs(90));
+        assert!(!is_over(149) && is_over(150));
+    }
+
+    #[test]
+    fn number_of_pages_is_limited() {
+        let pages = OpenPages::default();
+        assert!((0..MAX_PAGES).all(|_| pages.open()));
+        assert!(!pages.open());
+        pages.close(Instant::now());
+        assert!(pages.open());
+    }
 }

@@ -4,25 +4,34 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 
 use axum::http::Request;
 
 use super::guard::Guard;
 use super::*;
-use crate::{ViewOptions, show};
+use crate::{OpenedTraces, ViewOptions, open};
 
-/// Starts a server for a fixture. Returns port and token.
-fn start(name: &str) -> (u16, String) {
+/// Starts a server for a fixture. Returns port and token, and the thread of the server.
+fn start_with(name: &str, limits: TimeLimits) -> (u16, String, JoinHandle<Result<()>>) {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/etl").join(name);
     let (sender, receiver) = channel();
-    std::thread::spawn(move || {
+    let server = std::thread::spawn(move || {
         let options = ViewOptions { paths: vec![fixture], ..ViewOptions::default() };
-        show(&options, |url, _| sender.send(url.to_owned()).unwrap()).unwrap();
+        let OpenedTraces { view, .. } = open(&options)?;
+        view.build(&None, None);
+        serve(Arc::new(view), limits, |url| sender.send(url.to_owned()).unwrap())
     });
     let url = receiver.recv().unwrap();
     let rest = url.strip_prefix("http://127.0.0.1:").unwrap();
     let (port, token) = rest.split_once('/').unwrap();
-    (port.parse().unwrap(), token.trim_end_matches('/').to_owned())
+    (port.parse().unwrap(), token.trim_end_matches('/').to_owned(), server)
+}
+
+/// Starts a server that lives as long as the test program. Returns port and token.
+fn start(name: &str) -> (u16, String) {
+    let (port, token, _) = start_with(name, TimeLimits::default());
+    (port, token)
 }
 
 /// Sends the lines of a request head, and returns the whole reply.
@@ -165,4 +174,119 @@ fn token_has_at_least_128_bits_and_differs() {
     let path = a.url().strip_prefix("http://127.0.0.1:1").unwrap().to_owned();
     assert_eq!(a.check(&request(&path)).unwrap(), "/");
     assert_eq!(b.check(&request(&path)), Err(StatusCode::NOT_FOUND));
+}
+
+#[test]
+fn strange_heads_get_nothing() {
+    let (port, token) = start("kernel.etl");
+    let host = format!("Host: 127.0.0.1:{port}");
+    let good = format!("/{token}/api/trace");
+    let whole = format!("GET http://127.0.0.1:{port}{good} HTTP/1.1");
+    assert_eq!(status_of(&send(port, &[whole.clone(), host.clone()])), "200");
+    assert_eq!(status_of(&get(port, &good, &[&format!("Host: localhost:{port}")])), "200");
+    let mut heads = vec![
+        vec![format!("GET http://example.com{good} HTTP/1.1"), host.clone()],
+        vec![format!("GET http://127.0.0.1:{port}@example.com{good} HTTP/1.1"), host.clone()],
+        vec![format!("GET http://localhost:{port}{good} HTTP/1.1"), host.clone()],
+        vec![whole.clone()],
+        vec![whole, "Host: example.com".to_owned()],
+        vec![format!("GET {good} HTTP/1.0")],
+        vec![format!("GET {good} HTTP/1.1"), host.clone(), host.clone()],
+        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Host: example.com".to_owned()],
+        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Transfer-Encoding: chunked".to_owned()],
+        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Origin: http://a".to_owned(), format!("Origin: http://127.0.0.1:{port}")],
+        vec![format!("GET {good} HTTP/1.1"), host.clone(), format!("X-Long: {}", "x".repeat(40_000))],
+        vec![format!("GET {good}")],
+        vec![format!("GET  {good} HTTP/1.1"), host.clone()],
+        vec!["PRI * HTTP/2.0".to_owned()],
+        vec!["\u{16}\u{3}\u{1}".to_owned()],
+    ];
+    for value in ["", "127.0.0.1", "example.com", "127.0.0.1.example.com", "127.0.0.2", "0.0.0.0", "[::1]", "localhost.", "LOCALHOST", "user@127.0.0.1"] {
+        heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}:{port}")]);
+    }
+    for value in [format!("127.0.0.1:{port} example.com"), format!("127.0.0.1:{port}/"), format!("127.0.0.1:0{port}")] {
+        heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}")]);
+    }
+    for head in heads {
+        let reply = send(port, &head);
+        assert!(!reply.contains("kernel.etl") && status_of(&reply) != "200", "{head:?}: {reply}");
+    }
+}
+
+#[test]
+fn paths_outside_of_the_page_get_nothing() {
+    let (port, token) = start("kernel.etl");
+    for path in [
+        "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "api/../../etc/passwd",
+        "api/..%2ftrace", "api/", "api/trace/", "api//trace", ".", "..", "app.js/", "app.js%00", "App.js", "live/x", "Cargo.toml",
+        "api/%74race%00", "\\etc\\passwd", "file:///etc/passwd", "app.js/../../x",
+    ] {
+        let reply = get(port, &format!("/{token}/{path}"), &[]);
+        assert!(status_of(&reply).starts_with('4') && is_empty(&reply), "{path}: {reply}");
+    }
+}
+
+#[test]
+fn next_request_of_a_connection_is_checked_too() {
+    let (port, token) = start("kernel.etl");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let good = format!("GET /{token}/api/nosuch HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+    let bad = format!("GET /{token}/api/trace HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n");
+    stream.write_all(format!("{good}{bad}").as_bytes()).unwrap();
+    let mut reply = String::new();
+    let _ = stream.read_to_string(&mut reply);
+    assert!(reply.contains("HTTP/1.1 404") && reply.contains("HTTP/1.1 403"), "{reply}");
+    assert!(!reply.contains("kernel.etl"), "{reply}");
+}
+
+#[test]
+fn slow_head_ends_its_connection() {
+    let limits = TimeLimits { header: Duration::from_millis(50), ..TimeLimits::default() };
+    let (port, token, _) = start_with("kernel.etl", limits);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(format!("GET /{token}/api/trace HTTP/1.1\r\n").as_bytes()).unwrap();
+    let mut reply = String::new();
+    // Returns when the server has closed the connection.
+    let _ = stream.read_to_string(&mut reply);
+    assert!(status_of(&reply) != "200", "{reply}");
+}
+
+#[test]
+fn connections_are_limited_and_come_back() {
+    let (port, token) = start("kernel.etl");
+    let mut held: Vec<TcpStream> = (0..MAX_CONNECTIONS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let head = format!("GET /{token}/api/nosuch HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            // The connection stays open after its reply.
+            assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+            stream
+        })
+        .collect();
+    let refused = get(port, &format!("/{token}/api/trace"), &[]);
+    assert_eq!(refused, "", "a connection beyond the limit got a reply");
+    held.clear();
+    while status_of(&get(port, &format!("/{token}/api/trace"), &[])) != "200" {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn server_ends_after_the_last_page() {
+    let limits = TimeLimits { closed: Duration::ZERO, ..TimeLimits::default() };
+    let (port, token, server) = start_with("kernel.etl", limits);
+    let mut page = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!("GET /{token}/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+    page.write_all(head.as_bytes()).unwrap();
+    let mut received = String::new();
+    let mut part = [0; 4096];
+    while !received.contains("\"complete\":true") {
+        let bytes = page.read(&mut part).unwrap();
+        assert!(bytes > 0, "the server ended while a page is open: {received}");
+        received.push_str(&String::from_utf8_lossy(&part[..bytes]));
+    }
+    assert!(!server.is_finished());
+    drop(page);
+    server.join().unwrap().unwrap();
 }

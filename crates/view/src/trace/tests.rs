@@ -22,7 +22,7 @@ use kernel_trace::KernelTraceLayout;
 
 const IDENTITY: &[u8] = b"test";
 
-fn write_trace(folder: &Path) -> std::path::PathBuf {
+fn write_trace(folder: &Path) -> PathBuf {
     let path = folder.join("kernel.etl");
     let layout = KernelTraceLayout { bytes: 2 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
     kernel_trace::write(&path, layout).unwrap();
@@ -133,8 +133,8 @@ fn run_times_agree_with_the_switches() {
     let (view, _) = build(&path);
     let index = view.index();
     let mut by_cpu = 0_u64;
-    for series in &index.cpus {
-        series.for_each(0, i64::MAX, &index.store, |item| {
+    for cpu in &index.cpus {
+        cpu.runs.for_each(0, i64::MAX, &index.store, |item| {
             by_cpu += if item.value & 3 == 1 { item.duration } else { 0 };
             true
         });

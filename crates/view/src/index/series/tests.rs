@@ -34,7 +34,7 @@ fn reread(series: &mut Series, store: &mut Store) -> Series {
     let mut directory = Vec::new();
     series.put(&mut directory);
     let mut reader = Reader::new(&directory);
-    let read = Series::read(&mut reader).unwrap();
+    let read = Series::read(&mut reader, u64::MAX).unwrap();
     assert!(reader.rest().is_empty());
     read
 }
@@ -141,7 +141,7 @@ proptest! {
         }
         let mut damaged = self::store();
         damaged.append(&blocks);
-        if let Some(series) = Series::read(&mut Reader::new(&directory)) {
+        if let Some(series) = Series::read(&mut Reader::new(&directory), u64::MAX) {
             let segments = series.segments(Window { from: 0, to: 1 << 40, pixel_ns: 1000 }, &damaged);
             prop_assert!(segments.len() <= MAX_SEGMENTS);
             series.for_each(i64::MIN, i64::MAX, &damaged, |_| true);

@@ -1,0 +1,61 @@
+// Follows a session that records: keeps the newest events in the window.
+import { byId } from './dom.js';
+import { onChange, state } from './state.js';
+import { bounds, showSpan } from './window.js';
+
+/** What is shown at first, if everything was shown before, in nanoseconds. */
+const FIRST_SPAN = 10e9;
+
+let isLive = false;
+let follows = false;
+let isMoving = false;
+let span = FIRST_SPAN;
+
+function showNewest() {
+  isMoving = true;
+  showSpan(bounds.end - span, bounds.end);
+  isMoving = false;
+}
+
+/** @param {boolean} on */
+function setFollowing(on) {
+  follows = on && isLive;
+  byId('follow', HTMLButtonElement).setAttribute('aria-pressed', String(follows));
+}
+
+/** Begins to follow the session, or stops that. */
+export function toggleFollowing() {
+  setFollowing(!follows);
+  if (!follows) return;
+  const showsAll = state.from <= bounds.begin && state.to >= bounds.end;
+  span = showsAll ? FIRST_SPAN : state.to - state.from;
+  showNewest();
+}
+
+/**
+ * Shows whether a session records.
+ * @param {boolean} records
+ */
+export function showState(records) {
+  const place = byId('live-state', HTMLParagraphElement);
+  if (records) place.textContent = 'Recording';
+  else if (isLive) place.textContent = 'The session has ended';
+  isLive = records;
+  byId('follow', HTMLButtonElement).hidden = !records;
+  if (!records) setFollowing(false);
+}
+
+/** Moves the window to the newest events if the session is followed. */
+export function moveToNewest() {
+  if (follows) showNewest();
+}
+
+export function start() {
+  byId('follow', HTMLButtonElement).addEventListener('click', toggleFollowing);
+  onChange((change) => {
+    if (change !== 'window' || !follows || isMoving) return;
+    const isZoom = Math.abs(state.to - state.from - span) > 2;
+    span = state.to - state.from;
+    if (!isZoom && state.to < bounds.end) setFollowing(false);
+  });
+}

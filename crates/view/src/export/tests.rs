@@ -1,0 +1,108 @@
+//! Exports generated traces, and reads the pages.
+
+#[path = "../../../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
+
+use serde_json::Value;
+
+use super::*;
+use crate::{OpenedTraces, ViewOptions, open};
+use kernel_trace::KernelTraceLayout;
+
+/// Ends scripts and lines where they are not escaped.
+const HOSTILE: &str = "</script><script>alert(1)</script><!--\u{2028}\u{2029}\"'&]]>";
+
+/// Exports the second quarter of a trace. Returns the page and the time span.
+fn export_quarter(layout: KernelTraceLayout) -> (String, TimeSpan) {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, output) = (folder.path().join("kernel.etl"), folder.path().join("page.html"));
+    kernel_trace::write(&trace, layout).unwrap();
+    let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+    let OpenedTraces { view, .. } = open(&options).unwrap();
+    view.build(&None, None);
+    let end = view.index().end();
+    let span = TimeSpan { from: end / 4, to: end / 2 };
+    write(&view, span, &output).unwrap();
+    // There is nothing beside the page.
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 2);
+    (std::fs::read_to_string(&output).unwrap(), span)
+}
+
+/// Returns the data in a page.
+fn read_data(page: &str) -> Value {
+    let (_, data) = page.split_once("id=\"exported-data\">").unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn page_holds_only_the_chosen_time() {
+    let layout = KernelTraceLayout { bytes: 2 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    let (page, span) = export_quarter(layout);
+    let data = read_data(&page);
+    assert_eq!((data["span"][0].as_i64(), data["span"][1].as_i64()), (Some(span.from), Some(span.to)));
+    let is_inside = |time: &Value| (span.from..=span.to).contains(&time.as_i64().unwrap());
+    let parts = data["event_parts"].as_array().unwrap();
+    let rows: Vec<&Value> = parts.iter().flat_map(|part| part["rows"].as_array().unwrap()).collect();
+    assert!(rows.len() > 1000 && rows.iter().all(|row| is_inside(&row["time"])));
+    let details = data["details"].as_object().unwrap();
+    assert!(details.len() as u64 == MAX_DETAILS && details.values().all(|event| is_inside(&event["time"])));
+    let mut segments = 0;
+    for timeline in data["timelines"].as_array().unwrap() {
+        for (id, track) in timeline["tracks"].as_object().unwrap() {
+            if id.starts_with(['k', 'v']) {
+                let starts = track.as_array().unwrap().chunks(4);
+                segments += starts.inspect(|segment| assert!(is_inside(&segment[0]), "{id}")).count();
+            }
+        }
+    }
+    assert!(segments > 100, "{segments}");
+}
+
+#[test]
+fn page_needs_nothing_else_and_names_stay_text() {
+    let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 5, threads: 3, name_part: HOSTILE };
+    let (page, _) = export_quarter(layout);
+    for part in ["http://", "https://", "src=", "url(", "@import", "\"./", "'./", "<base", "<iframe", "<object"] {
+        let outside_of_data = page.replace("http://www.w3.org/", "");
+        assert!(!outside_of_data.contains(part), "the page contains {part}");
+    }
+    assert_eq!(page.matches("<script").count(), 3, "import map, data, start");
+    assert_eq!(page.matches("</script").count(), 3);
+    assert!(page.contains("default-src 'none'") && !page.contains("connect-src"));
+    let tracks = &read_data(&page)["tracks"];
+    let names = tracks["processes"].as_array().unwrap().iter().filter_map(|process| process["name"].as_str());
+    assert!(names.filter(|name| name.contains("alert(1)")).count() > 0, "{tracks}");
+}
+
+#[test]
+fn page_of_a_large_trace_is_bounded() {
+    let layout = KernelTraceLayout { bytes: 24 << 20, cpus: 8, processes: 100, threads: 8, name_part: "" };
+    let (page, _) = export_quarter(layout);
+    // What is added last may pass the limit once; scripts, tables and flame graphs have limits too.
+    assert!(page.len() < MAX_BYTES_WITH_DETAILS + (12 << 20), "{}", page.len());
+}
+
+
+#[test]
+fn base64_has_padding() {
+    for (bytes, expected) in [
+        ("", ""),
+        ("f", "Zg=="),
+        ("fo", "Zm8="),
+        ("foo", "Zm9v"),
+        ("foobar", "Zm9vYmFy"),
+        ("\u{ff}~", "w79+"),
+    ] {
+        assert_eq!(to_base64(bytes.as_bytes()), expected);
+    }
+}
+
+#[test]
+fn page_contains_all_files_and_no_reference_to_others() {
+    let page = to_page("{}").unwrap();
+    assert!(!page.contains("src=\"") && !page.contains("href=\"style"), "a reference is left");
+    for (name, ..) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+        assert!(page.contains(&format!("\"view/{name}\":\"data:text/javascript;base64,")), "{name}");
+    }
+}

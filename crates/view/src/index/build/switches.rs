@@ -1,0 +1,218 @@
+//! Events with stacks: context switches, wakes and samples wait for their stacks, and then become
+//! run spans, states of threads, waits and samples.
+
+use std::collections::HashMap;
+
+use traceweir_analysis::report::{ContextSwitch, Scheduler, ThreadReturn, UnfinishedState};
+use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::stack_key::Definitions;
+use traceweir_format::stack_walk::StackWalk;
+
+use super::super::stacks::StackId;
+use super::super::threads::{EventTime, ThreadIndex};
+use super::super::{CpuIndex, Index, ThreadState};
+
+/// The most wakes that wait for their thread to run.
+const MAX_WAKERS: usize = 1 << 17;
+
+/// A thread and its id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NumberedThread {
+    pub(super) index: ThreadIndex,
+    pub(super) tid: u32,
+}
+
+impl NumberedThread {
+    /// Returns the id under which the scheduler follows the thread: its index, so that reused thread
+    /// ids are different threads. The idle threads have index 0, which is their id too.
+    const fn scheduler_id(self) -> u32 {
+        if self.tid == NO_ID { NO_ID } else { self.index.0 }
+    }
+}
+
+/// An event that waits for its stack.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Switch { at: EventTime, cpu: u16, new: NumberedThread, old: NumberedThread, state: u8, reason: u8 },
+    Ready { at: EventTime, thread: NumberedThread, waker: ThreadIndex },
+    Sample { at: EventTime, thread: ThreadIndex, address: u64, weight: u64, is_kernel: bool },
+}
+
+/// The scheduler of one trace.
+#[derive(Debug, Default)]
+struct TraceScheduler {
+    scheduler: Scheduler<StackId>,
+    machine: u16,
+}
+
+/// Joins events with their stacks.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    joiner: Joiner<Pending>,
+    schedulers: HashMap<usize, TraceScheduler>,
+    /// Who woke a thread that has not run since.
+    wakers: HashMap<u32, (i64, ThreadIndex)>,
+}
+
+/// A record in its trace.
+#[derive(Clone, Copy)]
+pub(super) struct TraceRecord<'r, 'b> {
+    pub(super) file: usize,
+    pub(super) record: &'r Record<'b>,
+    /// Wall time in units of 100 ns.
+    pub(super) wall: i64,
+}
+
+impl Switches {
+    /// Adds an event, which waits for its stack.
+    pub(super) fn add(
+        &mut self,
+        source: TraceRecord<'_, '_>,
+        pending: Pending,
+        stacks: Option<&Definitions>,
+    ) {
+        let claim = StackClaim::from_record(source.record, source.file, source.wall);
+        let frames = stacks.and_then(|stacks| stacks.frames(source.record));
+        self.joiner.expect(claim, pending, 0, frames.into_iter().flatten());
+    }
+
+    /// Adds a stack to the event that it belongs to.
+    pub(super) fn attach(
+        &mut self,
+        source: TraceRecord<'_, '_>,
+        stack: &StackWalk<'_>,
+        stacks: &Definitions,
+    ) {
+        self.joiner.attach(stack, (source.file, source.record.cpu(), source.wall), stacks, |_| 0);
+    }
+
+    /// Adds the events whose stacks are complete to the index.
+    #[inline]
+    pub(super) fn flush(&mut self, index: &mut Index) {
+        while let Some(joined) = self.joiner.next_ready() {
+            self.add_joined(joined, index);
+        }
+    }
+
+    /// Ends the input: adds the events that wait for stacks, and the states that last until the end.
+    pub(super) fn finish(&mut self, end: i64, index: &mut Index) {
+        self.joiner.end();
+        self.flush(index);
+        let mut schedulers: Vec<(usize, TraceScheduler)> = self.schedulers.drain().collect();
+        schedulers.sort_by_key(|(file, _)| *file);
+        for (_, TraceScheduler { scheduler, machine }) in schedulers {
+            for state in scheduler.end(end) {
+                add_unfinished(&state, machine, &self.wakers, end, index);
+            }
+        }
+        self.wakers.clear();
+    }
+
+    fn add_joined(&mut self, joined: Joined<Pending>, index: &mut Index) {
+        let Joined { event, stack } = joined;
+        match event {
+            Pending::Sample { at, thread, address, weight, is_kernel } => {
+                let node = if stack.is_empty() {
+                    let mut alone = Stack::default();
+                    if is_kernel { &mut alone.kernel } else { &mut alone.user }.push(address);
+                    index.stacks.add(&alone)
+                } else {
+                    index.stacks.add(&stack)
+                };
+                let values = [thread.0.into(), node.0.into(), weight.min(u32::MAX.into())];
+                index.samples.push(at.ns, &values, &mut index.store);
+            }
+            Pending::Ready { at, thread, waker } => {
+                let id = thread.scheduler_id();
+                self.scheduler(at).record_wake(at.ns, id);
+                if self.wakers.len() < MAX_WAKERS {
+                    self.wakers.entry(id).or_insert((at.ns, waker));
+                }
+            }
+            Pending::Switch { at, cpu, new, old, state, reason } => {
+                let owner = stack.owner.map(|(_, tid)| tid);
+                let node = if owner.is_some() { index.stacks.add(&stack) } else { StackId::default() };
+                let node_of =
+                    |tid: u32| if owner == Some(tid) && tid != 0 { node } else { StackId::default() };
+                let switch =
+                    ContextSwitch { cpu, new: new.scheduler_id(), old: old.scheduler_id(), state, reason };
+                let scheduler = self.scheduler(at);
+                let gaps = scheduler.gaps;
+                let (run, thread_return) = scheduler.record_switch(at.ns, switch, node_of(old.tid));
+                index.gaps = index.gaps.saturating_add(scheduler.gaps.saturating_sub(gaps));
+                if let Some(run) = run {
+                    let cpu = index.find_or_add_cpu(at.machine, cpu);
+                    index.add_run(cpu, ThreadIndex(run.thread), run.from, run.to);
+                }
+                let Some(thread_return) = thread_return else { return };
+                let waker = self.wakers.remove(&thread_return.thread);
+                let waker =
+                    waker.filter(|(time, _)| thread_return.woken_at == Some(*time)).map(|(_, waker)| waker);
+                add_return(&thread_return, waker, node_of(new.tid), index);
+            }
+        }
+    }
+
+    fn scheduler(&mut self, at: EventTime) -> &mut Scheduler<StackId> {
+        let trace = self.schedulers.entry(at.file).or_default();
+        trace.machine = at.machine;
+        &mut trace.scheduler
+    }
+}
+
+/// Adds the states of a thread that runs again.
+fn add_return(
+    thread_return: &ThreadReturn<StackId>,
+    waker: Option<ThreadIndex>,
+    new_node: StackId,
+    index: &mut Index,
+) {
+    let (thread, to) = (ThreadIndex(thread_return.thread), thread_return.to);
+    let woken_at = thread_return.woken_at;
+    let waker_index = waker.map_or(0, |waker| u64::from(waker.0));
+    let Some(absence) = &thread_return.absence else {
+        if let Some(woken_at) = woken_at {
+            index.add_state(thread, ThreadState::Ready, waker_index, woken_at, to);
+        }
+        return;
+    };
+    let Some(reason) = absence.reason else {
+        index.add_state(thread, ThreadState::Ready, 0, absence.from, to);
+        return;
+    };
+    let wait_end = woken_at.unwrap_or(to).max(absence.from);
+    index.add_state(thread, ThreadState::Waiting, reason.into(), absence.from, wait_end);
+    index.add_state(thread, ThreadState::Ready, waker_index, wait_end, to);
+    let node = if absence.stack == StackId::default() { new_node } else { absence.stack };
+    let duration = u64::try_from(to.saturating_sub(absence.from)).unwrap_or(0);
+    let values = [duration, thread.0.into(), node.0.into(), waker_index, reason.into()];
+    index.waits.push(to, &values, &mut index.store);
+}
+
+/// Adds a state that lasts until the end of the trace.
+fn add_unfinished(
+    state: &UnfinishedState<StackId>,
+    machine: u16,
+    wakers: &HashMap<u32, (i64, ThreadIndex)>,
+    end: i64,
+    index: &mut Index,
+) {
+    match state {
+        UnfinishedState::Running(cpu, run) => {
+            let cpu: CpuIndex = index.find_or_add_cpu(machine, *cpu);
+            index.add_run(cpu, ThreadIndex(run.thread), run.from, run.to);
+        }
+        UnfinishedState::Absent(number, absence, woken_at) => {
+            let thread = ThreadIndex(*number);
+            let Some(reason) = absence.reason else {
+                return index.add_state(thread, ThreadState::Ready, 0, absence.from, end);
+            };
+            let wait_end = woken_at.unwrap_or(end).max(absence.from);
+            index.add_state(thread, ThreadState::Waiting, reason.into(), absence.from, wait_end);
+            let waker = wakers.get(number).filter(|(time, _)| *woken_at == Some(*time));
+            let waker = waker.map_or(0, |(_, waker)| u64::from(waker.0));
+            index.add_state(thread, ThreadState::Ready, waker, wait_end, end);
+        }
+    }
+}

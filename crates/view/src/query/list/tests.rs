@@ -1,0 +1,161 @@
+//! Compares the filter of the event list with that of `weir dump`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use traceweir_analysis::event::{ReadFlow, describes_file};
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::symbols::SymbolOptions;
+use traceweir_analysis::traces::TraceSet;
+
+use super::*;
+use crate::index::Index;
+use crate::trace::NamedTrace;
+
+/// An event: its stamp, processor, id and payload.
+type EventKey = (i64, u16, u16, Vec<u8>);
+
+fn key_of(record: &Record<'_>) -> EventKey {
+    (record.time(), record.cpu(), record.descriptor().id, record.payload().to_vec())
+}
+
+fn open_set(path: &Path) -> TraceSet {
+    TraceSet::open(&[path.to_owned()], &SchemaFiles::default(), std::sync::Arc::new(())).unwrap()
+}
+
+fn open_view(path: &Path) -> TraceView {
+    let set = open_set(path);
+    let traces = set.inputs.into_iter().map(|input| NamedTrace { name: input.name, trace: input.trace });
+    let index = Index::new(tempfile::tempfile().unwrap());
+    let view = TraceView::new(traces.collect(), set.decoder, &SymbolOptions::default(), index);
+    view.build(&None, None);
+    assert_eq!(view.progress().problem, None);
+    view
+}
+
+/// Returns what `weir dump` prints.
+fn dump(path: &Path, query: &EventQuery) -> Vec<EventKey> {
+    let mut set = open_set(path);
+    let filter = EventFilter::new(&query.criteria, set.start());
+    let (_, texts) = query.to_event_filters(set.start());
+    let mut texts: Vec<Grep<'_>> = texts.iter().map(|text| Grep::new(text, Style::default())).collect();
+    let mut found = Vec::new();
+    set.read(
+        |record, time| filter.accepts_header(record, time) && !describes_file(record),
+        |event| {
+            if filter.accepts(event) && texts.iter_mut().all(|text| text.accepts(event)) {
+                found.push(key_of(&event.record));
+                if Some(found.len() as u64) == filter.head {
+                    return Ok(ReadFlow::Stop);
+                }
+            }
+            Ok(ReadFlow::Continue)
+        },
+    )
+    .unwrap();
+    found
+}
+
+/// Returns what the list of events shows.
+fn list(view: &TraceView, query: &EventQuery) -> Vec<EventKey> {
+    let lists = EventLists::default();
+    let mut rows: Vec<u64> = Vec::new();
+    loop {
+        let first = rows.len() as u64;
+        let part = take_part(view, &lists, query.clone(), |_| first, MAX_ROWS);
+        rows.extend(&part.rows);
+        if part.scanned >= part.rows_of_span && rows.len() as u64 == part.total {
+            break;
+        }
+    }
+    let index = view.index();
+    let read = |row: &u64| {
+        let values = index.events.row(*row, &index.store).unwrap();
+        let position = RowPosition(values[event_column::POSITION]);
+        view.with_record(position, values[0].cast_signed(), key_of).unwrap()
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Returns filters that use what the events of a trace have.
+fn make_filters(path: &Path) -> BTreeSet<String> {
+    let mut filters: BTreeSet<String> =
+        ["e", "process", "level:error", "level:4", "keyword:0xff", "--from 1ms", "--to 2ms", "head:3"]
+            .map(str::to_owned)
+            .into();
+    let mut set = open_set(path);
+    let mut count = 0_u64;
+    set.read(
+        |record, _| !describes_file(record),
+        |event| {
+            count += 1;
+            if filters.len() > 60 {
+                return Ok(ReadFlow::Stop);
+            }
+            let identity = event.identity();
+            let mut add = |filter: String| {
+                filters.insert(filter);
+            };
+            add(format!("provider:{}", identity.provider));
+            if let Some(name) = identity.provider_name {
+                add(format!("--provider \"{}\"", name.to_uppercase()));
+                add(format!("\"{name}\" head:5"));
+            }
+            if let Some(name) = identity.event_name {
+                add(format!("event:{}", name.replace(' ', "?")));
+                add(format!("event:*{} cpu:0", name.chars().last().unwrap_or('x')));
+            }
+            let id =
+                if identity.is_kernel { identity.descriptor.opcode.into() } else { identity.descriptor.id };
+            add(format!("event:{id}"));
+            add(format!("pid:{}", event.record.process_id()));
+            add(format!("tid:{}", event.record.thread_id()));
+            if let Some(actor) = event.actor {
+                add(format!("pid:{} level:5", actor.pid));
+                add(format!("tid:{}", actor.tid));
+            }
+            if let Some(process) = event.process {
+                add(format!("\"{process}\""));
+            }
+            Ok(ReadFlow::Continue)
+        },
+    )
+    .unwrap();
+    assert!(count > 0, "{} has no events", path.display());
+    filters
+}
+
+/// Traces of this project and, if they are there, samples of others.
+fn traces() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let fixtures =
+        ["kernel", "manifest", "merged", "tracelogging", "undecodable", "wpp", "narrow", "compressed"];
+    let mut paths: Vec<PathBuf> =
+        fixtures.iter().map(|name| root.join(format!("fixtures/etl/{name}.etl"))).collect();
+    let samples =
+        std::env::var_os("TRACEWEIR_SAMPLES").map_or_else(|| root.join("../shared/data"), PathBuf::from);
+    let samples = ["gcevents.etl", "SelfDescribingSingleEvent.etl"].map(|name| samples.join(name));
+    paths.extend(samples.into_iter().filter(|path| path.exists()));
+    paths
+}
+
+#[test]
+fn filter_accepts_the_events_that_dump_prints() {
+    let mut compared = 0;
+    for path in traces() {
+        let view = open_view(&path);
+        for filter in make_filters(&path) {
+            let query = EventQuery::parse(&filter).unwrap();
+            let (listed, dumped) = (list(&view, &query), dump(&path, &query));
+            assert_eq!(
+                listed.len(),
+                dumped.len(),
+                "{}: {filter}: the list has another number of events than dump",
+                path.display()
+            );
+            assert!(listed == dumped, "{}: {filter}: other events", path.display());
+            compared += dumped.len();
+        }
+    }
+    assert!(compared > 1000, "only {compared} events");
+}
