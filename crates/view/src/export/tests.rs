@@ -83,7 +83,7 @@ fn page_needs_nothing_else_and_names_stay_text() {
 #[test]
 fn data_stops_at_its_limits() {
     let folder = tempfile::tempdir().unwrap();
-    let layout = KernelTraceLayout { bytes: 512 << 10, cpus: 2, processes: 6, threads: 3, name_part: "" };
+    let layout = KernelTraceLayout { bytes: 128 << 10, cpus: 2, processes: 6, threads: 3, name_part: "" };
     let view = open_view(folder.path(), layout);
     let span = TimeSpan { from: 0, to: view.index().end() };
     let write = |limits| {
