@@ -63,7 +63,9 @@ fn page_holds_only_the_chosen_time() {
 fn page_needs_nothing_else_and_names_stay_text() {
     let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 5, threads: 3, name_part: HOSTILE };
     let (page, _) = export_quarter(layout);
-    for part in ["http://", "https://", "src=", "url(", "@import", "\"./", "'./", "<base", "<iframe", "<object"] {
+    for part in
+        ["http://", "https://", "src=", "url(", "@import", "\"./", "'./", "<base", "<iframe", "<object"]
+    {
         let outside_of_data = page.replace("http://www.w3.org/", "");
         assert!(!outside_of_data.contains(part), "the page contains {part}");
     }
@@ -82,7 +84,6 @@ fn page_of_a_large_trace_is_bounded() {
     // What is added last may pass the limit once; scripts, tables and flame graphs have limits too.
     assert!(page.len() < MAX_BYTES_WITH_DETAILS + (12 << 20), "{}", page.len());
 }
-
 
 #[test]
 fn base64_has_padding() {

@@ -194,17 +194,35 @@ fn strange_heads_get_nothing() {
         vec![format!("GET {good} HTTP/1.1"), host.clone(), host.clone()],
         vec![format!("GET {good} HTTP/1.1"), host.clone(), "Host: example.com".to_owned()],
         vec![format!("GET {good} HTTP/1.1"), host.clone(), "Transfer-Encoding: chunked".to_owned()],
-        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Origin: http://a".to_owned(), format!("Origin: http://127.0.0.1:{port}")],
+        vec![
+            format!("GET {good} HTTP/1.1"),
+            host.clone(),
+            "Origin: http://a".to_owned(),
+            format!("Origin: http://127.0.0.1:{port}"),
+        ],
         vec![format!("GET {good} HTTP/1.1"), host.clone(), format!("X-Long: {}", "x".repeat(40_000))],
         vec![format!("GET {good}")],
         vec![format!("GET  {good} HTTP/1.1"), host.clone()],
         vec!["PRI * HTTP/2.0".to_owned()],
         vec!["\u{16}\u{3}\u{1}".to_owned()],
     ];
-    for value in ["", "127.0.0.1", "example.com", "127.0.0.1.example.com", "127.0.0.2", "0.0.0.0", "[::1]", "localhost.", "LOCALHOST", "user@127.0.0.1"] {
+    for value in [
+        "",
+        "127.0.0.1",
+        "example.com",
+        "127.0.0.1.example.com",
+        "127.0.0.2",
+        "0.0.0.0",
+        "[::1]",
+        "localhost.",
+        "LOCALHOST",
+        "user@127.0.0.1",
+    ] {
         heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}:{port}")]);
     }
-    for value in [format!("127.0.0.1:{port} example.com"), format!("127.0.0.1:{port}/"), format!("127.0.0.1:0{port}")] {
+    for value in
+        [format!("127.0.0.1:{port} example.com"), format!("127.0.0.1:{port}/"), format!("127.0.0.1:0{port}")]
+    {
         heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}")]);
     }
     for head in heads {
@@ -217,9 +235,26 @@ fn strange_heads_get_nothing() {
 fn paths_outside_of_the_page_get_nothing() {
     let (port, token) = start("kernel.etl");
     for path in [
-        "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "api/../../etc/passwd",
-        "api/..%2ftrace", "api/", "api/trace/", "api//trace", ".", "..", "app.js/", "app.js%00", "App.js", "live/x", "Cargo.toml",
-        "api/%74race%00", "\\etc\\passwd", "file:///etc/passwd", "app.js/../../x",
+        "../../etc/passwd",
+        "..%2f..%2fetc%2fpasswd",
+        "%2e%2e/%2e%2e/etc/passwd",
+        "/etc/passwd",
+        "api/../../etc/passwd",
+        "api/..%2ftrace",
+        "api/",
+        "api/trace/",
+        "api//trace",
+        ".",
+        "..",
+        "app.js/",
+        "app.js%00",
+        "App.js",
+        "live/x",
+        "Cargo.toml",
+        "api/%74race%00",
+        "\\etc\\passwd",
+        "file:///etc/passwd",
+        "app.js/../../x",
     ] {
         let reply = get(port, &format!("/{token}/{path}"), &[]);
         assert!(status_of(&reply).starts_with('4') && is_empty(&reply), "{path}: {reply}");
@@ -289,4 +324,28 @@ fn server_ends_after_the_last_page() {
     assert!(!server.is_finished());
     drop(page);
     server.join().unwrap().unwrap();
+}
+
+#[test]
+fn aborted_question_is_cancelled_and_keeps_its_place_until_it_ends() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let queries = Arc::new(Semaphore::new(1));
+    let (started_sender, started) = channel();
+    let (cancelled_sender, cancelled) = channel();
+    let (finish, finish_receiver) = channel::<()>();
+    let question = runtime.spawn(run_query(Arc::clone(&queries), move |limits| {
+        let guard_is_held = !limits.is_cancelled();
+        started_sender.send(guard_is_held).unwrap();
+        while !limits.is_cancelled() {
+            std::thread::yield_now();
+        }
+        cancelled_sender.send(()).unwrap();
+        let _ = finish_receiver.recv();
+    }));
+    assert!(started.recv().unwrap(), "the question was cancelled before its client had gone");
+    question.abort();
+    cancelled.recv().unwrap();
+    assert_eq!(queries.available_permits(), 0, "the place is free while the work goes on");
+    finish.send(()).unwrap();
+    runtime.block_on(async { drop(queries.acquire().await.unwrap()) });
 }
