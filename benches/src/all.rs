@@ -18,7 +18,7 @@ use crate::figure::show_spread;
 use crate::record::default_folder;
 
 /// The benchmarks, in the order in which they run.
-const COMMANDS: [&str; 5] = ["write", "read", "xpress", "presence", "kernel"];
+const COMMANDS: [&str; 6] = ["write", "read", "xpress", "presence", "kernel", "view"];
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,7 @@ fn measure(folder: &Path, is_quick: bool) -> Result<()> {
         eprintln!("-- {command}");
         let mut bench = Command::new(&program);
         bench.arg(command).arg("--record-in").arg(folder);
-        if is_quick && command == "write" {
+        if is_quick && matches!(command, "write" | "view") {
             bench.arg("--quick");
         }
         let status = bench.status().map_err(Error::file(&program))?;
@@ -198,10 +198,8 @@ fn format_table(recordings: &[Recording]) -> String {
             let RecordedFigure { name, ours, peer, ratio, spread, rounds, .. } = figure;
             let bounds = figure.format_bounds();
             let spread = show_spread(*spread, *rounds);
-            let _ = writeln!(
-                out,
-                "| {name} | {ours} | {peer} | {ratio:.2} | {spread} | {rounds} | {bounds} |"
-            );
+            let _ =
+                writeln!(out, "| {name} | {ours} | {peer} | {ratio:.2} | {spread} | {rounds} | {bounds} |");
         }
     }
     out

@@ -93,6 +93,8 @@ pub(crate) enum FigureUnit {
     Mebibytes,
     /// Memory in KiB; `peer` is the limit.
     Kibibytes,
+    /// Milliseconds of wall time; `peer` is the limit.
+    Milliseconds,
     /// Nanoseconds per event, context switch or query.
     Nanoseconds,
     /// Events per second of wall time.
@@ -206,6 +208,7 @@ impl FigureUnit {
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
             Self::Mebibytes => format!("{value:.1} MiB"),
             Self::Kibibytes => format!("{value:.1} KiB"),
+            Self::Milliseconds => format!("{value:.1} ms"),
             Self::Nanoseconds => format!("{value:.1} ns"),
             Self::PacedEventsPerSecond => format!("{:.2} M/s paced", value / 1e6),
             Self::Instructions => format!("{value:.2} instr."),

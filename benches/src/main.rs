@@ -7,6 +7,7 @@
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
+//!   cargo run --release -p traceweir-bench -- view [--json] [--record] [--quick]      (weir with the feature `view`, a browser)
 //!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!
@@ -16,7 +17,7 @@
 //! see every event is discarded, because losing an event is cheaper than handling it. The
 //! benchmarks install nothing: a missing peer is reported, and its figures are left out.
 //!
-//! The modules [`read`], [`mod@write`], [`presence`], [`kernel`] and [`xpress`] describe what is
+//! The modules [`read`], [`mod@write`], [`presence`], [`kernel`], [`xpress`] and [`view`] describe what is
 //! measured and why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
@@ -42,6 +43,7 @@ mod sample;
 #[cfg(test)]
 #[path = "../../tests/support/skip.rs"]
 mod skip;
+mod view;
 mod write;
 mod xpress;
 
@@ -73,6 +75,8 @@ enum BenchCommand {
     Kernel(kernel::KernelOptions),
     /// Compress and decompress the buffers of real traces, compared with memcpy.
     Xpress(xpress::XpressOptions),
+    /// Open a kernel trace in a browser with `weir view`, zoom and move, and measure times and memory.
+    View(view::ViewOptions),
     /// Write the traces of `read` into a folder and keep them, for a profiler.
     Make {
         /// The folder, which is created.
@@ -166,6 +170,7 @@ fn main() -> ExitCode {
         BenchCommand::Presence(arguments) => presence::run(&arguments),
         BenchCommand::Kernel(arguments) => kernel::run(&arguments),
         BenchCommand::Xpress(arguments) => xpress::run(&arguments),
+        BenchCommand::View(arguments) => view::run(&arguments),
         BenchCommand::KernelTrace { file, mib, cpus, processes, threads } => {
             let layout =
                 kernel_trace::KernelTraceLayout { bytes: mib << 20, cpus, processes, threads, name_part: "" };

@@ -11,6 +11,7 @@
 
 pub mod arguments;
 mod code;
+pub mod kernel_trace;
 mod limit;
 mod render;
 pub mod schema;

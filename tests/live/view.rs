@@ -49,7 +49,8 @@ mod with_the_feature {
         fn ask(&self, question: &str) -> Value {
             let mut stream = TcpStream::connect(&*self.host).unwrap();
             let Self { host, path, .. } = self;
-            let head = format!("GET {path}api/{question} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            let head =
+                format!("GET {path}api/{question} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes()).unwrap();
             let mut reply = String::new();
             stream.read_to_string(&mut reply).unwrap();
@@ -95,7 +96,8 @@ mod with_the_feature {
             let tracks = view.ask("tracks");
             let mut processes = tracks["processes"].as_array().unwrap().iter();
             let is_named = processes.any(|process| {
-                process["pid"] == shop.id() && process["name"].as_str().is_some_and(|name| name.contains("weir"))
+                process["pid"] == shop.id()
+                    && process["name"].as_str().is_some_and(|name| name.contains("weir"))
             });
             (is_named && tracks["providers"][0]["name"] == SHOP).then_some(())
         });
@@ -104,7 +106,10 @@ mod with_the_feature {
         let trace = view.wait_for_end_of_session();
         assert_eq!((&trace["complete"], &trace["problem"]), (&true.into(), &Value::Null), "{trace}");
         let events = view.ask("events?filter=event:Brew&count=5");
-        assert!(events["rows"].as_array().unwrap().len() == 5 && events.to_string().contains("grams"), "{events}");
+        assert!(
+            events["rows"].as_array().unwrap().len() == 5 && events.to_string().contains("grams"),
+            "{events}"
+        );
         let last = trace["events"].as_u64().unwrap() - 1;
         let event = view.ask(&format!("event?row={last}"));
         assert_eq!((&event["provider"], &event["file"]), (&SHOP.into(), &"live".into()), "{event}");

@@ -16,6 +16,7 @@ use traceweir_format::dotnet::RUNTIME;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
+use traceweir_format::security::Sid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Put;
 
@@ -63,6 +64,7 @@ pub(crate) fn write(path: &Path) -> Result<()> {
             480 => {
                 put_mark(&mut output, 0, time, "order 4711: the price list is empty")?;
                 put_end(&mut output, time + 10)?;
+                output.put_switch(0, time + 20, run(0, MAIN_THREAD))?;
                 break;
             }
             _ => {}
@@ -94,7 +96,9 @@ fn write_rundown(output: &mut KernelWriter) -> Result<()> {
     }
     output.put_file(JOURNAL, "\\Device\\HarddiskVolume1\\data\\journal.log")?;
     output.put_file(PRICES, "\\Device\\HarddiskVolume1\\data\\prices.db")?;
-    for (start, namespace, name) in [(CODE, "Shop.Program", "Main"), (ADD, "Shop.Cart", "Add"), (SUM, "Shop.Prices", "Sum")] {
+    for (start, namespace, name) in
+        [(CODE, "Shop.Program", "Main"), (ADD, "Shop.Cart", "Add"), (SUM, "Shop.Prices", "Sum")]
+    {
         output.payload.clear();
         output.payload.put_u64(start).put_u64(1).put_u64(start).put_u32(0x1000).put_u32(1).put_u32(1);
         for text in [namespace, name, "void  ()"] {
@@ -126,7 +130,7 @@ fn put_end(output: &mut KernelWriter, time: i64) -> Result<()> {
         &mut output.payload,
         END_LAYOUT,
         { ProcessId: ORDERS, ParentId: 4_u32, SessionId: 1_u32, ExitStatus: 0xC000_0005_u32.cast_signed() },
-        { ImageFileName: "orders.exe", CommandLine: "orders.exe" }
+        { UserSID: None::<&Sid>, ImageFileName: "orders.exe", CommandLine: "orders.exe", PackageFullName: "", ApplicationId: "" }
     );
     output.put_system(hook::PROCESS_END, END_LAYOUT.version(), 0, time)
 }

@@ -23,6 +23,7 @@ use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::PayloadLayout;
 use traceweir_format::kernel::hook;
 use traceweir_format::put_kernel_event;
+use traceweir_format::security::Sid;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 use traceweir_format::time::FileTime;
 
@@ -164,7 +165,7 @@ impl KernelWriter {
     }
 
     /// Ends the file and returns its number of events.
-    pub(crate) fn finish(mut self, end: i64, lost_events: u32) -> Result<u64> {
+    pub(crate) fn finish(self, end: i64, lost_events: u32) -> Result<u64> {
         let end_time = FileTime(START_TIME.0 + end);
         let summary = Summary { end_time, events_lost: lost_events, ..Summary::default() };
         self.writer.finish(summary).map_err(Error::other)?;
@@ -177,7 +178,7 @@ impl KernelWriter {
             &mut self.payload,
             PROCESS_LAYOUT,
             { ProcessId: pid, ParentId: 4_u32, SessionId: 1_u32 },
-            { ImageFileName: name, CommandLine: command }
+            { UserSID: None::<&Sid>, ImageFileName: name, CommandLine: command, PackageFullName: "", ApplicationId: "" }
         );
         self.put_system(hook::PROCESS_DC_START, PROCESS_LAYOUT.version(), 0, 0)
     }
@@ -247,7 +248,14 @@ impl KernelWriter {
     }
 
     /// Writes the stack of the event of a thread at a time.
-    pub(crate) fn put_stack(&mut self, cpu: u16, time: i64, pid: u32, tid: u32, frames: &[u64]) -> Result<()> {
+    pub(crate) fn put_stack(
+        &mut self,
+        cpu: u16,
+        time: i64,
+        pid: u32,
+        tid: u32,
+        frames: &[u64],
+    ) -> Result<()> {
         self.payload.clear();
         put_kernel_event!(&mut self.payload, STACK_LAYOUT, {
             EventTimeStamp: time.cast_unsigned(),
@@ -424,7 +432,11 @@ impl Machine {
         let bytes = 4096 << (self.numbers.next() & 7) as u32;
         let duration = 100 + self.numbers.below(5000);
         let tid = FIRST_TID + thread;
-        self.output.put_transfer(cpu, time, Transfer { tid, file: file_key(file), bytes, is_write, duration })?;
+        self.output.put_transfer(
+            cpu,
+            time,
+            Transfer { tid, file: file_key(file), bytes, is_write, duration },
+        )?;
         if self.numbers.below(20_000) == 0 {
             self.output.flag_loss(cpu)?;
         }

@@ -54,7 +54,8 @@ mod tests {
     fn this_process_exists_and_unknown_programs_do_not_run() {
         let pid = std::process::id();
         assert!(exists(pid) && !exists(u32::MAX));
-        let in_thread = std::thread::spawn(|| process_of(rustix::thread::gettid().as_raw_pid().cast_unsigned()));
+        let in_thread =
+            std::thread::spawn(|| process_of(rustix::thread::gettid().as_raw_pid().cast_unsigned()));
         assert_eq!(in_thread.join().unwrap(), Some(pid));
         assert_eq!(uid_of(pid), Some(rustix::process::geteuid().as_raw()));
         let program = program_of(pid).unwrap();

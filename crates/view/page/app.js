@@ -52,7 +52,8 @@ function showSelectionText() {
 /** A failure of a question, which stays until the page is loaded again. */
 let failure = '';
 let isFirst = true;
-let lastEvents = -1;
+/** Tells apart states of the index that give different answers. */
+let lastVersion = '';
 
 /** @param {any} trace */
 function takeTrace(trace) {
@@ -66,15 +67,15 @@ function takeTrace(trace) {
   live.showState(trace.live);
   document.documentElement.dataset.complete = String(trace.complete);
   showProblem(trace.problem ?? failure);
-  const hasGrown = trace.events !== lastEvents;
-  lastEvents = trace.events;
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
-  if (trace.events === 0 && !trace.complete) return;
+  const version = `${trace.events} ${trace.complete} ${trace.end}`;
+  if (version === lastVersion || (trace.events === 0 && !trace.complete)) return;
+  lastVersion = version;
   timeline.setTrace(trace, isFirst);
   live.moveToNewest();
   if (isFirst && state.row !== null) details.open(state.row);
-  if (hasGrown && !isFirst) {
-    events.refresh();
+  if (!isFirst) {
+    events.refresh(trace.complete);
     tables.refresh();
   }
   isFirst = false;

@@ -73,6 +73,8 @@ function load() {
   total = 0;
   isDone = false;
   empty.hidden = true;
+  status.textContent = 'Searching…';
+  grid.setAttribute('aria-busy', 'true');
   count();
 }
 
@@ -91,6 +93,7 @@ async function count() {
 
 /** @param {any} answer */
 function take(answer) {
+  grid.setAttribute('aria-busy', 'false');
   filterInput.setAttribute('aria-invalid', String(Boolean(answer.error)));
   status.classList.toggle('wrong', Boolean(answer.error));
   total = answer.error ? 0 : answer.total;
@@ -136,7 +139,7 @@ function layOut() {
 
 /** Returns the greatest number of a first row. */
 function lastTop() {
-  return Math.max(0, total - scroller.clientHeight / rowHeight());
+  return Math.max(0, Math.ceil((total - scroller.clientHeight / rowHeight()) * 100) / 100);
 }
 
 /** Returns how many rows a pixel of the scroll bar stands for. */
@@ -146,8 +149,9 @@ function rowsPerPixel() {
 
 /** Scrolls to a row. @param {number} row */
 function showTop(row) {
-  const top = Math.max(0, Math.min(row, lastTop()));
-  if (!isRestoring || top === row) state.top = top;
+  // The address keeps two digits.
+  const top = Math.max(0, Math.min(Math.round(row * 100) / 100, lastTop()));
+  if (!isRestoring || row <= lastTop()) state.top = top;
   scroller.scrollTop = top / Math.max(rowsPerPixel(), 1e-9);
   ownScroll = scroller.scrollTop;
   changed('position');
@@ -157,7 +161,7 @@ function showTop(row) {
 scroller.addEventListener('scroll', () => {
   if (Math.abs(scroller.scrollTop - ownScroll) < 1) return;
   ownScroll = -1;
-  state.top = Math.min(lastTop(), scroller.scrollTop * rowsPerPixel());
+  state.top = Math.min(lastTop(), Math.round(scroller.scrollTop * rowsPerPixel() * 100) / 100);
   changed('position');
   draw();
 });
@@ -306,12 +310,16 @@ export function focusFilter() {
   filterInput.select();
 }
 
-/** Asks again, because there are more events. */
-export function refresh() {
-  if (!isDone) return;
-  isDone = false;
+/**
+ * Asks again, because there are more events. At the end of reading, names are known that were not before.
+ * @param {boolean} isComplete
+ */
+export function refresh(isComplete) {
+  if (isComplete) generation += 1;
   // Rows are only added: full pages stay as they are.
-  for (const [page, rows] of pages) if (rows.length < PAGE) pages.delete(page);
+  for (const [page, rows] of pages) if (isComplete || rows.length < PAGE) pages.delete(page);
+  asked.clear();
+  isDone = false;
   count();
 }
 

@@ -10,6 +10,7 @@ const status = byId('flame-state', HTMLParagraphElement);
 const kindChoice = byId('flame-kind', HTMLSelectElement);
 const search = byId('flame-search', HTMLInputElement);
 const allButton = byId('flame-all', HTMLButtonElement);
+const empty = byId('flame-empty', HTMLParagraphElement);
 const ROW = 19;
 const asker = new Asker();
 
@@ -61,6 +62,10 @@ function take(answer) {
     : `no ${noun} in ${where}`;
   allButton.hidden = !state.scope;
   canvas.hidden = !answer.count;
+  empty.hidden = answer.count > 0;
+  empty.textContent = state.flame === 'waits'
+    ? `No waits in ${where}. Record context switches with stacks for this graph.`
+    : `No samples in ${where}. Record CPU samples with stacks for this graph, or select more time.`;
   // A function that was chosen before the graph was there is shown now.
   if (state.mark) chooseHeaviest(state.mark);
   draw();

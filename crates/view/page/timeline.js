@@ -1,5 +1,5 @@
 // The timeline: paints overview, ruler and tracks, and asks for what is visible.
-import { announce, byId, color, debounce, fitCanvas, setFont } from './dom.js';
+import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './dom.js';
 import { drawTrack } from './draw.js';
 import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
@@ -36,6 +36,8 @@ const empty = byId('track-state', HTMLParagraphElement);
 let startMs = 0;
 /** @type {any} */
 let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {}, reasons: {} };
+/** Tracks of the drawn window that the server has left out. @type {Set<string>} */
+const leftOut = new Set();
 /** @type {Record<string, number[]>} */
 const fieldData = {};
 /** @type {any} */
@@ -47,7 +49,10 @@ let mouse = null;
 /** A track to show when it is in the list. @type {string | null} */
 let awaited = null;
 let hasList = false;
+let awaitsList = false;
 let isAsking = false;
+/** Counts states of the index. */
+let version = 0;
 let mustAskAgain = false;
 let frame = 0;
 /** @type {Actions} */
@@ -116,8 +121,9 @@ function drawTimes() {
   context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
   context.fillStyle = color('text-2');
   setFont(context);
-  context.fillText(`${formatDuration(state.to - state.from)} shown`, 8, 13);
-  context.fillText(state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`, 8, 29);
+  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
+  context.fillText(fitText(context, `${formatDuration(state.to - state.from)} shown`, area.left - 12), 8, 13);
+  context.fillText(fitText(context, note, area.left - 12), 8, 29);
 }
 
 /** @param {Row} row */
@@ -225,10 +231,14 @@ export function openTarget(row) {
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
 }
 
+function showBusy() {
+  tracks.setAttribute('aria-busy', String(isAsking || awaitsList));
+}
+
 /** @param {boolean} value */
 function setAsking(value) {
   isAsking = value;
-  tracks.setAttribute('aria-busy', String(value));
+  showBusy();
 }
 
 /** Asks for the visible tracks. At most one question is open; the newest window wins. */
@@ -239,17 +249,26 @@ function requestData() {
   }
   const area = scale();
   const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
-  const isKnown = data.from === Math.round(area.from) && data.to === Math.round(area.to)
-    && data.pixels === Math.round(area.width) && data.end === bounds.end && ids.every((id) => id in data.tracks);
-  if (isKnown || area.to <= area.from || !ids.length) return;
+  const window = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), version };
+  const isSame = data.from === window.from && data.to === window.to && data.pixels === window.pixels && data.version === window.version;
+  const wanted = isSame ? ids.filter((id) => !(id in data.tracks) && !leftOut.has(id)) : ids;
+  if (area.to <= area.from || !wanted.length) return;
   setAsking(true);
-  const question = { from: area.from, to: area.to, pixels: Math.round(area.width), tracks: ids.join(',') };
-  const { end } = bounds;
   const begin = performance.now();
-  ask('timeline', question).then((answer) => {
+  ask('timeline', { from: window.from, to: window.to, pixels: window.pixels, tracks: wanted.join(',') }).then((answer) => {
     setAsking(false);
     if (answer) {
-      data = { ...answer, pixels: question.pixels, end };
+      if (!isSame) leftOut.clear();
+      // A full answer leaves out tracks, which are asked for again. One without any track of the question has no more.
+      if (!wanted.some((id) => id in answer.tracks)) wanted.forEach((id) => leftOut.add(id));
+      const before = isSame ? data : { tracks: {}, threads: {}, kinds: {}, reasons: {} };
+      data = {
+        ...window,
+        tracks: { ...before.tracks, ...answer.tracks },
+        threads: { ...before.threads, ...answer.threads },
+        kinds: { ...before.kinds, ...answer.kinds },
+        reasons: { ...before.reasons, ...answer.reasons },
+      };
       performance.measure('timeline', { start: begin, end: performance.now() });
       redraw();
     } else if (mustAskAgain) {
@@ -279,9 +298,17 @@ const requestWhole = debounce(async () => {
   redraw();
 }, 60);
 
-const requestList = debounce(async () => {
+function requestList() {
+  awaitsList = true;
+  showBusy();
+  askList();
+}
+
+const askList = debounce(async () => {
   const answer = await listAsker.ask('tracks', { search: state.search });
   if (!answer) return;
+  awaitsList = false;
+  showBusy();
   setList(answer);
   fitRows();
   if (!hasList) {
@@ -422,6 +449,7 @@ export function setMouse(x) {
  */
 export function setTrace(trace, isFirst) {
   startMs = trace.start_ms;
+  version += 1;
   setBounds(trace.begin ?? 0, trace.end, isFirst);
   requestList();
   requestWhole();
@@ -457,6 +485,7 @@ export function start(given) {
       cursorHit = null;
       hideTooltip();
     }
+    if (change === 'window') hideTooltip();
     if (['window', 'selection', 'cursor'].includes(change)) redraw();
   });
 }

@@ -32,10 +32,15 @@ const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
 const MAX_TRACKS: usize = 256;
 const EVENTS_AT_A_TIME: u64 = 200;
-/// Sizes of the data above which no further tracks, events and details of events are added.
-const MAX_BYTES_WITH_TRACKS: usize = 16 << 20;
-const MAX_BYTES_WITH_EVENTS: usize = 20 << 20;
-const MAX_BYTES_WITH_DETAILS: usize = 28 << 20;
+/// Sizes of the data, in bytes, above which no further tracks, events and details are added.
+#[derive(Clone, Copy, Debug)]
+struct DataLimits {
+    tracks: usize,
+    events: usize,
+    details: usize,
+}
+
+const DATA_LIMITS: DataLimits = DataLimits { tracks: 16 << 20, events: 20 << 20, details: 28 << 20 };
 
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
@@ -51,7 +56,7 @@ pub(crate) fn check_output(traces: &[PathBuf], output: &Path) -> Result<()> {
 /// Writes the page of traces, which replaces an existing file.
 pub(crate) fn write(view: &TraceView, span: TimeSpan, traces: &[PathBuf], output: &Path) -> Result<()> {
     let mut json = JsonWriter::default();
-    write_data(view, span, &mut json)?;
+    write_data(view, span, DATA_LIMITS, &mut json)?;
     let data = String::from_utf8(json.into_bytes()).context("the data is not UTF-8")?.replace('<', "\\u003c");
     let page = to_page(&data)?;
     write_file(page.as_bytes(), traces, output).with_context(|| format!("cannot write {}", output.display()))
@@ -79,7 +84,7 @@ fn write_file(content: &[u8], traces: &[PathBuf], output: &Path) -> Result<()> {
     Ok(())
 }
 
-fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result<()> {
+fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut JsonWriter) -> Result<()> {
     let tracks = track_ids(view);
     let mut rows = Vec::new();
     json.open(b'{');
@@ -95,7 +100,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("timelines");
     json.array(|json| {
         for (number, ids) in tracks.chunks(TRACKS_AT_A_TIME).enumerate() {
-            if json.len() > MAX_BYTES_WITH_TRACKS {
+            if json.len() > limits.tracks {
                 break;
             }
             let query = TimelineQuery { span, pixels: PIXELS, tracks: ids.join(","), overview: number == 0 };
@@ -106,7 +111,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.array(|json| {
         let lists = EventLists::default();
         for first in (0..MAX_EVENTS).step_by(EVENTS_AT_A_TIME as usize) {
-            if json.len() > MAX_BYTES_WITH_EVENTS {
+            if json.len() > limits.events {
                 break;
             }
             let query = EventQuery::default().within(Some(span));
@@ -120,7 +125,7 @@ fn write_data(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) -> Result
     json.key("details");
     json.object(|json| {
         for row in rows {
-            if json.len() > MAX_BYTES_WITH_DETAILS {
+            if json.len() > limits.details {
                 break;
             }
             json.key(&row.to_string());
@@ -160,7 +165,7 @@ fn track_ids(view: &TraceView) -> Vec<String> {
     ids.extend(providers.iter().take(64).map(|provider| format!("v{provider}")));
     let mut threads: Vec<(u64, u64, usize)> = Vec::new();
     for (number, thread) in index.threads.threads.iter().enumerate() {
-        if !thread.states.is_empty() || !thread.lanes.is_empty() {
+        if !thread.states.is_empty() || thread.shown_lanes().next().is_some() {
             threads.push((u64::MAX - thread.running_ns, u64::MAX - thread.events, number));
         }
     }

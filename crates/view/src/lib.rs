@@ -15,10 +15,17 @@ mod hash;
 mod index;
 mod json;
 mod live;
+#[cfg(any(test, feature = "test-points"))]
+#[doc(hidden)]
+pub mod probe;
 mod query;
 mod server;
 mod symbols;
 mod trace;
+
+#[cfg(test)]
+#[path = "../../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +94,9 @@ pub enum SessionEvents {
     File(GrowingFile),
 }
 
+/// Receives the events of a session until it ends.
+type Receive = Box<dyn FnOnce(&LiveTrace) + Send>;
+
 /// Shows the events of a running session of this name, like [`show`]. The page stays when the
 /// session ends. `options.paths` is not used.
 pub fn show_session(
@@ -96,7 +106,7 @@ pub fn show_session(
     on_ready: impl FnOnce(&str, bool),
 ) -> Result<()> {
     let decoder = TraceSet::open(&[], &options.schemas, Arc::new(()))?.decoder;
-    let (live, receive): (_, Box<dyn FnOnce(&LiveTrace) + Send>) = match events {
+    let (live, receive): (LiveTrace, Receive) = match events {
         SessionEvents::Live(trace) => {
             (LiveTrace::new(name, &trace)?, Box::new(move |live| live.receive(*trace)))
         }

@@ -121,7 +121,15 @@ impl LiveTrace {
         };
         let SessionFacts { name, clock, start, perf_freq, closer } = facts;
         let counter_hz = u64::try_from(perf_freq).unwrap_or(0);
-        Ok(Self { name, clock, start, counter_hz, state: Mutex::new(state), has_news: Condvar::new(), closer })
+        Ok(Self {
+            name,
+            clock,
+            start,
+            counter_hz,
+            state: Mutex::new(state),
+            has_news: Condvar::new(),
+            closer,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

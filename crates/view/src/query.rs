@@ -15,6 +15,8 @@ pub(crate) use event::describe_event;
 pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
 pub(crate) use limits::{CancelOnDrop, QueryLimits};
+#[cfg(any(test, feature = "test-points"))]
+pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};
 pub(crate) use statistics::{FieldQuery, describe_field};
 pub(crate) use tables::{TableQuery, fill_table};

@@ -139,7 +139,7 @@ async fn run(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&st
 /// the token, and gets one of [`MAX_CONNECTIONS`].
 struct Admission {
     has_token: bool,
-    permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Admission {
@@ -148,7 +148,7 @@ impl Admission {
         if !self.has_token
             && let Ok(permit) = Arc::clone(admitted).try_acquire_owned()
         {
-            *self = Self { has_token: true, permit };
+            *self = Self { has_token: true, _permit: permit };
         }
         self.has_token
     }
@@ -178,7 +178,7 @@ async fn accept(listener: TcpListener, limits: TimeLimits, guard: Arc<Guard>, ro
         let Ok(permit) = Arc::clone(&new_permits).acquire_owned().await else { return };
         let (evict, evicted) = oneshot::channel();
         new_connections.push_back(evict);
-        let admission = Admission { has_token: false, permit };
+        let admission = Admission { has_token: false, _permit: permit };
         let connection = Connection {
             limits,
             guard: Arc::clone(&guard),

@@ -9,9 +9,11 @@
 
 mod follow;
 
+mod preview;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -29,7 +31,10 @@ use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache};
 use crate::live::{Cursor, LiveTrace, record_at};
 use crate::symbols::Symbols;
+pub(crate) use preview::Preview;
 
+/// Shorter traces are indexed before anybody looks at a preview.
+const MIN_PREVIEW_BYTES: u64 = 16 << 20;
 /// How long the index holds its lock at a time.
 const BATCH_TIME: Duration = Duration::from_millis(8);
 /// Records between two looks at the clock.
@@ -40,11 +45,11 @@ const MAX_LATE_KINDS: usize = 4096;
 const MAX_LOADED_BYTES: usize = 48 << 20;
 
 /// A trace and its name for people.
-pub struct NamedTrace {
+pub(crate) struct NamedTrace {
     /// The name, for titles.
-    pub name: String,
+    pub(crate) name: String,
     /// The opened trace.
-    pub trace: Trace<TraceFile>,
+    pub(crate) trace: Trace<TraceFile>,
 }
 
 /// The traces that are shown.
@@ -63,6 +68,7 @@ pub(crate) struct TraceView {
     reads_programs: bool,
     bytes_read: AtomicU64,
     total_bytes: u64,
+    preview: OnceLock<Preview>,
     /// Whether the facts are those of the whole trace.
     has_all_facts: AtomicBool,
     must_stop: AtomicBool,
@@ -80,10 +86,13 @@ pub(crate) struct Progress {
     pub(crate) problem: Option<String>,
 }
 
+/// A trace, and a buffer in it.
+type BufferKey = (usize, usize);
+
 /// Buffers that queries have loaded, the most recent one last.
 #[derive(Debug, Default)]
 struct LoadedBuffers {
-    buffers: VecDeque<((usize, usize), Arc<Vec<u8>>)>,
+    buffers: VecDeque<(BufferKey, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
@@ -155,6 +164,7 @@ impl TraceView {
             reads_programs: false,
             bytes_read: AtomicU64::new(0),
             total_bytes,
+            preview: OnceLock::new(),
             has_all_facts: AtomicBool::new(false),
             must_stop: AtomicBool::new(false),
             problem: Mutex::new(None),
@@ -194,6 +204,11 @@ impl TraceView {
         }
     }
 
+    /// Returns the first picture while the index is incomplete.
+    pub(crate) fn preview(&self) -> Option<&Preview> {
+        self.preview.get().filter(|_| !self.has_all_facts.load(Ordering::Acquire))
+    }
+
     pub(crate) fn stop(&self) {
         self.must_stop.store(true, Ordering::Release);
         if let Some(live) = &self.live {
@@ -218,6 +233,10 @@ impl TraceView {
 
     fn read_all(&self, identity: &Identity, names: Option<cache::IndexNames>) -> Result<()> {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
+        if self.total_bytes > MIN_PREVIEW_BYTES {
+            let _ = self.preview.set(Preview::read(&self.traces, self.start));
+            self.index.write().unwrap_or_else(PoisonError::into_inner).add_losses(self.loss_times());
+        }
         let mut files = MergedFiles::new(traces.iter().copied());
         let threads = BufferThreads::start(1);
         if self.total_bytes > 4 << 20 {
@@ -258,6 +277,7 @@ impl TraceView {
         });
         let times = self.loss_times();
         index.add_losses(times);
+        self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
         if names.is_some() {
             let file = index.store.file()?;
@@ -469,5 +489,7 @@ fn resolve_names(
     });
 }
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ const [scenario, url] = process.argv.slice(2);
 const isFile = url.startsWith('file:') && scenario !== 'opened';
 const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 /** How long a state may take on a loaded machine. */
-const PATIENCE_MS = 120_000;
+const PATIENCE_MS = Number(process.env.BROWSER_PATIENCE_MS ?? 120_000);
 
 /** Waits until a function, evaluated in the page with the state of the view, returns true. */
 const until = (page, isTrue, argument) => page.waitForFunction(isTrue, argument, { polling: 50, timeout: PATIENCE_MS });
@@ -19,14 +19,17 @@ const span = async (page) => {
   const { from, to } = await view(page);
   return { from, to, width: to - from };
 };
+/** Waits until what has changed is painted. */
+const painted = (page) => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 /** Waits until the visible tracks are drawn. */
-const drawn = (page) => until(page, () => document.getElementById('tracks').getAttribute('aria-busy') === 'false');
+const drawn = (page) => page.waitForSelector('#tracks:not([aria-busy="true"])', { timeout: PATIENCE_MS });
 
 /** Presses a key until a function of the page returns true: the key steps to items that may still be on the way. */
 async function pressUntil(page, key, isTrue, argument) {
   for (let press = 0; press < 400; press += 1) {
     await drawn(page);
     await page.keyboard.press(key);
+    await painted(page);
     if (await page.evaluate(isTrue, argument)) return;
   }
   throw new Error(`${key} does not lead there`);
@@ -41,10 +44,11 @@ async function chooseTrack(page, name) {
 
 /** Filters the events, and waits until all are searched and the first row is there. */
 async function filterEvents(page, filter) {
+  if (await page.evaluate(() => document.activeElement instanceof HTMLInputElement)) await page.keyboard.press('Escape');
   await page.keyboard.press('/');
-  await page.fill('#event-filter', filter);
+  await page.keyboard.type(filter);
   await page.keyboard.press('Enter');
-  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events$/.test(document.getElementById('event-state').textContent)
+  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events( \(the first that match\))?$/.test(document.getElementById('event-state').textContent)
     && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0, filter);
 }
 
@@ -69,7 +73,7 @@ const scenarios = {
     await page.keyboard.up('Control');
     await until(page, (width) => window.view.to - window.view.from < width / 4, whole.width);
     // The last turn may still be on the way.
-    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    await painted(page);
     const near = await span(page);
     await page.keyboard.down('Shift');
     await page.mouse.down();
@@ -130,7 +134,10 @@ const scenarios = {
     assert((await span(page)).width < near.width, 'F shows the selection');
     await page.keyboard.press('0');
     assert.equal((await span(page)).width, whole.width, '0 shows everything');
-    await filterEvents(page, 'SampleProf');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Escape');
+    assert.equal(await text(page, '#selection'), '', 'Escape removes the cursor, then the selection');
+    await filterEvents(page, 'event:SampleProf');
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await page.waitForSelector('#details:not([hidden]) .frames li');
@@ -147,7 +154,7 @@ const scenarios = {
     await hasText(page, '#flame-state', /samples in/);
     await page.focus('#flame-picture');
     for (const key of ['ArrowDown', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
-    assert.match(await text(page, '#announcer'), /samples \(/);
+    await hasText(page, '#announcer', /samples \(/);
     await page.keyboard.press('Escape');
     await page.keyboard.press('?');
     await page.waitForSelector('#help[open]');
@@ -348,9 +355,10 @@ const scenarios = {
     await page.keyboard.press('Enter');
     await hasText(page, '#details-body', /ExitStatus/);
     await page.keyboard.press('/');
-    await page.fill('#event-filter', '');
+    await page.keyboard.press('Delete');
     await page.keyboard.press('Enter');
-    await until(page, () => /Process\/End/.test(document.querySelector('.event-row[aria-selected="true"]')?.textContent ?? ''));
+    await until(page, () => window.view.filter === '' && window.view.current > 0
+      && /Process\/End/.test(document.querySelector('.event-row[aria-selected="true"]')?.textContent ?? ''));
     await page.keyboard.press('ArrowUp');
     await hasText(page, '.event-row[aria-selected="true"]', /order 4711: the price list is empty/);
     await page.keyboard.press('Enter');
@@ -358,7 +366,7 @@ const scenarios = {
   },
 
   async markup(page) {
-    assert.match(await text(page, '#labels'), /<img src=x/);
+    await hasText(page, '#labels', /<img src=x/);
     await page.click('#tab-tables');
     await hasText(page, '#table-scroll', /<img src=x/);
     await page.selectOption('#table-name', 'files');
@@ -366,9 +374,7 @@ const scenarios = {
     await page.click('#tab-flame');
     await hasText(page, '#flame-state', /samples in/);
     await page.click('#tab-events');
-    await page.fill('#event-filter', '<img');
-    await hasText(page, '#event-state', /^[1-9][\d,]* events/);
-    await until(page, () => window.view.filter === '<img');
+    await filterEvents(page, '<img');
     await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
     await page.waitForSelector('#details-body table');
     assert.equal(await page.evaluate(() => document.querySelectorAll('img').length), 0);

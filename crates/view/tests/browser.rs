@@ -116,7 +116,7 @@ fn serve(trace: PathBuf) -> String {
 fn kernel_trace_is_explored_by_mouse_and_keyboard() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let url = serve(write_trace(folder.path(), 8 << 20, ""));
+    let url = serve(write_trace(folder.path(), 4 << 20, ""));
     for scenario in ["mouse", "keyboard", "reload", "layout"] {
         browser.run(scenario, &url);
     }
@@ -154,7 +154,7 @@ fn questions_about_an_incident_are_answered_with_the_page() {
 fn names_with_markup_stay_text() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let trace = write_trace(folder.path(), 4 << 20, MARKUP);
+    let trace = write_trace(folder.path(), 1 << 20, MARKUP);
     browser.run("markup", &serve(trace.clone()));
     let page = folder.path().join("page.html");
     let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
@@ -166,7 +166,7 @@ fn names_with_markup_stay_text() {
 fn exported_page_needs_no_server() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (trace, page) = (write_trace(folder.path(), 4 << 20, ""), folder.path().join("page.html"));
+    let (trace, page) = (write_trace(folder.path(), 2 << 20, ""), folder.path().join("page.html"));
     let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
     export(&options, None, None, &page).unwrap();
     browser.run("exported", &format!("file://{}", page.display()));

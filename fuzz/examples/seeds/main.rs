@@ -17,6 +17,7 @@ mod region;
 mod security;
 mod source;
 mod symbols;
+mod view;
 
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,7 @@ fn seeds_of_all_targets() -> Vec<(&'static str, Seeds)> {
         ("relog", calls::relog_seeds(file_seeds())),
         ("symbols", symbols::symbol_seeds()),
         ("dotnet", dotnet::dotnet_seeds()),
+        ("view_index", view::view_index_seeds()),
     ]
 }
 

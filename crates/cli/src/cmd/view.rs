@@ -82,7 +82,8 @@ fn open_session(
         let is_running = Box::new(move || session.query().is_ok());
         return Ok(SessionEvents::File(GrowingFile { path: path.clone(), is_running }));
     }
-    sessions::check_is_live(summary, daemon_choice).with_context(|| format!("cannot follow session {escaped}"))?;
+    sessions::check_is_live(summary, daemon_choice)
+        .with_context(|| format!("cannot follow session {escaped}"))?;
     let trace = traceweir::consumer::Trace::live_in(daemon_choice.scope(), name)?;
     Ok(SessionEvents::Live(Box::new(trace)))
 }

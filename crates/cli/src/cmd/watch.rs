@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
+use traceweir::Error;
 use traceweir::consumer::{Closer, Trace};
 use traceweir::relog::is_context;
 use traceweir::session::ProcessTree;
-use traceweir::Error;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::live;

@@ -1,31 +1,33 @@
 //! Exports generated traces, and reads the pages.
 
-#[path = "../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use serde_json::Value;
 
 use super::*;
+use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::{OpenedTraces, ViewOptions, open};
-use kernel_trace::KernelTraceLayout;
 
 /// Ends scripts and lines where they are not escaped.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--\u{2028}\u{2029}\"'&]]>";
 
+fn open_view(folder: &Path, layout: KernelTraceLayout) -> TraceView {
+    let trace = folder.join("kernel.etl");
+    kernel_trace::write(&trace, layout).unwrap();
+    let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+    let OpenedTraces { view, .. } = open(&options).unwrap();
+    view.build(&None, None);
+    view
+}
+
 /// Exports the second quarter of a trace. Returns the page and the time span.
 fn export_quarter(layout: KernelTraceLayout) -> (String, TimeSpan) {
     let folder = tempfile::tempdir().unwrap();
-    let (trace, output) = (folder.path().join("kernel.etl"), folder.path().join("page.html"));
-    kernel_trace::write(&trace, layout).unwrap();
-    let options = ViewOptions { paths: vec![trace.clone()], ..ViewOptions::default() };
-    let OpenedTraces { view, .. } = open(&options).unwrap();
-    view.build(&None, None);
+    let view = open_view(folder.path(), layout);
     let end = view.index().end();
     let span = TimeSpan { from: end / 4, to: end / 2 };
-    write(&view, span, &[trace], &output).unwrap();
-    // There is nothing beside the page.
-    let files = fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(files, 2);
+    let output = folder.path().join("page.html");
+    write(&view, span, &[folder.path().join("kernel.etl")], &output).unwrap();
+    // There is nothing besides the page and the trace.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     (fs::read_to_string(&output).unwrap(), span)
 }
 
@@ -37,16 +39,16 @@ fn read_data(page: &str) -> Value {
 
 #[test]
 fn page_holds_only_the_chosen_time() {
-    let layout = KernelTraceLayout { bytes: 2 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    let layout = KernelTraceLayout { bytes: 512 << 10, cpus: 2, processes: 5, threads: 3, name_part: "" };
     let (page, span) = export_quarter(layout);
     let data = read_data(&page);
     assert_eq!((data["span"][0].as_i64(), data["span"][1].as_i64()), (Some(span.from), Some(span.to)));
     let is_inside = |time: &Value| (span.from..=span.to).contains(&time.as_i64().unwrap());
     let parts = data["event_parts"].as_array().unwrap();
     let rows: Vec<&Value> = parts.iter().flat_map(|part| part["rows"].as_array().unwrap()).collect();
-    assert!(rows.len() > 1000 && rows.iter().all(|row| is_inside(&row["time"])));
+    assert!(rows.len() > 100 && rows.iter().all(|row| is_inside(&row["time"])));
     let details = data["details"].as_object().unwrap();
-    assert!(details.len() as u64 == MAX_DETAILS && details.values().all(|event| is_inside(&event["time"])));
+    assert!(details.len() > 100 && details.values().all(|event| is_inside(&event["time"])));
     let mut segments = 0;
     for timeline in data["timelines"].as_array().unwrap() {
         for (id, track) in timeline["tracks"].as_object().unwrap() {
@@ -61,7 +63,8 @@ fn page_holds_only_the_chosen_time() {
 
 #[test]
 fn page_needs_nothing_else_and_names_stay_text() {
-    let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 5, threads: 3, name_part: HOSTILE };
+    let layout =
+        KernelTraceLayout { bytes: 256 << 10, cpus: 2, processes: 5, threads: 3, name_part: HOSTILE };
     let (page, _) = export_quarter(layout);
     for part in
         ["http://", "https://", "src=", "url(", "@import", "\"./", "'./", "<base", "<iframe", "<object"]
@@ -73,16 +76,34 @@ fn page_needs_nothing_else_and_names_stay_text() {
     assert_eq!(page.matches("</script").count(), 3);
     assert!(page.contains("default-src 'none'") && !page.contains("connect-src"));
     let tracks = &read_data(&page)["tracks"];
-    let names = tracks["processes"].as_array().unwrap().iter().filter_map(|process| process["name"].as_str());
-    assert!(names.filter(|name| name.contains("alert(1)")).count() > 0, "{tracks}");
+    let paths = tracks["processes"].as_array().unwrap().iter().filter_map(|process| process["path"].as_str());
+    assert!(paths.filter(|path| path.contains(HOSTILE)).count() > 0, "{tracks}");
 }
 
 #[test]
-fn page_of_a_large_trace_is_bounded() {
-    let layout = KernelTraceLayout { bytes: 24 << 20, cpus: 8, processes: 100, threads: 8, name_part: "" };
-    let (page, _) = export_quarter(layout);
-    // What is added last may pass the limit once; scripts, tables and flame graphs have limits too.
-    assert!(page.len() < MAX_BYTES_WITH_DETAILS + (12 << 20), "{}", page.len());
+fn data_stops_at_its_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = KernelTraceLayout { bytes: 512 << 10, cpus: 2, processes: 6, threads: 3, name_part: "" };
+    let view = open_view(folder.path(), layout);
+    let span = TimeSpan { from: 0, to: view.index().end() };
+    let write = |limits| {
+        let mut json = JsonWriter::default();
+        write_data(&view, span, limits, &mut json).unwrap();
+        let data: Value = serde_json::from_slice(&json.into_bytes()).unwrap();
+        let count = |name: &str| {
+            data[name].as_array().map_or_else(|| data[name].as_object().unwrap().len(), Vec::len)
+        };
+        ["timelines", "event_parts", "details"].map(count)
+    };
+    let whole = write(DATA_LIMITS);
+    let limits = DataLimits { tracks: 0, events: 0, details: 0 };
+    assert_eq!(write(limits), [0, 0, 0]);
+    let some = [
+        write(DataLimits { tracks: 20_000, ..limits })[0],
+        write(DataLimits { events: 30_000, ..limits })[1],
+        write(DataLimits { details: 60_000, ..limits })[2],
+    ];
+    assert!((0..3).all(|part| some[part] > 0 && some[part] < whole[part]), "{some:?} of {whole:?}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl CacheFolder {
     /// Removes the oldest indexes above a limit, and temporary files of programs that have ended.
     fn remove_old(&self, max_bytes: u64) {
         let Ok(entries) = Dir::read_from(&self.0) else { return };
-        let mut indexes: Vec<((i64, i64), u64, String)> = Vec::new();
+        let mut indexes: Vec<((_, _), u64, String)> = Vec::new();
         for entry in entries.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let Ok(stat) = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -131,7 +131,7 @@ impl CacheFolder {
                     self.remove_file(name);
                 }
             } else if name.ends_with(SUFFIX) {
-                let modified = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+                let modified = (stat.st_mtime, stat.st_mtime_nsec);
                 indexes.push((modified, u64::try_from(stat.st_size).unwrap_or(0), name.to_owned()));
             }
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 
 use crate::symbols::Symbols;
@@ -22,6 +23,24 @@ pub(crate) struct FileFacts {
     pub(crate) stacks: Definitions,
     /// Frequency of the performance counter, in Hz.
     counter_hz: u64,
+    /// Processors whose first context switch was observed.
+    switched: Vec<bool>,
+}
+
+impl FileFacts {
+    /// Returns whether a record is the first context switch of its processor, which names the thread
+    /// that ran before it.
+    #[inline]
+    fn is_first_switch(&mut self, record: &Record<'_>) -> bool {
+        if record.hook() != Some(hook::CONTEXT_SWITCH) {
+            return false;
+        }
+        let cpu = usize::from(record.cpu());
+        if self.switched.len() <= cpu {
+            self.switched.resize(cpu.saturating_add(1), false);
+        }
+        self.switched.get_mut(cpu).is_some_and(|seen| !std::mem::replace(seen, true))
+    }
 }
 
 /// The facts of all traces.
@@ -45,6 +64,7 @@ impl Facts {
             actors: Actors::default(),
             stacks: definitions.with_shared_limit(),
             counter_hz: counter_hz(file),
+            switched: Vec::new(),
         };
         Self { decoder, files: (0..files).map(new_file).collect(), symbols }
     }
@@ -60,6 +80,10 @@ impl Facts {
         let Some(facts) = self.files.get_mut(file) else { return is_informative };
         if Definitions::is_informative(record) {
             facts.stacks.observe(record);
+            is_informative = true;
+        }
+        if facts.is_first_switch(record) {
+            facts.actors.read_switch_ahead(record);
             is_informative = true;
         }
         if Actors::is_informative(record)

@@ -141,15 +141,18 @@ impl Store {
 }
 
 /// Writes the checksum of a changed directory, so that tests reach what reads it.
-#[cfg(test)]
-pub(crate) fn seal_again(file: &mut Vec<u8>) {
-    let footer = file.len() - FOOTER_BYTES as usize;
-    let mut reader = Reader::new(&file[footer..]);
+#[cfg(any(test, feature = "test-points"))]
+pub(crate) fn seal_again(file: &mut [u8]) {
+    let Some(footer) = file.len().checked_sub(FOOTER_BYTES as usize) else { return };
+    let (content, footer) = file.split_at_mut(footer);
+    let mut reader = Reader::new(footer);
     let (Some(offset), Some(bytes)) = (reader.u64(), reader.u64()) else { return };
     let range = usize::try_from(offset).ok().zip(usize::try_from(offset.wrapping_add(bytes)).ok());
-    let Some(directory) = range.and_then(|(from, to)| file.get(from..to)) else { return };
+    let Some(directory) = range.and_then(|(from, to)| content.get(from..to)) else { return };
     let sum = checksum(directory).to_le_bytes();
-    file[footer + 16..footer + 24].copy_from_slice(&sum);
+    if let Some(slot) = footer.get_mut(16..24) {
+        slot.copy_from_slice(&sum);
+    }
 }
 
 /// Returns a checksum that finds torn and damaged directories.

@@ -123,6 +123,8 @@ impl Threads {
     /// event names it reliably.
     pub(crate) fn find_or_add(&mut self, tid: u32, pid: Option<u32>, time: EventTime) -> ThreadIndex {
         let pid = pid.filter(|pid| *pid != NO_ID);
+        // Only process 0 has threads with the id 0.
+        let tid = if tid == 0 && !matches!(pid, None | Some(0)) { NO_ID } else { tid };
         let known = match (tid, pid) {
             (0, _) => Some(ThreadIndex::IDLE.0),
             (NO_ID, None) => Some(ThreadIndex::OTHER.0),

@@ -22,6 +22,7 @@ use crate::index::Index;
 use crate::index::kinds::Kind;
 use crate::index::threads::{Thread, ThreadIndex};
 use crate::query::TimeSpan;
+use crate::trace::TraceView;
 
 /// The longest filter in characters.
 const MAX_CHARS: usize = 2000;
@@ -57,6 +58,10 @@ pub(crate) struct RowFilter {
     /// Kinds whose events may be about other processes than the one of their row; empty without a
     /// filter of processes or threads.
     about_others: Vec<bool>,
+    /// Threads whose process the trace does not name: that of a kernel event is unknown.
+    guessed: Vec<bool>,
+    /// Which kinds are kernel events.
+    kernel: Vec<bool>,
     cpus: Vec<u16>,
 }
 
@@ -168,7 +173,7 @@ impl EventQuery {
     }
 
     /// Prepares the filter for the kinds and threads of an index.
-    pub(crate) fn to_row_filter(&self, filter: &EventFilter, index: &Index) -> RowFilter {
+    pub(crate) fn to_row_filter(&self, filter: &EventFilter, view: &TraceView, index: &Index) -> RowFilter {
         let texts: Vec<String> = self.texts.iter().map(|text| text.to_lowercase()).collect();
         let kinds = index.kinds.kinds.iter().enumerate();
         let judge = |(number, kind): (usize, &Kind)| {
@@ -182,7 +187,8 @@ impl EventQuery {
             if !self.threads.is_empty() && !self.threads.contains(&number) {
                 return Verdict::Reject;
             }
-            let is_shared = ThreadIndex(number) <= ThreadIndex::OTHER || thread.pid == NO_ID;
+            let is_shared =
+                ThreadIndex(number) == ThreadIndex::OTHER || [thread.pid, thread.tid].contains(&NO_ID);
             match () {
                 () if !names_ids => Verdict::Accept,
                 () if is_shared => Verdict::Unknown,
@@ -200,13 +206,22 @@ impl EventQuery {
         let threads = (0_u32..).zip(&index.threads.threads).filter(|_| needs_threads).map(judge).collect();
         let about_others =
             index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.is_about_others).collect();
-        RowFilter { kinds, threads, about_others, cpus: cpus.clone() }
+        let kernel = index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.hook.is_some()).collect();
+        let facts = view.facts();
+        let is_guessed = |thread: &Thread| {
+            let (file, stamp) = thread.last_stamp;
+            let known = facts.files.get(file).and_then(|facts| facts.actors.process_of(thread.tid, stamp));
+            known != Some(thread.pid)
+        };
+        let guessed = index.threads.threads.iter().filter(|_| names_ids).map(is_guessed).collect();
+        RowFilter { kinds, threads, about_others, guessed, kernel, cpus: cpus.clone() }
     }
 }
 
 /// Returns whether the events of a kind pass, apart from their processes and values.
 fn judge_kind(filter: &EventFilter, texts: &[String], index: &Index, kind: &Kind) -> Verdict {
-    if kind.is_mixed {
+    // Without a schema, an event may know less of its provider than other events.
+    if kind.is_mixed || kind.name.is_none() {
         return Verdict::Unknown;
     }
     let provider = index.kinds.provider_of(kind);
@@ -258,12 +273,12 @@ impl RowFilter {
             return by_kind;
         }
         let by_thread = find(&self.threads, thread);
-        let is_about_others = || {
-            let number = usize::try_from(kind).unwrap_or(usize::MAX);
-            self.about_others.get(number).copied().unwrap_or(false)
+        let has = |list: &[bool], number: u64| {
+            usize::try_from(number).ok().and_then(|number| list.get(number)).copied().unwrap_or(false)
         };
         match by_thread {
-            Verdict::Reject if is_about_others() => Verdict::Unknown,
+            Verdict::Reject if has(&self.about_others, kind) => Verdict::Unknown,
+            Verdict::Accept if has(&self.guessed, thread) && has(&self.kernel, kind) => Verdict::Unknown,
             by_thread => by_thread.min(by_kind),
         }
     }

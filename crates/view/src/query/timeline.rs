@@ -20,7 +20,7 @@ use crate::index::{Index, ThreadState};
 use crate::json::JsonWriter;
 use crate::query::tracks::kind_label;
 use crate::query::{TimeSpan, process_label, thread_label};
-use crate::trace::TraceView;
+use crate::trace::{Preview, TraceView};
 
 /// The most tracks of one reply.
 const MAX_TRACKS: usize = 64;
@@ -73,7 +73,7 @@ pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut 
             }
         });
         if query.overview {
-            draw_overview(&index, window, pixels, json);
+            draw_overview(view, &index, window, pixels, json);
         }
         push_names(&index, &names, json);
     });
@@ -215,8 +215,28 @@ fn merge_provider(index: &Index, provider: u32, window: Window) -> Vec<(i64, i64
     by_pixel.into_values().take(MAX_SEGMENTS).collect()
 }
 
+/// Adds the part of the preview that is not indexed yet. Returns the number of processors.
+fn add_preview(
+    preview: &Preview,
+    indexed: i64,
+    window: Window,
+    (busy, density): (&mut [f64], &mut [f64]),
+) -> u32 {
+    for part in preview.parts.iter().filter(|part| part.end > indexed) {
+        let whole = part.end.saturating_sub(part.start).max(1) as f64;
+        let segment = Segment { start: part.start.max(indexed), end: part.end, ..Segment::default() };
+        if segment.end < window.from || segment.start > window.to {
+            continue;
+        }
+        let width = segment.end.saturating_sub(segment.start) as f64;
+        spread(busy, window, &segment, part.busy.unwrap_or(0.0) * width);
+        spread(density, window, &segment, part.events * width / whole);
+    }
+    preview.cpus
+}
+
 /// Draws the use of the processors, the density of events, and losses.
-fn draw_overview(index: &Index, window: Window, pixels: u32, json: &mut JsonWriter) {
+fn draw_overview(view: &TraceView, index: &Index, window: Window, pixels: u32, json: &mut JsonWriter) {
     let mut busy = vec![0.0_f64; pixels as usize];
     let mut cpus = 0_u32;
     for series in index.cpus.iter().map(|cpu| &cpu.runs).filter(|series| !series.is_empty()) {
@@ -226,6 +246,20 @@ fn draw_overview(index: &Index, window: Window, pixels: u32, json: &mut JsonWrit
             spread(&mut busy, window, &segment, busy_ns as f64);
         }
     }
+    let edge = |pixel: u32| {
+        let offset = u64::from(pixel).saturating_mul(window.pixel_ns);
+        index.events.estimate_rows_before(window.from.saturating_add_unsigned(offset))
+    };
+    let mut before = edge(0);
+    let mut density: Vec<f64> = Vec::with_capacity(pixels as usize);
+    for pixel in 1..=pixels {
+        let after = edge(pixel);
+        density.push((after - before).max(0.0));
+        before = after;
+    }
+    if let Some(preview) = view.preview() {
+        cpus = cpus.max(add_preview(preview, index.end(), window, (&mut busy, &mut density)));
+    }
     let capacity = window.pixel_ns as f64 * f64::from(cpus.max(1));
     json.key("overview");
     json.object(|json| {
@@ -234,18 +268,7 @@ fn draw_overview(index: &Index, window: Window, pixels: u32, json: &mut JsonWrit
         json.key("busy");
         json.array(|json| busy.iter().for_each(|ns| json.float((ns / capacity).clamp(0.0, 1.0))));
         json.key("density");
-        json.array(|json| {
-            let edge = |pixel: u32| {
-                let offset = u64::from(pixel).saturating_mul(window.pixel_ns);
-                index.events.estimate_rows_before(window.from.saturating_add_unsigned(offset))
-            };
-            let mut before = edge(0);
-            for pixel in 1..=pixels {
-                let after = edge(pixel);
-                json.float((after - before).max(0.0).round());
-                before = after;
-            }
-        });
+        json.array(|json| density.iter().for_each(|count| json.float(count.round())));
         json.key("losses");
         json.array(|json| {
             let mut last = i64::MIN;

@@ -29,9 +29,11 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
         json.key("start_ms");
         let since_1970 = view.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
         json.float(since_1970 as f64 / 10_000.0);
-        let numbers: [(&str, i128); 10] = [
+        let preview_end = view.preview().map_or(0, |preview| preview.end);
+        let numbers: [(&str, i128); 11] = [
             ("begin", index.begin().into()),
-            ("end", index.end().into()),
+            ("end", index.end().max(preview_end).into()),
+            ("indexed", index.end().into()),
             ("events", index.events.rows().into()),
             ("samples", index.samples.rows().into()),
             ("waits", index.waits.rows().into()),
@@ -117,9 +119,7 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
     let mut shown: Vec<(u64, u64, usize)> = Vec::new();
     for (number, process) in index.threads.processes.iter().enumerate() {
         let threads = threads_by_process.get(number).map(Vec::as_slice).unwrap_or_default();
-        let is_match = search.is_empty()
-            || matches_process(number)
-            || threads.iter().any(|thread| matches_thread(thread));
+        let is_match = search.is_empty() || matches_process(number) || threads.iter().any(&matches_thread);
         if is_match && !threads.is_empty() {
             shown.push((process.running_ns, process.events, number));
         }

@@ -6,10 +6,10 @@ use axum::response::Response;
 
 /// Bytes of the token.
 const TOKEN_BYTES: usize = 24;
+/// The most bytes of all header names and values.
+pub(super) const MAX_HEADER_BYTES: usize = 32 << 10;
 /// The longest path with its query.
 const MAX_PATH_BYTES: usize = 16 << 10;
-/// The largest sum of header names and values.
-pub(super) const MAX_HEADER_BYTES: usize = 32 << 10;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -43,9 +43,10 @@ impl Guard {
         format!("http://{host}/{}/", self.token)
     }
 
-    /// Returns the path and query behind the token, or the status of a refusal.
+    /// Returns the path and query after the token, or the status of a refusal.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<String, StatusCode> {
         let headers = request.headers();
+        // hyper limits only parts that it reads.
         let header_bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         if header_bytes.sum::<usize>() > MAX_HEADER_BYTES {
             return Err(StatusCode::NOT_FOUND);
@@ -82,7 +83,7 @@ impl Guard {
         rest.map(str::to_owned).ok_or(StatusCode::NOT_FOUND)
     }
 
-    /// Returns the path behind the token, from its `/` on.
+    /// Returns the path after the token, from its `/` on.
     fn strip_token<'p>(&self, path: &'p str) -> Option<&'p str> {
         let (token, rest) = path.strip_prefix('/')?.split_at_checked(self.token.len())?;
         (is_equal(token.as_bytes(), self.token.as_bytes()) && rest.starts_with('/')).then_some(rest)

@@ -123,11 +123,7 @@ impl TraceView {
     fn add_chunk(&self, chunk: &Chunk, live: &LiveTrace, builder: &mut Builder, index: &mut Index) {
         let mut facts = self.facts();
         for (position, record) in chunk.records() {
-            builder.add(
-                Placed { file: 0, clock: &live.clock, record: &record, position },
-                &mut facts,
-                index,
-            );
+            builder.add(Placed { file: 0, clock: &live.clock, record: &record, position }, &mut facts, index);
         }
     }
 

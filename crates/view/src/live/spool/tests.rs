@@ -34,7 +34,11 @@ fn records_are_read_again_in_order_and_by_position() {
             while spool.has_records_after(cursor) {
                 let chunk = spool.find(cursor).read().unwrap();
                 cursor = chunk.end;
-                read.extend(chunk.records().map(|(at, record)| (at, record.bytes().to_vec(), record.time(), record.cpu())));
+                read.extend(
+                    chunk
+                        .records()
+                        .map(|(at, record)| (at, record.bytes().to_vec(), record.time(), record.cpu())),
+                );
             }
         }
     }
