@@ -208,7 +208,8 @@ fn browser_gets_a_file_with_the_address() {
     if let Some(browser) = Browser::find() {
         browser.run("opened", &format!("file://{page}"));
     }
-    rustix::process::kill_process(rustix::process::Pid::from_child(&view), rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&view), rustix::process::Signal::TERM)
+        .unwrap();
     drop(lines);
     assert!(view.wait().unwrap().success());
     assert!(!Path::new(&page).exists(), "the file with the address is left");
