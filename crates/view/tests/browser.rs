@@ -210,7 +210,8 @@ fn browser_gets_a_file_with_the_address() {
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&view), rustix::process::Signal::TERM)
         .unwrap();
-    drop(lines);
+    // The output is read to its end, so that the view can write it.
+    lines.for_each(drop);
     assert!(view.wait().unwrap().success());
     assert!(!Path::new(&page).exists(), "the file with the address is left");
 }
