@@ -420,7 +420,7 @@ async function main() {
   });
   page.on('pageerror', (error) => problems.push(String(error.stack)));
   page.on('request', (request) => {
-    const isAllowed = request.url() === url || isFile ? /^(file|data|blob):/.test(request.url()) : /^(http:\/\/127\.0\.0\.1:|data:|about:)/.test(request.url());
+    const isAllowed = request.url() === url || (isFile ? /^(file|data|blob):/ : /^(http:\/\/127\.0\.0\.1:|data:|about:)/).test(request.url());
     if (!isAllowed) problems.push(`request to ${request.url()}`);
   });
   try {
