@@ -62,7 +62,7 @@ pub struct ViewOptions {
 struct OpenedTraces {
     view: TraceView,
     identity: Option<Vec<u8>>,
-    index_names: Option<(PathBuf, PathBuf)>,
+    index_names: Option<index::cache::IndexNames>,
 }
 
 fn open(options: &ViewOptions) -> Result<OpenedTraces> {
@@ -135,10 +135,12 @@ fn show_view(
     let view = Arc::new(view);
     let built = Arc::clone(&view);
     let builder = start_thread("weir-index", move || build(&built))?;
+    let mut start_page = None;
     let result = server::serve(Arc::clone(&view), TimeLimits::default(), |url| {
-        let is_opened = opens_browser && browser::open(url);
-        on_ready(url, is_opened);
+        start_page = opens_browser.then(|| browser::open(url)).flatten();
+        on_ready(url, start_page.is_some());
     });
+    drop(start_page);
     view.stop();
     let _ = builder.join();
     result
@@ -148,8 +150,10 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
     std::thread::Builder::new().name(name.to_owned()).spawn(run).context("cannot start a thread")
 }
 
-/// Writes a page that contains the traces from one moment to another, and needs no server.
+/// Writes a page that contains the traces from one moment to another, and needs no server. It
+/// replaces an existing file, unless that is one of the traces.
 pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, output: &Path) -> Result<()> {
+    export::check_output(&options.paths, output)?;
     let OpenedTraces { view, identity, index_names } = open(options)?;
     view.build(&identity, index_names);
     if let Some(problem) = view.progress().problem {
@@ -161,5 +165,5 @@ pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, o
     let from = from.map_or(0, to_ns).clamp(0, end);
     // A moment has a resolution of 100 ns.
     let to = to.map_or(end, |to| to_ns(to).saturating_add(99)).clamp(from, end);
-    export::write(&view, query::TimeSpan { from, to }, output)
+    export::write(&view, query::TimeSpan { from, to }, &options.paths, output)
 }

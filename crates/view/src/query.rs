@@ -4,6 +4,7 @@ mod event;
 mod fields;
 mod filter;
 mod flame;
+mod limits;
 mod list;
 mod statistics;
 mod tables;
@@ -13,6 +14,7 @@ mod tracks;
 pub(crate) use event::describe_event;
 pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
+pub(crate) use limits::{CancelOnDrop, QueryLimits};
 #[cfg(any(test, feature = "test-points"))]
 pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};

@@ -7,9 +7,9 @@ use axum::response::Response;
 use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
-    EventQuery, FieldQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery, describe_event,
-    describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
-    locate_event, span_of,
+    EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
+    describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events,
+    list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -57,7 +57,10 @@ fn decode(text: &str) -> String {
 }
 
 /// Answers a question.
-pub(super) fn answer(app: &App, name: &str, query: &str) -> Response {
+pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -> Response {
+    if limits.is_over() {
+        return empty_reply(StatusCode::SERVICE_UNAVAILABLE);
+    }
     let parameters = Parameters::parse(query);
     let mut json = JsonWriter::default();
     let view = &*app.view;
