@@ -8,12 +8,14 @@
 //! and texts of the trace are in the JSON text only, in which `<` is escaped.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery, describe_event,
+    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery, describe_event,
     describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
 };
 use crate::server::assets::{FILES, PAGE};
@@ -28,6 +30,8 @@ const PIXELS: u32 = 4096;
 const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
 const MAX_TRACKS: usize = 256;
+/// How long a table or a graph may take.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 const EVENTS_AT_A_TIME: u64 = 200;
 /// Sizes of the data, in bytes, above which no further tracks, events and details are added.
 #[derive(Clone, Copy, Debug)]
@@ -105,14 +109,16 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
     json.object(|json| {
         for name in ["processes", "threads", "events", "files", "connections"] {
             json.key(name);
-            fill_table(view, &TableQuery { name: name.to_owned(), span, search: String::new() }, json);
+            let query = TableQuery { name: name.to_owned(), span, search: String::new() };
+            fill_table(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);
         }
     });
     json.key("flames");
     json.object(|json| {
         for (name, kind) in [("cpu", FlameKind::Cpu), ("waits", FlameKind::Waits)] {
             json.key(name);
-            draw_flame(view, &FlameQuery { span, kind, process: None, thread: None }, json);
+            let query = FlameQuery { span, kind, process: None, thread: None };
+            draw_flame(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);
         }
     });
     json.close(b'}');

@@ -4,15 +4,19 @@ mod event;
 mod fields;
 mod filter;
 mod flame;
+mod limits;
 mod list;
+mod loop_guard;
 mod statistics;
 mod tables;
 mod timeline;
 mod tracks;
+mod waits;
 
 pub(crate) use event::describe_event;
 pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
+pub(crate) use limits::{CancelOnDrop, QueryLimits};
 #[cfg(any(test, feature = "test-points"))]
 pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};
@@ -21,6 +25,7 @@ pub(crate) use tables::{TableQuery, fill_table};
 pub(crate) use timeline::{TimelineQuery, draw_timeline};
 pub(crate) use tracks::{describe_trace, list_tracks};
 
+use self::loop_guard::LoopGuard;
 use crate::index::Index;
 use crate::index::threads::Thread;
 
