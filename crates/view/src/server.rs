@@ -40,13 +40,15 @@ use tokio::sync::{Notify, Semaphore};
 
 use self::guard::{Guard, MAX_HEADER_BYTES};
 use self::live::OpenPages;
-use crate::query::EventLists;
+use crate::query::{CancelOnDrop, EventLists, QueryLimits};
 use crate::trace::TraceView;
 
 /// The most connections at a time.
 const MAX_CONNECTIONS: usize = 64;
 /// The most queries at a time.
 const MAX_QUERIES: usize = 4;
+/// How long the work on a question may take before its answer is incomplete.
+const QUERY_TIME: Duration = Duration::from_secs(2);
 const MAX_HEADERS: usize = 64;
 
 /// Times that end connections and the server.
@@ -69,7 +71,7 @@ pub(crate) struct App {
     pub(crate) view: Arc<TraceView>,
     pub(crate) lists: EventLists,
     pages: Arc<OpenPages>,
-    queries: Semaphore,
+    queries: Arc<Semaphore>,
 }
 
 /// Serves traces until the user interrupts it or closes the page. `on_ready` gets the URL.
@@ -96,7 +98,7 @@ async fn run(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&st
         view,
         lists: EventLists::default(),
         pages: Arc::clone(&pages),
-        queries: Semaphore::new(MAX_QUERIES),
+        queries: Arc::new(Semaphore::new(MAX_QUERIES)),
     });
     let end = Arc::new(Notify::new());
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
@@ -190,11 +192,26 @@ async fn open_live(State(app): State<Arc<App>>) -> Response {
 
 async fn answer(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let Ok(permit) = app.queries.acquire().await else { return empty_reply(StatusCode::SERVICE_UNAVAILABLE) };
-    let worker = Arc::clone(&app);
-    let reply = tokio::task::spawn_blocking(move || api::answer(&worker, &name, &query)).await;
-    drop(permit);
-    reply.unwrap_or_else(|_| empty_reply(StatusCode::INTERNAL_SERVER_ERROR))
+    let queries = Arc::clone(&app.queries);
+    let reply = run_query(queries, move |limits| api::answer(&app, &name, &query, limits)).await;
+    reply.unwrap_or_else(|| empty_reply(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+/// Runs the work on a question on a thread of its own. The work keeps its place among the
+/// [`MAX_QUERIES`] until it ends, even if the client goes and this future is dropped.
+async fn run_query<T: Send + 'static>(
+    queries: Arc<Semaphore>,
+    work: impl FnOnce(&QueryLimits) -> T + Send + 'static,
+) -> Option<T> {
+    let permit = queries.acquire_owned().await.ok()?;
+    let guard = CancelOnDrop::default();
+    let is_cancelled = guard.flag();
+    let thread = tokio::task::spawn_blocking(move || {
+        let result = work(&QueryLimits::new(QUERY_TIME, is_cancelled));
+        drop(permit);
+        result
+    });
+    thread.await.ok()
 }
 
 fn empty_reply(status: StatusCode) -> Response {

@@ -7,9 +7,9 @@ use axum::response::Response;
 use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
-    EventQuery, FieldQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery, describe_event,
-    describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
-    locate_event, span_of,
+    EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
+    describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events,
+    list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -57,7 +57,10 @@ fn decode(text: &str) -> String {
 }
 
 /// Answers a question.
-pub(super) fn answer(app: &App, name: &str, query: &str) -> Response {
+pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -> Response {
+    if limits.is_over() {
+        return empty_reply(StatusCode::SERVICE_UNAVAILABLE);
+    }
     let parameters = Parameters::parse(query);
     let mut json = JsonWriter::default();
     let view = &*app.view;
@@ -106,7 +109,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str) -> Response {
                 span: parameters.span(),
                 search: parameters.text("search").to_owned(),
             };
-            fill_table(view, &query, &mut json)
+            fill_table(view, &query, limits, &mut json)
         }
         "flame" => {
             let kind = if parameters.text("kind") == "waits" { FlameKind::Waits } else { FlameKind::Cpu };
@@ -116,12 +119,13 @@ pub(super) fn answer(app: &App, name: &str, query: &str) -> Response {
                 process: parameters.number("process"),
                 thread: parameters.number("thread"),
             };
-            draw_flame(view, &query, &mut json);
+            draw_flame(view, &query, limits, &mut json);
             true
         }
         "field" => parameters.number("kind").is_some_and(|kind| {
             let field = parameters.text("name").to_owned();
-            describe_field(view, &FieldQuery { kind, field, span: parameters.span() }, &mut json)
+            let query = FieldQuery { kind, field, span: parameters.span() };
+            describe_field(view, &query, limits, &mut json)
         }),
         _ => false,
     };

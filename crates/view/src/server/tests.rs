@@ -328,3 +328,27 @@ fn server_ends_after_the_last_page() {
     drop(page);
     server.join().unwrap().unwrap();
 }
+
+#[test]
+fn aborted_question_is_cancelled_and_keeps_its_place_until_it_ends() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let queries = Arc::new(Semaphore::new(1));
+    let (started_sender, started) = channel();
+    let (cancelled_sender, cancelled) = channel();
+    let (finish, finish_receiver) = channel::<()>();
+    let question = runtime.spawn(run_query(Arc::clone(&queries), move |limits| {
+        let guard_is_held = !limits.is_cancelled();
+        started_sender.send(guard_is_held).unwrap();
+        while !limits.is_cancelled() {
+            std::thread::yield_now();
+        }
+        cancelled_sender.send(()).unwrap();
+        let _ = finish_receiver.recv();
+    }));
+    assert!(started.recv().unwrap(), "the question was cancelled before its client had gone");
+    question.abort();
+    cancelled.recv().unwrap();
+    assert_eq!(queries.available_permits(), 0, "the place is free while the work goes on");
+    finish.send(()).unwrap();
+    runtime.block_on(async { drop(queries.acquire().await.unwrap()) });
+}
