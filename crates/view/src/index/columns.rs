@@ -314,3 +314,6 @@ fn number_at(bytes: &[u8], width: usize, index: usize) -> Option<u64> {
     let begin = index.checked_mul(width)?;
     bytes.get(begin..begin.checked_add(width)?).map(to_number)
 }
+
+#[cfg(test)]
+mod tests;

@@ -310,3 +310,6 @@ const fn kind_name(kind: CodeKind) -> &'static str {
         CodeKind::Thread => "thread",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,3 +174,6 @@ fn push_numbers(points: &[(i64, f64)], json: &mut JsonWriter) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests;
