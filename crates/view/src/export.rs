@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery, describe_event,
-    describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
+    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
+    describe_event, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
 };
 use crate::server::assets::{FILES, PAGE};
 use crate::trace::TraceView;

@@ -15,9 +15,9 @@ use crate::index::Index;
 use crate::index::store::seal_again;
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
-    complete_list, describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
-    list_events, list_tracks, locate_event,
+    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan,
+    TimelineQuery, complete_list, describe_event, describe_field, describe_trace, draw_flame, draw_timeline,
+    fill_table, list_events, list_tracks, locate_event,
 };
 use crate::trace::{NamedTrace, TraceView};
 

@@ -211,7 +211,8 @@ impl StackTree {
         let mut weights: HashMap<FunctionId, FunctionWeight> = HashMap::new();
         // How often each function is on the path to the current node.
         let mut depths: HashMap<FunctionId, u32> = HashMap::new();
-        let mut steps: Vec<TreeStep> = children.first().into_iter().flatten().map(|n| TreeStep::Enter(*n)).collect();
+        let mut steps: Vec<TreeStep> =
+            children.first().into_iter().flatten().map(|n| TreeStep::Enter(*n)).collect();
         while let Some(step) = steps.pop() {
             let (TreeStep::Enter(index) | TreeStep::Leave(index)) = step;
             let Some(node) = self.nodes.get(index as usize) else { continue };
@@ -328,6 +329,22 @@ mod tests {
     }
 
     #[test]
+    fn recursive_function_counts_once_in_total() {
+        let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
+        for (path, weight) in [("aba", 3), ("ab", 4), ("cb", 5), ("", 6)] {
+            add_stack(&mut tree, &mut functions, path, weight);
+        }
+        let weights = tree.function_weights();
+        let weight_of = |name: &str, functions: &mut FunctionTable| {
+            weights.get(&functions.add_placeholder(name, CodeKind::Unknown)).copied()
+        };
+        for (name, own, total) in [("a", 3, 7), ("b", 9, 12), ("c", 0, 5)] {
+            assert_eq!(weight_of(name, &mut functions), Some(FunctionWeight { own, total }), "{name}");
+        }
+        assert_eq!(weights.len(), 3);
+    }
+
+    #[test]
     fn stack_ends_stay_within_the_size_limit() {
         let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
         for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
@@ -351,10 +368,16 @@ mod tests {
         ) {
             let (mut tree, mut functions) = (StackTree::new(max_nodes), FunctionTable::default());
             for (path, weight) in &stacks {
-                add_stack(&mut tree, &mut functions, path, *weight);
+                let path = add_letters(&mut functions, path);
+                let (callers, callees) = path.split_at(path.len() / 2);
+                let caller = tree.find_or_add(callers);
+                let node = tree.find_or_add_below(caller, callees);
+                tree.add_weight(node, *weight);
             }
+            let own_sum: u64 = tree.function_weights().values().map(|weight| weight.own).sum();
             let sum: u64 = stacks.iter().map(|(_, weight)| weight).sum();
             prop_assert!(tree.nodes.len() <= 2 * max_nodes);
+            prop_assert_eq!(own_sum + tree.nodes[0].own_weight, sum);
             prop_assert_eq!(tree.stack_ends().iter().map(|(_, own)| own).sum::<u64>(), sum);
             let (shown, left_out) = tree.heaviest_nodes(max_shown);
             prop_assert_eq!(shown[0].total_weight, sum);

@@ -7,8 +7,8 @@ use traceweir_decode::walk::Walker;
 use crate::index::kinds::KindIndex;
 use crate::index::{RowPosition, event_column};
 use crate::json::JsonWriter;
-use crate::query::{LoopGuard, QueryLimits, TimeSpan};
 use crate::query::fields::FieldCollector;
+use crate::query::{LoopGuard, QueryLimits, TimeSpan};
 use crate::trace::{LoadBudget, TraceView};
 
 /// Events that are decoded. If a span has more, they are taken at equal distances.

@@ -204,12 +204,7 @@ impl FileTotals {
     }
 }
 
-fn list_files(
-    index: &Index,
-    span: TimeSpan,
-    wants_connections: bool,
-    guard: &mut LoopGuard<'_>,
-) -> Table {
+fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mut LoopGuard<'_>) -> Table {
     let mut totals: HashMap<(u32, bool), FileTotals> = HashMap::new();
     let begin = index.transfers.find_time(span.from, &index.store);
     let end = index.transfers.find_time(span.to.saturating_add(1), &index.store);

@@ -1,7 +1,7 @@
 //! The waits of a time span.
 
-use super::loop_guard::LoopGuard;
 use super::TimeSpan;
+use super::loop_guard::LoopGuard;
 use crate::index::Index;
 
 /// A wait that overlaps a span.

@@ -18,7 +18,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, dotnet};
 
 use crate::json::JsonWriter;
-use crate::probe::{ask_all, endless_limits, build_view, open_view};
+use crate::probe::{ask_all, build_view, endless_limits, open_view};
 use crate::query::{
     TableQuery, TimeSpan, TimelineQuery, describe_event, describe_trace, draw_timeline, fill_table,
     list_tracks,
