@@ -198,10 +198,8 @@ fn format_table(recordings: &[Recording]) -> String {
             let RecordedFigure { name, ours, peer, ratio, spread, rounds, .. } = figure;
             let bounds = figure.format_bounds();
             let spread = show_spread(*spread, *rounds);
-            let _ = writeln!(
-                out,
-                "| {name} | {ours} | {peer} | {ratio:.2} | {spread} | {rounds} | {bounds} |"
-            );
+            let _ =
+                writeln!(out, "| {name} | {ours} | {peer} | {ratio:.2} | {spread} | {rounds} | {bounds} |");
         }
     }
     out

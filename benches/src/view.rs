@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::figure::{Direction, Figure, FigureUnit, Requirement, Rounds};
 use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::machine::MeasuredMachine;
 use crate::process;
@@ -85,7 +85,8 @@ pub(crate) fn run(arguments: &ViewOptions) -> Result<()> {
     let figure = |name, unit, ours, limit: Option<f64>| {
         let mut rounds = Rounds::default();
         rounds.add(Some(ours), Some(limit.unwrap_or(ours)));
-        let requirement = limit.map_or(Requirement::report_only(), |_| Requirement::at_most(1.0));
+        let requirement =
+            limit.map_or(Requirement::report_only(Direction::Smaller), |_| Requirement::at_most(1.0));
         rounds.figure(name, unit, requirement)
     };
     let figures: Vec<Figure> = [

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use generator::KernelTraceLayout;
 
-/// One buffer of events, so that the index is a small input.
+/// Only processes, threads and files, so that the index is a small input.
 const LAYOUT: KernelTraceLayout =
-    KernelTraceLayout { bytes: 300 << 10, cpus: 2, processes: 3, threads: 2, name_part: "" };
+    KernelTraceLayout { bytes: 1, cpus: 2, processes: 3, threads: 2, name_part: "" };
 
 /// Writes the trace.
 pub fn write(path: &Path) -> Result<()> {

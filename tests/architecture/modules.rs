@@ -455,6 +455,10 @@ impl Scanner<'_> {
                 (module_file, join_path(folder, name))
             }
         };
+        if path.is_some() && !self.sources.contains_key(&file) {
+            // Support of tests, which lies outside of the crates.
+            return;
+        }
         let child = self.new_child_module(name, file, folder);
         let id = self.krate.add_file(self.sources, child);
         self.module().children.entry(name.to_owned()).or_default().push(id);

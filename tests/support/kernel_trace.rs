@@ -165,7 +165,7 @@ impl KernelWriter {
     }
 
     /// Ends the file and returns its number of events.
-    pub(crate) fn finish(mut self, end: i64, lost_events: u32) -> Result<u64> {
+    pub(crate) fn finish(self, end: i64, lost_events: u32) -> Result<u64> {
         let end_time = FileTime(START_TIME.0 + end);
         let summary = Summary { end_time, events_lost: lost_events, ..Summary::default() };
         self.writer.finish(summary).map_err(Error::other)?;

@@ -7,7 +7,10 @@
 //! The page needs no server and no network. Its Content-Security-Policy forbids connections. Names
 //! and texts of the trace are in the JSON text only, in which `<` is escaped.
 
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,13 +49,43 @@ const DATA_LIMITS: DataLimits = DataLimits { tracks: 16 << 20, events: 20 << 20,
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' data:; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// Writes the page.
-pub(crate) fn write(view: &TraceView, span: TimeSpan, output: &Path) -> Result<()> {
+/// Fails if the output is one of the traces.
+pub(crate) fn check_output(traces: &[PathBuf], output: &Path) -> Result<()> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let is_trace = identity(output).is_some_and(|id| traces.iter().any(|path| identity(path) == Some(id)));
+    anyhow::ensure!(!is_trace, "cannot write {}: it is one of the traces", output.display());
+    Ok(())
+}
+
+/// Writes the page of traces, which replaces an existing file.
+pub(crate) fn write(view: &TraceView, span: TimeSpan, traces: &[PathBuf], output: &Path) -> Result<()> {
     let mut json = JsonWriter::default();
     write_data(view, span, DATA_LIMITS, &mut json)?;
     let data = String::from_utf8(json.into_bytes()).context("the data is not UTF-8")?.replace('<', "\\u003c");
     let page = to_page(&data)?;
-    std::fs::write(output, page).with_context(|| format!("cannot write {}", output.display()))
+    write_file(page.as_bytes(), traces, output).with_context(|| format!("cannot write {}", output.display()))
+}
+
+/// Writes a file that appears at its name when it is complete. Unless all users may read the traces,
+/// only this user may read it.
+fn write_file(content: &[u8], traces: &[PathBuf], output: &Path) -> Result<()> {
+    let target = match fs::metadata(output) {
+        // A device or a pipe is not replaced.
+        Ok(existing) if !existing.is_file() => return Ok(fs::write(output, content)?),
+        Ok(_) => fs::canonicalize(output)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => output.to_owned(),
+        Err(error) => return Err(error.into()),
+    };
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let is_public = |path: &PathBuf| fs::metadata(path).is_ok_and(|trace| trace.mode() & 0o044 == 0o044);
+    let mode = if !traces.is_empty() && traces.iter().all(is_public) { 0o644 } else { 0o600 };
+    let mut file = tempfile::Builder::new()
+        .prefix(".weir-view-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(content)?;
+    file.persist(&target)?;
+    Ok(())
 }
 
 fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut JsonWriter) -> Result<()> {

@@ -23,6 +23,10 @@ mod server;
 mod symbols;
 mod trace;
 
+#[cfg(test)]
+#[path = "../../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -58,7 +62,7 @@ pub struct ViewOptions {
 struct OpenedTraces {
     view: TraceView,
     identity: Option<Vec<u8>>,
-    index_names: Option<(PathBuf, PathBuf)>,
+    index_names: Option<index::cache::IndexNames>,
 }
 
 fn open(options: &ViewOptions) -> Result<OpenedTraces> {
@@ -90,6 +94,9 @@ pub enum SessionEvents {
     File(GrowingFile),
 }
 
+/// Receives the events of a session until it ends.
+type Receive = Box<dyn FnOnce(&LiveTrace) + Send>;
+
 /// Shows the events of a running session of this name, like [`show`]. The page stays when the
 /// session ends. `options.paths` is not used.
 pub fn show_session(
@@ -99,7 +106,7 @@ pub fn show_session(
     on_ready: impl FnOnce(&str, bool),
 ) -> Result<()> {
     let decoder = TraceSet::open(&[], &options.schemas, Arc::new(()))?.decoder;
-    let (live, receive): (_, Box<dyn FnOnce(&LiveTrace) + Send>) = match events {
+    let (live, receive): (LiveTrace, Receive) = match events {
         SessionEvents::Live(trace) => {
             (LiveTrace::new(name, &trace)?, Box::new(move |live| live.receive(*trace)))
         }
@@ -128,10 +135,12 @@ fn show_view(
     let view = Arc::new(view);
     let built = Arc::clone(&view);
     let builder = start_thread("weir-index", move || build(&built))?;
+    let mut start_page = None;
     let result = server::serve(Arc::clone(&view), TimeLimits::default(), |url| {
-        let is_opened = opens_browser && browser::open(url);
-        on_ready(url, is_opened);
+        start_page = opens_browser.then(|| browser::open(url)).flatten();
+        on_ready(url, start_page.is_some());
     });
+    drop(start_page);
     view.stop();
     let _ = builder.join();
     result
@@ -141,8 +150,10 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
     std::thread::Builder::new().name(name.to_owned()).spawn(run).context("cannot start a thread")
 }
 
-/// Writes a page that contains the traces from one moment to another, and needs no server.
+/// Writes a page that contains the traces from one moment to another, and needs no server. It
+/// replaces an existing file, unless that is one of the traces.
 pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, output: &Path) -> Result<()> {
+    export::check_output(&options.paths, output)?;
     let OpenedTraces { view, identity, index_names } = open(options)?;
     view.build(&identity, index_names);
     if let Some(problem) = view.progress().problem {
@@ -154,5 +165,5 @@ pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, o
     let from = from.map_or(0, to_ns).clamp(0, end);
     // A moment has a resolution of 100 ns.
     let to = to.map_or(end, |to| to_ns(to).saturating_add(99)).clamp(from, end);
-    export::write(&view, query::TimeSpan { from, to }, output)
+    export::write(&view, query::TimeSpan { from, to }, &options.paths, output)
 }

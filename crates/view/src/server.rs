@@ -9,7 +9,8 @@
 //! S1  Only loopback is bound, at a port that the system chooses.
 //! S2  A request needs the token in its path, `Host` of this server and, if it has an `Origin` or
 //!     `Sec-Fetch-Site`, those of its page. Everything else gets an empty reply.
-//! S3  Connections, header sizes, times and replies are limited.
+//! S3  Connections, header sizes, times and replies are limited. A connection that has not shown the
+//!     token has a short time for it, and makes room for newer ones. A refusal closes it.
 //! S4  The server ends when no page has been open for [`TimeLimits::closed`] after the first one.
 
 mod api;
@@ -17,16 +18,20 @@ pub(crate) mod assets;
 mod guard;
 mod live;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::routing::get;
 use hyper::body::Incoming;
@@ -36,15 +41,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::guard::{Guard, MAX_HEADER_BYTES};
 use self::live::OpenPages;
 use crate::query::{CancelOnDrop, EventLists, QueryLimits};
 use crate::trace::TraceView;
 
-/// The most connections at a time.
+/// The most connections at a time that have shown the token.
 const MAX_CONNECTIONS: usize = 64;
+/// The most connections at a time that have not shown the token yet.
+const MAX_NEW_CONNECTIONS: usize = 64;
 /// The most queries at a time.
 const MAX_QUERIES: usize = 4;
 /// How long the work on a question may take before its answer is incomplete.
@@ -54,7 +61,9 @@ const MAX_HEADERS: usize = 64;
 /// Times that end connections and the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimits {
-    /// How long a request header may take.
+    /// How long a connection may take to show the token.
+    token: Duration,
+    /// How long a later request header may take.
     header: Duration,
     /// How long no page may be open before the server ends.
     closed: Duration,
@@ -62,7 +71,11 @@ pub(crate) struct TimeLimits {
 
 impl Default for TimeLimits {
     fn default() -> Self {
-        Self { header: Duration::from_secs(10), closed: Duration::from_secs(60) }
+        Self {
+            token: Duration::from_secs(2),
+            header: Duration::from_secs(10),
+            closed: Duration::from_secs(60),
+        }
     }
 }
 
@@ -122,34 +135,91 @@ async fn run(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&st
     Ok(())
 }
 
+/// What a connection counts as. A connection without the token gives its permit back when it shows
+/// the token, and gets one of [`MAX_CONNECTIONS`].
+struct Admission {
+    has_token: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Admission {
+    /// Counts the connection among those with the token; returns `false` if there are too many.
+    fn admit(&mut self, admitted: &Arc<Semaphore>) -> bool {
+        if !self.has_token
+            && let Ok(permit) = Arc::clone(admitted).try_acquire_owned()
+        {
+            *self = Self { has_token: true, _permit: permit };
+        }
+        self.has_token
+    }
+}
+
 async fn accept(listener: TcpListener, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let admitted = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let new_permits = Arc::new(Semaphore::new(MAX_NEW_CONNECTIONS));
+    // The oldest first. A connection that has ended has closed its channel; one with the token
+    // ignores the message.
+    let mut new_connections: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Too many open files: wait until connections have ended.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
         if !peer.ip().is_loopback() {
             continue;
         }
-        let (guard, router) = (Arc::clone(&guard), router.clone());
-        tokio::spawn(async move {
-            serve_connection(stream, limits, guard, router).await;
-            drop(permit);
-        });
+        new_connections.retain(|evict| !evict.is_closed());
+        if new_connections.len() >= MAX_NEW_CONNECTIONS
+            && let Some(oldest) = new_connections.pop_front()
+        {
+            let _ = oldest.send(());
+        }
+        let Ok(permit) = Arc::clone(&new_permits).acquire_owned().await else { return };
+        let (evict, evicted) = oneshot::channel();
+        new_connections.push_back(evict);
+        let admission = Admission { has_token: false, _permit: permit };
+        let connection = Connection {
+            limits,
+            guard: Arc::clone(&guard),
+            admitted: Arc::clone(&admitted),
+            admission: Mutex::new(admission),
+        };
+        tokio::spawn(connection.serve(stream, router.clone(), evicted));
     }
 }
 
-async fn serve_connection(stream: TcpStream, limits: TimeLimits, guard: Arc<Guard>, router: Router) {
-    let _ = stream.set_nodelay(true);
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        let (guard, router) = (Arc::clone(&guard), router.clone());
-        async move {
-            let reply = match guard.check(&request) {
-                Ok(path) => match path.parse::<Uri>() {
+struct Connection {
+    limits: TimeLimits,
+    guard: Arc<Guard>,
+    /// The permits of connections that have shown the token.
+    admitted: Arc<Semaphore>,
+    admission: Mutex<Admission>,
+}
+
+impl Connection {
+    /// Returns the path behind the token, or the status of a refusal.
+    fn check(&self, request: &hyper::Request<Incoming>) -> Result<Uri, StatusCode> {
+        let path = self.guard.check(request)?;
+        let uri = path.parse::<Uri>().map_err(|_| StatusCode::NOT_FOUND)?;
+        let is_admitted = self.lock().admit(&self.admitted);
+        if is_admitted { Ok(uri) } else { Err(StatusCode::SERVICE_UNAVAILABLE) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Admission> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves a connection until it ends, or until it is evicted or late without the token.
+    async fn serve(self, stream: TcpStream, router: Router, evicted: oneshot::Receiver<()>) {
+        let _ = stream.set_nodelay(true);
+        let router = TowerToHyperService::new(router);
+        let connection = &self;
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            let router = router.clone();
+            let uri = connection.check(&request);
+            async move {
+                let reply = match uri {
                     Ok(uri) => {
                         *request.uri_mut() = uri;
                         match router.call(request).await {
@@ -157,23 +227,38 @@ async fn serve_connection(stream: TcpStream, limits: TimeLimits, guard: Arc<Guar
                             Err(never) => match never {},
                         }
                     }
-                    Err(_) => empty_reply(StatusCode::NOT_FOUND),
-                },
-                Err(status) => empty_reply(status),
-            };
-            Ok::<_, Infallible>(guard::with_headers(reply))
+                    Err(status) => refuse(status),
+                };
+                Ok::<_, Infallible>(guard::with_headers(reply))
+            }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.header)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .max_headers(MAX_HEADERS)
+            .half_close(false);
+        let mut http = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let mut end_of_trial = pin!(tokio::time::timeout(self.limits.token, evicted));
+        let has_ended = poll_fn(|context| {
+            if http.as_mut().poll(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            end_of_trial.as_mut().poll(context).map(|_| false)
+        });
+        if !has_ended.await && self.lock().has_token {
+            // A connection that ends early is no error of the server.
+            let _ = http.await;
         }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .max_headers(MAX_HEADERS)
-        .half_close(false);
-    // The guard checks the size again: hyper limits only parts that it reads.
-    // A connection that ends early is no error of the server.
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
+}
+
+/// Returns a reply after which the connection is closed.
+fn refuse(status: StatusCode) -> Response {
+    let mut reply = empty_reply(status);
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply
 }
 
 fn to_router(app: Arc<App>) -> Router {

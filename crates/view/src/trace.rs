@@ -12,7 +12,6 @@ mod follow;
 mod preview;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -49,11 +48,11 @@ const MAX_LOADED_BYTES: usize = 48 << 20;
 const MAX_QUESTION_BYTES: usize = 256 << 20;
 
 /// A trace and its name for people.
-pub struct NamedTrace {
+pub(crate) struct NamedTrace {
     /// The name, for titles.
-    pub name: String,
+    pub(crate) name: String,
     /// The opened trace.
-    pub trace: Trace<TraceFile>,
+    pub(crate) trace: Trace<TraceFile>,
 }
 
 /// The traces that are shown.
@@ -90,10 +89,13 @@ pub(crate) struct Progress {
     pub(crate) problem: Option<String>,
 }
 
+/// A trace, and a buffer in it.
+type BufferKey = (usize, usize);
+
 /// Buffers that queries have loaded, the most recent one last.
 #[derive(Debug, Default)]
 struct LoadedBuffers {
-    buffers: VecDeque<((usize, usize), Arc<Vec<u8>>)>,
+    buffers: VecDeque<(BufferKey, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
@@ -131,7 +133,7 @@ impl TraceView {
         symbols: &SymbolOptions,
         reads_programs: bool,
         identity: &Identity,
-    ) -> Result<(Self, Option<(PathBuf, PathBuf)>)> {
+    ) -> Result<(Self, Option<cache::IndexNames>)> {
         anyhow::ensure!(traces.len() <= RowPosition::MAX_FILES, "too many traces");
         let cached = identity.as_ref().and_then(|identity| {
             let (file, length) = cache::open(identity)?;
@@ -242,7 +244,7 @@ impl TraceView {
 
     /// Fills the index, or reads the facts of the traces if the index is complete. An error is kept
     /// for [`progress`](Self::progress); what was read before it stays visible.
-    pub(crate) fn build(&self, identity: &Identity, names: Option<(PathBuf, PathBuf)>) {
+    pub(crate) fn build(&self, identity: &Identity, names: Option<cache::IndexNames>) {
         let is_complete = self.index().is_complete;
         let result = match &self.live {
             Some(live) => self.follow(live),
@@ -255,7 +257,7 @@ impl TraceView {
         self.has_all_facts.store(true, Ordering::Release);
     }
 
-    fn read_all(&self, identity: &Identity, names: Option<(PathBuf, PathBuf)>) -> Result<()> {
+    fn read_all(&self, identity: &Identity, names: Option<cache::IndexNames>) -> Result<()> {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
         if self.total_bytes > MIN_PREVIEW_BYTES {
             let _ = self.preview.set(Preview::read(&self.traces, self.start));

@@ -4,7 +4,7 @@ const assert = require('node:assert/strict');
 const { chromium } = require('playwright-core');
 
 const [scenario, url] = process.argv.slice(2);
-const isFile = url.startsWith('file:');
+const isFile = url.startsWith('file:') && scenario !== 'opened';
 const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 /** How long a state may take on a loaded machine. */
 const PATIENCE_MS = Number(process.env.BROWSER_PATIENCE_MS ?? 120_000);
@@ -381,6 +381,13 @@ const scenarios = {
     assert.notEqual(await page.title(), 'changed');
   },
 
+  // The file that a browser gets leads to the page.
+  async opened(page) {
+    assert.match(await text(page, '#labels'), /CPU 0/);
+    await page.reload();
+    await ready(page);
+  },
+
   async exported(page) {
     assert.match(await text(page, '#labels'), /CPU 0/);
     await page.keyboard.press('t');
@@ -413,11 +420,12 @@ async function main() {
   });
   page.on('pageerror', (error) => problems.push(String(error.stack)));
   page.on('request', (request) => {
-    const isAllowed = isFile ? /^(file|data|blob):/.test(request.url()) : /^(http:\/\/127\.0\.0\.1:|data:|about:)/.test(request.url());
+    const isAllowed = request.url() === url || isFile ? /^(file|data|blob):/.test(request.url()) : /^(http:\/\/127\.0\.0\.1:|data:|about:)/.test(request.url());
     if (!isAllowed) problems.push(`request to ${request.url()}`);
   });
   try {
     await page.goto(url);
+    if (scenario === 'opened') await page.waitForURL(/^http:\/\/127\.0\.0\.1:/);
     await ready(page);
     await scenarios[scenario](page);
     assert.deepEqual(problems, [], 'problems of the page');

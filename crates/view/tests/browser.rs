@@ -8,8 +8,10 @@ mod kernel_trace;
 mod skip;
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 
@@ -168,6 +170,50 @@ fn exported_page_needs_no_server() {
     let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
     export(&options, None, None, &page).unwrap();
     browser.run("exported", &format!("file://{}", page.display()));
+}
+
+/// Runs in a process of its own, which has another `BROWSER`.
+#[test]
+#[ignore = "browser_gets_a_file_with_the_address starts it"]
+fn shows_a_trace_in_the_browser() {
+    let trace = PathBuf::from(std::env::var_os("VIEW_TRACE").expect("VIEW_TRACE is not set"));
+    let options = ViewOptions { paths: vec![trace], opens_browser: true, ..ViewOptions::default() };
+    show(&options, |url, is_opened| println!("opened {is_opened} {url}")).expect("the view failed");
+}
+
+#[test]
+fn browser_gets_a_file_with_the_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, argument) = (folder.path().join("browser"), folder.path().join("argument"));
+    let script = "#!/bin/sh\ncd \"${0%/*}\" && printf %s \"$*\" > new && mv new argument\n";
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut view = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "shows_a_trace_in_the_browser", "--ignored", "--nocapture"])
+        .env("VIEW_TRACE", write_trace(folder.path(), 1 << 20, ""))
+        .env("BROWSER", &program)
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the view did not start");
+    let mut lines = BufReader::new(view.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let url = lines.find_map(|line| Some(line.split_once("opened true ")?.1.to_owned()));
+    let url = url.expect("no browser was started");
+    while !argument.exists() {
+        std::thread::yield_now();
+    }
+    let page = std::fs::read_to_string(&argument).unwrap();
+    assert!(Path::new(&page).is_file() && !page.contains(url.split('/').nth(3).unwrap()), "{page}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains(&url));
+    if let Some(browser) = Browser::find() {
+        browser.run("opened", &format!("file://{page}"));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&view), rustix::process::Signal::TERM)
+        .unwrap();
+    // The output is read to its end, so that the view can write it.
+    lines.for_each(drop);
+    assert!(view.wait().unwrap().success());
+    assert!(!Path::new(&page).exists(), "the file with the address is left");
 }
 
 #[test]

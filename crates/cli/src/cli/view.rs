@@ -38,6 +38,9 @@ pub(crate) struct ViewArgs {
     /// events
     #[arg(long, value_name = "PAGE", conflicts_with = "no_browser")]
     pub(crate) export: Option<PathBuf>,
+    /// With --export: replace an existing page
+    #[arg(long, requires = "export")]
+    pub(crate) force: bool,
     /// With --export: begin at this time: UTC (2020-07-29T00:07:01.5) or offset from the start (1.5s,
     /// 200ms)
     #[arg(long, value_name = "TIME", requires = "export", allow_hyphen_values = true, value_parser = parse_moment)]

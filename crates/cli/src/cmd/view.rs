@@ -34,6 +34,7 @@ pub(super) fn run(options: &ViewArgs) -> Result<CommandOutcome> {
     }
     view.paths.clone_from(&options.files.files);
     if let Some(output) = &options.export {
+        crate::existing_output::check_other(output, options.force)?;
         traceweir_view::export(&view, options.from, options.to, output)?;
         anstream::println!("{}", crate::text::escape_path(output));
         return Ok(CommandOutcome::Fine);
@@ -109,6 +110,7 @@ pub(super) fn show_recording(file: std::path::PathBuf) -> Result<CommandOutcome>
         files,
         no_browser: false,
         export: None,
+        force: false,
         from: None,
         to: None,
         schemas: Default::default(),

@@ -1,13 +1,10 @@
 //! Exports generated traces, and reads the pages.
 
-#[path = "../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use serde_json::Value;
 
 use super::*;
+use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::{OpenedTraces, ViewOptions, open};
-use kernel_trace::KernelTraceLayout;
 
 /// Ends scripts and lines where they are not escaped.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--\u{2028}\u{2029}\"'&]]>";
@@ -28,10 +25,10 @@ fn export_quarter(layout: KernelTraceLayout) -> (String, TimeSpan) {
     let end = view.index().end();
     let span = TimeSpan { from: end / 4, to: end / 2 };
     let output = folder.path().join("page.html");
-    write(&view, span, &output).unwrap();
+    write(&view, span, &[folder.path().join("kernel.etl")], &output).unwrap();
     // There is nothing besides the page and the trace.
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-    (std::fs::read_to_string(&output).unwrap(), span)
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    (fs::read_to_string(&output).unwrap(), span)
 }
 
 /// Returns the data in a page.
@@ -130,4 +127,53 @@ fn page_contains_all_files_and_no_reference_to_others() {
     for (name, ..) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
         assert!(page.contains(&format!("\"view/{name}\":\"data:text/javascript;base64,")), "{name}");
     }
+}
+
+#[test]
+fn page_is_as_private_as_its_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, other) = (folder.path().join("a.etl"), folder.path().join("b.etl"));
+    let output = folder.path().join("page.html");
+    for path in [&trace, &other] {
+        fs::write(path, "").unwrap();
+    }
+    let mode_of_page = |trace_mode, other_mode| {
+        fs::set_permissions(&trace, Permissions::from_mode(trace_mode)).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(other_mode)).unwrap();
+        write_file(b"page", &[trace.clone(), other.clone()], &output).unwrap();
+        fs::metadata(&output).unwrap().mode() & 0o777
+    };
+    for (trace_mode, other_mode) in [(0o600, 0o600), (0o644, 0o600), (0o640, 0o644), (0o604, 0o644)] {
+        assert_eq!(mode_of_page(trace_mode, other_mode), 0o600, "{trace_mode:o} {other_mode:o}");
+    }
+    // The umask may take more.
+    let mode = mode_of_page(0o666, 0o644);
+    assert!(mode & 0o600 == 0o600 && mode & !0o644 == 0, "{mode:o}");
+    write_file(b"page", &[], &output).unwrap();
+    assert_eq!(fs::metadata(&output).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn page_replaces_a_name_but_no_trace_and_no_other_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (trace, linked) = (path("a.etl"), path("linked.html"));
+    fs::write(&trace, "trace").unwrap();
+    fs::hard_link(&trace, &linked).unwrap();
+    std::os::unix::fs::symlink(&trace, path("symbolic.html")).unwrap();
+    let traces = [trace.clone()];
+    for output in [&trace, &linked, &path("symbolic.html")] {
+        assert!(check_output(&traces, output).is_err(), "{}", output.display());
+    }
+    assert!(check_output(&traces, &path("new.html")).is_ok());
+    // A page that others have opened or linked keeps its content.
+    fs::write(path("old.html"), "old").unwrap();
+    fs::hard_link(path("old.html"), path("copy.html")).unwrap();
+    write_file(b"page", &traces, &path("old.html")).unwrap();
+    assert_eq!(fs::read_to_string(path("old.html")).unwrap(), "page");
+    assert_eq!(fs::read_to_string(path("copy.html")).unwrap(), "old");
+    assert_eq!(fs::read_to_string(&trace).unwrap(), "trace");
+    write_file(b"page", &traces, Path::new("/dev/null")).unwrap();
+    assert!(write_file(b"page", &traces, folder.path()).is_err());
+    assert!(write_file(b"page", &traces, &path("none/page.html")).is_err());
 }

@@ -6,16 +6,20 @@
 //! ```
 //!
 //! A file is used if it is a regular file of this user that nobody else can write, and if its
-//! identity is that of the traces. Old files are removed when all together exceed
-//! [`MAX_CACHE_BYTES`].
+//! identity is that of the traces. The folder is checked once it is open, and files are found
+//! relative to it, so that its path may change at any time. Old files are removed when all together
+//! exceed [`MAX_CACHE_BYTES`].
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 use super::store::Put;
 
@@ -28,9 +32,21 @@ const SUFFIX: &str = ".index";
 #[derive(Debug)]
 pub(crate) struct NewIndexFile {
     pub(crate) file: File,
-    /// The temporary name and the final name; `None` if the index is not kept.
-    names: Option<(PathBuf, PathBuf)>,
+    /// `None` if the index is not kept.
+    names: Option<IndexNames>,
 }
+
+/// The temporary name of an index, and the name that it gets when it is complete.
+#[derive(Debug)]
+pub(crate) struct IndexNames {
+    folder: CacheFolder,
+    temporary: String,
+    complete: String,
+}
+
+/// An open folder that only this user can change.
+#[derive(Debug)]
+struct CacheFolder(OwnedFd);
 
 /// Returns what distinguishes traces from others: path, size, mtime and inode of each; `None` if one
 /// has no path or no size, such as a pipe.
@@ -52,57 +68,112 @@ pub(crate) fn identify(paths: &[PathBuf], options: &str) -> Option<Vec<u8>> {
     Some(identity)
 }
 
-/// Returns the cache folder, which is created for this user only.
-fn cache_folder() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = base.or_else(|| {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute())?;
-        Some(home.join(".cache"))
-    })?;
-    let folder = base.join("traceweir");
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
-    let metadata = fs::symlink_metadata(&folder).ok()?;
-    (metadata.is_dir() && is_private(&metadata)).then_some(folder)
-}
-
 /// Returns whether only this user can change a file.
 fn is_private(metadata: &fs::Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
-fn index_path(folder: &Path, identity: &[u8]) -> PathBuf {
+/// Returns the folder of the caches of this user.
+fn base_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    base.or_else(|| {
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute())?;
+        Some(home.join(".cache"))
+    })
+}
+
+impl CacheFolder {
+    /// Opens the cache folder, which is created for this user only. Folders of another user get
+    /// none, such as the home of a user that `sudo` keeps.
+    fn open(base: &Path) -> Option<Self> {
+        let existing = base.ancestors().find_map(|path| fs::metadata(path).ok())?;
+        if existing.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let path = base.join("traceweir");
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).ok()?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let folder = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
+        is_private(&folder.metadata().ok()?).then(|| Self(folder.into()))
+    }
+
+    /// Opens a file of this user; also returns its size.
+    fn open_file(&self, name: &str) -> Option<(File, u64)> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
+        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && is_private(metadata))?;
+        Some((file, metadata.len()))
+    }
+
+    /// Creates a file that does not exist.
+    fn create_file(&self, name: &str) -> Option<File> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from)
+    }
+
+    fn remove_file(&self, name: &str) {
+        // A file that stays takes only room.
+        let _ = unlinkat(&self.0, name, AtFlags::empty());
+    }
+
+    /// Removes the oldest indexes above a limit, and temporary files of programs that have ended.
+    fn remove_old(&self, max_bytes: u64) {
+        let Ok(entries) = Dir::read_from(&self.0) else { return };
+        let mut indexes: Vec<((_, _), u64, String)> = Vec::new();
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Ok(stat) = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if !name.starts_with(PREFIX) || !FileType::from_raw_mode(stat.st_mode).is_file() {
+                continue;
+            }
+            if let Some((_, pid)) = name.rsplit_once(".new-") {
+                if !Path::new("/proc").join(pid).exists() {
+                    self.remove_file(name);
+                }
+            } else if name.ends_with(SUFFIX) {
+                let modified = (stat.st_mtime, stat.st_mtime_nsec);
+                indexes.push((modified, u64::try_from(stat.st_size).unwrap_or(0), name.to_owned()));
+            }
+        }
+        indexes.sort();
+        let mut total: u64 = indexes.iter().map(|(_, bytes, _)| *bytes).fold(0, u64::saturating_add);
+        for (_, bytes, name) in indexes {
+            if total <= max_bytes {
+                break;
+            }
+            self.remove_file(&name);
+            total = total.saturating_sub(bytes);
+        }
+    }
+}
+
+fn index_name(identity: &[u8]) -> String {
     // The hash only finds the file; the identity inside decides.
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
-    folder.join(format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish()))
+    format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish())
 }
 
 /// Opens the index of traces; also returns its size.
 pub(crate) fn open(identity: &[u8]) -> Option<(File, u64)> {
-    let path = index_path(&cache_folder()?, identity);
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&path).ok()?;
-    let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || !is_private(&metadata) {
-        return None;
-    }
+    let (file, bytes) = CacheFolder::open(&base_folder()?)?.open_file(&index_name(identity))?;
     // The time of the last use decides which indexes are removed.
     let _ = file.set_modified(std::time::SystemTime::now());
-    Some((file, metadata.len()))
+    Some((file, bytes))
 }
 
 /// Creates the file for the index of traces. `identity` is `None` for an index that is not kept.
 pub(crate) fn create(identity: Option<&[u8]>) -> Result<NewIndexFile> {
-    if let Some((identity, folder)) = identity.zip(cache_folder()) {
-        remove_old(&folder);
-        let path = index_path(&folder, identity);
-        let temporary = path.with_extension(format!("new-{}", std::process::id()));
-        let _ = fs::remove_file(&temporary);
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(0o600).custom_flags(flags);
-        if let Ok(file) = options.open(&temporary) {
-            return Ok(NewIndexFile { file, names: Some((temporary, path)) });
+    let folder = || CacheFolder::open(&base_folder()?);
+    if let Some(identity) = identity
+        && let Some(folder) = folder()
+    {
+        folder.remove_old(MAX_CACHE_BYTES);
+        let complete = index_name(identity);
+        let temporary = format!("{complete}.new-{}", std::process::id());
+        folder.remove_file(&temporary);
+        if let Some(file) = folder.create_file(&temporary) {
+            return Ok(NewIndexFile { file, names: Some(IndexNames { folder, temporary, complete }) });
         }
     }
     let file = create_unlinked().context("cannot create a temporary file for the index")?;
@@ -111,54 +182,113 @@ pub(crate) fn create(identity: Option<&[u8]>) -> Result<NewIndexFile> {
 
 /// Creates a file without a name, which is removed when it is closed.
 pub(crate) fn create_unlinked() -> std::io::Result<File> {
-    let in_cache = cache_folder().and_then(|folder| tempfile::tempfile_in(folder).ok());
-    in_cache.map_or_else(tempfile::tempfile, Ok)
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let in_cache = || {
+        let folder = CacheFolder::open(&base_folder()?)?;
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}unlinked-{count}.new-{}", std::process::id());
+        let file = folder.create_file(&name)?;
+        folder.remove_file(&name);
+        Some(file)
+    };
+    in_cache().map_or_else(tempfile::tempfile, Ok)
 }
 
 impl NewIndexFile {
     /// Gives a complete index its name.
-    pub(crate) fn keep(names: Option<(PathBuf, PathBuf)>) {
-        if let Some((temporary, path)) = names
-            && fs::rename(&temporary, &path).is_err()
+    pub(crate) fn keep(names: Option<IndexNames>) {
+        if let Some(IndexNames { folder, temporary, complete }) = names
+            && renameat(&folder.0, &temporary, &folder.0, &complete).is_err()
         {
-            let _ = fs::remove_file(&temporary);
+            folder.remove_file(&temporary);
         }
     }
 
     /// Returns the file and its names.
-    pub(crate) fn into_parts(self) -> (File, Option<(PathBuf, PathBuf)>) {
+    pub(crate) fn into_parts(self) -> (File, Option<IndexNames>) {
         (self.file, self.names)
     }
 }
 
-/// Removes the oldest indexes above the limit, and temporary files of programs that have ended.
-fn remove_old(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut indexes: Vec<(std::time::SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in entries.flatten() {
-        let (name, Ok(metadata)) = (entry.file_name(), entry.metadata()) else { continue };
-        let name = name.to_string_lossy();
-        if !name.starts_with(PREFIX) || !metadata.is_file() {
-            continue;
-        }
-        if let Some((_, pid)) = name.rsplit_once(".new-") {
-            let is_running = Path::new("/proc").join(pid).exists();
-            if !is_running {
-                let _ = fs::remove_file(entry.path());
-            }
-        } else if name.ends_with(SUFFIX)
-            && let Ok(modified) = metadata.modified()
-        {
-            indexes.push((modified, metadata.len(), entry.path()));
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names_in(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn folder_that_others_can_change_is_not_used() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("traceweir");
+        assert!(CacheFolder::open(base.path()).is_some());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(CacheFolder::open(base.path()).is_none());
+        fs::remove_dir(&path).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        symlink(elsewhere.path(), &path).unwrap();
+        assert!(CacheFolder::open(base.path()).is_none(), "a link was followed");
+        // /proc/1 belongs to root; the tests may run as root.
+        if rustix::process::geteuid().as_raw() != 0 {
+            assert!(CacheFolder::open(Path::new("/proc/1/x")).is_none());
         }
     }
-    indexes.sort();
-    let mut total: u64 = indexes.iter().map(|(_, bytes, _)| *bytes).fold(0, u64::saturating_add);
-    for (_, bytes, path) in indexes {
-        if total <= MAX_CACHE_BYTES {
-            break;
+
+    #[test]
+    fn files_stay_in_the_folder_that_was_checked() {
+        let base = tempfile::tempdir().unwrap();
+        let (path, moved) = (base.path().join("traceweir"), base.path().join("moved"));
+        let folder = CacheFolder::open(base.path()).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        symlink(elsewhere.path(), &path).unwrap();
+        assert!(folder.create_file("view-a.new-1").is_some());
+        assert!(folder.create_file("view-a.new-1").is_none(), "an existing file was opened");
+        let (temporary, complete) = ("view-a.new-1".to_owned(), "view-a.index".to_owned());
+        NewIndexFile::keep(Some(IndexNames { folder, temporary, complete }));
+        assert_eq!(names_in(&moved), ["view-a.index"]);
+        assert!(names_in(elsewhere.path()).is_empty());
+    }
+
+    #[test]
+    fn only_private_regular_files_are_opened() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = CacheFolder::open(base.path()).unwrap();
+        let path = base.path().join("traceweir");
+        drop(folder.create_file("view-a.index").unwrap());
+        assert!(folder.open_file("view-a.index").is_some());
+        fs::set_permissions(path.join("view-a.index"), fs::Permissions::from_mode(0o622)).unwrap();
+        symlink("/etc/passwd", path.join("view-b.index")).unwrap();
+        fs::create_dir(path.join("view-c.index")).unwrap();
+        for name in ["view-a.index", "view-b.index", "view-c.index", "view-d.index"] {
+            assert!(folder.open_file(name).is_none(), "{name}");
         }
-        let _ = fs::remove_file(path);
-        total = total.saturating_sub(bytes);
+    }
+
+    #[test]
+    fn oldest_indexes_and_abandoned_files_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = CacheFolder::open(base.path()).unwrap();
+        let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
+        for (name, modified) in [("view-old.index", Some(old)), ("view-new.index", None)] {
+            let file = folder.create_file(name).unwrap();
+            file.set_len(1000).unwrap();
+            if let Some(modified) = modified {
+                file.set_modified(modified).unwrap();
+            }
+        }
+        let running = format!("view-x.new-{}", std::process::id());
+        for name in ["view-x.new-4294967295", &running, "other"] {
+            folder.create_file(name).unwrap();
+        }
+        folder.remove_old(1500);
+        let mut names = names_in(&base.path().join("traceweir"));
+        names.sort();
+        assert_eq!(names, ["other", "view-new.index", &running]);
     }
 }

@@ -198,22 +198,12 @@ impl Series {
         Self { kind, end: i64::MIN, ..Self::default() }
     }
 
-    pub(crate) const fn kind(&self) -> ValueKind {
-        self.kind
-    }
-
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Returns the start of the first item.
-    pub(crate) fn first_start(&self) -> Option<i64> {
-        let in_blocks = self.blocks.first().map(|block| block.summary.start);
-        in_blocks.or_else(|| self.open.first().map(|item| item.start))
     }
 
     /// Returns the memory of the items that are in no block.

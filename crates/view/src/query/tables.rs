@@ -80,8 +80,9 @@ pub(crate) fn fill_table(
     true
 }
 
-fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> HashMap<u32, ThreadTotals> {
-    let mut totals: HashMap<u32, ThreadTotals> = HashMap::new();
+fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> BTreeMap<u32, ThreadTotals> {
+    // Rows of the same weight are in the order of these ids.
+    let mut totals: BTreeMap<u32, ThreadTotals> = BTreeMap::new();
     for cpu in &index.cpus {
         cpu.runs.for_each(span.from, span.to, &index.store, |item| {
             if item.value & 3 == 1 {
@@ -135,7 +136,7 @@ fn list_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Tab
 }
 
 fn list_processes(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
-    let mut by_process: HashMap<u32, (ThreadTotals, u64)> = HashMap::new();
+    let mut by_process: BTreeMap<u32, (ThreadTotals, u64)> = BTreeMap::new();
     for (number, totals) in add_up_threads(index, span, guard) {
         let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
         let (sum, threads) = by_process.entry(thread.process).or_default();

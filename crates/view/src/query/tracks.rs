@@ -119,9 +119,7 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
     let mut shown: Vec<(u64, u64, usize)> = Vec::new();
     for (number, process) in index.threads.processes.iter().enumerate() {
         let threads = threads_by_process.get(number).map(Vec::as_slice).unwrap_or_default();
-        let is_match = search.is_empty()
-            || matches_process(number)
-            || threads.iter().any(|thread| matches_thread(thread));
+        let is_match = search.is_empty() || matches_process(number) || threads.iter().any(&matches_thread);
         if is_match && !threads.is_empty() {
             shown.push((process.running_ns, process.events, number));
         }

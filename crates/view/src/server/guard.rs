@@ -6,12 +6,14 @@ use axum::response::Response;
 
 /// Bytes of the token.
 const TOKEN_BYTES: usize = 24;
-/// The most bytes of all headers.
+/// The most bytes of all header names and values.
 pub(super) const MAX_HEADER_BYTES: usize = 32 << 10;
 /// The longest path with its query.
 const MAX_PATH_BYTES: usize = 16 << 10;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Nothing but files of this server runs and loads; no form, frame or base address.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -44,17 +46,32 @@ impl Guard {
     /// Returns the path and query after the token, or the status of a refusal.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<String, StatusCode> {
         let headers = request.headers();
+        // hyper limits only parts that it reads.
+        let header_bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        if header_bytes.sum::<usize>() > MAX_HEADER_BYTES {
+            return Err(StatusCode::NOT_FOUND);
+        }
         let host = single(headers, &header::HOST)?.ok_or(StatusCode::FORBIDDEN)?;
         if !self.hosts.iter().any(|known| known == host) {
             return Err(StatusCode::FORBIDDEN);
         }
+        // A request with a whole URL as its target must name this server too; others do not.
+        if request.uri().authority().is_some_and(|authority| authority.as_str() != host) {
+            return Err(StatusCode::FORBIDDEN);
+        }
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let rest = self.strip_token(path).filter(|_| path.len() <= MAX_PATH_BYTES);
+        // The page may be opened from a file, which has an origin of its own.
+        let opens_page = rest == Some("/") && is_navigation(headers)?;
         if let Some(origin) = single(headers, &header::ORIGIN)?
             && origin.strip_prefix("http://") != Some(host)
+            && !(opens_page && origin == "null")
         {
             return Err(StatusCode::FORBIDDEN);
         }
         if let Some(site) = single(headers, &SEC_FETCH_SITE)?
             && !matches!(site, "same-origin" | "none")
+            && !(opens_page && site == "cross-site")
         {
             return Err(StatusCode::FORBIDDEN);
         }
@@ -63,25 +80,20 @@ impl Guard {
         if !matches!(*request.method(), Method::GET | Method::HEAD) || has_body {
             return Err(StatusCode::NOT_FOUND);
         }
-        // A request with a whole URL as its target must name this server too; others do not.
-        if request.uri().authority().is_some_and(|authority| authority.as_str() != host) {
-            return Err(StatusCode::FORBIDDEN);
-        }
-        let header_bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        if header_bytes > MAX_HEADER_BYTES {
-            return Err(StatusCode::NOT_FOUND);
-        }
-        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
-        if path.len() > MAX_PATH_BYTES {
-            return Err(StatusCode::NOT_FOUND);
-        }
-        let token = path.strip_prefix('/').and_then(|path| path.get(..self.token.len())).unwrap_or_default();
-        let rest = path.get(self.token.len().saturating_add(1)..).unwrap_or_default();
-        if !is_equal(token.as_bytes(), self.token.as_bytes()) || !rest.starts_with('/') {
-            return Err(StatusCode::NOT_FOUND);
-        }
-        Ok(rest.to_owned())
+        rest.map(str::to_owned).ok_or(StatusCode::NOT_FOUND)
     }
+
+    /// Returns the path after the token, from its `/` on.
+    fn strip_token<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let (token, rest) = path.strip_prefix('/')?.split_at_checked(self.token.len())?;
+        (is_equal(token.as_bytes(), self.token.as_bytes()) && rest.starts_with('/')).then_some(rest)
+    }
+}
+
+/// Returns whether a browser opens the address as a page of its own.
+fn is_navigation(headers: &HeaderMap) -> Result<bool, StatusCode> {
+    let is_navigation = single(headers, &SEC_FETCH_MODE)? == Some("navigate");
+    Ok(is_navigation && single(headers, &SEC_FETCH_DEST)? == Some("document"))
 }
 
 /// Returns the value of a header that a request may have once.

@@ -160,8 +160,8 @@ fn answers_about_a_million_processes_are_bounded() {
 #[test]
 fn huge_and_strange_events_are_bounded() {
     let mut trace = TestTrace::new(0);
-    for number in 0..900_u32 {
-        let provider = Guid::from_u128(u128::from(number % 700));
+    for number in 0..300_u32 {
+        let provider = Guid::from_u128(u128::from(number));
         let payload = vec![b'<'; 60_000];
         trace.add_event(i64::from(number), provider, (7, 0), (1, 2), &payload);
     }

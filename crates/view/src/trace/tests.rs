@@ -1,8 +1,5 @@
 //! Builds indexes of generated traces and asks them; damages index files.
 
-#[path = "../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,9 +10,9 @@ use super::*;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
+use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::probe::{ask_all, build_view, open_view};
 use crate::query::describe_trace;
-use kernel_trace::KernelTraceLayout;
 
 const IDENTITY: &[u8] = b"test";
 

@@ -1,8 +1,5 @@
 //! Compares graphs with stacks that are resolved one by one, and draws graphs that are too large.
 
-#[path = "../../../../../tests/support/kernel_trace.rs"]
-mod kernel_trace;
-
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
@@ -11,9 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::*;
+use crate::kernel_trace::{KernelTraceLayout, KernelWriter};
 use crate::probe::{build_view, endless_limits};
 use crate::query::{FieldQuery, TableQuery, describe_field, fill_table};
-use kernel_trace::{KernelTraceLayout, KernelWriter};
 
 fn open_view(path: &Path) -> TraceView {
     build_view(vec![File::open(path).unwrap()]).unwrap().0
@@ -21,7 +18,7 @@ fn open_view(path: &Path) -> TraceView {
 
 fn write_example(path: &Path) {
     let layout = KernelTraceLayout { bytes: 2 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
-    kernel_trace::write(path, layout).unwrap();
+    crate::kernel_trace::write(path, layout).unwrap();
 }
 
 fn whole_trace(kind: FlameKind) -> FlameQuery {
