@@ -54,4 +54,4 @@ pub use processes::{ProcessId, ProcessTable, ThreadSelection};
 pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn, UnfinishedState};
 pub use stream::{Analysis, AnalysisOptions, NeededEvents, TimeWindow};
 pub use trace_facts::TraceFacts;
-pub use tree::{NodeId, ShownNode, StackEnds, StackTree};
+pub use tree::{FunctionWeight, NodeId, ShownNode, StackEnds, StackTree};

@@ -25,6 +25,9 @@ let current = 0;
 /** @type {{ node: number, x: number, y: number, width: number }[]} */
 let boxes = [];
 
+/** How often an incomplete graph is asked for again. */
+let retries = 0;
+
 const load = debounce(async () => {
   if (state.tab !== 'flame') return;
   const [from, to] = chosenSpan();
@@ -33,6 +36,11 @@ const load = debounce(async () => {
   const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number });
   if (!answer) return;
   take(answer);
+  // Symbols that have been read until then are there at once the next time.
+  if (answer.partial && retries > 0) {
+    retries -= 1;
+    load();
+  }
 }, 150);
 
 /** @param {any} answer */
@@ -58,7 +66,7 @@ function take(answer) {
   const where = spanName();
   const noun = state.flame === 'waits' ? 'waits' : 'samples';
   status.textContent = answer.count
-    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}`
+    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}${answer.partial ? '; incomplete: the time limit was reached' : ''}`
     : `no ${noun} in ${where}`;
   allButton.hidden = !state.scope;
   canvas.hidden = !answer.count;
@@ -239,6 +247,9 @@ export function start() {
   });
   new ResizeObserver(() => draw()).observe(scroller);
   onChange((change) => {
-    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) load();
+    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) {
+      retries = 3;
+      load();
+    }
   });
 }

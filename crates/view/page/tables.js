@@ -21,7 +21,7 @@ const fieldAsker = new Asker();
 
 /** @type {Links} */
 let links = { open: () => {}, openFunction: () => {} };
-/** @type {{ columns: [string, string][], rows: any[][], total: number } | null} */
+/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
 let isRestoring = true;
@@ -46,7 +46,7 @@ function toFunctionTable(answer) {
     .map((/** @type {any[]} */ [name, module, own, all]) => [['function', 0, name], module, own, all]);
   /** @type {[string, string][]} */
   const columns = [['Function', ''], ['Module', ''], ['Own samples', ''], ['With callees', '']];
-  return { columns, rows, total: rows.length };
+  return { columns, rows, total: rows.length, partial: answer.partial };
 }
 
 /** @param {any} cell */
@@ -133,7 +133,7 @@ function show() {
     place.scrollTop = state.tableScroll;
   }
   const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : `${formatCount(total)} rows`;
-  status.textContent = `${count}, in ${spanName()}`;
+  status.textContent = `${count}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
 }
 
 /** Explains why a table is empty. */
@@ -163,7 +163,7 @@ const loadField = debounce(async () => {
 /** @param {any} answer @param {number} kind @param {string} name */
 function showField(answer, kind, name) {
   const sampled = answer.step > 1 ? `, every ${formatCount(answer.step)}th was read` : '';
-  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}`;
+  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}${answer.partial ? `; incomplete: ${formatCount(answer.read)} were read within the limits` : ''}`;
   fieldBody.replaceChildren();
   if (answer.numbers) {
     const key = `${kind}.${name}`;

@@ -11,13 +11,15 @@ use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery, describe_event,
-    describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
+    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
+    describe_event, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
 };
 use crate::server::assets::{FILES, PAGE};
 use crate::trace::TraceView;
@@ -31,6 +33,8 @@ const PIXELS: u32 = 4096;
 const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
 const MAX_TRACKS: usize = 256;
+/// How long a table or a graph may take.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 const EVENTS_AT_A_TIME: u64 = 200;
 /// Sizes of the data, in bytes, above which no further tracks, events and details are added.
 #[derive(Clone, Copy, Debug)]
@@ -138,14 +142,16 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
     json.object(|json| {
         for name in ["processes", "threads", "events", "files", "connections"] {
             json.key(name);
-            fill_table(view, &TableQuery { name: name.to_owned(), span, search: String::new() }, json);
+            let query = TableQuery { name: name.to_owned(), span, search: String::new() };
+            fill_table(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);
         }
     });
     json.key("flames");
     json.object(|json| {
         for (name, kind) in [("cpu", FlameKind::Cpu), ("waits", FlameKind::Waits)] {
             json.key(name);
-            draw_flame(view, &FlameQuery { span, kind, process: None, thread: None }, json);
+            let query = FlameQuery { span, kind, process: None, thread: None };
+            draw_flame(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);
         }
     });
     json.close(b'}');

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use traceweir::consumer::TraceFile;
@@ -13,9 +15,9 @@ use crate::index::Index;
 use crate::index::store::seal_again;
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, TableQuery, TimeSpan, TimelineQuery,
-    complete_list, describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
-    list_events, list_tracks, locate_event,
+    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan,
+    TimelineQuery, complete_list, describe_event, describe_field, describe_trace, draw_flame, draw_timeline,
+    fill_table, list_events, list_tracks, locate_event,
 };
 use crate::trace::{NamedTrace, TraceView};
 
@@ -68,11 +70,17 @@ pub fn ask_index(trace: File, mut index: Vec<u8>) -> Result<Option<usize>> {
     Ok(view.map(|view| ask_all(&view).iter().map(Vec::len).max().unwrap_or(0)))
 }
 
+/// Returns limits with which answers do not depend on the speed of the machine.
+pub(crate) fn endless_limits() -> QueryLimits {
+    QueryLimits::new(Duration::from_secs(24 * 3600), Arc::default())
+}
+
 /// Asks every question, and returns the answers.
 pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
     let end = view.index().end();
     let span = TimeSpan { from: end / 4, to: end / 2 };
     let whole = TimeSpan { from: 0, to: end };
+    let limits = endless_limits();
     let lists = EventLists::default();
     let mut answers = Vec::new();
     let mut ask = |question: &dyn Fn(&mut JsonWriter)| {
@@ -93,14 +101,14 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
     for span in [span, whole] {
         for kind in [FlameKind::Cpu, FlameKind::Waits] {
             for (process, thread) in [(None, None), (Some(1), Some(2))] {
-                ask(&|json| draw_flame(view, &FlameQuery { span, kind, process, thread }, json));
+                ask(&|json| draw_flame(view, &FlameQuery { span, kind, process, thread }, &limits, json));
             }
         }
         for name in ["processes", "threads", "events", "files", "connections"] {
             for search in ["", "1"] {
                 let query = TableQuery { name: name.to_owned(), span, search: search.to_owned() };
                 ask(&|json| {
-                    fill_table(view, &query, json);
+                    fill_table(view, &query, &limits, json);
                 });
             }
         }
@@ -108,7 +116,7 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
             for field in ["FileName", "TransferSize"] {
                 let query = FieldQuery { kind, field: field.to_owned(), span };
                 ask(&|json| {
-                    describe_field(view, &query, json);
+                    describe_field(view, &query, &limits, json);
                 });
             }
         }

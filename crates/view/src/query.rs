@@ -6,10 +6,12 @@ mod filter;
 mod flame;
 mod limits;
 mod list;
+mod loop_guard;
 mod statistics;
 mod tables;
 mod timeline;
 mod tracks;
+mod waits;
 
 pub(crate) use event::describe_event;
 pub(crate) use filter::EventQuery;
@@ -23,6 +25,7 @@ pub(crate) use tables::{TableQuery, fill_table};
 pub(crate) use timeline::{TimelineQuery, draw_timeline};
 pub(crate) use tracks::{describe_trace, list_tracks};
 
+use self::loop_guard::LoopGuard;
 use crate::index::Index;
 use crate::index::threads::Thread;
 

@@ -44,6 +44,9 @@ const MAX_LATE_KINDS: usize = 4096;
 /// Memory for buffers that queries have loaded.
 const MAX_LOADED_BYTES: usize = 48 << 20;
 
+/// The most bytes that a question loads.
+const MAX_QUESTION_BYTES: usize = 256 << 20;
+
 /// A trace and its name for people.
 pub(crate) struct NamedTrace {
     /// The name, for titles.
@@ -94,6 +97,29 @@ type BufferKey = (usize, usize);
 struct LoadedBuffers {
     buffers: VecDeque<(BufferKey, Arc<Vec<u8>>)>,
     bytes: usize,
+}
+
+/// The bytes that a question may still load.
+#[derive(Debug)]
+pub(crate) struct LoadBudget {
+    bytes_left: usize,
+}
+
+impl Default for LoadBudget {
+    fn default() -> Self {
+        Self { bytes_left: MAX_QUESTION_BYTES }
+    }
+}
+
+impl LoadBudget {
+    /// Returns whether only buffers that are loaded can be read.
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.bytes_left == 0
+    }
+
+    fn charge(&mut self, bytes: usize) {
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
+    }
 }
 
 /// What a trace is identified by in the cache; `None` for one that is not kept.
@@ -305,6 +331,7 @@ impl TraceView {
     /// Names kinds whose schema came after their first event.
     fn name_late_kinds(&self, index: &mut Index) {
         let mut left = MAX_LATE_KINDS;
+        let mut budget = LoadBudget::default();
         for kind in 1..index.kinds.kinds.len() {
             if left == 0 {
                 break;
@@ -319,7 +346,7 @@ impl TraceView {
             let position =
                 RowPosition(values.get(crate::index::event_column::POSITION).copied().unwrap_or(0));
             let mut facts = self.facts();
-            let names = self.with_record(position, 0, |record| {
+            let names = self.with_record_within(&mut budget, position, 0, |record| {
                 let schema = facts.decoder.find(record).ok()?;
                 let names = &schema.prepared.schema.names;
                 Some((names.provider.clone(), schema.prepared.event_name.clone()))
@@ -379,8 +406,20 @@ impl TraceView {
         time: i64,
         on_record: impl FnOnce(&Record<'_>) -> T,
     ) -> Option<T> {
+        let mut unlimited = LoadBudget { bytes_left: usize::MAX };
+        self.with_record_within(&mut unlimited, position, time, on_record)
+    }
+
+    /// Like [`with_record`](Self::with_record), but loads no buffer when the budget is spent.
+    pub(crate) fn with_record_within<T>(
+        &self,
+        budget: &mut LoadBudget,
+        position: RowPosition,
+        time: i64,
+        on_record: impl FnOnce(&Record<'_>) -> T,
+    ) -> Option<T> {
         if let Some(live) = &self.live {
-            let block = self.load_block(live, position)?;
+            let block = self.load_block(live, position, budget)?;
             return Some(on_record(&record_at(&block, position.offset())?));
         }
         let trace = &self.traces.get(position.file())?.trace;
@@ -389,9 +428,12 @@ impl TraceView {
         let loaded = self.lock_buffers().find(key);
         let loaded = match loaded {
             Some(loaded) => loaded,
+            None if budget.is_spent() => return None,
             None => {
                 let mut bytes = Vec::new();
-                trace.load(buffer, &mut bytes).ok()?;
+                let result = trace.load(buffer, &mut bytes);
+                budget.charge(bytes.len().max(buffer.size as usize));
+                result.ok()?;
                 let bytes = Arc::new(bytes);
                 self.lock_buffers().add(key, Arc::clone(&bytes));
                 bytes
@@ -403,14 +445,23 @@ impl TraceView {
     }
 
     /// Loads the block of a session's records that contains a position.
-    fn load_block(&self, live: &LiveTrace, position: RowPosition) -> Option<Arc<Vec<u8>>> {
+    fn load_block(
+        &self,
+        live: &LiveTrace,
+        position: RowPosition,
+        budget: &mut LoadBudget,
+    ) -> Option<Arc<Vec<u8>>> {
         let key = (0, position.buffer());
         if let Some(loaded) = self.lock_buffers().find(key) {
             return Some(loaded);
         }
+        if budget.is_spent() {
+            return None;
+        }
         let chunk = live.read(Cursor { block: u32::try_from(position.buffer()).ok()?, offset: 0 }).ok()?;
         let is_complete = chunk.ends_block();
         let bytes = Arc::new(chunk.into_bytes());
+        budget.charge(bytes.len());
         if is_complete {
             self.lock_buffers().add(key, Arc::clone(&bytes));
         }

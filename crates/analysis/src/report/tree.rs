@@ -40,6 +40,22 @@ pub struct StackTree {
     merged_stacks: u64,
 }
 
+/// The weights of a function in a [`StackTree`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FunctionWeight {
+    /// Weight of the stacks that end in the function.
+    pub own: u64,
+    /// Weight of the stacks that contain the function.
+    pub total: u64,
+}
+
+/// A step of a walk through the nodes of a tree, by their indices.
+#[derive(Clone, Copy)]
+enum TreeStep {
+    Enter(u32),
+    Leave(u32),
+}
+
 /// A node for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownNode {
@@ -77,7 +93,12 @@ impl StackTree {
     /// Returns the node of a path from the root, outermost function first, and adds it if it is
     /// new. If the tree is full, returns an `(other)` node instead (T2).
     pub fn find_or_add(&mut self, path: &[FunctionId]) -> NodeId {
-        let mut current = NodeId::default();
+        self.find_or_add_below(NodeId::default(), path)
+    }
+
+    /// Like [`Self::find_or_add`], for a path from a node of the tree.
+    pub fn find_or_add_below(&mut self, node: NodeId, path: &[FunctionId]) -> NodeId {
+        let mut current = node;
         for function in path {
             if let Some(child) = self.children.get(&(current, *function)) {
                 current = *child;
@@ -86,6 +107,9 @@ impl StackTree {
                 current = self.add_node(current, *function);
             } else {
                 let other = FunctionId::default();
+                if current != NodeId::default() && self.function(current) == other {
+                    return current;
+                }
                 self.merged_stacks = self.merged_stacks.saturating_add(1);
                 let existing = self.children.get(&(current, other)).copied();
                 return existing.unwrap_or_else(|| self.add_node(current, other));
@@ -173,6 +197,41 @@ impl StackTree {
             }
         }
         totals
+    }
+
+    /// Returns the weights of each function below the root.
+    pub fn function_weights(&self) -> HashMap<FunctionId, FunctionWeight> {
+        let totals = self.total_weights();
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        for (index, node) in (0..).zip(&self.nodes).skip(1) {
+            if let Some(siblings) = children.get_mut(node.parent.0 as usize) {
+                siblings.push(index);
+            }
+        }
+        let mut weights: HashMap<FunctionId, FunctionWeight> = HashMap::new();
+        // How often each function is on the path to the current node.
+        let mut depths: HashMap<FunctionId, u32> = HashMap::new();
+        let mut steps: Vec<TreeStep> =
+            children.first().into_iter().flatten().map(|n| TreeStep::Enter(*n)).collect();
+        while let Some(step) = steps.pop() {
+            let (TreeStep::Enter(index) | TreeStep::Leave(index)) = step;
+            let Some(node) = self.nodes.get(index as usize) else { continue };
+            let depth = depths.entry(node.function).or_default();
+            if matches!(step, TreeStep::Leave(_)) {
+                *depth = depth.saturating_sub(1);
+                continue;
+            }
+            let weight = weights.entry(node.function).or_default();
+            weight.own = weight.own.saturating_add(node.own_weight);
+            if *depth == 0 {
+                let total = totals.get(index as usize).copied().unwrap_or(0);
+                weight.total = weight.total.saturating_add(total);
+            }
+            *depth += 1;
+            steps.push(TreeStep::Leave(index));
+            steps.extend(children.get(index as usize).into_iter().flatten().map(|n| TreeStep::Enter(*n)));
+        }
+        weights
     }
 
     /// Returns the root and the `max_nodes` heaviest nodes below it, parents first, and the number
@@ -270,6 +329,22 @@ mod tests {
     }
 
     #[test]
+    fn recursive_function_counts_once_in_total() {
+        let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
+        for (path, weight) in [("aba", 3), ("ab", 4), ("cb", 5), ("", 6)] {
+            add_stack(&mut tree, &mut functions, path, weight);
+        }
+        let weights = tree.function_weights();
+        let weight_of = |name: &str, functions: &mut FunctionTable| {
+            weights.get(&functions.add_placeholder(name, CodeKind::Unknown)).copied()
+        };
+        for (name, own, total) in [("a", 3, 7), ("b", 9, 12), ("c", 0, 5)] {
+            assert_eq!(weight_of(name, &mut functions), Some(FunctionWeight { own, total }), "{name}");
+        }
+        assert_eq!(weights.len(), 3);
+    }
+
+    #[test]
     fn stack_ends_stay_within_the_size_limit() {
         let (mut tree, mut functions) = (StackTree::new(99), FunctionTable::default());
         for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
@@ -293,10 +368,16 @@ mod tests {
         ) {
             let (mut tree, mut functions) = (StackTree::new(max_nodes), FunctionTable::default());
             for (path, weight) in &stacks {
-                add_stack(&mut tree, &mut functions, path, *weight);
+                let path = add_letters(&mut functions, path);
+                let (callers, callees) = path.split_at(path.len() / 2);
+                let caller = tree.find_or_add(callers);
+                let node = tree.find_or_add_below(caller, callees);
+                tree.add_weight(node, *weight);
             }
+            let own_sum: u64 = tree.function_weights().values().map(|weight| weight.own).sum();
             let sum: u64 = stacks.iter().map(|(_, weight)| weight).sum();
             prop_assert!(tree.nodes.len() <= 2 * max_nodes);
+            prop_assert_eq!(own_sum + tree.nodes[0].own_weight, sum);
             prop_assert_eq!(tree.stack_ends().iter().map(|(_, own)| own).sum::<u64>(), sum);
             let (shown, left_out) = tree.heaviest_nodes(max_shown);
             prop_assert_eq!(shown[0].total_weight, sum);

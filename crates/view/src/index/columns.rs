@@ -21,6 +21,8 @@ const MAX_COLUMNS: usize = 8;
 struct ColumnBlock {
     at: BlockRef,
     rows: u32,
+    /// The earliest start of a row.
+    start: i64,
 }
 
 /// A table whose columns have fixed widths in bytes; column 0, the time, has 8.
@@ -29,6 +31,7 @@ pub(crate) struct Columns {
     widths: &'static [usize],
     blocks: Vec<ColumnBlock>,
     open: Vec<Vec<u8>>,
+    open_start: i64,
     /// The time of every [`TIME_STEP`]th row.
     times: Vec<i64>,
     rows: u64,
@@ -39,7 +42,15 @@ impl Columns {
     pub(crate) fn new(widths: &'static [usize]) -> Self {
         debug_assert!(widths.len() <= MAX_COLUMNS && widths.first() == Some(&8));
         let open = widths.iter().map(|_| Vec::new()).collect();
-        Self { widths, blocks: Vec::new(), open, times: Vec::new(), rows: 0, last_time: i64::MIN }
+        Self {
+            widths,
+            blocks: Vec::new(),
+            open,
+            open_start: i64::MAX,
+            times: Vec::new(),
+            rows: 0,
+            last_time: i64::MIN,
+        }
     }
 
     pub(crate) const fn rows(&self) -> u64 {
@@ -58,8 +69,16 @@ impl Columns {
     /// Appends a row. `values` has one number per column after the time.
     #[inline]
     pub(crate) fn push(&mut self, time: i64, values: &[u64], store: &mut Store) {
+        self.push_span(time, 0, values, store);
+    }
+
+    /// Appends a row of something that lasted until `time`. [`for_spans`](Self::for_spans) finds it if
+    /// column 1 is the duration.
+    #[inline]
+    pub(crate) fn push_span(&mut self, time: i64, duration: u64, values: &[u64], store: &mut Store) {
         let time = time.max(self.last_time);
         self.last_time = time;
+        self.open_start = self.open_start.min(time.saturating_sub_unsigned(duration));
         if self.rows.is_multiple_of(TIME_STEP as u64) {
             self.times.push(time);
         }
@@ -88,7 +107,8 @@ impl Columns {
             block.append(column);
         }
         let at = store.append(&block);
-        self.blocks.push(ColumnBlock { at, rows: u32::try_from(rows).unwrap_or(0) });
+        let start = std::mem::replace(&mut self.open_start, i64::MAX);
+        self.blocks.push(ColumnBlock { at, rows: u32::try_from(rows).unwrap_or(0), start });
     }
 
     /// Reads a column of the block that contains a row. Returns the first row of the block.
@@ -196,6 +216,32 @@ impl Columns {
         }
     }
 
+    /// Calls `on_row` for the rows that may overlap a span until it returns false. Column 1 is the
+    /// duration of a row, and the time its end. Blocks whose rows all start after the span are not
+    /// read.
+    pub(crate) fn for_spans(
+        &self,
+        from: i64,
+        to: i64,
+        store: &Store,
+        mut on_row: impl FnMut(&[u64]) -> bool,
+    ) {
+        let mut row = self.find_time(from, store);
+        let mut is_done = false;
+        while row < self.rows && !is_done {
+            let block = usize::try_from(row / BLOCK_ROWS as u64).unwrap_or(usize::MAX);
+            let end = (row - row % BLOCK_ROWS as u64).saturating_add(BLOCK_ROWS as u64);
+            let start = self.blocks.get(block).map_or(self.open_start, |block| block.start);
+            if start <= to {
+                self.for_rows(row, end, store, |_, values| {
+                    is_done = !on_row(values);
+                    !is_done
+                });
+            }
+            row = end;
+        }
+    }
+
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.rows);
         out.put_i64(self.last_time);
@@ -203,6 +249,7 @@ impl Columns {
         for block in &self.blocks {
             out.put_varint(block.at.offset);
             out.put_varint(block.at.bytes.into());
+            out.put_i64(block.start);
         }
         let mut previous = 0;
         out.put_varint(self.times.len() as u64);
@@ -229,7 +276,8 @@ impl Columns {
             if u64::from(at.bytes) != rows.checked_mul(row_bytes)? {
                 return None;
             }
-            table.blocks.push(ColumnBlock { at, rows: u32::try_from(rows).ok()? });
+            let start = reader.i64()?;
+            table.blocks.push(ColumnBlock { at, rows: u32::try_from(rows).ok()?, start });
         }
         let steps = reader.count()?;
         if steps as u64 != table.rows.div_ceil(TIME_STEP as u64) {
@@ -266,3 +314,6 @@ fn number_at(bytes: &[u8], width: usize, index: usize) -> Option<u64> {
     let begin = index.checked_mul(width)?;
     bytes.get(begin..begin.checked_add(width)?).map(to_number)
 }
+
+#[cfg(test)]
+mod tests;

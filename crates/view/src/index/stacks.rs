@@ -19,6 +19,13 @@ const MAX_FRAMES: usize = 512;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StackId(pub(crate) u32);
 
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StackFrame {
+    pub(crate) address: u64,
+    pub(crate) is_kernel: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     caller: u32,
@@ -66,17 +73,16 @@ impl Stacks {
         StackId(node)
     }
 
-    /// Returns the frames of a stack.
-    pub(crate) fn stack(&self, id: StackId) -> Stack {
-        let mut stack = Stack::default();
+    /// Returns the frames of a stack, innermost first, each with the stack that ends in it.
+    pub(crate) fn frames(&self, id: StackId) -> impl Iterator<Item = (StackId, StackFrame)> {
         let mut node = id.0;
-        for _ in 0..MAX_FRAMES {
-            let Some(frame) = self.nodes.get(node as usize).filter(|_| node != 0) else { break };
-            let part = if frame.is_kernel { &mut stack.kernel } else { &mut stack.user };
-            part.push(frame.address);
-            node = frame.caller;
-        }
-        stack
+        std::iter::from_fn(move || {
+            let entry = self.nodes.get(node as usize).filter(|_| node != 0)?;
+            let frame = StackFrame { address: entry.address, is_kernel: entry.is_kernel };
+            let id = StackId(std::mem::replace(&mut node, entry.caller));
+            Some((id, frame))
+        })
+        .take(MAX_FRAMES)
     }
 
     /// Forgets what only additions need.

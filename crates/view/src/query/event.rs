@@ -17,7 +17,7 @@ use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
 use crate::query::tracks::kind_label;
 use crate::query::{process_label, thread_label};
-use crate::trace::TraceView;
+use crate::trace::{LoadBudget, TraceView};
 
 const MAX_FIELDS: usize = 500;
 const MAX_FIELD_BYTES: usize = 64 << 10;
@@ -185,6 +185,7 @@ fn find_stack(
     };
     if parts.own_frames.is_empty() {
         let mut left = MAX_STACKS;
+        let mut budget = LoadBudget::default();
         let mut rows: Vec<u64> = Vec::new();
         for kind in index.kinds.kinds.iter().filter(|kind| is_stack(kind.hook)) {
             let end = time.saturating_add(WINDOW_100NS.saturating_mul(100));
@@ -202,7 +203,7 @@ fn find_stack(
                 continue;
             }
             let facts = view.facts();
-            view.with_record(stack_position, time, |record| {
+            view.with_record_within(&mut budget, stack_position, time, |record| {
                 let stack = StackWalk::parse(record).filter(|stack| stack.event_time == parts.stamp)?;
                 let definitions = &facts.files.get(position.file())?.stacks;
                 joiner.attach(&stack, (position.file(), record.cpu(), 0), definitions, |()| 0);

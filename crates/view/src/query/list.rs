@@ -25,9 +25,9 @@ use crate::query::fields::{FieldCollector, shorten};
 use crate::query::filter::{EventQuery, RowFilter, Verdict};
 use crate::query::tracks::kind_label;
 use crate::query::{TimeSpan, process_label, thread_label};
-use crate::trace::TraceView;
+use crate::trace::{LoadBudget, TraceView};
 
-/// How long a request scans.
+/// How long a request scans, give or take the load of a buffer.
 const SCAN_TIME: Duration = Duration::from_millis(60);
 /// The most rows of a reply.
 const MAX_ROWS: u64 = 200;
@@ -43,6 +43,32 @@ struct MatchList {
     query: EventQuery,
     rows: Vec<u32>,
     scanned: u64,
+    /// The rows from `scanned` on, if a request has ended among them.
+    block: Option<BlockScan>,
+}
+
+/// Rows of a block on which a filter is applied. The rows whose records have to be compared are read
+/// buffer by buffer: in order of time, each could lie in another buffer than the one before.
+#[derive(Debug)]
+struct BlockScan {
+    end: u64,
+    accepted: Vec<u64>,
+    /// Positions and rows, the first to be read last.
+    unread: Vec<(u64, u64)>,
+}
+
+impl BlockScan {
+    fn new(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Self {
+        let (mut accepted, mut unread) = (Vec::new(), Vec::new());
+        for (row, position, verdict) in match_block(index, filter, row, end) {
+            match verdict {
+                Verdict::Accept => accepted.push(row),
+                _ => unread.push((position, row)),
+            }
+        }
+        unread.sort_unstable_by(|a, b| b.cmp(a));
+        Self { end, accepted, unread }
+    }
 }
 
 /// The lists of the last filters.
@@ -136,7 +162,7 @@ fn take_part(
     let mut lists = lists.0.lock().unwrap_or_else(PoisonError::into_inner);
     let mut list = match lists.iter().position(|list| list.query == query) {
         Some(known) => lists.remove(known),
-        None => MatchList { query, rows: Vec::new(), scanned: begin },
+        None => MatchList { query, rows: Vec::new(), scanned: begin, block: None },
     };
     let head = list.query.criteria.head.and_then(|head| usize::try_from(head).ok()).unwrap_or(usize::MAX);
     scan(view, &mut list, end, head.min(MAX_MATCHES));
@@ -173,38 +199,48 @@ fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     let (filter, texts) = list.query.to_event_filters(view.start);
     let rows = list.query.to_row_filter(&filter, view, &view.index());
     let mut matcher = RecordMatcher::new(view, &filter, &texts);
-    while list.scanned < end && begin.elapsed() < SCAN_TIME && list.rows.len() < max_matches {
+    while list.scanned < end && list.rows.len() < max_matches {
         let index = view.index();
-        let block_end = (list.scanned - list.scanned % BLOCK_ROWS as u64 + BLOCK_ROWS as u64).min(end);
-        let mut scanned = block_end;
-        for (number, (row, verdict)) in
-            match_block(&index, &rows, list.scanned, block_end).into_iter().enumerate()
-        {
-            let is_late = number % 64 == 63 && begin.elapsed() >= SCAN_TIME;
-            if list.rows.len() >= max_matches || (verdict == Verdict::Unknown && is_late) {
-                scanned = row;
+        let mut block = list.block.take().unwrap_or_else(|| {
+            let block_end = (list.scanned - list.scanned % BLOCK_ROWS as u64 + BLOCK_ROWS as u64).min(end);
+            BlockScan::new(&index, &rows, list.scanned, block_end)
+        });
+        while let Some((_, row)) = block.unread.pop() {
+            if matcher.accepts(&index, row) {
+                block.accepted.push(row);
+            }
+            if begin.elapsed() >= SCAN_TIME {
                 break;
             }
-            if (verdict == Verdict::Accept || matcher.accepts(&index, row))
-                && let Ok(row) = u32::try_from(row)
-            {
-                list.rows.push(row);
-            }
         }
-        list.scanned = scanned;
+        if !block.unread.is_empty() {
+            list.block = Some(block);
+            break;
+        }
+        block.accepted.sort_unstable();
+        let matches = block.accepted.iter().filter_map(|row| u32::try_from(*row).ok());
+        list.rows.extend(matches.take(max_matches - list.rows.len()));
+        list.scanned = block.end;
+        if begin.elapsed() >= SCAN_TIME {
+            break;
+        }
     }
 }
 
-/// Returns the rows of a block, from `row` on, that a filter does not reject.
-fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<(u64, Verdict)> {
-    let (mut threads, mut kinds, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
+/// Returns the rows of a block, from `row` on, that a filter does not reject, and their positions.
+fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<(u64, u64, Verdict)> {
+    let [mut threads, mut kinds, mut cpus, mut positions] = [const { Vec::new() }; 4];
     let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut threads);
     index.events.read_column(row, event_column::KIND, &index.store, &mut kinds);
     index.events.read_column(row, event_column::CPU, &index.store, &mut cpus);
+    index.events.read_column(row, event_column::POSITION, &index.store, &mut positions);
     let columns = numbers(&threads, 4).zip(numbers(&kinds, 2)).zip(numbers(&cpus, 2));
-    let judged = (first..).zip(columns).filter(|(number, _)| *number >= row && *number < end);
-    let judged = judged.map(|(number, ((thread, kind), cpu))| (number, filter.judge(thread, kind, cpu)));
-    judged.filter(|(_, verdict)| *verdict != Verdict::Reject).collect()
+    let columns = (first..).zip(columns.zip(numbers(&positions, 8)));
+    columns
+        .filter(|(number, _)| *number >= row && *number < end)
+        .map(|(row, (((thread, kind), cpu), position))| (row, position, filter.judge(thread, kind, cpu)))
+        .filter(|(.., verdict)| *verdict != Verdict::Reject)
+        .collect()
 }
 
 /// Compares records with a filter.
@@ -266,15 +302,23 @@ struct EventRow {
     text: String,
 }
 
-fn read_row(view: &TraceView, index: &Index, row: u64, text: &mut EventText) -> Option<EventRow> {
-    let values = index.events.row(row, &index.store)?;
-    let &[time, position, thread, kind, cpu] = values.as_slice() else { return None };
+fn read_row(
+    view: &TraceView,
+    index: &Index,
+    (row, values): (u64, &[u64]),
+    text: &mut EventText,
+    budget: &mut LoadBudget,
+) -> Option<EventRow> {
+    let &[time, position, thread, kind, cpu] = values else { return None };
     let (time, thread) = (time.cast_signed(), u32::try_from(thread).ok()?);
     let kind = u16::try_from(kind).ok()?;
     let entry = index.kinds.get(KindIndex(kind))?;
     let known = index.threads.get(ThreadIndex(thread));
     let mut facts = view.facts();
-    let shown = view.with_record(RowPosition(position), time, |record| text.describe(record, &mut facts));
+    let shown = view
+        .with_record_within(budget, RowPosition(position), time, |record| text.describe(record, &mut facts));
+    let reason =
+        if budget.is_spent() { "(not read: too many large buffers)" } else { "(the trace has changed)" };
     Some(EventRow {
         row,
         time,
@@ -288,21 +332,33 @@ fn read_row(view: &TraceView, index: &Index, row: u64, text: &mut EventText) -> 
             .provider_of(entry)
             .map_or_else(String::new, |provider| provider.name.to_string()),
         name: kind_label(entry),
-        text: shown.unwrap_or_else(|| "(the trace has changed)".to_owned()),
+        text: shown.unwrap_or_else(|| reason.to_owned()),
     })
 }
 
-fn push_part(view: &TraceView, part: &ListPart, first: u64, json: &mut JsonWriter) {
+/// Reads rows, buffer by buffer. Returns them in their order.
+fn read_rows(view: &TraceView, rows: &[u64]) -> Vec<EventRow> {
     let index = view.index();
-    let mut text = EventText::default();
+    let mut found: Vec<(u64, Vec<u64>)> =
+        rows.iter().filter_map(|row| Some((*row, index.events.row(*row, &index.store)?))).collect();
+    found.sort_by_key(|(_, values)| values.get(event_column::POSITION).copied());
+    let (mut text, mut budget) = (EventText::default(), LoadBudget::default());
+    let mut events: Vec<EventRow> = found
+        .iter()
+        .filter_map(|(row, values)| read_row(view, &index, (*row, values), &mut text, &mut budget))
+        .collect();
+    events.sort_by_key(|event| event.row);
+    events
+}
+
+fn push_part(view: &TraceView, part: &ListPart, first: u64, json: &mut JsonWriter) {
     json.object(|json| {
         push_state(part, json);
         json.key("first");
         json.number(first);
         json.key("rows");
         json.array(|json| {
-            for row in &part.rows {
-                let Some(event) = read_row(view, &index, *row, &mut text) else { continue };
+            for event in read_rows(view, &part.rows) {
                 json.object(|json| {
                     json.key("row");
                     json.number(event.row);

@@ -7,9 +7,9 @@ use traceweir_decode::walk::Walker;
 use crate::index::kinds::KindIndex;
 use crate::index::{RowPosition, event_column};
 use crate::json::JsonWriter;
-use crate::query::TimeSpan;
 use crate::query::fields::FieldCollector;
-use crate::trace::TraceView;
+use crate::query::{LoopGuard, QueryLimits, TimeSpan};
+use crate::trace::{LoadBudget, TraceView};
 
 /// Events that are decoded. If a span has more, they are taken at equal distances.
 const MAX_EVENTS: u64 = 20_000;
@@ -25,8 +25,31 @@ pub(crate) struct FieldQuery {
     pub(crate) span: TimeSpan,
 }
 
+/// An event of a kind.
+#[derive(Clone, Copy, Debug)]
+struct EventAt {
+    time: i64,
+    position: RowPosition,
+}
+
+/// Returns the events that are decoded, in the order in which they are read: buffer by buffer. The
+/// buffers are in an order in which the first ones spread over the span, however many there are.
+fn order_by_buffer(mut events: Vec<EventAt>) -> Vec<EventAt> {
+    let buffer = |event: &EventAt| (event.position.file(), event.position.buffer());
+    events.sort_by_key(|event| event.position.0);
+    let mut groups: Vec<&[EventAt]> = events.chunk_by(|a, b| buffer(a) == buffer(b)).collect();
+    let mut order: Vec<(u64, &[EventAt])> = (0_u64..).map(u64::reverse_bits).zip(groups.drain(..)).collect();
+    order.sort_by_key(|(number, _)| *number);
+    order.into_iter().flat_map(|(_, group)| group.iter().copied()).collect()
+}
+
 /// Describes the values of a field. Returns false if there is no such kind of events.
-pub(crate) fn describe_field(view: &TraceView, query: &FieldQuery, json: &mut JsonWriter) -> bool {
+pub(crate) fn describe_field(
+    view: &TraceView,
+    query: &FieldQuery,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) -> bool {
     let TimeSpan { from, to } = query.span;
     let index = view.index();
     let Some(kind) = index.kinds.get(KindIndex(query.kind)) else { return false };
@@ -34,27 +57,40 @@ pub(crate) fn describe_field(view: &TraceView, query: &FieldQuery, json: &mut Js
     let step = count.div_ceil(MAX_EVENTS).max(1);
     let mut marks: Vec<(i64, u64)> = Vec::new();
     let mut number = 0_u64;
+    let mut guard = LoopGuard::new(limits);
     kind.marks.for_each(from, to, &index.store, |mark| {
         if number.is_multiple_of(step) {
             marks.push((mark.start, mark.value >> 2));
         }
         number += 1;
-        true
+        guard.may_continue()
     });
     let position_of = |row: u64| {
         let values = index.events.row(row, &index.store)?;
         values.get(event_column::POSITION).copied().map(RowPosition)
     };
-    let positions: Vec<_> =
-        marks.iter().filter_map(|(time, row)| Some((*time, position_of(*row)?))).collect();
+    let mut events = Vec::new();
+    for (time, row) in marks {
+        if !guard.may_continue() {
+            break;
+        }
+        events.extend(position_of(row).map(|position| EventAt { time, position }));
+    }
     // Decoding takes longer; the index may grow meanwhile.
     drop(index);
     let mut points: Vec<(i64, f64)> = Vec::new();
     let mut texts: HashMap<String, u64> = HashMap::new();
     let mut walker = Walker::default();
-    for (time, position) in positions {
+    let mut budget = LoadBudget::default();
+    let mut is_partial = guard.has_stopped();
+    for EventAt { time, position } in order_by_buffer(events) {
+        // An event can need a buffer, which takes long to load.
+        if budget.is_spent() || limits.is_over() {
+            is_partial = true;
+            break;
+        }
         let mut facts = view.facts();
-        let field = view.with_record(position, time, |record| {
+        let field = view.with_record_within(&mut budget, position, time, |record| {
             let schema = facts.decoder.find(record).ok()?;
             let mut fields = FieldCollector::new(200, 16 << 10, 200);
             let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
@@ -68,6 +104,7 @@ pub(crate) fn describe_field(view: &TraceView, query: &FieldQuery, json: &mut Js
             *texts.entry(field.value).or_default() += 1;
         }
     }
+    points.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     json.object(|json| {
         json.key("count");
         json.number(count);
@@ -75,6 +112,8 @@ pub(crate) fn describe_field(view: &TraceView, query: &FieldQuery, json: &mut Js
         json.number(texts.values().sum::<u64>());
         json.key("step");
         json.number(step);
+        json.key("partial");
+        json.flag(is_partial);
         push_numbers(&points, json);
         let mut texts: Vec<(String, u64)> = texts.into_iter().collect();
         texts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -135,3 +174,6 @@ fn push_numbers(points: &[(i64, f64)], json: &mut JsonWriter) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests;

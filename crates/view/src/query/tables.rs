@@ -8,7 +8,8 @@ use crate::index::threads::ThreadIndex;
 use crate::index::{Index, Transfer};
 use crate::json::JsonWriter;
 use crate::query::tracks::kind_label;
-use crate::query::{TimeSpan, process_label, thread_label};
+use crate::query::waits::for_waits;
+use crate::query::{LoopGuard, QueryLimits, TimeSpan, process_label, thread_label};
 use crate::trace::TraceView;
 
 const MAX_ROWS: usize = 500;
@@ -58,21 +59,28 @@ impl Table {
 }
 
 /// Fills a table. Returns false if there is no table of that name.
-pub(crate) fn fill_table(view: &TraceView, query: &TableQuery, json: &mut JsonWriter) -> bool {
+pub(crate) fn fill_table(
+    view: &TraceView,
+    query: &TableQuery,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) -> bool {
     let index = view.index();
+    let mut guard = LoopGuard::new(limits);
+    let guard = &mut guard;
     let table = match query.name.as_str() {
-        "processes" => list_processes(&index, query.span),
-        "threads" => list_threads(&index, query.span),
-        "events" => list_kinds(&index, query.span),
-        "files" => list_files(&index, query.span, false),
-        "connections" => list_files(&index, query.span, true),
+        "processes" => list_processes(&index, query.span, guard),
+        "threads" => list_threads(&index, query.span, guard),
+        "events" => list_kinds(&index, query.span, guard),
+        "files" => list_files(&index, query.span, false, guard),
+        "connections" => list_files(&index, query.span, true, guard),
         _ => return false,
     };
-    push_table(table, &query.search.to_lowercase(), json);
+    push_table(table, &query.search.to_lowercase(), guard.has_stopped(), json);
     true
 }
 
-fn add_up_threads(index: &Index, span: TimeSpan) -> BTreeMap<u32, ThreadTotals> {
+fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> BTreeMap<u32, ThreadTotals> {
     // Rows of the same weight are in the order of these ids.
     let mut totals: BTreeMap<u32, ThreadTotals> = BTreeMap::new();
     for cpu in &index.cpus {
@@ -83,22 +91,13 @@ fn add_up_threads(index: &Index, span: TimeSpan) -> BTreeMap<u32, ThreadTotals> 
                 entry.running_ns = entry.running_ns.saturating_add(u64::try_from(overlap).unwrap_or(0));
                 entry.switches += u64::from(item.start >= span.from);
             }
-            true
+            guard.may_continue()
         });
     }
-    let begin = index.waits.find_time(span.from, &index.store);
-    index.waits.for_rows(begin, u64::MAX, &index.store, |_, values| {
-        if let [end, duration, thread, ..] = values {
-            let end = end.cast_signed();
-            let start = end.saturating_sub_unsigned(*duration);
-            let overlap = end.min(span.to).saturating_sub(start.max(span.from));
-            if overlap > 0 {
-                let entry = totals.entry(u32::try_from(*thread).unwrap_or(1)).or_default();
-                entry.waits += 1;
-                entry.waiting_ns = entry.waiting_ns.saturating_add(overlap.unsigned_abs());
-            }
-        }
-        true
+    for_waits(index, span, guard, |wait| {
+        let entry = totals.entry(u32::try_from(wait.thread).unwrap_or(1)).or_default();
+        entry.waits += 1;
+        entry.waiting_ns = entry.waiting_ns.saturating_add(wait.overlap_ns);
     });
     let begin = index.samples.find_time(span.from, &index.store);
     let end = index.samples.find_time(span.to.saturating_add(1), &index.store);
@@ -107,7 +106,7 @@ fn add_up_threads(index: &Index, span: TimeSpan) -> BTreeMap<u32, ThreadTotals> 
             let entry = totals.entry(u32::try_from(*thread).unwrap_or(1)).or_default();
             entry.samples = entry.samples.saturating_add(*weight);
         }
-        true
+        guard.may_continue()
     });
     totals
 }
@@ -120,11 +119,11 @@ fn push_totals(totals: &ThreadTotals, cells: &mut Vec<Cell>) {
     cells.extend([running_ns, switches, waits, waiting_ns, samples].map(Cell::Number));
 }
 
-fn list_threads(index: &Index, span: TimeSpan) -> Table {
+fn list_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
     let mut columns = vec![("Thread", ""), ("Process", "")];
     columns.extend(THREAD_COLUMNS);
     let mut table = Table::new(&columns);
-    for (number, totals) in add_up_threads(index, span) {
+    for (number, totals) in add_up_threads(index, span, guard) {
         let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
         let mut cells = vec![
             Cell::Link("thread", number.into(), thread_label(thread)),
@@ -136,9 +135,9 @@ fn list_threads(index: &Index, span: TimeSpan) -> Table {
     table
 }
 
-fn list_processes(index: &Index, span: TimeSpan) -> Table {
+fn list_processes(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
     let mut by_process: BTreeMap<u32, (ThreadTotals, u64)> = BTreeMap::new();
-    for (number, totals) in add_up_threads(index, span) {
+    for (number, totals) in add_up_threads(index, span, guard) {
         let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
         let (sum, threads) = by_process.entry(thread.process).or_default();
         sum.running_ns = sum.running_ns.saturating_add(totals.running_ns);
@@ -166,9 +165,12 @@ fn list_processes(index: &Index, span: TimeSpan) -> Table {
     table
 }
 
-fn list_kinds(index: &Index, span: TimeSpan) -> Table {
+fn list_kinds(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
     let mut table = Table::new(&[("Event", ""), ("Provider", ""), ("Count", ""), ("Level", "")]);
     for (number, kind) in (0_u64..).zip(&index.kinds.kinds) {
+        if !guard.may_continue() {
+            break;
+        }
         let Summary { count, .. } = kind.marks.summarize(span.from, span.to, &index.store);
         if count > 0 {
             let provider = index.kinds.provider_of(kind).map_or_else(String::new, |p| p.name.to_string());
@@ -203,22 +205,23 @@ impl FileTotals {
     }
 }
 
-fn list_files(index: &Index, span: TimeSpan, wants_connections: bool) -> Table {
+fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mut LoopGuard<'_>) -> Table {
     let mut totals: HashMap<(u32, bool), FileTotals> = HashMap::new();
     let begin = index.transfers.find_time(span.from, &index.store);
     let end = index.transfers.find_time(span.to.saturating_add(1), &index.store);
     index.transfers.for_rows(begin, end, &index.store, |_, values| {
-        let [_, duration, bytes, _, file, transfer] = values else { return true };
-        let Some(transfer) = Transfer::from_number(*transfer) else { return true };
+        let may_continue = guard.may_continue();
+        let [_, duration, bytes, _, file, transfer] = values else { return may_continue };
+        let Some(transfer) = Transfer::from_number(*transfer) else { return may_continue };
         if transfer.is_network() != wants_connections {
-            return true;
+            return may_continue;
         }
         let key = (u32::try_from(*file).unwrap_or(0), transfer.is_disk());
         let entry = totals.entry(key).or_default();
         let side = if transfer.is_incoming() { &mut entry.incoming } else { &mut entry.outgoing };
         *side = (side.0.saturating_add(1), side.1.saturating_add(*bytes));
         entry.duration_ns = entry.duration_ns.saturating_add(*duration);
-        true
+        may_continue
     });
     let mut table = if wants_connections {
         Table::new(&[
@@ -261,7 +264,7 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool) -> Table {
     table
 }
 
-fn push_table(table: Table, search: &str, json: &mut JsonWriter) {
+fn push_table(table: Table, search: &str, is_partial: bool, json: &mut JsonWriter) {
     let has_text = |cells: &[Cell]| {
         cells.iter().any(|cell| match cell {
             Cell::Text(text) | Cell::Link(.., text) => text.to_lowercase().contains(search),
@@ -285,6 +288,8 @@ fn push_table(table: Table, search: &str, json: &mut JsonWriter) {
         });
         json.key("total");
         json.number(order.len() as u64);
+        json.key("partial");
+        json.flag(is_partial);
         json.key("rows");
         json.array(|json| {
             for cells in order.iter().take(MAX_ROWS).filter_map(|(_, row)| table.rows.get(*row)) {

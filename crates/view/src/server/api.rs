@@ -109,7 +109,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 span: parameters.span(),
                 search: parameters.text("search").to_owned(),
             };
-            fill_table(view, &query, &mut json)
+            fill_table(view, &query, limits, &mut json)
         }
         "flame" => {
             let kind = if parameters.text("kind") == "waits" { FlameKind::Waits } else { FlameKind::Cpu };
@@ -119,12 +119,13 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 process: parameters.number("process"),
                 thread: parameters.number("thread"),
             };
-            draw_flame(view, &query, &mut json);
+            draw_flame(view, &query, limits, &mut json);
             true
         }
         "field" => parameters.number("kind").is_some_and(|kind| {
             let field = parameters.text("name").to_owned();
-            describe_field(view, &FieldQuery { kind, field, span: parameters.span() }, &mut json)
+            let query = FieldQuery { kind, field, span: parameters.span() };
+            describe_field(view, &query, limits, &mut json)
         }),
         _ => false,
     };

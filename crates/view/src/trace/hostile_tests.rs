@@ -18,7 +18,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, dotnet};
 
 use crate::json::JsonWriter;
-use crate::probe::{ask_all, build_view, open_view};
+use crate::probe::{ask_all, build_view, endless_limits, open_view};
 use crate::query::{
     TableQuery, TimeSpan, TimelineQuery, describe_event, describe_trace, draw_timeline, fill_table,
     list_tracks,
@@ -150,7 +150,7 @@ fn answers_about_a_million_processes_are_bounded() {
     for name in ["processes", "threads", "events"] {
         let span = TimeSpan { from: 0, to: i64::MAX };
         let query = TableQuery { name: name.to_owned(), span, search: String::new() };
-        let table = ask(|json| assert!(fill_table(&view, &query, json)));
+        let table = ask(|json| assert!(fill_table(&view, &query, &endless_limits(), json)));
         assert!(table["rows"].as_array().unwrap().len() <= 500);
     }
     let drawn = draw(&view, TimeSpan { from: 0, to: i64::MAX }, "c0,t2,s2,k1,v1");

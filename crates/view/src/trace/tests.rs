@@ -83,6 +83,23 @@ fn run_times_agree_with_the_switches() {
 }
 
 #[test]
+fn spent_budget_reads_only_loaded_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write_trace(folder.path());
+    let (_, bytes) = build(&path);
+    let view = reopen(&path, &bytes, IDENTITY).unwrap();
+    *view.lock_buffers() = LoadedBuffers::default();
+    let index = view.index();
+    let position = |row: u64| RowPosition(index.events.row(row, &index.store).unwrap()[1]);
+    let (first, last) = (position(0), position(index.events.rows() - 1));
+    let mut budget = LoadBudget { bytes_left: 1 };
+    let mut is_read = |position| view.with_record_within(&mut budget, position, 0, |_| ()).is_some();
+    assert!(is_read(first) && is_read(first), "one buffer fits");
+    assert!(!is_read(last) && is_read(first));
+    assert!(budget.is_spent());
+}
+
+#[test]
 fn index_of_other_traces_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_trace(folder.path());

@@ -187,7 +187,7 @@ fn add_return(
     let node = if absence.stack == StackId::default() { new_node } else { absence.stack };
     let duration = u64::try_from(to.saturating_sub(absence.from)).unwrap_or(0);
     let values = [duration, thread.0.into(), node.0.into(), waker_index, reason.into()];
-    index.waits.push(to, &values, &mut index.store);
+    index.waits.push_span(to, duration, &values, &mut index.store);
 }
 
 /// Adds a state that lasts until the end of the trace.
