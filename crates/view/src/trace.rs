@@ -393,9 +393,10 @@ impl TraceView {
         }
     }
 
-    /// Returns the clock of a trace.
+    /// Returns the clock of a trace, or of the session.
     pub(crate) fn clock(&self, file: usize) -> Option<&Clock> {
-        self.traces.get(file).map(|named| named.trace.clock())
+        let clock = self.traces.get(file).map(|named| named.trace.clock());
+        clock.or(self.live.as_ref().map(|live| &live.clock))
     }
 
     /// Calls a function with the record at a position; `None` if there is none. `time` is the stamp
@@ -471,8 +472,7 @@ impl TraceView {
     /// Returns the raw stamp of a time in a trace.
     pub(crate) fn stamp_at(&self, file: usize, time: i64) -> i64 {
         let wall = FileTime(self.start.0.saturating_add(time / 100));
-        let clock = self.traces.get(file).map(|named| named.trace.clock());
-        clock.or(self.live.as_ref().map(|live| &live.clock)).map_or(0, |clock| clock.raw(wall))
+        self.clock(file).map_or(0, |clock| clock.raw(wall))
     }
 
     fn lock_buffers(&self) -> MutexGuard<'_, LoadedBuffers> {

@@ -11,7 +11,7 @@
 //!    that needs the survey ends their work; after the survey, they start again.
 //! 3. Batches and texts are filled again after use, so that their memory is allocated once.
 //! 4. Each worker has at most `QUEUED_BATCHES` batches and `QUEUED_PARTS` parts of text waiting. The
-//!    [`TextBudget`] limits the bytes of all texts.
+//!    `TextBudget` limits the bytes of all texts.
 
 mod text_budget;
 
