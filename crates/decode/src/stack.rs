@@ -79,7 +79,9 @@ impl StackThreads {
         }
     }
 
-    const fn contains(self, thread: u32) -> bool {
+    /// Returns whether the stack of a thread may belong to the event.
+    #[must_use]
+    pub const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
             Self::One(id) => id == thread,
@@ -284,6 +286,12 @@ impl<T> Joiner<T> {
             }
         }
         on_other_cpu
+    }
+
+    /// Returns whether the oldest waiting event has all parts of its stack.
+    #[must_use]
+    pub fn is_oldest_complete(&self) -> bool {
+        self.waiting.front().is_some_and(|oldest| oldest.has_kernel && oldest.has_user)
     }
 
     /// Releases the oldest event if its waiting time has passed, a limit is exceeded (J3) or the

@@ -14,11 +14,13 @@ mod export;
 mod hash;
 mod index;
 mod json;
+mod limits;
 mod live;
 #[cfg(any(test, feature = "test-points"))]
 #[doc(hidden)]
 pub mod probe;
 mod query;
+mod record_copies;
 mod server;
 mod symbols;
 mod trace;

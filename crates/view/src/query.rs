@@ -4,7 +4,6 @@ mod event;
 mod fields;
 mod filter;
 mod flame;
-mod limits;
 mod list;
 mod loop_guard;
 mod statistics;
@@ -13,10 +12,9 @@ mod timeline;
 mod tracks;
 mod waits;
 
-pub(crate) use event::describe_event;
+pub(crate) use event::{describe_event, describe_event_within};
 pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
-pub(crate) use limits::{CancelOnDrop, QueryLimits};
 #[cfg(any(test, feature = "test-points"))]
 pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};
@@ -28,6 +26,7 @@ pub(crate) use tracks::{describe_trace, list_tracks};
 use self::loop_guard::LoopGuard;
 use crate::index::Index;
 use crate::index::threads::Thread;
+pub(crate) use crate::limits::{CancelOnDrop, QueryLimits};
 
 /// A time span in nanoseconds since the first trace began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,15 @@
-//! Names of code addresses. Files with symbols are read on first use, which can take seconds, so
-//! they have a lock of their own.
+//! Names of code addresses. Files with symbols are read on first use, which can take seconds.
+//!
+//! ```text
+//!   index:    record ──▶ SymbolQueue                          never waits for a file with symbols
+//!   queries:  lock ──▶ Symbols ◀── records of the queue ──▶ names
+//! ```
+//!
+//! The index never waits for the lock while it holds another one, so only queries that need names
+//! wait for files with symbols.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use traceweir_analysis::images::LoadedImages;
 use traceweir_analysis::report::{CodeLocation, FunctionId, FunctionTable};
@@ -10,8 +18,92 @@ use traceweir_decode::managed_code::ManagedCode;
 use traceweir_decode::stack::Stack;
 use traceweir_format::header::Record;
 
+use crate::limits::QueryLimits;
+use crate::record_copies::RecordCopies;
+
 /// The memory for files with symbols, of all traces.
 const MAX_LOADED_BYTES: usize = 96 << 20;
+
+/// A queue of this size is emptied before the index continues.
+const MAX_QUEUE_BYTES: usize = 16 << 20;
+/// Time between two attempts to lock the symbols.
+const LOCK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Records of all traces that the symbols have not learnt from yet, in the order of time.
+#[derive(Debug, Default)]
+pub(crate) struct SymbolQueue(Mutex<RecordCopies>);
+
+impl SymbolQueue {
+    fn lock(&self) -> MutexGuard<'_, RecordCopies> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a copy of a record.
+    pub(crate) fn push(&self, file: usize, record: &Record<'_>) {
+        self.lock().push(file, record);
+    }
+
+    /// Moves the records to the symbols, whose lock is held: only one thread empties the queue.
+    fn drain(&self, symbols: &mut Symbols) {
+        let records = std::mem::take(&mut *self.lock());
+        records.for_each(|copied| symbols.observe(copied.file, &copied.record));
+    }
+}
+
+/// The symbols, and the records from which they learn before the next use.
+pub(crate) struct SharedSymbols {
+    symbols: Mutex<Symbols>,
+    queue: Arc<SymbolQueue>,
+}
+
+impl SharedSymbols {
+    pub(crate) fn new(symbols: Symbols) -> Self {
+        Self { symbols: Mutex::new(symbols), queue: Arc::default() }
+    }
+
+    /// Returns the queue that the index fills.
+    pub(crate) fn queue(&self) -> Arc<SymbolQueue> {
+        Arc::clone(&self.queue)
+    }
+
+    /// Waits for the symbols, at most until the limits of a query are reached.
+    pub(crate) fn lock_within(&self, limits: &QueryLimits) -> Option<MutexGuard<'_, Symbols>> {
+        loop {
+            if let Some(symbols) = self.try_lock() {
+                return Some(symbols);
+            }
+            if limits.is_over() {
+                return None;
+            }
+            std::thread::sleep(LOCK_INTERVAL);
+        }
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Symbols>> {
+        let mut symbols = match self.symbols.try_lock() {
+            Ok(symbols) => symbols,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.queue.drain(&mut symbols);
+        Some(symbols)
+    }
+
+    /// Empties the queue if no query resolves names, or if the queue is full and `may_wait`. The
+    /// caller holds no other lock.
+    pub(crate) fn learn(&self, mut may_wait: impl FnMut() -> bool) {
+        while self.queued_bytes() > 0 && self.try_lock().is_none() {
+            if self.queued_bytes() < MAX_QUEUE_BYTES || !may_wait() {
+                return;
+            }
+            std::thread::sleep(LOCK_INTERVAL);
+        }
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.queue.lock().size()
+    }
+}
 
 /// The symbols of each trace.
 pub(crate) struct Symbols {
@@ -63,3 +155,6 @@ impl Symbols {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -201,7 +201,8 @@ struct FunctionTree {
 }
 
 impl FunctionTree {
-    fn resolve(frames: StackFrames, symbols: &mut Symbols, limits: &QueryLimits) -> Self {
+    /// Without `symbols`, which another query holds, no frame is resolved.
+    fn resolve(frames: StackFrames, mut symbols: Option<&mut Symbols>, limits: &QueryLimits) -> Self {
         let StackFrames { processes, bare_weights, frames, mut left_out, mut is_partial } = frames;
         let (mut tree, mut functions) = (StackTree::new(MAX_TREE_NODES), FunctionTable::default());
         let mut roots = Vec::with_capacity(processes.len());
@@ -212,14 +213,17 @@ impl FunctionTree {
         }
         let mut nodes: Vec<NodeId> = Vec::with_capacity(frames.len());
         let (mut stack, mut path) = (Stack::default(), Vec::new());
-        let mut is_over = false;
+        let mut is_over = symbols.is_none();
         for frame in frames {
             let caller = frame.caller.and_then(|caller| nodes.get(caller as usize));
             let caller = caller.or_else(|| roots.get(frame.process as usize)).copied().unwrap_or_default();
             // A frame can need a file with symbols, which takes long to read.
             is_over = is_over || limits.is_over();
             let mut node = caller;
-            if !is_over && let Some(process) = processes.get(frame.process as usize) {
+            if !is_over
+                && let Some(symbols) = symbols.as_deref_mut()
+                && let Some(process) = processes.get(frame.process as usize)
+            {
                 stack.kernel.clear();
                 stack.user.clear();
                 let part = if frame.is_kernel { &mut stack.kernel } else { &mut stack.user };
@@ -253,7 +257,7 @@ pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLim
         (frames, weights.total, weights.count, weights.is_partial)
     };
     // Reading symbols takes longer; the index may grow meanwhile.
-    let resolved = FunctionTree::resolve(frames, &mut view.symbols(), limits);
+    let resolved = FunctionTree::resolve(frames, view.symbols(limits).as_deref_mut(), limits);
     let FunctionTree { tree, functions, left_out, is_partial } = resolved;
     let (nodes, merged) = tree.heaviest_nodes(MAX_NODES);
     json.object(|json| {

@@ -8,8 +8,8 @@ use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
     EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
-    describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events,
-    list_tracks, locate_event, span_of,
+    describe_event_within, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
+    list_events, list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -102,7 +102,9 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
             }
             true
         }
-        "event" => parameters.number("row").is_some_and(|row| describe_event(view, row, &mut json)),
+        "event" => {
+            parameters.number("row").is_some_and(|row| describe_event_within(view, row, limits, &mut json))
+        }
         "table" => {
             let query = TableQuery {
                 name: parameters.text("name").to_owned(),
