@@ -9,6 +9,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_walk::StackWalk;
 
+use crate::index::columns::{BLOCK_ROWS, number_at};
 use crate::index::facts::Facts;
 use crate::index::kinds::KindIndex;
 use crate::index::threads::ThreadIndex;
@@ -27,6 +28,8 @@ const MAX_MESSAGE_CHARS: usize = 4000;
 const MAX_FRAMES: usize = 512;
 /// The most stack-walk events of each kind that are searched for those of the event's threads.
 const MAX_STACK_ROWS: usize = 4096;
+/// The width of the column of threads.
+const THREAD_BYTES: usize = 4;
 /// The most stack-walk events that are read.
 const MAX_STACKS: usize = 256;
 
@@ -283,10 +286,24 @@ fn find_stack_walks(
     let position_of = |row: u64| {
         let values = index.events.row(row, &index.store)?;
         let position = values.get(event_column::POSITION).copied().map(RowPosition)?;
-        let thread = *values.get(event_column::THREAD)?;
-        (position.file() == labels.position.file() && may_belong(thread)).then_some(position)
+        (position.file() == labels.position.file()).then_some(position)
     };
-    rows.into_iter().filter_map(position_of).take(MAX_STACKS).collect()
+    let mut positions = Vec::new();
+    let (mut column, mut rows_of_column) = (Vec::new(), 0..0);
+    for row in rows {
+        if !rows_of_column.contains(&row) {
+            let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut column);
+            rows_of_column = first..first.saturating_add(BLOCK_ROWS as u64);
+        }
+        let in_column = usize::try_from(row.saturating_sub(rows_of_column.start)).unwrap_or(usize::MAX);
+        if number_at(&column, THREAD_BYTES, in_column).is_some_and(may_belong) {
+            positions.extend(position_of(row));
+        }
+        if positions.len() >= MAX_STACKS {
+            break;
+        }
+    }
+    positions
 }
 
 fn push_stack(

@@ -132,11 +132,12 @@ impl TraceView {
     }
 
     fn add_new_losses(&self, news: &LiveNews, live: &LiveTrace, index: &mut Index) {
+        // A file can report lost events without the time of a loss.
+        index.losses.events = index.losses.events.saturating_add(news.losses.events);
+        index.losses.buffers = index.losses.buffers.saturating_add(news.losses.buffers);
         if news.losses.stamps.is_empty() {
             return;
         }
-        index.losses.events = index.losses.events.saturating_add(news.losses.events);
-        index.losses.buffers = index.losses.buffers.saturating_add(news.losses.buffers);
         let offset = live.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         let mut times = std::mem::take(&mut index.loss_times);
         let stamps = news.losses.stamps.iter();
