@@ -250,11 +250,11 @@ impl FunctionTree {
 
 /// Draws the flame graph of a span, and lists its functions.
 pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLimits, json: &mut JsonWriter) {
-    let (frames, total, count, is_cut) = {
+    let (frames, total, count, is_cut, cut_stacks) = {
         let index = view.index();
         let weights = add_up(&index, query, limits);
         let frames = StackFrames::collect(view, &index, &weights, limits);
-        (frames, weights.total, weights.count, weights.is_partial)
+        (frames, weights.total, weights.count, weights.is_partial, index.stacks.cut)
     };
     // Reading symbols takes longer; the index may grow meanwhile.
     let resolved = FunctionTree::resolve(frames, view.symbols(limits).as_deref_mut(), limits);
@@ -267,6 +267,8 @@ pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLim
         json.number(count);
         json.key("left_out");
         json.number(left_out.saturating_add(merged) as u64);
+        json.key("cut");
+        json.number(cut_stacks);
         json.key("partial");
         json.flag(is_partial || is_cut);
         json.key("unit");

@@ -47,6 +47,21 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
             json.key(key);
             json.number(number);
         }
+        // What the limits of the index merge into others.
+        let merged = [
+            ("threads", index.threads.merged),
+            ("kinds", index.kinds.merged()),
+            ("files", index.files.merged),
+            ("cpus", index.merged_runs),
+            ("stacks", index.stacks.cut),
+        ];
+        json.key("merged");
+        json.object(|json| {
+            for (key, count) in merged.into_iter().filter(|(_, count)| *count > 0) {
+                json.key(key);
+                json.number(count);
+            }
+        });
         json.key("complete");
         json.flag(progress.is_complete);
         json.key("live");

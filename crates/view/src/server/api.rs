@@ -8,7 +8,7 @@ use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
     EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
-    describe_event_within, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
+    describe_event_within, describe_field, describe_trace, draw_flame, draw_timeline_within, fill_table,
     list_events, list_tracks, locate_event, span_of,
 };
 
@@ -80,7 +80,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 tracks: parameters.text("tracks").to_owned(),
                 overview: parameters.text("overview") == "1",
             };
-            draw_timeline(view, &query, &mut json);
+            draw_timeline_within(view, &query, limits, &mut json);
             true
         }
         "events" | "locate" => {
