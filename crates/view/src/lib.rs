@@ -28,6 +28,8 @@ mod trace;
 #[cfg(test)]
 #[path = "../../../tests/support/kernel_trace.rs"]
 mod kernel_trace;
+#[cfg(test)]
+mod test_trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -33,7 +33,12 @@ fn open_traces(traces: Vec<File>) -> Result<Vec<NamedTrace>> {
 /// Returns a view whose index is empty.
 #[cfg(test)]
 pub(crate) fn new_view(traces: Vec<File>) -> Result<TraceView> {
-    let index = Index::new(tempfile::tempfile()?);
+    new_view_with(traces, Index::new(tempfile::tempfile()?))
+}
+
+/// Returns a view with an index that is not built.
+#[cfg(test)]
+pub(crate) fn new_view_with(traces: Vec<File>, index: Index) -> Result<TraceView> {
     Ok(TraceView::new(open_traces(traces)?, Decoder::new(), &SymbolOptions::default(), index))
 }
 

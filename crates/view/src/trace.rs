@@ -630,6 +630,8 @@ fn resolve_names(
 }
 
 #[cfg(test)]
+mod answer_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod tests;

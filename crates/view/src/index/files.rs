@@ -108,3 +108,6 @@ impl Files {
         is_kept.then_some(name)
     }
 }
+
+#[cfg(test)]
+mod tests;

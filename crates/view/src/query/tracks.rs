@@ -268,3 +268,6 @@ pub(crate) fn kind_label(kind: &crate::index::kinds::Kind) -> String {
         (None, None) => format!("Event {}", kind.descriptor.id),
     }
 }
+
+#[cfg(test)]
+mod tests;
