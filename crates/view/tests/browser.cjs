@@ -303,6 +303,35 @@ const scenarios = {
     console.log(`${times.length} pictures, 95th percentile ${times[Math.floor(times.length * 0.95)].toFixed(1)} ms`);
   },
 
+  // The trace grows until the file END_FILE exists.
+  async live(page) {
+    const isFollowing = (expected) => until(page, (pressed) => document.getElementById('follow').getAttribute('aria-pressed') === String(pressed), expected);
+    await hasText(page, '#live-state', /^Recording$/);
+    const first = await span(page);
+    await until(page, (to) => window.view.to > to, first.to);
+    await page.keyboard.press('t');
+    await page.keyboard.press('w');
+    await page.keyboard.press('l');
+    await isFollowing(true);
+    const near = await span(page);
+    await until(page, (from) => window.view.from > from, near.from);
+    assert(Math.abs((await span(page)).width - near.width) <= 2, 'following keeps the zoom');
+    await page.keyboard.press('a');
+    await isFollowing(false);
+    const back = await span(page);
+    const facts = await text(page, '#facts');
+    await until(page, (before) => document.getElementById('facts').textContent !== before, facts);
+    assert.deepEqual(await span(page), back, 'without following, the window stays');
+    await page.keyboard.press('l');
+    await isFollowing(true);
+    require('node:fs').writeFileSync(process.env.END_FILE, '');
+    await hasText(page, '#live-state', /^The session has ended$/);
+    await until(page, () => document.documentElement.dataset.complete === 'true');
+    await isFollowing(false);
+    assert.equal(await page.isVisible('#follow'), false);
+    await filterEvents(page, 'tid:71');
+  },
+
   // Thread 2002 waited: which thread ended its wait?
   async blocked(page) {
     await page.fill('#track-search', '2002');
@@ -403,7 +432,7 @@ const scenarios = {
 
 /** Waits until the page shows the trace. A large trace is still being read then. */
 async function ready(page) {
-  const isLarge = scenario === 'large';
+  const isLarge = scenario === 'large' || scenario === 'live';
   await until(page, (isEarly) => (isEarly || document.documentElement.dataset.complete === 'true') && document.querySelector('.track-label')
     && document.querySelector('.event-row span[role="gridcell"], #events[hidden]'), isLarge);
   await page.evaluate(async (name) => { window.view = (await import(name)).state; }, isFile ? 'view/state.js' : new URL('state.js', page.url()).href);
