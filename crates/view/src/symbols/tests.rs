@@ -58,7 +58,7 @@ fn index_grows_and_queries_answer_while_symbols_are_in_use() {
         let is_sample = |kind: &&crate::index::kinds::Kind| kind.hook == Some(hook::SAMPLED_PROFILE);
         index.kinds.kinds.iter().find(is_sample).unwrap().first_row
     };
-    let limits = QueryLimits::new(Duration::from_millis(20), Arc::default());
+    let limits = QueryLimits::new(Duration::from_millis(500), Arc::default());
     let event = ask(|json| assert!(describe_event_within(&view, sample, &limits, json)));
     assert_eq!(event["partial"], true);
     let frames = event["stack"].as_array().unwrap();
