@@ -6,10 +6,11 @@
 //! ```
 //!
 //! The index never waits for the lock while it holds another one, so only queries that need names
-//! wait for files with symbols.
+//! wait for files with symbols. A long query lets the others use the symbols between its frames.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use traceweir_analysis::images::LoadedImages;
 use traceweir_analysis::report::{CodeLocation, FunctionId, FunctionTable};
@@ -28,6 +29,8 @@ const MAX_LOADED_BYTES: usize = 96 << 20;
 const MAX_QUEUE_BYTES: usize = 16 << 20;
 /// Time between two attempts to lock the symbols.
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a query uses the symbols while others wait for them, give or take a file with symbols.
+const TURN_TIME: Duration = Duration::from_millis(40);
 
 /// Records of all traces that the symbols have not learnt from yet, in the order of time.
 #[derive(Debug, Default)]
@@ -54,11 +57,13 @@ impl SymbolQueue {
 pub(crate) struct SharedSymbols {
     symbols: Mutex<Symbols>,
     queue: Arc<SymbolQueue>,
+    /// Queries that wait for the symbols.
+    waiting: AtomicUsize,
 }
 
 impl SharedSymbols {
     pub(crate) fn new(symbols: Symbols) -> Self {
-        Self { symbols: Mutex::new(symbols), queue: Arc::default() }
+        Self { symbols: Mutex::new(symbols), queue: Arc::default(), waiting: AtomicUsize::new(0) }
     }
 
     /// Returns the queue that the index fills.
@@ -68,15 +73,19 @@ impl SharedSymbols {
 
     /// Waits for the symbols, at most until the limits of a query are reached.
     pub(crate) fn lock_within(&self, limits: &QueryLimits) -> Option<MutexGuard<'_, Symbols>> {
-        loop {
-            if let Some(symbols) = self.try_lock() {
-                return Some(symbols);
-            }
-            if limits.is_over() {
-                return None;
-            }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut symbols = self.try_lock();
+        while symbols.is_none() && !limits.is_over() {
             std::thread::sleep(LOCK_INTERVAL);
+            symbols = self.try_lock();
         }
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        symbols
+    }
+
+    /// Returns the symbols for a query that resolves many frames.
+    pub(crate) fn in_turns<'s>(&'s self, limits: &'s QueryLimits) -> SymbolTurns<'s> {
+        SymbolTurns { shared: self, limits, symbols: None, since: Instant::now() }
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Symbols>> {
@@ -102,6 +111,33 @@ impl SharedSymbols {
 
     fn queued_bytes(&self) -> usize {
         self.queue.lock().size()
+    }
+}
+
+/// The symbols for a long query, which others use in turns with it.
+pub(crate) struct SymbolTurns<'s> {
+    shared: &'s SharedSymbols,
+    limits: &'s QueryLimits,
+    symbols: Option<MutexGuard<'s, Symbols>>,
+    /// When this turn began.
+    since: Instant,
+}
+
+impl SymbolTurns<'_> {
+    /// Returns the symbols, after a turn of another query if one waits; `None` if others have them
+    /// until the limits are reached.
+    pub(crate) fn lock(&mut self) -> Option<&mut Symbols> {
+        let is_wanted = || self.shared.waiting.load(Ordering::Acquire) > 0;
+        if self.symbols.is_some() && self.since.elapsed() >= TURN_TIME && is_wanted() {
+            self.symbols = None;
+            // Long enough for another query to notice that the symbols are free.
+            std::thread::sleep(2 * LOCK_INTERVAL);
+        }
+        if self.symbols.is_none() {
+            self.symbols = self.shared.lock_within(self.limits);
+            self.since = Instant::now();
+        }
+        self.symbols.as_deref_mut()
     }
 }
 

@@ -34,7 +34,7 @@ use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache, event_col
 use crate::limits::QueryLimits;
 use crate::live::{Cursor, LiveTrace, record_at};
 use crate::record_copies::RecordCopies;
-use crate::symbols::{SharedSymbols, Symbols};
+use crate::symbols::{SharedSymbols, SymbolTurns, Symbols};
 pub(crate) use preview::Preview;
 
 /// Shorter traces are indexed before anybody looks at a preview.
@@ -225,6 +225,11 @@ impl TraceView {
     /// reached.
     pub(crate) fn symbols(&self, limits: &QueryLimits) -> Option<MutexGuard<'_, Symbols>> {
         self.symbols.lock_within(limits)
+    }
+
+    /// Returns the symbols for a query that resolves many frames.
+    pub(crate) fn symbols_in_turns<'s>(&'s self, limits: &'s QueryLimits) -> SymbolTurns<'s> {
+        self.symbols.in_turns(limits)
     }
 
     /// Lets the symbols learn from the records that were read. The caller holds no lock.

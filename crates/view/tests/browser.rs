@@ -172,7 +172,7 @@ fn page_grows_with_a_session_until_its_end() {
                 writer.put_sample(0, time, 71, 0x7FF6_0000_1000).unwrap();
             }
             writer.flush().unwrap();
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(100));
         }
         writer.finish(time, 0).unwrap();
         is_running.store(false, Ordering::Release);

@@ -19,7 +19,7 @@ use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
 use crate::query::waits::for_waits;
 use crate::query::{LoopGuard, QueryLimits, TimeSpan, process_label};
-use crate::symbols::{Symbols, ThreadCode};
+use crate::symbols::{SymbolTurns, ThreadCode};
 use crate::trace::TraceView;
 
 /// The most nodes of a graph in a reply.
@@ -201,8 +201,7 @@ struct FunctionTree {
 }
 
 impl FunctionTree {
-    /// Without `symbols`, which another query holds, no frame is resolved.
-    fn resolve(frames: StackFrames, mut symbols: Option<&mut Symbols>, limits: &QueryLimits) -> Self {
+    fn resolve(frames: StackFrames, mut symbols: SymbolTurns<'_>, limits: &QueryLimits) -> Self {
         let StackFrames { processes, bare_weights, frames, mut left_out, mut is_partial } = frames;
         let (mut tree, mut functions) = (StackTree::new(MAX_TREE_NODES), FunctionTable::default());
         let mut roots = Vec::with_capacity(processes.len());
@@ -213,15 +212,16 @@ impl FunctionTree {
         }
         let mut nodes: Vec<NodeId> = Vec::with_capacity(frames.len());
         let (mut stack, mut path) = (Stack::default(), Vec::new());
-        let mut is_over = symbols.is_none();
+        let mut is_over = false;
         for frame in frames {
             let caller = frame.caller.and_then(|caller| nodes.get(caller as usize));
             let caller = caller.or_else(|| roots.get(frame.process as usize)).copied().unwrap_or_default();
             // A frame can need a file with symbols, which takes long to read.
             is_over = is_over || limits.is_over();
+            let symbols = if is_over { None } else { symbols.lock() };
+            is_over = symbols.is_none();
             let mut node = caller;
-            if !is_over
-                && let Some(symbols) = symbols.as_deref_mut()
+            if let Some(symbols) = symbols
                 && let Some(process) = processes.get(frame.process as usize)
             {
                 stack.kernel.clear();
@@ -257,7 +257,7 @@ pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLim
         (frames, weights.total, weights.count, weights.is_partial, index.stacks.cut)
     };
     // Reading symbols takes longer; the index may grow meanwhile.
-    let resolved = FunctionTree::resolve(frames, view.symbols(limits).as_deref_mut(), limits);
+    let resolved = FunctionTree::resolve(frames, view.symbols_in_turns(limits), limits);
     let FunctionTree { tree, functions, left_out, is_partial } = resolved;
     let (nodes, merged) = tree.heaviest_nodes(MAX_NODES);
     json.object(|json| {

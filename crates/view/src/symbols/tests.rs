@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -106,4 +107,30 @@ fn full_queue_makes_the_index_wait_and_is_emptied() {
     drop(held);
     symbols.learn(|| panic!("nothing holds the symbols"));
     assert_eq!(queue.lock().size(), 0);
+}
+
+#[test]
+fn long_query_lets_others_use_the_symbols() {
+    let symbols = SharedSymbols::new(Symbols::new(1, &SymbolOptions::default()));
+    let (is_locked, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let limits = endless_limits();
+            let mut turns = symbols.in_turns(&limits);
+            while !is_done.load(Ordering::Acquire) {
+                assert!(turns.lock().is_some());
+                is_locked.store(true, Ordering::Release);
+            }
+        });
+        while !is_locked.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        for _ in 0..3 {
+            assert!(symbols.lock_within(&endless_limits()).is_some());
+        }
+        is_done.store(true, Ordering::Release);
+    });
+    let held = symbols.lock_within(&endless_limits()).unwrap();
+    assert!(symbols.in_turns(&expired_limits()).lock().is_none());
+    drop(held);
 }
