@@ -1,6 +1,8 @@
 //! Indexes traces that are made to take memory, time or the page, and checks the limits of answers
 //! in `docs/spec/view-protocol.md`.
 
+use std::io::{Read, Seek};
+
 use serde_json::Value;
 use traceweir_format::{Guid, dotnet};
 
@@ -185,13 +187,19 @@ fn what_limits_merge_is_reported_and_kept() {
     }
     let file = trace.finish();
     let merged_of = |limits: IndexLimits| {
-        let index = Index::with_limits(tempfile::tempfile().unwrap(), limits);
+        let mut index_file = tempfile::tempfile().unwrap();
+        let index = Index::with_limits(index_file.try_clone().unwrap(), limits);
         let view = new_view_with(vec![file.try_clone().unwrap()], index).unwrap();
         view.build(&None, None);
         let about = ask(|json| describe_trace(&view, json));
         assert_eq!(about["events"], 120);
         // Every question has an answer.
         assert!(!ask_all(&view).is_empty());
+        let mut bytes = Vec::new();
+        index_file.rewind().unwrap();
+        index_file.read_to_end(&mut bytes).unwrap();
+        let again = open_view(vec![file.try_clone().unwrap()], &bytes, b"").unwrap().unwrap();
+        assert_eq!(ask(|json| describe_trace(&again, json))["merged"], about["merged"]);
         about["merged"].clone()
     };
     let whole = IndexLimits::default();
