@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   figure                 measured                                             limit
-//!   view_first_ms          start of weir to the first picture, without an index  10 s
-//!   view_zoom_p95_ms       key to the drawn answer, 95th percentile             100 ms
-//!   view_memory            peak memory of weir: indexing and all questions      512 MiB
-//!   view_index_ms          start of weir to the complete index                  (report only)
+//!   view_first_ms          opening the page to its first answer, no index kept   10 s
+//!   view_zoom_p95_ms       request of the timeline to its answer, 95th percent.  100 ms
+//!   view_memory            peak memory of weir: indexing, zooming and moving     512 MiB
+//!   view_index_ms          opening the page to the complete index                (report only)
 //! ```
 //!
-//! The page measures the drawing itself: it adds an entry `timeline` to the performance timeline of
-//! the browser for each answer that it has drawn.
+//! The page adds an entry `timeline` to the performance timeline of the browser for each answer. It
+//! begins with the request and ends before the answer is drawn.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -198,7 +198,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Returns the path behind the token, or the status of a refusal.
+    /// Returns the path after the token, or the status of a refusal.
     fn check(&self, request: &hyper::Request<Incoming>) -> Result<Uri, StatusCode> {
         let path = self.guard.check(request)?;
         let uri = path.parse::<Uri>().map_err(|_| StatusCode::NOT_FOUND)?;

@@ -58,7 +58,7 @@ fn status_of(reply: &str) -> &str {
     reply.split(' ').nth(1).unwrap_or("none")
 }
 
-/// Returns whether a reply tells nothing but its status.
+/// Returns whether a reply contains nothing but its status.
 fn is_empty(reply: &str) -> bool {
     reply.split_once("\r\n\r\n").is_some_and(|(_, body)| body.is_empty() || body == "0\r\n\r\n")
 }
