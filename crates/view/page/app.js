@@ -9,12 +9,10 @@ import { formatBytes, formatCount, formatDuration, formatTime } from './format.j
 import * as live from './live.js';
 import { listenToLosses, setLossCounts } from './losses.js';
 import { follow } from './source.js';
-import { changed, onChange, restore, state } from './state.js';
+import { TABS, changed, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
 import * as timeline from './timeline.js';
 import { clearCursor, pan, reveal, select, showAll, showSelection, zoom } from './window.js';
-
-const TABS = ['events', 'tables', 'flame', 'field'];
 
 /** @param {string} name @param {boolean} [focuses] */
 function showTab(name, focuses = false) {

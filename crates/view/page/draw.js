@@ -1,7 +1,8 @@
 // Draws tracks.
 import { color, fitText, hueColor } from './dom.js';
 import { formatValue } from './format.js';
-import { STRIDES, forVisible, toPixel } from './scale.js';
+import { forVisible, toPixel } from './scale.js';
+import { LAYOUTS, STRIDES } from './tracks.js';
 
 /** @typedef {import('./scale.js').Scale} Scale */
 /** @typedef {import('./scale.js').Names} Names */
@@ -31,10 +32,11 @@ function drawCpu(context, data, scale, top, height, names) {
   context.fillStyle = color('idle');
   context.fillRect(scale.left, top, scale.width, height);
   const base = top + height;
+  const layout = LAYOUTS.c;
   forVisible(data, STRIDES.c, scale, (at, x, width) => {
-    const [start, end, thread, count, busy] = data.slice(at, at + 5);
+    const [thread, count, busy] = [data[at + layout.thread], data[at + layout.count], data[at + layout.busy]];
     if (busy <= 0) return;
-    const share = Math.min(1, busy / Math.max(1, end - start));
+    const share = Math.min(1, busy / Math.max(1, data[at + layout.end] - data[at + layout.start]));
     const drawn = Math.max(width, 1);
     const tall = count === 1 ? height : Math.max(1, height * share);
     const owner = names.threads[thread];
@@ -54,8 +56,10 @@ function drawCpu(context, data, scale, top, height, names) {
  * @param {number} height
  */
 function drawThread(context, data, scale, top, height) {
+  const layout = LAYOUTS.t;
   forVisible(data, STRIDES.t, scale, (at, x, width) => {
-    const [, , running, ready, waiting, count] = data.slice(at, at + 6);
+    const [running, ready, waiting] = [data[at + layout.running], data[at + layout.ready], data[at + layout.waiting]];
+    const count = data[at + layout.count];
     const drawn = Math.max(width, 1);
     if (count === 1) {
       const tall = running > 0 || (ready === 0 && waiting === 0) ? height : ready > 0 ? height * 0.6 : 3;
@@ -86,7 +90,7 @@ function drawSlices(context, lanes, scale, top, laneHeight, names) {
   lanes.forEach((data, lane) => {
     const y = top + lane * laneHeight;
     forVisible(data, STRIDES.s, scale, (at, x, width) => {
-      const [, , count, , kind] = data.slice(at, at + 5);
+      const [count, kind] = [data[at + LAYOUTS.s.count], data[at + LAYOUTS.s.kind]];
       context.fillStyle = count === 1 ? hueColor(kind + 7) : color('slice');
       context.fillRect(x, y + 1, Math.max(width, 1), laneHeight - 2);
       if (count === 1 && width >= 24) {
@@ -105,11 +109,12 @@ function drawSlices(context, lanes, scale, top, laneHeight, names) {
  */
 function drawMarks(context, data, scale, top, height) {
   let most = 1;
-  for (let at = 2; at < data.length; at += STRIDES.k) most = Math.max(most, data[at]);
+  const { count } = LAYOUTS.k;
+  for (let at = count; at < data.length; at += STRIDES.k) most = Math.max(most, data[at]);
   const unit = Math.log(most + 1);
   context.fillStyle = color('mark');
   forVisible(data, STRIDES.k, scale, (at, x, width) => {
-    const tall = Math.max(4, (height * Math.log(data[at + 2] + 1)) / unit);
+    const tall = Math.max(4, (height * Math.log(data[at + count] + 1)) / unit);
     context.fillRect(x, top + height - tall, Math.max(width, 1.5), tall);
   });
 }
@@ -124,10 +129,11 @@ function drawMarks(context, data, scale, top, height) {
  */
 function drawCounter(context, data, scale, top, height, unit) {
   let most = 1;
-  for (let at = 3; at < data.length; at += STRIDES.n) most = Math.max(most, data[at]);
+  const { sum } = LAYOUTS.n;
+  for (let at = sum; at < data.length; at += STRIDES.n) most = Math.max(most, data[at]);
   context.fillStyle = color('counter');
   forVisible(data, STRIDES.n, scale, (at, x, width) => {
-    const tall = Math.max(1, (height * data[at + 3]) / most);
+    const tall = Math.max(1, (height * data[at + sum]) / most);
     context.fillRect(x, top + height - tall, Math.max(width, 1.5), tall);
   });
   if (data.length) drawScale(context, formatValue(most, unit), scale, top + 9);
@@ -157,16 +163,17 @@ function drawScale(context, text, scale, y) {
  */
 function drawField(context, data, scale, top, height) {
   let [least, most] = [Infinity, -Infinity];
-  for (let at = 1; at < data.length; at += 2) {
+  const { start, value } = LAYOUTS.f;
+  for (let at = value; at < data.length; at += STRIDES.f) {
     least = Math.min(least, data[at]);
     most = Math.max(most, data[at]);
   }
   const range = most - least || 1;
   context.fillStyle = color('counter');
-  for (let at = 0; at < data.length; at += 2) {
-    const x = toPixel(scale, data[at]);
+  for (let at = 0; at < data.length; at += STRIDES.f) {
+    const x = toPixel(scale, data[at + start]);
     if (x < scale.left - 2 || x > scale.left + scale.width + 2) continue;
-    const y = top + height - 3 - ((height - 6) * (data[at + 1] - least)) / range;
+    const y = top + height - 3 - ((height - 6) * (data[at + value] - least)) / range;
     context.fillRect(x - 1, y - 1, 3, 3);
   }
   if (data.length) drawScale(context, `${formatValue(least, '')} to ${formatValue(most, '')}`, scale, top + 10);

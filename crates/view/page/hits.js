@@ -1,6 +1,7 @@
 // Finds and describes the items of tracks.
 import { formatDuration, formatTime, formatValue } from './format.js';
-import { STRIDES, firstFrom } from './scale.js';
+import { firstFrom } from './scale.js';
+import { LAYOUTS, STRIDES, readItem } from './tracks.js';
 
 /** @typedef {import('./scale.js').Scale} Scale */
 /** @typedef {import('./scale.js').Names} Names */
@@ -32,7 +33,7 @@ function describe(kind, data, at, names, unit) {
   const hit = { start, end, count: 1, text: '', row: null, thread: null, kind: null };
   switch (kind) {
     case 'c': {
-      const [thread, count, busy] = data.slice(at + 2, at + 5);
+      const { thread, count, busy } = readItem('c', data, at);
       const owner = names.threads[thread];
       hit.count = count;
       hit.thread = thread;
@@ -43,7 +44,7 @@ function describe(kind, data, at, names, unit) {
       break;
     }
     case 't': {
-      const [running, ready, waiting, count, detail] = data.slice(at + 2, at + 7);
+      const { running, ready, waiting, count, detail } = readItem('t', data, at);
       hit.count = count;
       if (count > 1) {
         hit.text = `${count} states: running ${formatDuration(running)}, ready ${formatDuration(ready)}, waiting ${formatDuration(waiting)}\n${span}`;
@@ -59,7 +60,7 @@ function describe(kind, data, at, names, unit) {
       break;
     }
     case 's': {
-      const [count, row, eventKind] = data.slice(at + 2, at + 5);
+      const { count, row, kind: eventKind } = readItem('s', data, at);
       hit.count = count;
       hit.row = row;
       hit.kind = eventKind;
@@ -67,13 +68,14 @@ function describe(kind, data, at, names, unit) {
       break;
     }
     case 'k': case 'v': {
-      hit.count = data[at + 2];
-      hit.row = data[at + 3];
+      const { count, row } = readItem(kind, data, at);
+      hit.count = count;
+      hit.row = row;
       hit.text = hit.count === 1 ? `event\n${span}` : `${hit.count} events\n${span}`;
       break;
     }
     case 'n': {
-      const [count, sum, , largest] = data.slice(at + 2, at + 6);
+      const { count, sum, largest } = readItem('n', data, at);
       hit.count = count;
       hit.text = `${formatValue(sum, unit)} in ${count} operations, at most ${formatValue(largest, unit)}\n${span}`;
       break;
@@ -96,9 +98,10 @@ function describe(kind, data, at, names, unit) {
 export function findItem({ kind, unit }, data, scale, time, lane, names) {
   if (kind === 'f') {
     const slack = (4 * (scale.to - scale.from)) / scale.width;
-    for (let at = 0; at < data.length; at += 2) {
-      if (Math.abs(data[at] - time) <= slack) {
-        return { start: data[at], end: data[at], count: 1, text: `${formatValue(data[at + 1], '')}\nat ${formatTime(data[at])} s`, row: null, thread: null, kind: null };
+    for (let at = 0; at < data.length; at += STRIDES.f) {
+      const { start, value } = readItem('f', data, at);
+      if (Math.abs(start - time) <= slack) {
+        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row: null, thread: null, kind: null };
       }
     }
     return null;
@@ -134,7 +137,7 @@ export function stepItem({ kind, unit }, data, time, direction, names) {
       const isBeyond = direction > 0 ? start > time : start < time;
       if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
         best = kind === 'f'
-          ? { start, end: start, count: 1, text: formatValue(items[at + 1], ''), row: null, thread: null, kind: null }
+          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: null, thread: null, kind: null }
           : describe(kind, items, at, names, unit);
       }
     }

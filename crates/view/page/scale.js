@@ -1,5 +1,5 @@
 // Converts between times and pixels, and finds the items of a track that are visible. The data of each
-// kind of track is a flat list of numbers: see docs/spec/view-protocol.md.
+// kind of track is a flat list of numbers, as `tracks.js` describes; an item begins with start and end.
 
 /**
  * @typedef {object} Scale
@@ -15,9 +15,6 @@
  * @property {Record<string, string>} kinds
  * @property {Record<string, string>} reasons of waits
  */
-
-/** Numbers per item, by kind of track. @type {Record<string, number>} */
-export const STRIDES = { c: 5, t: 7, s: 5, k: 4, v: 4, n: 6, f: 2 };
 
 /** @param {Scale} scale @param {number} time */
 export function toPixel(scale, time) {

@@ -28,7 +28,8 @@
  * @property {string[]} fields tracks of fields: 'KIND.NAME'
  */
 
-const TABS = ['events', 'tables', 'flame', 'field'];
+/** The names of the tabs, which are ids of elements. */
+export const TABS = ['events', 'tables', 'flame', 'field'];
 
 /** @type {ViewState} */
 export const state = {

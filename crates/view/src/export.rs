@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
+    EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TABLES, TableQuery, TimeSpan, TimelineQuery,
     describe_event, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
 };
 use crate::server::assets::{FILES, PAGE};
@@ -140,7 +140,7 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
     });
     json.key("tables");
     json.object(|json| {
-        for name in ["processes", "threads", "events", "files", "connections"] {
+        for name in TABLES {
             json.key(name);
             let query = TableQuery { name: name.to_owned(), span, search: String::new() };
             fill_table(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);

@@ -15,7 +15,7 @@ use crate::index::Index;
 use crate::index::store::seal_again;
 use crate::json::JsonWriter;
 use crate::query::{
-    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan,
+    EventLists, EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TABLES, TableQuery, TimeSpan,
     TimelineQuery, complete_list, describe_event, describe_field, describe_trace, draw_flame, draw_timeline,
     fill_table, list_events, list_tracks, locate_event,
 };
@@ -104,7 +104,7 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
                 ask(&|json| draw_flame(view, &FlameQuery { span, kind, process, thread }, &limits, json));
             }
         }
-        for name in ["processes", "threads", "events", "files", "connections"] {
+        for name in TABLES {
             for search in ["", "1"] {
                 let query = TableQuery { name: name.to_owned(), span, search: search.to_owned() };
                 ask(&|json| {

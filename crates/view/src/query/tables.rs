@@ -14,6 +14,9 @@ use crate::trace::TraceView;
 
 const MAX_ROWS: usize = 500;
 
+/// The names of the tables.
+pub(crate) const TABLES: [&str; 5] = ["processes", "threads", "events", "files", "connections"];
+
 /// Which table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableQuery {
@@ -310,3 +313,6 @@ fn push_cell(cell: &Cell, json: &mut JsonWriter) {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

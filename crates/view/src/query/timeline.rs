@@ -334,3 +334,6 @@ fn push_names(index: &Index, names: &UsedNames, json: &mut JsonWriter) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ pub(crate) const FILES: &[(&str, &str, &str)] = &[
     ("labels.js", SCRIPT, include_str!("../../page/labels.js")),
     ("window.js", SCRIPT, include_str!("../../page/window.js")),
     ("input.js", SCRIPT, include_str!("../../page/input.js")),
+    ("tracks.js", SCRIPT, include_str!("../../page/tracks.js")),
     ("scale.js", SCRIPT, include_str!("../../page/scale.js")),
     ("ruler.js", SCRIPT, include_str!("../../page/ruler.js")),
     ("hits.js", SCRIPT, include_str!("../../page/hits.js")),

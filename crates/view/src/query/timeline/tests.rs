@@ -1,0 +1,84 @@
+//! Compares the layouts of tracks in the page with what the timeline contains.
+
+use std::fs::File;
+
+use serde_json::Value;
+
+use super::*;
+use crate::kernel_trace::{self, KernelTraceLayout};
+use crate::probe::build_view;
+
+const PAGE_LAYOUTS: &str = include_str!("../../../page/tracks.js");
+
+/// Returns the names of the numbers of an item by kind of track, as the page has them.
+fn page_layouts() -> BTreeMap<String, Vec<String>> {
+    let lines = PAGE_LAYOUTS.lines().filter_map(|line| {
+        let (kind, numbers) = line.strip_prefix("  ")?.strip_suffix(" },")?.split_once(": { ")?;
+        let names = numbers.split(", ").enumerate().map(|(index, number)| {
+            let (name, offset) = number.split_once(": ").unwrap();
+            assert_eq!(offset, index.to_string(), "{line}");
+            name.to_owned()
+        });
+        Some((kind.to_owned(), names.collect()))
+    });
+    lines.collect()
+}
+
+/// Checks that a list consists of items of a layout.
+fn check_items(kind: &str, names: &[String], numbers: &[Value]) {
+    assert!(!numbers.is_empty() && numbers.len().is_multiple_of(names.len()), "{kind}: {}", numbers.len());
+    let mut last_start = i64::MIN;
+    for item in numbers.chunks(names.len()) {
+        let number = |name: &str| item[names.iter().position(|known| known == name).unwrap()].as_i64();
+        let (start, end) = (number("start").unwrap(), number("end").unwrap());
+        assert!(last_start <= start && start <= end && number("count").unwrap() >= 1, "{kind}: {item:?}");
+        last_start = start;
+        if kind == "c" {
+            assert!(number("busy").unwrap() <= end - start, "{item:?}");
+        }
+        if kind == "t" {
+            let total: i64 = ["running", "ready", "waiting"].iter().filter_map(|name| number(name)).sum();
+            assert!(total <= end - start, "{item:?}");
+        }
+        if kind == "n" {
+            assert!(number("smallest") <= number("largest") && number("largest") <= number("sum"), "{item:?}");
+        }
+    }
+}
+
+#[test]
+fn page_reads_the_numbers_that_the_timeline_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kernel.etl");
+    let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    kernel_trace::write(&path, layout).unwrap();
+    let (view, _) = build_view(vec![File::open(&path).unwrap()]).unwrap();
+    let (busiest, slices) = {
+        let threads = &view.index().threads.threads;
+        let busiest = threads.iter().skip(2).max_by_key(|thread| thread.running_ns).unwrap();
+        let position = threads.iter().position(|thread| std::ptr::eq(thread, busiest)).unwrap();
+        (position, threads.iter().position(|thread| thread.shown_lanes().next().is_some()))
+    };
+    let kind = view.index().kinds.kinds.iter().position(|kind| !kind.marks.is_empty()).unwrap();
+    let provider = view.index().kinds.kinds[kind].provider;
+    let mut tracks = vec!["c0".to_owned(), format!("t{busiest}"), format!("k{kind}"), format!("v{provider}")];
+    tracks.push("n0".to_owned());
+    tracks.extend(slices.map(|thread| format!("s{thread}")));
+    let query = TimelineQuery {
+        span: TimeSpan { from: 0, to: view.index().end() },
+        pixels: 500,
+        tracks: tracks.join(","),
+        overview: false,
+    };
+    let mut json = JsonWriter::default();
+    draw_timeline(&view, &query, &mut json);
+    let drawn: Value = serde_json::from_slice(&json.into_bytes()).unwrap();
+    let layouts = page_layouts();
+    assert!(layouts.keys().map(String::as_str).eq(["c", "f", "k", "n", "s", "t", "v"]), "{layouts:?}");
+    for track in tracks {
+        let (kind, names) = (&track[..1], &layouts[&track[..1]]);
+        let numbers = drawn["tracks"][&track].as_array().unwrap();
+        let lists = if kind == "s" { numbers.iter().filter_map(Value::as_array).collect() } else { vec![numbers] };
+        lists.into_iter().for_each(|list| check_items(kind, names, list));
+    }
+}
