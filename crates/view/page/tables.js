@@ -31,7 +31,7 @@ const load = debounce(async () => {
   const [from, to] = chosenSpan();
   const isFunctions = state.table === 'functions';
   status.textContent = isFunctions ? 'Reading symbols…' : 'Reading…';
-  const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: state.rows };
+  const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: state.rows, sort: state.sort };
   const answer = await asker.ask(isFunctions ? 'flame' : 'table', question);
   if (!answer) return;
   table = isFunctions ? toFunctionTable(answer) : answer;
@@ -86,9 +86,8 @@ function makeHead(name, index, isNumber) {
     state.sort = `${next ? '' : '-'}${index + 1}`;
     changed('position');
     show();
-    // The table was made anew.
-    const again = place.querySelectorAll('thead button')[index];
-    if (again instanceof HTMLButtonElement) again.focus();
+    // The rows that are first in another order may be missing.
+    if (table && table.total > table.rows.length) load();
   });
   cell.setAttribute('aria-sort', isSorted ? (isAscending ? 'ascending' : 'descending') : 'none');
   cell.append(button);
@@ -126,7 +125,10 @@ function show() {
     body.append(row);
   }
   made.append(headGroup, body);
+  const focused = [...place.querySelectorAll('button')].findIndex((button) => button === document.activeElement);
   place.replaceChildren(made);
+  // The button that had the focus was made anew.
+  if (focused >= 0) place.querySelectorAll('button')[focused]?.focus();
   if (!rows.length) place.append(element('p', 'empty', emptyText()));
   if (isRestoring) {
     isRestoring = false;

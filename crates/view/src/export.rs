@@ -142,7 +142,7 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
     json.object(|json| {
         for name in TABLES {
             json.key(name);
-            let query = TableQuery { name: name.to_owned(), span, search: String::new() };
+            let query = TableQuery { name: name.to_owned(), span, search: String::new(), sort: None };
             fill_table(view, &query, &QueryLimits::new(ANSWER_TIME, Arc::default()), json);
         }
     });

@@ -106,7 +106,7 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
         }
         for name in TABLES {
             for search in ["", "1"] {
-                let query = TableQuery { name: name.to_owned(), span, search: search.to_owned() };
+                let query = TableQuery { name: name.to_owned(), span, search: search.to_owned(), sort: None };
                 ask(&|json| {
                     fill_table(view, &query, &limits, json);
                 });

@@ -21,7 +21,7 @@ pub(crate) use limits::{CancelOnDrop, QueryLimits};
 pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};
 pub(crate) use statistics::{FieldQuery, describe_field};
-pub(crate) use tables::{TABLES, TableQuery, fill_table};
+pub(crate) use tables::{TABLES, TableQuery, TableSort, fill_table};
 pub(crate) use timeline::{TimelineQuery, draw_timeline};
 pub(crate) use tracks::{describe_trace, list_tracks};
 

@@ -1,5 +1,6 @@
 //! Tables of a time span: processes, threads, events, files, connections.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -23,6 +24,25 @@ pub(crate) struct TableQuery {
     pub(crate) name: String,
     pub(crate) span: TimeSpan,
     pub(crate) search: String,
+    /// `None` for the order in which tables are shown first.
+    pub(crate) sort: Option<TableSort>,
+}
+
+/// The column that a table is sorted by. The reply has the first rows of this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableSort {
+    /// Index of the column.
+    pub(crate) column: usize,
+    pub(crate) is_descending: bool,
+}
+
+impl TableSort {
+    /// Parses the number of a column, which counts from 1; a minus puts the largest first.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let column = digits.parse::<usize>().ok()?.checked_sub(1)?;
+        Some(Self { column, is_descending: digits.len() < text.len() })
+    }
 }
 
 /// Times of a thread or process in a span.
@@ -42,11 +62,28 @@ enum Cell {
     Link(&'static str, u64, String),
 }
 
+/// What cells are compared by.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum SortKey {
+    Number(u64),
+    /// In lower case.
+    Text(String),
+}
+
+impl Cell {
+    fn sort_key(&self) -> SortKey {
+        match self {
+            Self::Number(number) => SortKey::Number(*number),
+            Self::Text(text) | Self::Link(.., text) => SortKey::Text(text.to_lowercase()),
+        }
+    }
+}
+
 struct Table {
     /// Names and units of the columns.
     columns: Vec<(&'static str, &'static str)>,
     rows: Vec<Vec<Cell>>,
-    /// Rows by which the table is sorted; larger first.
+    /// The numbers by which the rows are sorted unless a column is chosen; larger first.
     weights: Vec<u64>,
 }
 
@@ -79,7 +116,7 @@ pub(crate) fn fill_table(
         "connections" => list_files(&index, query.span, true, guard),
         _ => return false,
     };
-    push_table(table, &query.search.to_lowercase(), guard.has_stopped(), json);
+    push_table(&table, query, guard.has_stopped(), json);
     true
 }
 
@@ -267,10 +304,12 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mu
     table
 }
 
-fn push_table(table: Table, search: &str, is_partial: bool, json: &mut JsonWriter) {
+/// Writes the first rows of a table that contain the text of the query, in its order.
+fn push_table(table: &Table, query: &TableQuery, is_partial: bool, json: &mut JsonWriter) {
+    let search = query.search.to_lowercase();
     let has_text = |cells: &[Cell]| {
         cells.iter().any(|cell| match cell {
-            Cell::Text(text) | Cell::Link(.., text) => text.to_lowercase().contains(search),
+            Cell::Text(text) | Cell::Link(.., text) => text.to_lowercase().contains(&search),
             Cell::Number(_) => false,
         })
     };
@@ -279,6 +318,15 @@ fn push_table(table: Table, search: &str, is_partial: bool, json: &mut JsonWrite
         order.retain(|(_, row)| table.rows.get(*row).is_some_and(|cells| has_text(cells)));
     }
     order.sort_by_key(|(weight, row)| (u64::MAX - weight, *row));
+    if let Some(TableSort { column, is_descending }) = query.sort {
+        // Rows with equal cells stay in the order of their weights.
+        let key_of = |row: usize| table.rows.get(row)?.get(column).map(Cell::sort_key);
+        if is_descending {
+            order.sort_by_cached_key(|(_, row)| Reverse(key_of(*row)));
+        } else {
+            order.sort_by_cached_key(|(_, row)| key_of(*row));
+        }
+    }
     json.object(|json| {
         json.key("columns");
         json.array(|json| {

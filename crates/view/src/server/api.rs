@@ -7,9 +7,9 @@ use axum::response::Response;
 use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
-    EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TimeSpan, TimelineQuery,
-    describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table, list_events,
-    list_tracks, locate_event, span_of,
+    EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TableSort, TimeSpan,
+    TimelineQuery, describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
+    list_events, list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -108,6 +108,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 name: parameters.text("name").to_owned(),
                 span: parameters.span(),
                 search: parameters.text("search").to_owned(),
+                sort: TableSort::parse(parameters.text("sort")),
             };
             fill_table(view, &query, limits, &mut json)
         }

@@ -149,7 +149,7 @@ fn answers_about_a_million_processes_are_bounded() {
     assert!(tracks["more_processes"].as_u64().unwrap() > 100_000);
     for name in ["processes", "threads", "events"] {
         let span = TimeSpan { from: 0, to: i64::MAX };
-        let query = TableQuery { name: name.to_owned(), span, search: String::new() };
+        let query = TableQuery { name: name.to_owned(), span, search: String::new(), sort: None };
         let table = ask(|json| assert!(fill_table(&view, &query, &endless_limits(), json)));
         assert!(table["rows"].as_array().unwrap().len() <= 500);
     }

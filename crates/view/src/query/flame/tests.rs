@@ -132,7 +132,7 @@ fn answers_after_the_deadline_say_that_they_are_partial() {
     };
     let span = TimeSpan { from: 0, to: i64::MAX };
     for name in ["processes", "threads", "events", "files"] {
-        let query = TableQuery { name: name.to_owned(), span, search: String::new() };
+        let query = TableQuery { name: name.to_owned(), span, search: String::new(), sort: None };
         assert_eq!(ask(&|json| fill_table(&view, &query, &over, json))["partial"], true, "{name}");
         assert_eq!(ask(&|json| fill_table(&view, &query, &endless_limits(), json))["partial"], false);
     }

@@ -13,3 +13,88 @@ fn page_offers_all_tables() {
     assert!(offered.iter().filter(|name| **name != "functions").eq(&TABLES), "{offered:?}");
     assert!(offered.contains(&"functions"));
 }
+
+/// More rows than a reply has.
+const ROWS: u64 = 600;
+
+/// Returns what a query of the whole time answers.
+fn ask(table: &Table, sort: &str, search: &str) -> serde_json::Value {
+    let span = TimeSpan { from: 0, to: i64::MAX };
+    let query =
+        TableQuery { name: String::new(), span, search: search.to_owned(), sort: TableSort::parse(sort) };
+    let mut json = JsonWriter::default();
+    push_table(table, &query, false, &mut json);
+    serde_json::from_slice(&json.into_bytes()).unwrap()
+}
+
+/// Returns the cells of a column.
+fn column(answer: &serde_json::Value, column: usize) -> Vec<serde_json::Value> {
+    answer["rows"].as_array().unwrap().iter().map(|row| row[column].clone()).collect()
+}
+
+fn new_index() -> Index {
+    Index::new(tempfile::tempfile().unwrap())
+}
+
+#[test]
+fn column_by_which_a_table_is_sorted_is_parsed() {
+    assert_eq!(TableSort::parse("3"), Some(TableSort { column: 2, is_descending: false }));
+    assert_eq!(TableSort::parse("-1"), Some(TableSort { column: 0, is_descending: true }));
+    for text in ["", "-", "0", "-0", "--1", "x", "1.5"] {
+        assert_eq!(TableSort::parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn file_that_was_written_most_is_first_although_others_were_read_more() {
+    let mut index = new_index();
+    for number in 1..=ROWS {
+        let name = format!("file-{number}");
+        index.files.names.push(Some(name.into()));
+        // The fewer bytes are written, the more are read.
+        for (transfer, bytes) in
+            [(Transfer::FileRead, (ROWS - number) * 1_000_000), (Transfer::FileWrite, number * 10)]
+        {
+            index.transfers.push(number.cast_signed(), &[0, bytes, 2, number, transfer as u64], &mut index.store);
+        }
+    }
+    let limits = QueryLimits::new(std::time::Duration::from_secs(3600), Arc::default());
+    let table = list_files(&index, TimeSpan { from: 0, to: i64::MAX }, false, &mut LoopGuard::new(&limits));
+    let written = table.columns.iter().position(|(name, _)| *name == "Written").unwrap();
+    let plain = ask(&table, "", "");
+    assert_eq!(plain["total"], ROWS);
+    assert_eq!(plain["rows"].as_array().unwrap().len(), MAX_ROWS);
+    assert!(!column(&plain, written).contains(&(ROWS * 10).into()), "the reply must not have all rows");
+    let sorted = column(&ask(&table, &format!("-{}", written + 1), ""), written);
+    let expected: Vec<serde_json::Value> = (0..MAX_ROWS as u64).map(|row| ((ROWS - row) * 10).into()).collect();
+    assert_eq!(sorted, expected);
+    let ascending = column(&ask(&table, &(written + 1).to_string(), ""), written);
+    assert_eq!(ascending.len(), MAX_ROWS);
+    assert_eq!(ascending[0], 10);
+    // A column that the table does not have leaves the order as it is.
+    assert_eq!(ask(&table, "99", ""), plain);
+    let found = ask(&table, &format!("-{}", written + 1), "FILE-60");
+    assert_eq!(found["total"], 2);
+    assert_eq!(column(&found, written)[0], 6000);
+}
+
+#[test]
+fn thread_that_only_waits_is_first_by_its_waits() {
+    let mut index = new_index();
+    for number in 0..ROWS {
+        let tid = u32::try_from(number + 10).unwrap();
+        index.threads.threads.push(crate::index::threads::Thread { tid, ..Default::default() });
+        let (thread, end) = (number + 2, 1000 * (number + 1));
+        if number == ROWS - 1 {
+            let wait = [500, thread, 0, 0, 0];
+            index.waits.push_span(end.cast_signed(), 500, &wait, &mut index.store);
+        } else {
+            index.samples.push(end.cast_signed(), &[thread, 0, 1], &mut index.store);
+        }
+    }
+    let limits = QueryLimits::new(std::time::Duration::from_secs(3600), Arc::default());
+    let table = list_threads(&index, TimeSpan { from: 0, to: i64::MAX }, &mut LoopGuard::new(&limits));
+    let waiting = table.columns.iter().position(|(name, _)| *name == "Waiting").unwrap();
+    assert!(!column(&ask(&table, "", ""), waiting).contains(&500.into()));
+    assert_eq!(column(&ask(&table, &format!("-{}", waiting + 1), ""), waiting)[0], 500);
+}
