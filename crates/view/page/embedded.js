@@ -1,5 +1,6 @@
 // Answers questions from data in the page itself: for pages that `weir view --export` wrote. The data
 // has one time span at one resolution, and the first events of it.
+import { filterEvents, parseFilter } from './filter.js';
 
 /** @typedef {import('./source.js').Question} Question */
 
@@ -53,12 +54,12 @@ function findTracks(search) {
   return { ...data.tracks, processes, providers };
 }
 
-/** @param {Question} question */
+/** Returns the tracks of a question that the page has. @param {Question} question */
 function drawTimeline(question) {
   /** @type {Record<string, any>} */
   const tracks = {};
   for (const id of String(question.tracks ?? '').split(',')) {
-    if (id) tracks[id] = data.timeline.tracks[id] ?? [];
+    if (id in data.timeline.tracks) tracks[id] = data.timeline.tracks[id];
   }
   return {
     from: Math.round(Number(question.from)), to: Math.round(Number(question.to)), tracks,
@@ -66,21 +67,11 @@ function drawTimeline(question) {
   };
 }
 
-/** @param {Question} question */
+/** Returns the events of a question. Fails with the reason if its filter is wrong. @param {Question} question */
 function matchingEvents(question) {
-  const words = String(question.filter ?? '').toLowerCase().split(/\s+/).filter(Boolean);
-  return data.events.rows.filter((/** @type {any} */ event) => {
-    if (question.from !== undefined && question.from !== null && event.time < Number(question.from)) return false;
-    if (question.to !== undefined && question.to !== null && event.time > Number(question.to)) return false;
-    const whole = `${event.provider} ${event.name} ${event.process} ${event.text}`.toLowerCase();
-    return words.every((word) => {
-      const [option, value] = [word.slice(0, word.indexOf(':')), word.slice(word.indexOf(':') + 1)];
-      if (option === 'kind') return String(event.kind) === value;
-      if (option === 'thread') return String(event.thread) === value;
-      if (option === 'cpu') return String(event.cpu) === value;
-      return whole.includes(word.replaceAll('"', ''));
-    });
-  });
+  const [from, to] = [Number(question.from ?? -Infinity), Number(question.to ?? Infinity)];
+  const events = data.events.rows.filter((/** @type {any} */ event) => event.time >= from && event.time <= to);
+  return filterEvents(parseFilter(String(question.filter ?? '')), events, data.tracks.providers);
 }
 
 /** @param {Question} question */
@@ -94,6 +85,19 @@ function listEvents(question) {
 }
 
 /** @param {Question} question */
+function locateEvent(question) {
+  const rows = matchingEvents(question);
+  const found = rows.findIndex((/** @type {any} */ event) => event.time >= Number(question.time));
+  return { number: found < 0 ? rows.length : found, total: rows.length, done: true };
+}
+
+/** @param {Question} question */
+function findFlame(question) {
+  if (question.process || question.thread) return { problem: 'This page does not contain flame graphs of single processes or threads.' };
+  return data.flames[question.kind === 'waits' ? 'waits' : 'cpu'];
+}
+
+/** @param {Question} question */
 function findTable(question) {
   const table = data.tables[String(question.name)];
   const search = String(question.search ?? '');
@@ -104,7 +108,8 @@ function findTable(question) {
 }
 
 /**
- * Answers a question like the server.
+ * Answers a question like the server. What the page does not contain gives `problem`, a filter that
+ * cannot be applied `error`.
  * @param {string} name
  * @param {Question} question
  * @returns {any}
@@ -114,15 +119,15 @@ export function answerEmbedded(name, question) {
     case 'trace': return data.trace;
     case 'tracks': return findTracks(String(question.search ?? ''));
     case 'timeline': return drawTimeline(question);
-    case 'events': return listEvents(question);
-    case 'locate': {
-      const rows = matchingEvents(question);
-      const found = rows.findIndex((/** @type {any} */ event) => event.time >= Number(question.time));
-      return { number: found < 0 ? rows.length : found, total: rows.length, done: true };
-    }
-    case 'event': return data.details[String(question.row)] ?? { problem: 'The page does not contain this event.' };
+    case 'events': case 'locate':
+      try {
+        return name === 'events' ? listEvents(question) : locateEvent(question);
+      } catch (error) {
+        return { error: error instanceof Error ? error.message : String(error) };
+      }
+    case 'event': return data.details[String(question.row)] ?? { problem: 'This page does not contain the details of this event.' };
     case 'table': return findTable(question);
-    case 'flame': return data.flames[question.kind === 'waits' ? 'waits' : 'cpu'];
-    default: return { count: 0, read: 0, step: 1, texts: [] };
+    case 'flame': return findFlame(question);
+    default: return { problem: 'This page does not contain the values of fields.' };
   }
 }

@@ -1,5 +1,6 @@
 // The list of events. Only the rows on the screen exist; the server is asked for them.
 import { announce, byId, debounce, element } from './dom.js';
+import { isEmbedded } from './embedded.js';
 import { formatCount, formatTime } from './format.js';
 import { Asker, ask } from './source.js';
 import { changed, onChange, state } from './state.js';
@@ -99,7 +100,7 @@ function take(answer) {
   total = answer.error ? 0 : answer.total;
   isDone = answer.error ? true : answer.done;
   const part = answer.of ? Math.floor((100 * answer.scanned) / answer.of) : 100;
-  const progress = answer.cut ? ' (the first that match)' : isDone ? '' : `, ${part} % searched`;
+  const progress = answer.cut ? (isEmbedded() ? ' (only the first events are in this page)' : ' (the first that match)') : isDone ? '' : `, ${part} % searched`;
   status.textContent = answer.error ?? `${formatCount(total)} events${progress}`;
   if (answer.rows?.length) keep(0, answer.rows);
   empty.hidden = total > 0 || !isDone || Boolean(answer.error);

@@ -43,8 +43,22 @@ const load = debounce(async () => {
   }
 }, 150);
 
+/** Shows why there is no graph. @param {string} problem */
+function showProblem(problem) {
+  nodes = [];
+  status.textContent = '';
+  allButton.hidden = !state.scope;
+  canvas.hidden = true;
+  empty.hidden = false;
+  empty.textContent = problem;
+}
+
 /** @param {any} answer */
 function take(answer) {
+  if (answer.problem) {
+    showProblem(answer.problem);
+    return;
+  }
   unit = answer.unit;
   nodes = answer.nodes.map((/** @type {any[]} */ [parent, name, own, all, kind]) => ({ parent, name, own, all, kind, children: [], depth: 0, begin: 0 }));
   nodes.forEach((node, index) => {

@@ -1,4 +1,5 @@
 // What the page shows. The address keeps it, so that a link opens the same view again.
+import { isEmbedded } from './embedded.js';
 
 /**
  * @typedef {object} ViewState
@@ -146,5 +147,6 @@ export function chosenSpan() {
 
 /** Names the span that tables and graphs describe. */
 export function spanName() {
+  if (isEmbedded()) return 'the exported time';
   return state.selection ? 'the selection' : 'the visible time';
 }

@@ -34,6 +34,11 @@ const load = debounce(async () => {
   const question = isFunctions ? { from, to, kind: 'cpu' } : { name: state.table, from, to, search: state.rows, sort: state.sort };
   const answer = await asker.ask(isFunctions ? 'flame' : 'table', question);
   if (!answer) return;
+  if (answer.problem) {
+    status.textContent = answer.problem;
+    place.replaceChildren();
+    return;
+  }
   table = isFunctions ? toFunctionTable(answer) : answer;
   show();
 }, 120);
@@ -164,6 +169,11 @@ const loadField = debounce(async () => {
 
 /** @param {any} answer @param {number} kind @param {string} name */
 function showField(answer, kind, name) {
+  if (answer.problem) {
+    fieldStatus.textContent = answer.problem;
+    fieldBody.replaceChildren();
+    return;
+  }
   const sampled = answer.step > 1 ? `, every ${formatCount(answer.step)}th was read` : '';
   fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}${answer.partial ? `; incomplete: ${formatCount(answer.read)} were read within the limits` : ''}`;
   fieldBody.replaceChildren();

@@ -1,6 +1,7 @@
 // The timeline: paints overview, ruler and tracks, and asks for what is visible.
 import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './dom.js';
 import { drawTrack } from './draw.js';
+import { isEmbedded } from './embedded.js';
 import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
@@ -156,6 +157,9 @@ function drawTracks() {
       context.clip();
       drawTrack(context, row, items, area, y, data);
       context.restore();
+    } else if (leftOut.has(row.id)) {
+      context.fillStyle = color('text-2');
+      context.fillText(isEmbedded() ? 'not in this page' : 'no data', area.left + 4, y + 15);
     }
     const legend = LEGENDS[row.key];
     if (legend && !row.isFolded) drawLegend(context, legend, area.left + area.width - 8, y + 15);

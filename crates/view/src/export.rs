@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use crate::json::JsonWriter;
 use crate::query::{
     EventLists, EventQuery, FlameKind, FlameQuery, QueryLimits, TABLES, TableQuery, TimeSpan, TimelineQuery,
-    describe_event, describe_trace, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
+    describe_event, describe_part, draw_flame, draw_timeline, fill_table, list_events, list_tracks,
 };
 use crate::server::assets::{FILES, PAGE};
 use crate::trace::TraceView;
@@ -32,7 +32,7 @@ const PIXELS: u32 = 4096;
 /// Tracks in each question.
 const TRACKS_AT_A_TIME: usize = 8;
 /// The most tracks of a page.
-const MAX_TRACKS: usize = 256;
+const MAX_TRACKS: usize = 512;
 /// How long a table or a graph may take.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 const EVENTS_AT_A_TIME: u64 = 200;
@@ -98,7 +98,7 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
         json.number(span.to);
     });
     json.key("trace");
-    describe_trace(view, json);
+    describe_part(view, span, json);
     json.key("tracks");
     list_tracks(view, "", json);
     json.key("timelines");
@@ -158,14 +158,16 @@ fn write_data(view: &TraceView, span: TimeSpan, limits: DataLimits, json: &mut J
     Ok(())
 }
 
-/// Returns the tracks of the page: processors, counters, the busiest threads, providers.
+/// Returns the tracks of the page: processors, counters and providers, then in turns the busiest
+/// threads and the most frequent kinds of events. The page reports that it lacks the others.
 fn track_ids(view: &TraceView) -> Vec<String> {
     let index = view.index();
     let mut ids: Vec<String> = Vec::new();
     let used = index.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.runs.is_empty());
     ids.extend(used.map(|(cpu, _)| format!("c{cpu}")).take(64));
     ids.extend((0..index.counters.len()).map(|counter| format!("n{counter}")));
-    let mut providers: Vec<u32> = index.kinds.kinds.iter().map(|kind| kind.provider).collect();
+    let used_kinds = || index.kinds.kinds.iter().enumerate().filter(|(_, kind)| !kind.marks.is_empty());
+    let mut providers: Vec<u32> = used_kinds().map(|(_, kind)| kind.provider).collect();
     providers.sort_unstable();
     providers.dedup();
     ids.extend(providers.iter().take(64).map(|provider| format!("v{provider}")));
@@ -176,8 +178,14 @@ fn track_ids(view: &TraceView) -> Vec<String> {
         }
     }
     threads.sort_unstable();
-    for (.., number) in threads {
-        ids.extend([format!("t{number}"), format!("s{number}")]);
+    let mut kinds: Vec<(u64, usize)> =
+        used_kinds().map(|(number, kind)| (u64::MAX - kind.marks.count(), number)).collect();
+    kinds.sort_unstable();
+    for turn in 0..threads.len().max(kinds.len()).min(MAX_TRACKS) {
+        if let Some((.., number)) = threads.get(turn) {
+            ids.extend([format!("t{number}"), format!("s{number}")]);
+        }
+        ids.extend(kinds.get(turn).map(|(_, number)| format!("k{number}")));
     }
     ids.truncate(MAX_TRACKS);
     ids

@@ -23,7 +23,7 @@ pub(crate) use list::{EventLists, list_events, locate_event, span_of};
 pub(crate) use statistics::{FieldQuery, describe_field};
 pub(crate) use tables::{TABLES, TableQuery, TableSort, fill_table};
 pub(crate) use timeline::{TimelineQuery, draw_timeline};
-pub(crate) use tracks::{describe_trace, list_tracks};
+pub(crate) use tracks::{describe_part, describe_trace, list_tracks};
 
 use self::loop_guard::LoopGuard;
 use crate::index::Index;

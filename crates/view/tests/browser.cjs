@@ -1,9 +1,9 @@
-// Scenarios of the page: node browser.cjs SCENARIO URL. Ends with an error if the page does not behave.
+// Scenarios of the page: node browser.cjs SCENARIO URL [OTHER-URL]. Ends with an error if the page does not behave.
 // Each step waits for a state of the page, never for a time.
 const assert = require('node:assert/strict');
 const { chromium } = require('playwright-core');
 
-const [scenario, url] = process.argv.slice(2);
+const [scenario, url, otherUrl] = process.argv.slice(2);
 const isFile = url.startsWith('file:') && scenario !== 'opened';
 const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 /** How long a state may take on a loaded machine. */
@@ -48,7 +48,7 @@ async function filterEvents(page, filter) {
   await page.keyboard.press('/');
   await page.keyboard.type(filter);
   await page.keyboard.press('Enter');
-  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events( \(the first that match\))?$/.test(document.getElementById('event-state').textContent)
+  await until(page, (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events( \((the first that match|only the first events are in this page)\))?$/.test(document.getElementById('event-state').textContent)
     && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0, filter);
 }
 
@@ -397,7 +397,45 @@ const scenarios = {
     await page.click('.event-row >> nth=1');
     await page.waitForSelector('#details-body table');
     await page.click('#tab-flame');
-    await hasText(page, '#flame-state', /samples in/);
+    await hasText(page, '#flame-state', /samples in the exported time/);
+  },
+
+  // A page of a part of the trace shows what the server shows of this part.
+  async part(page) {
+    const server = await page.context().newPage();
+    await server.goto(otherUrl);
+    await until(server, () => document.documentElement.dataset.complete === 'true');
+    const ask = (target, name, question) => target.evaluate(async ([source, asked, parameters]) => (await import(source)).ask(asked, parameters),
+      [target === page ? 'view/source.js' : new URL('source.js', otherUrl).href, name, question]);
+    const both = async (name, question) => [await ask(page, name, question), await ask(server, name, question)];
+    const [{ begin: from, end: to, events }, whole] = await both('trace', {});
+    assert(from > whole.begin && to < whole.end && events < whole.events, 'the page is of a part');
+    const shown = await span(page);
+    assert(Math.abs(shown.from - from) <= 0.05 * (to - from) && Math.abs(shown.to - to) <= 0.05 * (to - from), 'the page begins with this part');
+    const { providers } = await ask(server, 'tracks', {});
+    const kinds = providers.flatMap((provider) => provider.kinds.map((kind) => `k${kind.id}`)).slice(0, 20);
+    const tracks = ['c0', `v${providers[0].id}`, ...kinds].join(',');
+    const [drawn, expected] = await both('timeline', { from, to, pixels: 4096, tracks, overview: 1 });
+    assert(expected.overview.busy.some((share) => share > 0) && expected.overview.density.some((count) => count > 0));
+    assert.deepEqual(drawn.overview, expected.overview);
+    assert.deepEqual(drawn.tracks, expected.tracks);
+    assert(kinds.some((id) => drawn.tracks[id].length > 0), 'kinds of events have marks');
+    for (const filter of ['event:CSwitch', 'provider:"Windows Kernel" cpu:1']) {
+      let listed;
+      do listed = await both('events', { filter, from, to, first: 0, count: 50 }); while (!listed[1].done);
+      assert(listed[1].rows.length > 10, filter);
+      assert.deepEqual(listed[0].rows, listed[1].rows, filter);
+      await filterEvents(page, filter);
+      await hasText(page, '.event-row', new RegExp(listed[1].rows[0].name.replace('/', '.')));
+    }
+    await page.keyboard.press('/');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('pid:100');
+    await page.keyboard.press('Enter');
+    await hasText(page, '#event-state', /^pid:100 cannot be applied: this page/);
+    await chooseTable(page, 'processes', 'Process');
+    await hasText(page, '#table-state', /in the exported time/);
+    await server.close();
   },
 };
 

@@ -16,6 +16,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 
 use kernel_trace::KernelTraceLayout;
+use traceweir_analysis::text::parse_moment;
 use traceweir_view::{ViewOptions, export, show};
 
 /// A name that would run a script if it became markup.
@@ -70,11 +71,17 @@ impl Browser {
 
     /// Runs a scenario of `browser.cjs` and fails with its output if it fails.
     fn run(&self, scenario: &str, url: &str) {
+        self.run_with_pages(scenario, &[url]);
+    }
+
+    /// Runs a scenario that compares pages.
+    fn run_with_pages(&self, scenario: &str, urls: &[&str]) {
         let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser.cjs");
         let output = Command::new("node")
             .arg(script)
-            .args([scenario, url])
+            .arg(scenario)
+            .args(urls)
             .env("NODE_PATH", &self.node_path)
             .env("BROWSER_PROGRAM", &self.program)
             .output()
@@ -172,6 +179,28 @@ fn exported_page_needs_no_server() {
     browser.run("exported", &format!("file://{}", page.display()));
 }
 
+#[test]
+fn exported_part_shows_what_the_server_shows_of_it() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, page) = (write_trace(folder.path(), 2 << 20, ""), folder.path().join("page.html"));
+    let options = ViewOptions { paths: vec![trace.clone()], ..ViewOptions::default() };
+    // The page of the whole trace tells how long it is.
+    let length = exported_length(&options, &page);
+    let moment = |ns: i64| parse_moment(&format!("{}us", ns / 1000)).unwrap();
+    export(&options, Some(moment(length / 4)), Some(moment(length / 2)), &page).unwrap();
+    browser.run_with_pages("part", &[&format!("file://{}", page.display()), &serve(trace)]);
+}
+
+/// Exports a whole trace. Returns its length in nanoseconds.
+fn exported_length(options: &ViewOptions, page: &Path) -> i64 {
+    export(options, None, None, page).unwrap();
+    let content = std::fs::read_to_string(page).unwrap();
+    let (_, span) = content.split_once("{\"span\":[").unwrap();
+    let (span, _) = span.split_once(']').unwrap();
+    span.split_once(',').unwrap().1.parse().unwrap()
+}
+
 /// Runs in a process of its own, which has another `BROWSER`.
 #[test]
 #[ignore = "browser_gets_a_file_with_the_address starts it"]
@@ -229,4 +258,30 @@ fn types_of_the_page_are_right() {
         .output()
         .expect("tsc did not run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Scripts of the page that need no browser.
+#[test]
+fn scripts_of_the_page_work_alone() {
+    let reason = "node is missing";
+    if !skip::holds_or_skip(find_program(&["node"]).is_some(), "node", reason) {
+        return;
+    }
+    let (sources, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("package.json"), "{\"type\":\"module\"}").unwrap();
+    let mut checks = Vec::new();
+    for entry in ["page", "tests/page"].iter().flat_map(|name| std::fs::read_dir(sources.join(name)).unwrap()) {
+        let source = entry.unwrap().path();
+        let copy = folder.path().join(source.file_name().unwrap());
+        std::fs::copy(&source, &copy).unwrap();
+        if copy.extension().is_some_and(|extension| extension == "mjs") {
+            checks.push(copy);
+        }
+    }
+    assert!(!checks.is_empty());
+    for check in checks {
+        let output = Command::new("node").arg(&check).output().expect("node did not run");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {errors}", check.display());
+    }
 }

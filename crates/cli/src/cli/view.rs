@@ -35,7 +35,8 @@ pub(crate) struct ViewArgs {
     pub(crate) no_browser: bool,
     /// Write a page that contains the traces and needs neither weir nor a network, to send to others:
     /// the timeline, tables and flame graphs of the time between --from and --to, and its first 5,000
-    /// events
+    /// events, 1,000 of them with all details. Tables and flame graphs are of this whole time, and
+    /// the filter has no level, keyword, pid and tid
     #[arg(long, value_name = "PAGE", conflicts_with = "no_browser")]
     pub(crate) export: Option<PathBuf>,
     /// With --export: replace an existing page

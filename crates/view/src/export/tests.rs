@@ -59,6 +59,24 @@ fn page_holds_only_the_chosen_time() {
         }
     }
     assert!(segments > 100, "{segments}");
+    // The page shows the span as if there were nothing else.
+    let trace = &data["trace"];
+    assert_eq!((trace["begin"].as_i64(), trace["end"].as_i64()), (Some(span.from), Some(span.to)));
+    assert_eq!(trace["events"], parts[0]["total"]);
+}
+
+#[test]
+fn page_has_tracks_of_each_sort() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = KernelTraceLayout { bytes: 512 << 10, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    let view = open_view(folder.path(), layout);
+    let ids = track_ids(&view);
+    for sort in ["c", "n", "v", "t", "k"] {
+        assert!(ids.iter().any(|id| id.starts_with(sort)), "{sort}: {ids:?}");
+    }
+    let used = view.index().kinds.kinds.iter().filter(|kind| !kind.marks.is_empty()).count();
+    assert_eq!(ids.iter().filter(|id| id.starts_with('k')).count(), used);
+    assert!(ids.len() <= MAX_TRACKS);
 }
 
 #[test]

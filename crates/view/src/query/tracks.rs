@@ -6,7 +6,7 @@ use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 use crate::index::threads::ThreadIndex;
 use crate::index::{Cpu, Index};
 use crate::json::JsonWriter;
-use crate::query::{file_name, thread_label};
+use crate::query::{TimeSpan, file_name, thread_label};
 use crate::trace::TraceView;
 
 const MAX_CPUS: usize = 1024;
@@ -18,6 +18,26 @@ const MAX_FILES: usize = 20;
 
 /// Describes the traces and the state of their index.
 pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
+    let preview_end = view.preview().map_or(0, |preview| preview.end);
+    let (span, events) = {
+        let index = view.index();
+        (TimeSpan { from: index.begin(), to: index.end().max(preview_end) }, index.events.rows())
+    };
+    describe(view, span, events, json);
+}
+
+/// Describes a time span of the traces as if they had nothing else. The numbers of losses are those
+/// of the whole traces.
+pub(crate) fn describe_part(view: &TraceView, span: TimeSpan, json: &mut JsonWriter) {
+    let events = {
+        let index = view.index();
+        let find = |time| index.events.find_time(time, &index.store);
+        find(span.to.saturating_add(1)).saturating_sub(find(span.from))
+    };
+    describe(view, span, events, json);
+}
+
+fn describe(view: &TraceView, span: TimeSpan, events: u64, json: &mut JsonWriter) {
     let progress = view.progress();
     let index = view.index();
     json.object(|json| {
@@ -29,12 +49,11 @@ pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
         json.key("start_ms");
         let since_1970 = view.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
         json.float(since_1970 as f64 / 10_000.0);
-        let preview_end = view.preview().map_or(0, |preview| preview.end);
         let numbers: [(&str, i128); 11] = [
-            ("begin", index.begin().into()),
-            ("end", index.end().max(preview_end).into()),
+            ("begin", span.from.into()),
+            ("end", span.to.into()),
             ("indexed", index.end().into()),
-            ("events", index.events.rows().into()),
+            ("events", events.into()),
             ("samples", index.samples.rows().into()),
             ("waits", index.waits.rows().into()),
             ("lost_events", index.losses.events.into()),

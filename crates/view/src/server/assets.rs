@@ -14,6 +14,7 @@ pub(crate) const FILES: &[(&str, &str, &str)] = &[
     ("style.css", "text/css; charset=utf-8", include_str!("../../page/style.css")),
     ("app.js", SCRIPT, include_str!("../../page/app.js")),
     ("embedded.js", SCRIPT, include_str!("../../page/embedded.js")),
+    ("filter.js", SCRIPT, include_str!("../../page/filter.js")),
     ("live.js", SCRIPT, include_str!("../../page/live.js")),
     ("source.js", SCRIPT, include_str!("../../page/source.js")),
     ("state.js", SCRIPT, include_str!("../../page/state.js")),

@@ -1,0 +1,129 @@
+// The filter of the events in an exported page. It reads filters like `src/query/filter.rs`, and applies
+// the options for which the rows in the page suffice.
+
+/** @typedef {{ options: [string, string][], texts: string[] }} Filter */
+/** @typedef {{ provider: string, name: string, text: string, cpu: number, kind: number, thread: number }} Event */
+/** @typedef {{ name: string, guid: string }} Provider */
+
+/** Options that the rows of events suffice for. */
+const APPLICABLE = ['provider', 'event', 'cpu', 'kind', 'thread', 'head'];
+/** Options whose values are numbers. */
+const NUMBERS = ['cpu', 'kind', 'thread', 'head'];
+/** Options that need the records of the events, which the page does not contain. */
+const OTHERS = ['level', 'keyword', 'pid', 'tid', 'from', 'to', 'file', 'connection', 'field', 'range'];
+
+/**
+ * Splits a filter at spaces. Quotes keep spaces.
+ * @param {string} text
+ */
+function splitWords(text) {
+  /** @type {{ text: string, isQuoted: boolean }[]} */
+  const words = [];
+  let [word, isQuoted, isOpen] = ['', false, false];
+  for (const char of `${text} `) {
+    if (char === '"') {
+      isOpen = !isOpen;
+      isQuoted ||= word === '';
+    } else if (/\s/.test(char) && !isOpen) {
+      if (word) words.push({ text: word, isQuoted });
+      [word, isQuoted] = ['', false];
+    } else {
+      word += char;
+    }
+  }
+  if (word.trim()) words.push({ text: word.slice(0, -1), isQuoted });
+  return words;
+}
+
+/**
+ * Parses a filter. Fails with the reason if it is wrong or cannot be applied.
+ * @param {string} text
+ * @returns {Filter}
+ */
+export function parseFilter(text) {
+  /** @type {Filter} */
+  const filter = { options: [], texts: [] };
+  /** @param {string} name @param {string} value */
+  const set = (name, value) => {
+    if (name === 'grep') filter.texts.push(value);
+    else if (OTHERS.includes(name) || (name === 'event' && /^\d+$/.test(value))) throw new Error(`${name}:${value} cannot be applied: this page does not contain what it needs`);
+    else if (!APPLICABLE.includes(name)) return false;
+    else if (NUMBERS.includes(name) && !/^\d+$/.test(value)) throw new Error(`${name}: ${value} is not a number`);
+    else filter.options.push([name, value]);
+    return true;
+  };
+  const words = splitWords(text);
+  for (let at = 0; at < words.length; at += 1) {
+    const { text: word, isQuoted } = words[at];
+    const colon = word.indexOf(':');
+    if (!isQuoted && word.startsWith('--')) {
+      const equals = word.indexOf('=');
+      const name = word.slice(2, equals < 0 ? undefined : equals);
+      if (equals < 0) at += 1;
+      const value = equals < 0 ? words[at]?.text : word.slice(equals + 1);
+      if (value === undefined) throw new Error(`--${name} needs a value`);
+      if (!set(name, value)) throw new Error(`unknown option --${name}`);
+    } else if (isQuoted || colon < 0 || colon === word.length - 1 || !set(word.slice(0, colon), word.slice(colon + 1))) {
+      filter.texts.push(word);
+    }
+  }
+  return filter;
+}
+
+/**
+ * Returns whether a name has the form of a pattern with `*` and `?`, ignoring case.
+ * @param {string} pattern
+ * @param {string} name
+ */
+function matchesPattern(pattern, name) {
+  const source = pattern.replace(/[.+^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
+  return new RegExp(`^${source}$`, 'isu').test(name);
+}
+
+/** Returns the digits of a GUID, or null. @param {string} text */
+function guidDigits(text) {
+  const digits = text.trim().replace(/^\{(.*)\}$/, '$1').replace(/^\((.*)\)$/, '$1').replaceAll('-', '').toLowerCase();
+  return /^[0-9a-f]{32}$/.test(digits) ? digits : null;
+}
+
+/** @param {string} value @param {Event} event @param {Provider[]} providers */
+function hasProvider(value, event, providers) {
+  const guid = guidDigits(value);
+  if (guid) return providers.some((provider) => provider.name === event.provider && guidDigits(provider.guid) === guid);
+  return matchesPattern(value, event.provider) || matchesPattern(value, event.provider.replace(/^(Windows Kernel) \(.*\)$/, '$1'));
+}
+
+/** @param {string} value @param {Event} event */
+function hasName(value, { provider, name }) {
+  const forms = [name, name.slice(name.lastIndexOf('/') + 1), name.replaceAll('/', '')];
+  if (value.includes('/')) forms.push(`${provider}/${name}`, `${provider.replace(/^(Windows Kernel) \(.*\)$/, '$1')}/${name}`);
+  return forms.some((form) => matchesPattern(value, form));
+}
+
+/**
+ * Returns the events that a filter accepts. Values of one option are alternatives.
+ * @template {Event} E
+ * @param {Filter} filter
+ * @param {E[]} events
+ * @param {Provider[]} providers
+ * @returns {E[]}
+ */
+export function filterEvents({ options, texts }, events, providers) {
+  const wanted = texts.map((text) => text.toLowerCase());
+  /** @param {string} name @param {(value: string) => boolean} accepts */
+  const passes = (name, accepts) => {
+    const values = options.filter(([known]) => known === name);
+    return !values.length || values.some(([, value]) => accepts(value));
+  };
+  const accepted = events.filter((event) => {
+    const whole = `${event.provider}/${event.name}\n${event.text}`.toLowerCase();
+    return wanted.every((text) => whole.includes(text))
+      && passes('provider', (value) => hasProvider(value, event, providers))
+      && passes('event', (value) => hasName(value, event))
+      && passes('cpu', (value) => Number(value) === event.cpu)
+      && passes('kind', (value) => Number(value) === event.kind)
+      && passes('thread', (value) => Number(value) === event.thread);
+  });
+  const head = options.filter(([name]) => name === 'head').at(-1);
+  return head ? accepted.slice(0, Number(head[1])) : accepted;
+}

@@ -1,0 +1,51 @@
+// Checks the filter of exported pages: node filter.mjs, next to the scripts of the page.
+import assert from 'node:assert/strict';
+import { filterEvents, parseFilter } from './filter.js';
+
+const GUID = '3d6fa8d4-fe05-11d0-9dda-00c04fd7ba7c';
+const providers = [{ name: 'Windows Kernel (Process)', guid: GUID }, { name: 'Contoso-Shop', guid: '00000000-0000-0000-0000-0000000000ab' }];
+const event = (number, provider, name, text, cpu = 0) => ({ number, provider, name, text, cpu, kind: number, thread: 7 });
+const events = [
+  event(1, 'Contoso-Shop', 'Cart/Add', 'Item=soup'),
+  event(2, 'Windows Kernel (Process)', 'Process/End', 'ExitStatus=5', 1),
+  event(3, 'Contoso-Shop', 'Served', 'order 4711'),
+];
+
+/** Returns the numbers of the events that a filter accepts. */
+const accepted = (filter) => filterEvents(parseFilter(filter), events, providers).map(({ number }) => number);
+
+for (const [filter, numbers] of [
+  ['', [1, 2, 3]],
+  ['provider:contoso-shop', [1, 3]],
+  ['--provider Contoso*', [1, 3]],
+  ['provider:Contoso', []],
+  ['provider:"windows kernel"', [2]],
+  ['--provider "Windows Kernel (Process)"', [2]],
+  [`--provider {${GUID}}`, [2]],
+  ['--provider=000000000000000000000000000000AB', [1, 3]],
+  ['event:end', [2]],
+  ['event:Process/*', [2]],
+  ['event:cartadd', [1]],
+  ['event:"Contoso-Shop/Cart/Add"', [1]],
+  ['event:Add event:Served', [1, 3]],
+  ['event:Add provider:windows*', []],
+  ['cpu:1', [2]],
+  ['kind:3', [3]],
+  ['thread:7 SOUP', [1]],
+  ['Process/End', [2]],
+  ['"order 4711"', [3]],
+  ['4711 order', [3]],
+  ['"cpu:1"', []],
+  ['grep:soup', [1]],
+  ['http://x', []],
+  ['head:2', [1, 2]],
+]) assert.deepEqual(accepted(filter), numbers, filter);
+
+for (const [filter, reason] of [
+  ['pid:5', /^pid:5 cannot be applied/],
+  ['--level error', /^level:error cannot be applied/],
+  ['event:5', /^event:5 cannot be applied/],
+  ['cpu:x', /^cpu: x is not a number/],
+  ['--provider', /^--provider needs a value/],
+  ['--nosuch 1', /^unknown option --nosuch/],
+]) assert.throws(() => parseFilter(filter), ({ message }) => reason.test(message), filter);
