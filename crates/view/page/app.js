@@ -49,6 +49,8 @@ function showSelectionText() {
 
 /** A failure of a question, which stays until the page is loaded again. */
 let failure = '';
+/** Why the page does not follow the state of the traces. */
+let streamProblem = '';
 let isFirst = true;
 /** Tells apart states of the index that give different answers. */
 let lastVersion = '';
@@ -64,7 +66,7 @@ function takeTrace(trace) {
   showFacts(trace);
   live.showState(trace.live);
   document.documentElement.dataset.complete = String(trace.complete);
-  showProblem(trace.problem ?? failure);
+  showProblem(streamProblem || (trace.problem ?? failure));
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
   const version = `${trace.events} ${trace.complete} ${trace.end}`;
   if (version === lastVersion || (trace.events === 0 && !trace.complete)) return;
@@ -230,8 +232,9 @@ window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () 
   flame.repaint();
 });
 window.addEventListener('hashchange', () => location.reload());
-follow(takeTrace, (isConnected) => {
-  if (!isConnected) showProblem('weir view has ended. Start it again, and open the address that it prints.');
+follow(takeTrace, (problem) => {
+  streamProblem = problem;
+  if (problem) showProblem(problem);
 }, (text) => {
   failure = text;
   showProblem(text);

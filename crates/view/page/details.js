@@ -8,6 +8,8 @@ const pane = byId('details', HTMLElement);
 const body = byId('details-body', HTMLDivElement);
 const title = byId('details-title', HTMLHeadingElement);
 const asker = new Asker();
+/** How many events have been opened. */
+let opened = 0;
 
 /**
  * @typedef {object} Links what the details lead to
@@ -40,13 +42,16 @@ export async function open(row) {
   state.row = row;
   pane.hidden = false;
   changed('event');
-  const event = await asker.ask('event', { row });
-  if (!event) return;
-  if (state.row !== row) return;
+  title.textContent = 'Reading…';
   body.replaceChildren();
   body.scrollTop = 0;
-  if (event.problem) {
-    title.textContent = event.problem;
+  opened += 1;
+  const own = opened;
+  const event = await asker.ask('event', { row });
+  if (own !== opened || state.row !== row) return;
+  if (!event || event.problem) {
+    title.textContent = event?.problem ?? 'The event was not read.';
+    announce(title.textContent ?? '');
     return;
   }
   title.textContent = event.name;

@@ -63,13 +63,25 @@ export class Asker {
   }
 }
 
+/** How long the server may take to show that it runs, in milliseconds. */
+const REPLY_MS = 10_000;
+
+/** Asks for the state of the traces once. Returns null if the server does not answer. @returns {Promise<any>} */
+async function askState() {
+  try {
+    return await request('trace', {}, AbortSignal.timeout(REPLY_MS));
+  } catch {
+    return null;
+  }
+}
+
 /**
  * Follows the state of the traces, and shows the server that the page is open.
  * @param {(state: any) => void} onState
- * @param {(isConnected: boolean) => void} onConnection
+ * @param {(problem: string) => void} onStream gets why the page does not follow the state, or an empty text
  * @param {(text: string) => void} onProblem gets failures of questions
  */
-export function follow(onState, onConnection, onProblem) {
+export function follow(onState, onStream, onProblem) {
   onFailure = onProblem;
   if (isEmbedded()) {
     onState(embeddedTrace());
@@ -77,8 +89,19 @@ export function follow(onState, onConnection, onProblem) {
   }
   const stream = new EventSource('live');
   stream.addEventListener('message', (event) => {
-    onConnection(true);
+    onStream('');
     onState(JSON.parse(event.data));
   });
-  stream.addEventListener('error', () => onConnection(false));
+  stream.addEventListener('error', async () => {
+    // Without a connection, the browser tries again; it does not after a refusal.
+    const isRefused = stream.readyState === EventSource.CLOSED;
+    const trace = await askState();
+    if (stream.readyState === EventSource.OPEN) return;
+    if (!trace) {
+      onStream('weir view has ended. Start it again, and open the address that it prints.');
+    } else if (isRefused) {
+      onStream('Too many pages of weir view are open, so this one does not follow the traces. Close others, and reload the page.');
+      onState(trace);
+    }
+  });
 }

@@ -388,6 +388,35 @@ const scenarios = {
     await ready(page);
   },
 
+  // A page above the limit works, and shows why it does not follow the traces.
+  async crowded(page) {
+    const http = require('node:http');
+    const streams = [];
+    const openStream = () => new Promise((resolve, reject) => {
+      const stream = http.get(new URL('live', url), { agent: false }, (reply) => {
+        reply.on('error', () => {});
+        if (reply.statusCode === 200) reply.once('data', () => resolve(true));
+        else resolve(false);
+      });
+      stream.on('error', reject);
+      streams.push(stream);
+    });
+    while (await openStream()) assert(streams.length < 16, 'the number of pages is limited');
+    const crowded = await page.context().newPage();
+    await crowded.goto(url);
+    await hasText(crowded, '#problem', /^Too many pages of weir view are open/);
+    await until(crowded, () => document.querySelector('.track-label') && document.querySelector('.event-row span[role="gridcell"]'));
+    streams.forEach((stream) => stream.destroy());
+    await crowded.close();
+    // An event of an old link that does not exist leaves no other event in the pane.
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
+    await page.waitForSelector('#details-body table');
+    await page.evaluate(async (name) => (await import(name)).open(1e15), new URL('details.js', url).href);
+    await hasText(page, '#details-title', /^This event cannot be read/);
+    assert.equal(await text(page, '#details-body'), '');
+    assert.equal(await page.isVisible('#problem'), false);
+  },
+
   async exported(page) {
     assert.match(await text(page, '#labels'), /CPU 0/);
     await page.keyboard.press('t');

@@ -124,7 +124,7 @@ fn kernel_trace_is_explored_by_mouse_and_keyboard() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = serve(write_trace(folder.path(), 4 << 20, ""));
-    for scenario in ["mouse", "keyboard", "reload", "layout"] {
+    for scenario in ["mouse", "keyboard", "reload", "layout", "crowded"] {
         browser.run(scenario, &url);
     }
 }
@@ -185,7 +185,7 @@ fn exported_part_shows_what_the_server_shows_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, page) = (write_trace(folder.path(), 2 << 20, ""), folder.path().join("page.html"));
     let options = ViewOptions { paths: vec![trace.clone()], ..ViewOptions::default() };
-    // The page of the whole trace tells how long it is.
+    // The page of the whole trace contains its length.
     let length = exported_length(&options, &page);
     let moment = |ns: i64| parse_moment(&format!("{}us", ns / 1000)).unwrap();
     export(&options, Some(moment(length / 4)), Some(moment(length / 2)), &page).unwrap();

@@ -102,7 +102,15 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
             }
             true
         }
-        "event" => parameters.number("row").is_some_and(|row| describe_event(view, row, &mut json)),
+        "event" => parameters.number("row").is_some_and(|row| {
+            if !describe_event(view, row, &mut json) {
+                json.object(|json| {
+                    json.key("problem");
+                    json.text("This event cannot be read. The trace may have changed.");
+                });
+            }
+            true
+        }),
         "table" => {
             let query = TableQuery {
                 name: parameters.text("name").to_owned(),

@@ -18,7 +18,8 @@ use crate::trace::TraceView;
 const PERIOD: Duration = Duration::from_millis(500);
 /// Without news, a line is sent every so many periods, so that a lost page is noticed.
 const QUIET_PERIODS: u32 = 10;
-const MAX_PAGES: usize = 16;
+/// The most pages that are open at the same time.
+pub(super) const MAX_PAGES: usize = 16;
 
 /// How many pages are open, and since when none.
 #[derive(Debug, Default)]

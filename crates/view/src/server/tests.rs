@@ -168,6 +168,35 @@ fn strange_questions_get_an_answer_or_a_refusal() {
 }
 
 #[test]
+fn event_that_cannot_be_read_has_a_problem() {
+    let (port, token) = start("kernel.etl");
+    let reply = get(port, &format!("/{token}/api/event?row=18446744073709551615"), &[]);
+    assert_eq!(status_of(&reply), "200");
+    assert!(reply.contains("\"problem\":\"This event cannot be read."), "{reply}");
+    for question in ["api/event", "api/event?row=x"] {
+        assert_eq!(status_of(&get(port, &format!("/{token}/{question}"), &[])), "404", "{question}");
+    }
+}
+
+#[test]
+fn further_page_is_refused_but_gets_answers() {
+    let (port, token) = start("kernel.etl");
+    let pages: Vec<TcpStream> = (0..live::MAX_PAGES)
+        .map(|_| {
+            let mut page = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let head = format!("GET /{token}/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+            page.write_all(head.as_bytes()).unwrap();
+            assert!(page.read(&mut [0; 16]).unwrap() > 0);
+            page
+        })
+        .collect();
+    let refused = get(port, &format!("/{token}/live"), &[]);
+    assert!(status_of(&refused) == "503" && is_empty(&refused), "{refused}");
+    assert_eq!(status_of(&get(port, &format!("/{token}/api/trace"), &[])), "200");
+    drop(pages);
+}
+
+#[test]
 fn token_has_at_least_128_bits_and_differs() {
     let (a, b) = (Guard::new(1).unwrap(), Guard::new(1).unwrap());
     assert_ne!(a.url(), b.url());
