@@ -64,7 +64,7 @@ function takeTrace(trace) {
   title.textContent = name;
   title.title = trace.files.join('\n');
   showFacts(trace);
-  live.showState(trace.live);
+  live.showState(trace);
   document.documentElement.dataset.complete = String(trace.complete);
   showProblem(streamProblem || (trace.problem ?? failure));
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;

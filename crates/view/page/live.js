@@ -33,16 +33,17 @@ export function toggleFollowing() {
 }
 
 /**
- * Shows whether a session records.
- * @param {boolean} records
+ * Shows whether a session is followed.
+ * @param {{ live: boolean, stopped: boolean }} trace
  */
-export function showState(records) {
+export function showState({ live, stopped }) {
   const place = byId('live-state', HTMLParagraphElement);
-  if (records) place.textContent = 'Recording';
+  if (live) place.textContent = 'Recording';
+  else if (stopped) place.textContent = 'Later events are not shown';
   else if (isLive) place.textContent = 'The session has ended';
-  isLive = records;
-  byId('follow', HTMLButtonElement).hidden = !records;
-  if (!records) setFollowing(false);
+  isLive = live;
+  byId('follow', HTMLButtonElement).hidden = !live;
+  if (!live) setFollowing(false);
 }
 
 /** Moves the window to the newest events if the session is followed. */

@@ -1,4 +1,4 @@
-//! A fast hash for small keys. A random key makes collisions unpredictable for who wrote the trace.
+//! A fast hash for small keys. A random key makes collisions unpredictable for the author of a trace.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

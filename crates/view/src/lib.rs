@@ -75,8 +75,8 @@ fn open(options: &ViewOptions) -> Result<OpenedTraces> {
         .flatten();
     let reads_programs = !options.schemas.ignores_programs;
     let (view, index_names) =
-        TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, &identity)?;
-    Ok(OpenedTraces { view, identity, index_names })
+        TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, identity.as_ref())?;
+    Ok(OpenedTraces { view, identity: identity.map(|identity| identity.bytes), index_names })
 }
 
 /// Shows traces until the user presses Ctrl-C or has closed the page for a minute. `on_ready` gets

@@ -33,7 +33,7 @@ use crate::live::{Cursor, LiveTrace, record_at};
 use crate::symbols::Symbols;
 pub(crate) use preview::Preview;
 
-/// Shorter traces are indexed before anybody looks at a preview.
+/// Shorter traces are indexed before a preview could be seen.
 const MIN_PREVIEW_BYTES: u64 = 16 << 20;
 /// How long the index holds its lock at a time.
 const BATCH_TIME: Duration = Duration::from_millis(8);
@@ -84,8 +84,10 @@ pub(crate) struct Progress {
     pub(crate) bytes_read: u64,
     pub(crate) total_bytes: u64,
     pub(crate) is_complete: bool,
-    /// The events come from a session that still runs.
+    /// The events come from a session, and are followed.
     pub(crate) is_live: bool,
+    /// The events of a session are not followed any more, although it may still run.
+    pub(crate) has_stopped: bool,
     pub(crate) problem: Option<String>,
 }
 
@@ -122,7 +124,7 @@ impl LoadBudget {
     }
 }
 
-/// What a trace is identified by in the cache; `None` for one that is not kept.
+/// The bytes that identify an index in the cache; `None` for one that is not kept.
 pub(crate) type Identity = Option<Vec<u8>>;
 
 impl TraceView {
@@ -132,17 +134,17 @@ impl TraceView {
         decoder: Decoder,
         symbols: &SymbolOptions,
         reads_programs: bool,
-        identity: &Identity,
+        identity: Option<&cache::IndexIdentity>,
     ) -> Result<(Self, Option<cache::IndexNames>)> {
         anyhow::ensure!(traces.len() <= RowPosition::MAX_FILES, "too many traces");
-        let cached = identity.as_ref().and_then(|identity| {
+        let cached = identity.and_then(|identity| {
             let (file, length) = cache::open(identity)?;
-            Index::open(file, length, identity)
+            Index::open(file, length, &identity.bytes)
         });
         let (index, names) = match cached {
             Some(index) => (index, None),
             None => {
-                let (file, names) = cache::create(identity.as_deref())?.into_parts();
+                let (file, names) = cache::create(identity)?.into_parts();
                 (Index::new(file), names)
             }
         };
@@ -221,12 +223,14 @@ impl TraceView {
 
     pub(crate) fn progress(&self) -> Progress {
         let is_complete = self.has_all_facts.load(Ordering::Acquire);
+        let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Progress {
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             total_bytes: self.live.as_ref().map_or(self.total_bytes, |live| live.bytes()),
             is_complete,
             is_live: self.live.is_some() && !is_complete,
-            problem: self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            has_stopped: self.live.is_some() && is_complete && problem.is_some(),
+            problem,
         }
     }
 

@@ -32,6 +32,8 @@ use super::series::Item;
 use super::threads::{EventTime, ThreadIndex};
 use super::{Index, RowPosition, Transfer};
 
+/// The waker of a thread if it is not known, or if an interrupt of an idle processor woke the thread.
+const UNKNOWN_WAKER: ThreadIndex = ThreadIndex::IDLE;
 /// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
 /// Memory for the newest items of all tracks; above it, tracks write theirs to the file.
@@ -263,10 +265,11 @@ impl Builder {
         let thread = index.threads.find_or_add(tid, None, at);
         // The header names the thread that wakes; the attribution is to the thread that is woken.
         let waker = match record.thread_id() {
-            NO_ID => index.running.get(&(at.machine, record.cpu())).copied().unwrap_or(ThreadIndex::OTHER),
+            NO_ID => index.running.get(&(at.machine, record.cpu())).copied().unwrap_or(UNKNOWN_WAKER),
             tid => index.threads.find_or_add(tid, None, at),
         };
         let waker = if waker == thread { attributed } else { waker };
+        let waker = if waker == ThreadIndex::OTHER { UNKNOWN_WAKER } else { waker };
         Some(Pending::Ready { at, thread: NumberedThread { index: thread, tid }, waker })
     }
 

@@ -1,14 +1,15 @@
 //! The folder that keeps indexes: `$XDG_CACHE_HOME/traceweir` or `~/.cache/traceweir`.
 //!
 //! ```text
-//!   view-HASH.index     HASH of the paths; inside: path, size, mtime and inode of each trace
+//!   view-HASH.index     HASH of the paths; inside: version, options, and path, size, mtime and inode
+//!                       of each trace
 //!   no folder, no room, not ours ──▶ an unlinked temporary file, which is not kept
 //! ```
 //!
-//! A file is used if it is a regular file of this user that nobody else can write, and if its
-//! identity is that of the traces. The folder is checked once it is open, and files are found
-//! relative to it, so that its path may change at any time. Old files are removed when all together
-//! exceed [`MAX_CACHE_BYTES`].
+//! A file is used if it is a regular file that only this user can write, and if its identity is that
+//! of the traces. The index of a trace that was recorded again replaces the index before. The folder
+//! is checked once it is open, and files are found relative to it, so that its path may change at any
+//! time. Old files are removed when all together exceed [`MAX_CACHE_BYTES`].
 
 use std::fs::{self, DirBuilder, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,15 +49,26 @@ pub(crate) struct IndexNames {
 #[derive(Debug)]
 struct CacheFolder(OwnedFd);
 
-/// Returns what distinguishes traces from others: path, size, mtime and inode of each; `None` if one
+/// What an index belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexIdentity {
+    /// Name of the file, by the paths of the traces.
+    file_name: String,
+    /// Distinguishes traces, and ways to read them, from all others.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Returns the identity of the index of traces that are read with some options; `None` if a trace
 /// has no path or no size, such as a pipe.
-pub(crate) fn identify(paths: &[PathBuf], options: &str) -> Option<Vec<u8>> {
+pub(crate) fn identify(paths: &[PathBuf], options: &str) -> Option<IndexIdentity> {
     let mut identity = Vec::new();
+    let mut hasher = DefaultHasher::new();
     identity.put_text(env!("CARGO_PKG_VERSION"));
     identity.put_text(options);
     for path in paths {
         let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
         let path = fs::canonicalize(path).ok()?;
+        path.hash(&mut hasher);
         identity.put_varint(path.as_os_str().len() as u64);
         identity.extend_from_slice(path.as_os_str().as_bytes());
         for number in [metadata.len(), metadata.dev(), metadata.ino()] {
@@ -65,7 +77,8 @@ pub(crate) fn identify(paths: &[PathBuf], options: &str) -> Option<Vec<u8>> {
         identity.put_i64(metadata.mtime());
         identity.put_i64(metadata.mtime_nsec());
     }
-    Some(identity)
+    // The hash only finds the file; the identity inside decides.
+    Some(IndexIdentity { file_name: format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish()), bytes: identity })
 }
 
 /// Returns whether only this user can change a file.
@@ -147,29 +160,22 @@ impl CacheFolder {
     }
 }
 
-fn index_name(identity: &[u8]) -> String {
-    // The hash only finds the file; the identity inside decides.
-    let mut hasher = DefaultHasher::new();
-    identity.hash(&mut hasher);
-    format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish())
-}
-
 /// Opens the index of traces; also returns its size.
-pub(crate) fn open(identity: &[u8]) -> Option<(File, u64)> {
-    let (file, bytes) = CacheFolder::open(&base_folder()?)?.open_file(&index_name(identity))?;
+pub(crate) fn open(identity: &IndexIdentity) -> Option<(File, u64)> {
+    let (file, bytes) = CacheFolder::open(&base_folder()?)?.open_file(&identity.file_name)?;
     // The time of the last use decides which indexes are removed.
     let _ = file.set_modified(std::time::SystemTime::now());
     Some((file, bytes))
 }
 
 /// Creates the file for the index of traces. `identity` is `None` for an index that is not kept.
-pub(crate) fn create(identity: Option<&[u8]>) -> Result<NewIndexFile> {
+pub(crate) fn create(identity: Option<&IndexIdentity>) -> Result<NewIndexFile> {
     let folder = || CacheFolder::open(&base_folder()?);
     if let Some(identity) = identity
         && let Some(folder) = folder()
     {
         folder.remove_old(MAX_CACHE_BYTES);
-        let complete = index_name(identity);
+        let complete = identity.file_name.clone();
         let temporary = format!("{complete}.new-{}", std::process::id());
         folder.remove_file(&temporary);
         if let Some(file) = folder.create_file(&temporary) {
@@ -268,6 +274,26 @@ mod tests {
         for name in ["view-a.index", "view-b.index", "view-c.index", "view-d.index"] {
             assert!(folder.open_file(name).is_none(), "{name}");
         }
+    }
+
+    #[test]
+    fn index_of_a_trace_that_was_recorded_again_has_the_same_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, other) = (folder.path().join("a.etl"), folder.path().join("b.etl"));
+        for path in [&trace, &other] {
+            fs::write(path, "one").unwrap();
+        }
+        let paths = [trace.clone()];
+        let first = identify(&paths, "").unwrap();
+        assert_eq!(identify(&paths, "").unwrap().bytes, first.bytes);
+        fs::write(&trace, "another recording").unwrap();
+        for again in [identify(&paths, "").unwrap(), identify(&paths, "other schemas").unwrap()] {
+            assert!(again.file_name == first.file_name && again.bytes != first.bytes);
+        }
+        for paths in [vec![other.clone()], vec![trace.clone(), other.clone()], vec![other, trace]] {
+            assert_ne!(identify(&paths, "").unwrap().file_name, first.file_name);
+        }
+        assert!(identify(&[folder.path().to_owned()], "").is_none());
     }
 
     #[test]

@@ -87,6 +87,7 @@ fn view_grows_with_the_session() {
     let late = describe(&view);
     assert_eq!((&late["live"], &late["complete"]), (&false.into(), &true.into()), "{late}");
     assert_eq!((&late["problem"], &late["lost_buffers"]), (&serde_json::Value::Null, &0.into()), "{late}");
+    assert_eq!(late["stopped"], false);
     let events = late["events"].as_u64().unwrap();
     assert!(events > early["events"].as_u64().unwrap() && late["bytes_read"] == late["bytes"], "{late}");
     for row in 0..events {
@@ -123,4 +124,5 @@ fn full_file_ends_the_events_with_a_message() {
     let state = describe(&view);
     assert!(state["problem"].as_str().unwrap().contains("later events are not shown"), "{state}");
     assert!(state["events"].as_u64().unwrap() > 2 && state["live"] == false, "{state}");
+    assert_eq!(state["stopped"], true);
 }

@@ -1,7 +1,7 @@
 //! The list of events: rows by number, all or those that a filter accepts.
 //!
 //! A filter is applied a part at a time: each request continues for [`SCAN_TIME`] and reports how far
-//! it is. The page asks again until the end. So no request takes long, and a filter that nobody asks
+//! it is. The page asks again until the end. So no request takes long, and a filter that is not asked
 //! for any more stops.
 
 use std::sync::{Mutex, PoisonError};
@@ -427,9 +427,10 @@ impl EventText {
     }
 }
 
-/// Returns a filter for a span, if the page sent one.
+/// Returns the time span between two times, of which either may be missing; `None` without both.
 pub(crate) fn span_of(from: Option<i64>, to: Option<i64>) -> Option<TimeSpan> {
-    Some(TimeSpan { from: from?, to: to? })
+    let has_limits = from.is_some() || to.is_some();
+    has_limits.then(|| TimeSpan { from: from.unwrap_or(0), to: to.unwrap_or(i64::MAX) })
 }
 
 #[cfg(test)]

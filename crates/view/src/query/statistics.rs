@@ -17,6 +17,8 @@ const MAX_EVENTS: u64 = 20_000;
 const MAX_POINTS: usize = 2000;
 const BUCKETS: usize = 48;
 const MAX_TEXTS: usize = 100;
+/// Different values that are counted. Further ones are only read.
+const MAX_DISTINCT_TEXTS: usize = 1 << 14;
 
 #[derive(Clone, Debug)]
 pub(crate) struct FieldQuery {
@@ -80,6 +82,7 @@ pub(crate) fn describe_field(
     drop(index);
     let mut points: Vec<(i64, f64)> = Vec::new();
     let mut texts: HashMap<String, u64> = HashMap::new();
+    let mut read = 0_u64;
     let mut walker = Walker::default();
     let mut budget = LoadBudget::default();
     let mut is_partial = guard.has_stopped();
@@ -97,10 +100,11 @@ pub(crate) fn describe_field(
             fields.fields.into_iter().find(|field| field.name == query.field)
         });
         let Some(Some(field)) = field else { continue };
+        read += 1;
         if let Some(value) = field.number {
             points.push((time, value));
         }
-        if texts.len() < 1 << 14 || texts.contains_key(&field.value) {
+        if texts.len() < MAX_DISTINCT_TEXTS || texts.contains_key(&field.value) {
             *texts.entry(field.value).or_default() += 1;
         }
     }
@@ -109,7 +113,7 @@ pub(crate) fn describe_field(
         json.key("count");
         json.number(count);
         json.key("read");
-        json.number(texts.values().sum::<u64>());
+        json.number(read);
         json.key("step");
         json.number(step);
         json.key("partial");

@@ -70,6 +70,8 @@ fn describe(view: &TraceView, span: TimeSpan, events: u64, json: &mut JsonWriter
         json.flag(progress.is_complete);
         json.key("live");
         json.flag(progress.is_live);
+        json.key("stopped");
+        json.flag(progress.has_stopped);
         json.key("problem");
         json.optional_text(progress.problem.as_deref().or(index.store.failure()));
     });

@@ -10,7 +10,8 @@ use super::*;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
-use crate::kernel_trace::{self, KernelTraceLayout};
+use crate::index::ThreadState;
+use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, Switch, WAITING};
 use crate::probe::{ask_all, build_view, open_view};
 use crate::query::describe_trace;
 
@@ -80,6 +81,33 @@ fn run_times_agree_with_the_switches() {
     assert!(index.threads.get(ThreadIndex(2)).is_some_and(|thread| thread.pid >= 100));
     assert!(index.samples.rows() > 100 && index.waits.rows() > 100 && index.transfers.rows() > 10);
     assert_eq!(index.gaps, 0);
+}
+
+#[test]
+fn waker_that_the_trace_does_not_name_is_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kernel.etl");
+    let mut output = KernelWriter::create(&path, 4).unwrap();
+    let switch = |new_tid, old_tid| Switch { new_tid, old_tid, old_state: WAITING, wait_reason: 6 };
+    output.put_process(200, "a.exe", "a.exe").unwrap();
+    output.put_thread(200, 2001).unwrap();
+    output.put_switch(0, 1000, switch(2001, 0)).unwrap();
+    output.put_switch(0, 2000, switch(0, 2001)).unwrap();
+    // The trace has no switch on processor 3.
+    output.put_ready(3, 3000, 2001).unwrap();
+    output.put_switch(0, 4000, switch(2001, 0)).unwrap();
+    output.finish(5000, 0).unwrap();
+    let (view, _) = build(&path);
+    let index = view.index();
+    let thread = index.threads.threads.iter().find(|thread| thread.tid == 2001).unwrap();
+    let mut wakers = Vec::new();
+    thread.states.for_each(0, i64::MAX, &index.store, |state| {
+        if state.value & 3 == ThreadState::Ready as u64 {
+            wakers.push(state.value >> 2);
+        }
+        true
+    });
+    assert_eq!(wakers, [0]);
 }
 
 #[test]

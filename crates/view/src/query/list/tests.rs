@@ -159,3 +159,11 @@ fn filter_accepts_the_events_that_dump_prints() {
     }
     assert!(compared > 1000, "only {compared} events");
 }
+
+#[test]
+fn one_time_limits_the_list_too() {
+    assert_eq!(span_of(None, None), None);
+    assert_eq!(span_of(Some(5), None), Some(TimeSpan { from: 5, to: i64::MAX }));
+    assert_eq!(span_of(None, Some(7)), Some(TimeSpan { from: 0, to: 7 }));
+    assert_eq!(span_of(Some(5), Some(7)), Some(TimeSpan { from: 5, to: 7 }));
+}
