@@ -75,8 +75,8 @@ function take(answer) {
       begin += nodes[child].all;
     }
   }
-  root = 0;
-  current = 0;
+  root = findNode(state.flameRoot);
+  current = findNode(state.flameChosen);
   const where = spanName();
   const noun = state.flame === 'waits' ? 'waits' : 'samples';
   status.textContent = answer.count
@@ -88,9 +88,27 @@ function take(answer) {
   empty.textContent = state.flame === 'waits'
     ? `No waits in ${where}. Record context switches with stacks for this graph.`
     : `No samples in ${where}. Record CPU samples with stacks for this graph, or select more time.`;
-  // A function that was chosen before the graph was there is shown now.
-  if (state.mark) chooseHeaviest(state.mark);
+  // A function that was marked before the graph was there is shown now.
+  if (state.mark && !state.flameChosen.length) chooseHeaviest(state.mark);
   draw();
+}
+
+/** Returns the names of the functions on the way to a node. @param {number} index */
+function pathOf(index) {
+  const path = [];
+  for (let node = index; node !== 0; node = nodes[node].parent) path.push(nodes[node].name);
+  return path.reverse();
+}
+
+/** Returns the node at the end of a path, or the last one on the way to it. @param {string[]} path */
+function findNode(path) {
+  let found = 0;
+  for (const name of path) {
+    const next = nodes[found]?.children.find((child) => nodes[child].name === name);
+    if (next === undefined) break;
+    found = next;
+  }
+  return found;
 }
 
 /** Names the colours. */
@@ -170,6 +188,8 @@ function nodeAt(event) {
 /** @param {number} index */
 function choose(index) {
   current = index;
+  state.flameChosen = pathOf(index);
+  changed('position');
   const y = nodes[index].depth * ROW;
   if (y < scroller.scrollTop) scroller.scrollTop = y;
   if (y + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = y + ROW - scroller.clientHeight;
@@ -181,6 +201,7 @@ function choose(index) {
 /** @param {number} index */
 function show(index) {
   root = index;
+  state.flameRoot = pathOf(index);
   choose(index);
 }
 
@@ -195,6 +216,8 @@ function sibling(direction) {
 export function mark(name) {
   state.mark = name;
   search.value = name;
+  // The whole graph has all places of the function.
+  [state.flameRoot, state.flameChosen, root] = [[], [], 0];
   changed('position');
   chooseHeaviest(name);
   draw();

@@ -23,6 +23,8 @@ import { isEmbedded } from './embedded.js';
  * @property {number} tableScroll pixels by which the table is scrolled
  * @property {string} flame cpu or waits
  * @property {string} mark marked functions
+ * @property {string[]} flameRoot functions from the outermost one to the one that fills the flame graph
+ * @property {string[]} flameChosen functions from the outermost one to the chosen one
  * @property {string} scope of the flame graph: '', 'process:N' or 'thread:N'
  * @property {string} field of the statistics: 'KIND.NAME'
  * @property {string[]} folded tracks that are folded although they begin unfolded, and the reverse
@@ -54,6 +56,8 @@ export const state = {
   tableScroll: 0,
   flame: 'cpu',
   mark: '',
+  flameRoot: [],
+  flameChosen: [],
   scope: '',
   field: '',
   folded: [],
@@ -93,6 +97,9 @@ const NUMBERS = [
   ['cursor', 'at'], ['scroll', 'y'], ['height', 'split'], ['top', 'top'], ['current', 'item'], ['row', 'row'], ['tableScroll', 'ty'],
 ];
 
+/** Lists of the state and their names in the address. @type {['fields' | 'flameRoot' | 'flameChosen', string][]} */
+const LISTS = [['fields', 'track-field'], ['flameRoot', 'zoom'], ['flameChosen', 'node']];
+
 const initial = { ...state };
 
 function save() {
@@ -105,7 +112,7 @@ function save() {
     if (value !== null && value !== initial[key]) parts.set(name, String(typeof value === 'number' ? Math.round(value * 100) / 100 : value));
   }
   if (state.folded.length) parts.set('fold', state.folded.join(','));
-  for (const field of state.fields) parts.append('track-field', field);
+  for (const [key, name] of LISTS) for (const text of state[key]) parts.append(name, text);
   history.replaceState(null, '', `#${parts}`);
 }
 
@@ -136,7 +143,7 @@ export function restore() {
   if (!TABS.includes(state.tab)) state.tab = 'events';
   if (state.flame !== 'waits') state.flame = 'cpu';
   state.folded = (parts.get('fold') ?? '').split(',').filter(Boolean);
-  state.fields = parts.getAll('track-field');
+  for (const [key, name] of LISTS) state[key] = parts.getAll(name);
   return span !== null;
 }
 

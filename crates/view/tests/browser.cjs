@@ -209,21 +209,52 @@ const scenarios = {
       return parts.get('row') === String(window.view.row) && parts.get('item') === String(window.view.current) && parts.get('t') === `${window.view.from}-${window.view.to}`;
     });
     const link = page.url();
-    for (const tab of ['events', 'tables', 'flame']) {
-      await page.click(`#tab-${tab}`);
-      await until(page, (name) => (new URLSearchParams(location.hash.slice(1)).get('tab') ?? 'events') === name, tab);
-      const address = tab === 'events' ? link : page.url();
+    /** Leaves the page and opens its address again. */
+    const reopen = async (address) => {
       await page.goto('about:blank');
       await page.goto(address);
       await ready(page);
-      assert.equal(await page.getAttribute(`#tab-${tab}`, 'aria-selected'), 'true');
-      if (tab !== 'events') continue;
-      await page.waitForSelector('#details:not([hidden]) .frames li');
-      await until(page, (wanted) => document.getElementById('tracks').scrollTop === wanted.tracks && document.getElementById('event-scroll').scrollTop === wanted.events
-        && document.querySelector('.event-row[aria-selected="true"]')?.textContent === wanted.selected
-        && document.querySelector('.track-label.current')?.textContent === wanted.track, before);
-      assert.deepEqual(await shot(), before, 'a reload shows the same view');
-    }
+    };
+    await reopen(link);
+    await page.waitForSelector('#details:not([hidden]) .frames li');
+    await until(page, (wanted) => document.getElementById('tracks').scrollTop === wanted.tracks && document.getElementById('event-scroll').scrollTop === wanted.events
+      && document.querySelector('.event-row[aria-selected="true"]')?.textContent === wanted.selected
+      && document.querySelector('.track-label.current')?.textContent === wanted.track, before);
+    assert.deepEqual(await shot(), before, 'a reload shows the same view');
+    // A table in another order, scrolled.
+    await chooseTable(page, 'threads', 'Thread');
+    await page.click('#table-scroll thead button:text-is("Waiting")');
+    await page.waitForSelector('#table-scroll th[aria-sort="descending"]');
+    await page.evaluate(() => { document.getElementById('table-scroll').scrollTop = 30; });
+    await until(page, () => window.view.tableScroll === document.getElementById('table-scroll').scrollTop);
+    const tableOf = () => page.evaluate(() => ({
+      cells: document.querySelector('#table-scroll table')?.textContent, state: document.getElementById('table-state').textContent,
+      scroll: document.getElementById('table-scroll').scrollTop,
+    }));
+    const table = await tableOf();
+    await until(page, () => Number(new URLSearchParams(location.hash.slice(1)).get('ty')) === window.view.tableScroll);
+    await reopen(page.url());
+    await until(page, (wanted) => document.querySelector('#table-scroll table')?.textContent === wanted.cells
+      && document.getElementById('table-scroll').scrollTop === wanted.scroll, table);
+    assert.deepEqual(await tableOf(), table);
+    // A flame graph that shows only the stacks of one function.
+    await page.click('#tab-flame');
+    await hasText(page, '#flame-state', /samples in/);
+    await page.focus('#flame-picture');
+    for (const key of ['ArrowDown', 'ArrowDown', 'Enter', 'ArrowDown']) await page.keyboard.press(key);
+    const { flameRoot, flameChosen } = await view(page);
+    assert(flameRoot.length === 2 && flameChosen.length === 3, `${flameRoot} ${flameChosen}`);
+    const graphOf = () => page.evaluate(() => ({
+      picture: document.getElementById('flame-picture').toDataURL(), state: document.getElementById('flame-state').textContent,
+    }));
+    await painted(page);
+    const graph = await graphOf();
+    await until(page, () => new URLSearchParams(location.hash.slice(1)).getAll('node').length === 3);
+    await reopen(page.url());
+    await until(page, (wanted) => document.getElementById('flame-picture').toDataURL() === wanted.picture, graph);
+    assert.deepEqual(await graphOf(), graph);
+    const again = await view(page);
+    assert.deepEqual([again.flameRoot, again.flameChosen], [flameRoot, flameChosen]);
   },
 
   async layout(page) {
