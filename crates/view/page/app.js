@@ -9,7 +9,7 @@ import { formatBytes, formatCount, formatDuration, formatTime } from './format.j
 import * as live from './live.js';
 import { listenToLosses, setLossCounts } from './losses.js';
 import { follow } from './source.js';
-import { TABS, changed, onChange, restore, state } from './state.js';
+import { TABS, changed, chosenSpan, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
 import * as timeline from './timeline.js';
 import { clearCursor, pan, reveal, select, showAll, showSelection, zoom } from './window.js';
@@ -38,6 +38,12 @@ function showEvents(filter, time) {
   showTab('events');
   events.setFilter(filter);
   events.goTo(time);
+}
+
+/** @param {string} name */
+function showFunction(name) {
+  showTab('flame');
+  flame.mark(name);
 }
 
 function showSelectionText() {
@@ -208,16 +214,15 @@ details.start({
     state.field = `${kind}.${name}`;
     showTab('field');
   },
+  showFunction,
 });
 tables.start({
   open: (type, number) => {
-    if (type === 'kind') showEvents(`kind:${number}`, state.from);
+    if (['kind', 'file', 'connection'].includes(type)) showEvents(`${type}:${number}`, chosenSpan()[0]);
     else timeline.revealTrack(`${type === 'thread' ? 't' : 'p'}${number}`);
   },
-  openFunction: (name) => {
-    showTab('flame');
-    flame.mark(name);
-  },
+  showFunction,
+  showEvents,
 });
 flame.start();
 live.start();

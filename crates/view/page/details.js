@@ -17,10 +17,11 @@ let opened = 0;
  * @property {(thread: number) => void} showThread
  * @property {(filter: string, time: number) => void} showEvents
  * @property {(kind: number, field: string) => void} showField
+ * @property {(name: string) => void} showFunction
  */
 
 /** @type {Links} */
-let links = { showTime: () => {}, showThread: () => {}, showEvents: () => {}, showField: () => {} };
+let links = { showTime: () => {}, showThread: () => {}, showEvents: () => {}, showField: () => {}, showFunction: () => {} };
 
 /** @param {Links} given */
 export function start(given) {
@@ -81,6 +82,10 @@ function show(event) {
   add('Process', event.process);
   add('Thread', link(event.thread_name, () => links.showThread(event.thread)));
   add('CPU', String(event.cpu));
+  if (event.transfer) {
+    const [type, number, name] = event.transfer;
+    add(type === 'file' ? 'File' : 'Connection', link(name, () => links.showEvents(`${type}:${number}`, event.time)));
+  }
   if (event.message) add('Message', event.message);
   if (event.undecoded) add('Not decoded', event.undecoded);
   body.append(facts);
@@ -131,9 +136,10 @@ function showStack(event) {
   if (!event.stack.length) return;
   body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames)`));
   const frames = element('ol', 'frames');
-  for (const [address, name, place, isInlined, isKernel] of event.stack) {
+  for (const [address, name, place, isInlined, isKernel, functionName] of event.stack) {
     const frame = element('li', isKernel ? 'kernel' : '');
-    frame.append(element('span', '', isInlined ? `${name} (inlined)` : name));
+    const label = isInlined ? `${name} (inlined)` : name;
+    frame.append(functionName ? link(label, () => links.showFunction(functionName)) : element('span', '', label));
     frame.title = address;
     if (place) frame.append(element('span', 'place', ` ${place}`));
     frames.append(frame);

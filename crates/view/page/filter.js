@@ -2,7 +2,7 @@
 // the options for which the rows in the page suffice.
 
 /** @typedef {{ options: [string, string][], texts: string[] }} Filter */
-/** @typedef {{ provider: string, name: string, text: string, cpu: number, kind: number, thread: number }} Event */
+/** @typedef {{ process: string, provider: string, name: string, text: string, cpu: number, kind: number, thread: number }} Event */
 /** @typedef {{ name: string, guid: string }} Provider */
 
 /** Options that the rows of events suffice for. */
@@ -116,7 +116,8 @@ export function filterEvents({ options, texts }, events, providers) {
     return !values.length || values.some(([, value]) => accepts(value));
   };
   const accepted = events.filter((event) => {
-    const whole = `${event.provider}/${event.name}\n${event.text}`.toLowerCase();
+    const process = event.process.replace(/ \(\d+\)( · .*)?$/, '');
+    const whole = `${process}\n${event.provider}/${event.name}\n${event.text}`.toLowerCase();
     return wanted.every((text) => whole.includes(text))
       && passes('provider', (value) => hasProvider(value, event, providers))
       && passes('event', (value) => hasName(value, event))

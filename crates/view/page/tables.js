@@ -16,11 +16,12 @@ const fieldAsker = new Asker();
 /**
  * @typedef {object} Links
  * @property {(type: string, number: number) => void} open
- * @property {(name: string) => void} openFunction
+ * @property {(name: string) => void} showFunction
+ * @property {(filter: string, time: number) => void} showEvents
  */
 
 /** @type {Links} */
-let links = { open: () => {}, openFunction: () => {} };
+let links = { open: () => {}, showFunction: () => {}, showEvents: () => {} };
 /** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
@@ -104,7 +105,7 @@ function makeCell(cell, unit) {
   const made = element('td');
   if (Array.isArray(cell)) {
     const [type, number, text] = cell;
-    made.append(link(text, () => (type === 'function' ? links.openFunction(text) : links.open(type, number))));
+    made.append(link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number))));
   } else if (typeof cell === 'number') {
     made.className = 'number';
     made.textContent = formatValue(cell, unit);
@@ -167,6 +168,54 @@ const loadField = debounce(async () => {
   if (answer) showField(answer, kind, name);
 }, 120);
 
+/** Shows the events with some values. @param {string} filter */
+function showValues(filter) {
+  links.showEvents(filter, chosenSpan()[0]);
+}
+
+/**
+ * Makes a bar for each range of values, which leads to the events that have them. The tabulator key
+ * reaches one bar, arrow keys the others.
+ * @param {any} answer
+ * @param {number} kind
+ * @param {string} name
+ */
+function makeHistogram(answer, kind, name) {
+  const { smallest, largest } = answer.numbers;
+  /** @type {number[]} */
+  const counts = answer.histogram;
+  const most = Math.max(1, ...counts);
+  const bars = element('div', 'bars');
+  bars.setAttribute('role', 'group');
+  bars.setAttribute('aria-label', `Histogram of ${name} from ${smallest} to ${largest}`);
+  const edge = (/** @type {number} */ index) => smallest + ((largest - smallest) / counts.length) * index;
+  counts.forEach((count, index) => {
+    // The largest value is in the last bar; a single value is in the first.
+    const hasLargest = index === counts.length - 1 || smallest === largest;
+    const high = hasLargest ? largest : edge(index + 1);
+    const bar = element('button');
+    bar.type = 'button';
+    bar.tabIndex = index === 0 ? 0 : -1;
+    const fill = element('span');
+    fill.style.height = `${(100 * count) / most}%`;
+    bar.append(fill);
+    bar.title = `${formatValue(edge(index), '')} to ${formatValue(high, '')}: ${formatCount(count)}`;
+    bar.setAttribute('aria-label', bar.title);
+    bar.addEventListener('click', () => showValues(`kind:${kind} range:"${name}=${edge(index)}..${hasLargest ? '=' : ''}${high}"`));
+    bars.append(bar);
+  });
+  bars.addEventListener('keydown', (event) => {
+    const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
+    const shown = [...bars.querySelectorAll('button')];
+    const next = shown[shown.findIndex((bar) => bar === document.activeElement) + step];
+    if (!step || !next) return;
+    event.preventDefault();
+    shown.forEach((bar) => { bar.tabIndex = bar === next ? 0 : -1; });
+    next.focus();
+  });
+  return bars;
+}
+
 /** @param {any} answer @param {number} kind @param {string} name */
 function showField(answer, kind, name) {
   if (answer.problem) {
@@ -196,24 +245,16 @@ function showField(answer, kind, name) {
       shown.append(row);
     }
     fieldBody.append(shown);
-    const most = Math.max(1, ...answer.histogram);
-    const { smallest, largest } = answer.numbers;
-    const bars = element('div', 'bars');
-    bars.setAttribute('role', 'img');
-    bars.setAttribute('aria-label', `Histogram of ${name} from ${smallest} to ${largest}`);
-    answer.histogram.forEach((/** @type {number} */ count, /** @type {number} */ index) => {
-      const bar = element('span');
-      bar.style.height = `${(100 * count) / most}%`;
-      const width = (largest - smallest) / answer.histogram.length;
-      bar.title = `${formatValue(smallest + index * width, '')} to ${formatValue(smallest + (index + 1) * width, '')}: ${formatCount(count)}`;
-      bars.append(bar);
-    });
-    fieldBody.append(bars);
+    fieldBody.append(makeHistogram(answer, kind, name));
   }
   const texts = element('table');
   for (const [text, count] of answer.texts) {
     const row = element('tr');
-    row.append(element('td', '', text), element('td', 'number', formatCount(count)));
+    const cell = element('td');
+    // A filter cannot contain quotes, and ends the name of a field at the first sign of equality.
+    const hasFilter = !text.includes('"') && !name.includes('"') && !name.includes('=');
+    cell.append(hasFilter ? link(text || '(empty)', () => showValues(`kind:${kind} field:"${name}=${text}"`)) : text);
+    row.append(cell, element('td', 'number', formatCount(count)));
     texts.append(row);
   }
   fieldBody.append(element('h3', '', 'Most frequent values'), texts);

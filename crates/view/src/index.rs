@@ -44,8 +44,8 @@ const EVENT_WIDTHS: &[usize] = &[8, 8, 4, 2, 2];
 const SAMPLE_WIDTHS: &[usize] = &[8, 4, 4, 4];
 /// End, duration, thread, stack, waker, reason.
 const WAIT_WIDTHS: &[usize] = &[8, 8, 4, 4, 4, 2];
-/// Time, duration, bytes, thread, file, [`Transfer`].
-const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2];
+/// Time, duration, bytes, thread, file, [`Transfer`], row of the event.
+const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2, 8];
 /// Time, position.
 const INFORMATIVE_WIDTHS: &[usize] = &[8, 8];
 /// The most processors; the time of further ones is only in the tracks of threads.

@@ -11,6 +11,7 @@ mod statistics;
 mod tables;
 mod timeline;
 mod tracks;
+mod transfers;
 mod waits;
 
 pub(crate) use event::describe_event;

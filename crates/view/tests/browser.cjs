@@ -361,6 +361,16 @@ const scenarios = {
     await hasText(page, '#selection', /^selected 200 ms/);
     await page.click('#tab-tables');
     await hasText(page, '#table-scroll tbody tr', /Shop\.Prices\.Sum/);
+    // A frame of a sample leads to its function in the flame graph.
+    await filterEvents(page, 'event:SampleProf');
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
+    await page.waitForSelector('#details-body .frames button');
+    const frame = await text(page, '#details-body .frames button >> nth=0');
+    await page.click('#details-body .frames button >> nth=0');
+    const marked = await page.inputValue('#flame-search');
+    assert(marked.length > 0 && frame.startsWith(`${marked}+`), `${marked} in ${frame}`);
+    await hasText(page, '#flame-state', /samples in the selection/);
+    await until(page, (name) => window.view.flameChosen.at(-1) === name, marked);
   },
 
   // Which file was written most? More was read from another one.
@@ -369,6 +379,27 @@ const scenarios = {
     await page.click('#table-scroll thead button:text-is("Written")');
     await until(page, () => document.querySelector('#table-scroll th[aria-sort="descending"]')?.textContent.startsWith('Written'));
     assert.match(await text(page, '#table-scroll tbody tr'), /journal\.log/);
+    // The name leads to the writes, and each of these to the others.
+    const listed = (pattern) => until(page, ([source]) => new RegExp(source).test(window.view.filter)
+      && document.getElementById('event-state').textContent === '70 events'
+      && document.querySelector('.event-row > span[role="gridcell"]'), [pattern.source]);
+    await page.click('#table-scroll tbody tr td button');
+    await listed(/^file:\d+$/);
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
+    await page.click('#details-body td button:has-text("journal.log")');
+    await listed(/^file:\d+$/);
+    // Values and bars of a field lead to the events that have them.
+    await page.click('#details-body th button:text-is("TransferSize")');
+    await page.waitForSelector('#field-body td button');
+    assert.match(await text(page, '#field-body table >> nth=1'), /70/);
+    await page.click('#field-body td button >> nth=0');
+    await listed(/^kind:\d+ field:"TransferSize=/);
+    await page.click('#tab-field');
+    await page.focus('#field-body .bars button');
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowLeft');
+    await page.keyboard.press('Enter');
+    await listed(/^kind:\d+ range:"TransferSize=4096\.\./);
   },
 
   // When were events lost?

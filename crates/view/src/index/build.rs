@@ -171,7 +171,7 @@ impl Builder {
             if let Some(Occurrence::Network(transfer)) =
                 convert_network_event(&mut self.walker, hook, record, &mut facts.decoder)
             {
-                add_network_transfer(&transfer, at, thread, index);
+                add_network_transfer(&transfer, event, index);
             }
             return;
         }
@@ -185,7 +185,7 @@ impl Builder {
             hook::READY_THREAD => self.read_ready(record, &schema, at, thread, index),
             hook::SAMPLED_PROFILE => self.read_sample(record, &schema, at, index),
             hook::DISK_READ | hook::DISK_WRITE | hook::DISK_FLUSH | hook::FILE_READ | hook::FILE_WRITE => {
-                return self.add_transfer(hook, record, &schema, (at, thread, counter_hz), index);
+                return self.add_transfer(hook, record, &schema, (event, counter_hz), index);
             }
             hook::THREAD_SET_NAME | hook::THREAD_START | hook::THREAD_DC_START | hook::THREAD_DC_END => {
                 let mut names = NameFields::default();
@@ -297,7 +297,7 @@ impl Builder {
         hook: u16,
         record: &Record<'_>,
         schema: &SchemaMatch<'_, '_>,
-        (at, thread, counter_hz): (EventTime, ThreadIndex, u64),
+        (event, counter_hz): (SliceEvent, u64),
         index: &mut Index,
     ) {
         let names = ["TransferSize", "IoSize", "HighResResponseTime", "FileKey", "FileObject"];
@@ -314,7 +314,8 @@ impl Builder {
             hook::FILE_WRITE => (Transfer::FileWrite, None),
             _ => (Transfer::DiskFlush, None),
         };
-        let values = [duration, bytes, thread.0.into(), file.into(), transfer as u64];
+        let SliceEvent { at, thread, row, .. } = event;
+        let values = [duration, bytes, thread.0.into(), file.into(), transfer as u64, row];
         index.transfers.push(at.ns, &values, &mut index.store);
         if let Some(name) = counter {
             index.add_to_counter(name, "bytes", at.ns, bytes);
@@ -322,7 +323,7 @@ impl Builder {
     }
 }
 
-fn add_network_transfer(transfer: &NetworkTransfer, at: EventTime, thread: ThreadIndex, index: &mut Index) {
+fn add_network_transfer(transfer: &NetworkTransfer, event: SliceEvent, index: &mut Index) {
     let (direction, counter) = match transfer.kind {
         NetworkKind::Send => (Transfer::Send, "Network sent"),
         NetworkKind::Receive => (Transfer::Receive, "Network received"),
@@ -332,7 +333,8 @@ fn add_network_transfer(transfer: &NetworkTransfer, at: EventTime, thread: Threa
         Some((local, remote)) => index.files.find_or_add_connection(&format!("{local} ↔ {remote}")),
         None => 0,
     };
-    let values = [0, transfer.bytes, thread.0.into(), connection.into(), direction as u64];
+    let SliceEvent { at, thread, row, .. } = event;
+    let values = [0, transfer.bytes, thread.0.into(), connection.into(), direction as u64, row];
     index.transfers.push(at.ns, &values, &mut index.store);
     index.add_to_counter(counter, "bytes", at.ns, transfer.bytes);
 }

@@ -16,6 +16,7 @@ use crate::index::{Index, RowPosition, event_column};
 use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
 use crate::query::tracks::kind_label;
+use crate::query::transfers::find_target;
 use crate::query::{process_label, thread_label};
 use crate::trace::{LoadBudget, TraceView};
 
@@ -107,6 +108,16 @@ pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) 
                 });
             }
         });
+        // The file or connection of a transfer, as a link.
+        json.key("transfer");
+        match find_target(&index, row, time) {
+            Some(target) => json.array(|json| {
+                json.text(target.link_type());
+                json.number(target.file);
+                json.text(&target.label(&index));
+            }),
+            None => json.raw("null"),
+        }
         json.key("raw");
         json.text(&hex(&parts.raw));
         json.key("raw_bytes");
@@ -235,6 +246,7 @@ fn push_stack(view: &TraceView, file: usize, parts: &RecordParts, stack: &Stack,
                     json.optional_text(place.as_deref());
                     json.flag(frame.is_inlined);
                     json.flag(number < stack.kernel.len());
+                    json.optional_text(function_label(frame).as_deref());
                 });
             }
         }
@@ -248,6 +260,15 @@ fn frame_label(frame: &SymbolFrame) -> String {
         (None, Some(function)) => format!("{function}+{:#x}", frame.offset),
         (None, None) => "?".to_owned(),
     }
+}
+
+/// Returns the name of the function of a frame as flame graphs have it.
+fn function_label(frame: &SymbolFrame) -> Option<String> {
+    let function = frame.function.as_deref()?;
+    Some(match &frame.module {
+        Some(module) => format!("{module}!{function}"),
+        None => function.to_owned(),
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

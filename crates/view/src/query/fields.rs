@@ -31,6 +31,11 @@ impl FieldCollector {
         Self { fields: Vec::new(), depth: 0, bytes_left: max_bytes, fields_left: max_fields, max_value_bytes }
     }
 
+    /// Returns a collector for values that are compared: statistics and filters have to agree.
+    pub(crate) const fn for_values() -> Self {
+        Self::new(200, 16 << 10, 200)
+    }
+
     fn push(&mut self, field: &Field, value: String, number: Option<f64>) {
         let (Some(fields), true) = (self.fields_left.checked_sub(1), self.bytes_left > 0) else { return };
         self.fields_left = fields;

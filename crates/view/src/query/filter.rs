@@ -6,11 +6,17 @@
 //!   provider:NAME    event:NAME …             the same, shorter
 //!   words, "several words"                    text that the event contains
 //!
+//!   of links of the page:
+//!   kind:N  thread:N                          indices of the index
+//!   file:N  connection:N                      transfers of a file or connection, and of others of its name
+//!   field:NAME=TEXT                           the first field of this name has this text
+//!   range:NAME=LOW..HIGH, LOW..=HIGH          … or a number from LOW to before, or to, HIGH
+//!
 //!   EventQuery ──▶ RowFilter: by the columns of the index ─┬─▶ accepted, rejected
 //!                                                          └─▶ unknown: EventFilter reads the record
 //! ```
 //!
-//! Both accept the events that `weir dump` prints with the same options.
+//! Without options of links, both accept the events that `weir dump` prints with the same options.
 
 use traceweir_analysis::event::EventIdentity;
 use traceweir_analysis::filter::{EventFilter, FilterCriteria};
@@ -22,6 +28,8 @@ use crate::index::Index;
 use crate::index::kinds::Kind;
 use crate::index::threads::{Thread, ThreadIndex};
 use crate::query::TimeSpan;
+use crate::query::fields::FieldText;
+use crate::query::transfers::{ChosenTransfers, TransferTarget};
 use crate::trace::TraceView;
 
 /// The longest filter in characters.
@@ -30,7 +38,7 @@ const MAX_CHARS: usize = 2000;
 const MAX_TEXTS: usize = 32;
 
 /// A parsed filter. Values of one option are alternatives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EventQuery {
     pub(crate) criteria: FilterCriteria,
     /// Texts, all of which the event contains.
@@ -38,7 +46,50 @@ pub(crate) struct EventQuery {
     /// Indices of kinds and threads, which links of the page use.
     kinds: Vec<u16>,
     threads: Vec<u32>,
+    transfers: Vec<TransferTarget>,
+    /// Conditions, all of which the fields of the event meet.
+    pub(crate) fields: Vec<FieldCriterion>,
     pub(crate) span: Option<TimeSpan>,
+}
+
+/// A condition on the first field of a name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FieldCriterion {
+    name: String,
+    condition: FieldCondition,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum FieldCondition {
+    Text(String),
+    Range { low: f64, high: f64, includes_high: bool },
+}
+
+impl FieldCriterion {
+    fn parse_text(value: &str) -> Option<Self> {
+        let (name, text) = value.split_once('=')?;
+        Some(Self { name: name.to_owned(), condition: FieldCondition::Text(text.to_owned()) })
+    }
+
+    fn parse_range(value: &str) -> Option<Self> {
+        let (name, range) = value.split_once('=')?;
+        let (low, high) = range.split_once("..")?;
+        let (high, includes_high) = high.strip_prefix('=').map_or((high, false), |high| (high, true));
+        let number = |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite());
+        let condition = FieldCondition::Range { low: number(low)?, high: number(high)?, includes_high };
+        Some(Self { name: name.to_owned(), condition })
+    }
+
+    /// Returns whether the fields of an event meet the condition.
+    pub(crate) fn accepts(&self, fields: &[FieldText]) -> bool {
+        let Some(field) = fields.iter().find(|field| field.name == self.name) else { return false };
+        match &self.condition {
+            FieldCondition::Text(text) => field.value == *text,
+            FieldCondition::Range { low, high, includes_high } => field.number.is_some_and(|number| {
+                number >= *low && (number < *high || *includes_high && number <= *high)
+            }),
+        }
+    }
 }
 
 /// Whether an event passes.
@@ -63,6 +114,8 @@ pub(crate) struct RowFilter {
     /// Which kinds are kernel events.
     kernel: Vec<bool>,
     cpus: Vec<u16>,
+    /// `None` if the filter accepts events that are no transfers.
+    transfers: Option<ChosenTransfers>,
 }
 
 impl EventQuery {
@@ -126,6 +179,18 @@ impl EventQuery {
             "grep" => self.texts.push(value.to_owned()),
             "kind" => self.kinds.push(number(name, value)?),
             "thread" => self.threads.push(number(name, value)?),
+            "file" | "connection" => {
+                let is_connection = name == "connection";
+                self.transfers.push(TransferTarget { is_connection, file: number(name, value)? });
+            }
+            "field" => {
+                let criterion = FieldCriterion::parse_text(value);
+                self.fields.push(criterion.ok_or_else(|| explain("use NAME=TEXT".to_owned()))?);
+            }
+            "range" => {
+                let criterion = FieldCriterion::parse_range(value);
+                self.fields.push(criterion.ok_or_else(|| explain("use NAME=LOW..HIGH".to_owned()))?);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -178,7 +243,8 @@ impl EventQuery {
         let kinds = index.kinds.kinds.iter().enumerate();
         let judge = |(number, kind): (usize, &Kind)| {
             let is_chosen = self.kinds.is_empty() || self.kinds.iter().any(|k| usize::from(*k) == number);
-            if is_chosen { judge_kind(filter, &texts, index, kind) } else { Verdict::Reject }
+            let best = if self.fields.is_empty() { Verdict::Accept } else { Verdict::Unknown };
+            if is_chosen { judge_kind(filter, &texts, index, kind).min(best) } else { Verdict::Reject }
         };
         let kinds = kinds.map(judge).collect();
         let FilterCriteria { pids, tids, cpus, .. } = &self.criteria;
@@ -214,7 +280,9 @@ impl EventQuery {
             known != Some(thread.pid)
         };
         let guessed = index.threads.threads.iter().filter(|_| names_ids).map(is_guessed).collect();
-        RowFilter { kinds, threads, about_others, guessed, kernel, cpus: cpus.clone() }
+        let transfers =
+            (!self.transfers.is_empty()).then(|| ChosenTransfers::new(&self.transfers, index));
+        RowFilter { kinds, threads, about_others, guessed, kernel, cpus: cpus.clone(), transfers }
     }
 }
 
@@ -253,6 +321,12 @@ fn judge_kind(filter: &EventFilter, texts: &[String], index: &Index, kind: &Kind
 }
 
 impl RowFilter {
+    /// Returns the rows from `row` to before `end` that are transfers of the chosen files and
+    /// connections, in their order; `None` if the filter has no such choice.
+    pub(crate) fn find_transfers(&self, index: &Index, row: u64, end: u64) -> Option<Vec<u64>> {
+        self.transfers.as_ref().map(|transfers| transfers.find_rows(index, row, end))
+    }
+
     /// Returns whether a row is accepted by the values of its columns thread, kind and processor.
     #[inline]
     pub(crate) fn judge(&self, thread: u64, kind: u64, cpu: u64) -> Verdict {
@@ -332,5 +406,31 @@ mod tests {
         assert!(EventQuery::parse("--pid x").is_err() && EventQuery::parse("--nosuch 1").is_err());
         assert_eq!(EventQuery::parse("http://x").unwrap().texts, ["http://x"]);
         assert_eq!(EventQuery::parse("level:error").unwrap().criteria.level, Some(2));
+    }
+
+    #[test]
+    fn conditions_on_fields_are_parsed_and_compared() {
+        let query = EventQuery::parse("kind:5 field:\"File Name=a b=c\" range:Size=1.5..8 file:3").unwrap();
+        assert!(!query.is_empty() && query.texts.is_empty() && query.fields.len() == 2);
+        assert_eq!(query.transfers, [TransferTarget { is_connection: false, file: 3 }]);
+        let field = |name: &str, value: &str, number| FieldText {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            number,
+            ..FieldText::default()
+        };
+        let [text, range] = &query.fields[..] else { panic!("{query:?}") };
+        assert!(text.accepts(&[field("File Name", "a b=c", None)]));
+        assert!(!text.accepts(&[field("File Name", "a b=cd", None)]) && !text.accepts(&[]));
+        let in_range = |criterion: &FieldCriterion, number| criterion.accepts(&[field("Size", "", number)]);
+        assert!(in_range(range, Some(1.5)) && in_range(range, Some(7.9)));
+        assert!(!in_range(range, Some(8.0)) && !in_range(range, Some(1.0)) && !in_range(range, None));
+        let closed = FieldCriterion::parse_range("Size=-1e3..=8").unwrap();
+        assert!(in_range(&closed, Some(8.0)) && in_range(&closed, Some(-1000.0)));
+        // Only the first field of the name counts, as in statistics.
+        assert!(!text.accepts(&[field("File Name", "x", None), field("File Name", "a b=c", None)]));
+        for wrong in ["field:x", "range:x", "range:x=1", "range:x=a..b", "range:x=nan..1", "file:x"] {
+            assert!(EventQuery::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use traceweir_analysis::event::{EventContext, describe_copy};
+use traceweir_analysis::event::{DescribedEvent, EventContext, describe_copy};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::grep::Grep;
 use traceweir_decode::expand::MessageExpander;
@@ -22,7 +22,7 @@ use crate::index::threads::ThreadIndex;
 use crate::index::{Index, RowPosition, event_column};
 use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
-use crate::query::filter::{EventQuery, RowFilter, Verdict};
+use crate::query::filter::{EventQuery, FieldCriterion, RowFilter, Verdict};
 use crate::query::tracks::kind_label;
 use crate::query::{TimeSpan, process_label, thread_label};
 use crate::trace::{LoadBudget, TraceView};
@@ -60,7 +60,14 @@ struct BlockScan {
 impl BlockScan {
     fn new(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Self {
         let (mut accepted, mut unread) = (Vec::new(), Vec::new());
+        let transfers = filter.find_transfers(index, row, end);
+        if transfers.as_ref().is_some_and(Vec::is_empty) {
+            return Self { end, accepted, unread };
+        }
         for (row, position, verdict) in match_block(index, filter, row, end) {
+            if transfers.as_ref().is_some_and(|rows| rows.binary_search(&row).is_err()) {
+                continue;
+            }
             match verdict {
                 Verdict::Accept => accepted.push(row),
                 _ => unread.push((position, row)),
@@ -198,7 +205,7 @@ fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     let begin = Instant::now();
     let (filter, texts) = list.query.to_event_filters(view.start);
     let rows = list.query.to_row_filter(&filter, view, &view.index());
-    let mut matcher = RecordMatcher::new(view, &filter, &texts);
+    let mut matcher = RecordMatcher::new(view, &filter, &texts, &list.query.fields);
     while list.scanned < end && list.rows.len() < max_matches {
         let index = view.index();
         let mut block = list.block.take().unwrap_or_else(|| {
@@ -248,13 +255,19 @@ struct RecordMatcher<'f> {
     view: &'f TraceView,
     filter: &'f EventFilter,
     texts: Vec<Grep<'f>>,
+    fields: &'f [FieldCriterion],
     walker: Walker,
 }
 
 impl<'f> RecordMatcher<'f> {
-    fn new(view: &'f TraceView, filter: &'f EventFilter, texts: &'f [EventFilter]) -> Self {
+    fn new(
+        view: &'f TraceView,
+        filter: &'f EventFilter,
+        texts: &'f [EventFilter],
+        fields: &'f [FieldCriterion],
+    ) -> Self {
         let texts = texts.iter().map(|text| Grep::new(text, Style::default())).collect();
-        Self { view, filter, texts, walker: Walker::default() }
+        Self { view, filter, texts, fields, walker: Walker::default() }
     }
 
     fn accepts(&mut self, index: &Index, row: u64) -> bool {
@@ -283,9 +296,22 @@ impl<'f> RecordMatcher<'f> {
             self.filter.accepts_header(record, event.time)
                 && self.filter.accepts(&event)
                 && self.texts.iter_mut().all(|text| text.accepts(&event))
+                && accepts_fields(&event, self.fields, &mut self.walker)
         });
         is_accepted.unwrap_or(false)
     }
+}
+
+/// Returns whether the fields of an event meet all conditions.
+fn accepts_fields(event: &DescribedEvent<'_>, criteria: &[FieldCriterion], walker: &mut Walker) -> bool {
+    if criteria.is_empty() {
+        return true;
+    }
+    let Ok(found) = &event.schema_match else { return false };
+    let mut fields = FieldCollector::for_values();
+    // If the payload ends early, the fields before its end are compared.
+    let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
+    criteria.iter().all(|criterion| criterion.accepts(&fields.fields))
 }
 
 /// An event as a row of the list.

@@ -95,7 +95,7 @@ pub(crate) fn describe_field(
         let mut facts = view.facts();
         let field = view.with_record_within(&mut budget, position, time, |record| {
             let schema = facts.decoder.find(record).ok()?;
-            let mut fields = FieldCollector::new(200, 16 << 10, 200);
+            let mut fields = FieldCollector::for_values();
             let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
             fields.fields.into_iter().find(|field| field.name == query.field)
         });

@@ -9,6 +9,7 @@ use crate::index::threads::ThreadIndex;
 use crate::index::{Index, Transfer};
 use crate::json::JsonWriter;
 use crate::query::tracks::kind_label;
+use crate::query::transfers::{TransferTarget, name_of};
 use crate::query::waits::for_waits;
 use crate::query::{LoopGuard, QueryLimits, TimeSpan, process_label, thread_label};
 use crate::trace::TraceView;
@@ -251,7 +252,7 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mu
     let end = index.transfers.find_time(span.to.saturating_add(1), &index.store);
     index.transfers.for_rows(begin, end, &index.store, |_, values| {
         let may_continue = guard.may_continue();
-        let [_, duration, bytes, _, file, transfer] = values else { return may_continue };
+        let [_, duration, bytes, _, file, transfer, ..] = values else { return may_continue };
         let Some(transfer) = Transfer::from_number(*transfer) else { return may_continue };
         if transfer.is_network() != wants_connections {
             return may_continue;
@@ -283,14 +284,16 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mu
         ])
     };
     // A file has several keys: one for each time that it was opened.
-    let mut by_name: BTreeMap<(Option<Arc<str>>, bool), FileTotals> = BTreeMap::new();
+    let mut by_name: BTreeMap<(Option<Arc<str>>, bool), (u32, FileTotals)> = BTreeMap::new();
     for ((file, is_disk), totals) in totals {
-        let name = index.files.names.get(file as usize).cloned().flatten();
-        by_name.entry((name, is_disk)).or_default().add(&totals);
+        let (first, sum) =
+            by_name.entry((name_of(index, file), is_disk)).or_insert((file, FileTotals::default()));
+        *first = file.min(*first);
+        sum.add(&totals);
     }
-    for ((name, is_disk), totals) in by_name {
-        let mut cells =
-            vec![Cell::Text(name.map_or_else(|| "(unknown)".to_owned(), |name| name.to_string()))];
+    for ((_, is_disk), (file, totals)) in by_name {
+        let target = TransferTarget { is_connection: wants_connections, file };
+        let mut cells = vec![Cell::Link(target.link_type(), file.into(), target.label(index))];
         if !wants_connections {
             cells.push(Cell::Text(if is_disk { "disk" } else { "file system" }.to_owned()));
         }

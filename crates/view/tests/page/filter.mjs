@@ -4,7 +4,7 @@ import { filterEvents, parseFilter } from './filter.js';
 
 const GUID = '3d6fa8d4-fe05-11d0-9dda-00c04fd7ba7c';
 const providers = [{ name: 'Windows Kernel (Process)', guid: GUID }, { name: 'Contoso-Shop', guid: '00000000-0000-0000-0000-0000000000ab' }];
-const event = (number, provider, name, text, cpu = 0) => ({ number, provider, name, text, cpu, kind: number, thread: 7 });
+const event = (number, provider, name, text, cpu = 0) => ({ number, process: `shop.exe (${4000 + number})`, provider, name, text, cpu, kind: number, thread: 7 });
 const events = [
   event(1, 'Contoso-Shop', 'Cart/Add', 'Item=soup'),
   event(2, 'Windows Kernel (Process)', 'Process/End', 'ExitStatus=5', 1),
@@ -37,6 +37,8 @@ for (const [filter, numbers] of [
   ['4711 order', [3]],
   ['"cpu:1"', []],
   ['grep:soup', [1]],
+  ['Shop.exe', [1, 2, 3]],
+  ['4001', []],
   ['http://x', []],
   ['head:2', [1, 2]],
 ]) assert.deepEqual(accepted(filter), numbers, filter);

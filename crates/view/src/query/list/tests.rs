@@ -10,6 +10,9 @@ use traceweir_analysis::traces::TraceSet;
 
 use super::*;
 use crate::index::Index;
+use crate::kernel_trace::{self, KernelTraceLayout};
+use crate::probe::endless_limits;
+use crate::query::{FieldQuery, TableQuery, describe_event, describe_field, fill_table};
 use crate::trace::NamedTrace;
 
 /// An event: its stamp, processor, id and payload.
@@ -166,4 +169,77 @@ fn one_time_limits_the_list_too() {
     assert_eq!(span_of(Some(5), None), Some(TimeSpan { from: 5, to: i64::MAX }));
     assert_eq!(span_of(None, Some(7)), Some(TimeSpan { from: 0, to: 7 }));
     assert_eq!(span_of(Some(5), Some(7)), Some(TimeSpan { from: 5, to: 7 }));
+}
+
+fn open_kernel_trace(folder: &Path) -> TraceView {
+    let path = folder.join("kernel.etl");
+    let layout = KernelTraceLayout { bytes: 1 << 20, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    kernel_trace::write(&path, layout).unwrap();
+    open_view(&path)
+}
+
+fn to_json(fill: impl FnOnce(&mut JsonWriter)) -> serde_json::Value {
+    let mut json = JsonWriter::default();
+    fill(&mut json);
+    serde_json::from_slice(&json.into_bytes()).unwrap()
+}
+
+const WHOLE: TimeSpan = TimeSpan { from: 0, to: i64::MAX };
+
+#[test]
+fn link_of_a_file_lists_its_transfers() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = open_kernel_trace(folder.path());
+    let query = TableQuery { name: "files".to_owned(), span: WHOLE, search: String::new(), sort: None };
+    let table = to_json(|json| assert!(fill_table(&view, &query, &endless_limits(), json)));
+    let files = table["rows"].as_array().unwrap();
+    assert!(files.len() > 10, "{}", files.len());
+    for file in files {
+        let (link, number) = (&file[0], file[0][1].as_u64().unwrap());
+        assert_eq!(link[0], "file");
+        // The trace has transfers of disks only, so that each file has one row.
+        let expected = file[3].as_u64().unwrap() + file[5].as_u64().unwrap();
+        let query = EventQuery::parse(&format!("file:{number}")).unwrap();
+        let lists = EventLists::default();
+        complete_list(&view, &lists, &query);
+        let part = take_part(&view, &lists, query, |_| 0, MAX_ROWS);
+        assert_eq!(part.total, expected, "{link}");
+        for row in part.rows {
+            let event = to_json(|json| assert!(describe_event(&view, row, json)));
+            assert_eq!(event["transfer"], *link);
+        }
+        assert!(list(&view, &EventQuery::parse(&format!("connection:{number}")).unwrap()).is_empty());
+    }
+    let other = to_json(|json| assert!(describe_event(&view, 0, json)));
+    assert_eq!(other["transfer"], serde_json::Value::Null);
+}
+
+#[test]
+fn links_of_values_list_the_events_that_have_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = open_kernel_trace(folder.path());
+    let is_read = |kind: &crate::index::kinds::Kind| kind.hook == Some(traceweir_format::kernel::hook::DISK_READ);
+    let kind = view.index().kinds.kinds.iter().position(is_read).unwrap();
+    let number = u16::try_from(kind).unwrap();
+    let query = FieldQuery { kind: number, field: "TransferSize".to_owned(), span: WHOLE };
+    let field = to_json(|json| assert!(describe_field(&view, &query, &endless_limits(), json)));
+    let count = |filter: &str| list(&view, &EventQuery::parse(filter).unwrap()).len() as u64;
+    let texts = field["texts"].as_array().unwrap();
+    assert!(texts.len() > 1, "{field}");
+    for text in texts {
+        let filter = format!("kind:{kind} field:\"TransferSize={}\"", text[0].as_str().unwrap());
+        assert_eq!(text[1].as_u64().unwrap(), count(&filter), "{filter}");
+    }
+    // Each value is in one bar of the histogram.
+    let bars = field["histogram"].as_array().unwrap().len();
+    let (smallest, largest) =
+        (field["numbers"]["smallest"].as_f64().unwrap(), field["numbers"]["largest"].as_f64().unwrap());
+    let edge = |bar: usize| smallest + (largest - smallest) / bars as f64 * bar as f64;
+    let in_bars: u64 = (0..bars)
+        .map(|bar| {
+            let high = if bar + 1 == bars { format!("={largest}") } else { edge(bar + 1).to_string() };
+            count(&format!("kind:{kind} range:\"TransferSize={}..{high}\"", edge(bar)))
+        })
+        .sum();
+    assert_eq!(field["read"], in_bars);
 }

@@ -55,7 +55,7 @@ fn file_that_was_written_most_is_first_although_others_were_read_more() {
         for (transfer, bytes) in
             [(Transfer::FileRead, (ROWS - number) * 1_000_000), (Transfer::FileWrite, number * 10)]
         {
-            index.transfers.push(number.cast_signed(), &[0, bytes, 2, number, transfer as u64], &mut index.store);
+            index.transfers.push(number.cast_signed(), &[0, bytes, 2, number, transfer as u64, 0], &mut index.store);
         }
     }
     let limits = QueryLimits::new(std::time::Duration::from_secs(3600), Arc::default());
