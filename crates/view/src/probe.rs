@@ -121,7 +121,16 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
             }
         }
     }
-    for filter in ["", "event:CSwitch cpu:1", "pid:101", "level:4", "file head:9", "thread:3 kind:2"] {
+    for filter in [
+        "",
+        "event:CSwitch cpu:1",
+        "pid:101",
+        "level:4",
+        "file head:9",
+        "thread:3 kind:2",
+        "file:2 connection:0",
+        "range:TransferSize=4096..1e9 field:IrpFlags=0x0",
+    ] {
         let Ok(query) = EventQuery::parse(filter) else { continue };
         for span in [None, Some(span)] {
             complete_list(view, &lists, &query.clone().within(span));

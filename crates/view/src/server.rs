@@ -3,7 +3,7 @@
 //! ```text
 //!   connection ──▶ guard: Host, Origin, token ──▶ router ─┬─▶ page, script, style   (assets)
 //!                  otherwise 403 or 404, empty            ├─▶ api/NAME ──▶ query, on a thread of its own
-//!                                                         └─▶ live: a line when the state of the traces has changed
+//!                                                         └─▶ live: a line when the state has changed
 //! ```
 //!
 //! S1  Only loopback is bound, at a port that the system chooses.

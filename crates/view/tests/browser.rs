@@ -270,7 +270,8 @@ fn scripts_of_the_page_work_alone() {
     let (sources, folder) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().unwrap());
     std::fs::write(folder.path().join("package.json"), "{\"type\":\"module\"}").unwrap();
     let mut checks = Vec::new();
-    for entry in ["page", "tests/page"].iter().flat_map(|name| std::fs::read_dir(sources.join(name)).unwrap()) {
+    let read = |name: &str| std::fs::read_dir(sources.join(name)).unwrap();
+    for entry in read("page").chain(read("tests/page")) {
         let source = entry.unwrap().path();
         let copy = folder.path().join(source.file_name().unwrap());
         std::fs::copy(&source, &copy).unwrap();

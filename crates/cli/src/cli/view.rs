@@ -8,14 +8,16 @@ use super::{DaemonChoice, OptionalFiles, SchemaArgs, SymbolArgs};
 use crate::text::{Moment, parse_moment};
 
 const AFTER_VIEW: &str = "\
-The page is served on this machine only, at an address with a random token that weir prints. All users with this \
-address can read the traces. weir ends with Ctrl-C, or when the page has been closed for a minute.
+The page is served on this machine only, at an address with a random token that weir prints. All users \
+with this address can read the traces. weir ends with Ctrl-C, or when the page has been closed for a \
+minute.
 
-The name of a running session instead of files follows the session: the timeline begins now or, if the session only \
-writes a file, with the file, and grows until the session ends. weir keeps up to 4 GiB of its events in a temporary file, and removes it in the end.
+The name of a running session instead of files follows the session: the timeline begins now or, if the \
+session only writes a file, with the file, and grows until the session ends. weir keeps up to 4 GiB of its \
+events in a temporary file, and removes it in the end.
 
-The first time, weir reads the traces once and keeps an index in $XDG_CACHE_HOME/traceweir (~/.cache/traceweir). \
-Later it opens them at once.
+The first time, weir reads the traces once and keeps an index in $XDG_CACHE_HOME/traceweir \
+(~/.cache/traceweir). Later it opens them at once.
 
 Examples:
   weir view                                     the newest recording of the current folder

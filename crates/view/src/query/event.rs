@@ -110,7 +110,7 @@ pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) 
         });
         // The file or connection of a transfer, as a link.
         json.key("transfer");
-        match find_target(&index, row, time) {
+        match find_target(&index, row) {
             Some(target) => json.array(|json| {
                 json.text(target.link_type());
                 json.number(target.file);

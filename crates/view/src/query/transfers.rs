@@ -38,18 +38,28 @@ fn target_of(values: &[u64]) -> Option<TransferTarget> {
     Some(TransferTarget { is_connection, file: u32::try_from(file).unwrap_or(0) })
 }
 
-/// Returns the file or connection of an event; `None` if the event is no transfer.
-pub(super) fn find_target(index: &Index, row: u64, time: i64) -> Option<TransferTarget> {
-    let begin = index.transfers.find_time(time, &index.store);
-    let end = index.transfers.find_time(time.saturating_add(1), &index.store);
-    let mut found = None;
-    index.transfers.for_rows(begin, end, &index.store, |_, values| {
-        if values.get(ROW_COLUMN) == Some(&row) {
-            found = target_of(values);
+/// Returns the number of the first transfer whose event is not before a row. Transfers are in the
+/// order of their events.
+fn find_transfer(index: &Index, row: u64) -> u64 {
+    let (mut low, mut high) = (0, index.transfers.rows());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let values = index.transfers.row(middle, &index.store);
+        let is_before =
+            values.is_some_and(|values| values.get(ROW_COLUMN).is_some_and(|number| *number < row));
+        if is_before {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
-        found.is_none()
-    });
-    found
+    }
+    low
+}
+
+/// Returns the file or connection of an event; `None` if the event is no transfer.
+pub(super) fn find_target(index: &Index, row: u64) -> Option<TransferTarget> {
+    let values = index.transfers.row(find_transfer(index, row), &index.store)?;
+    target_of(&values).filter(|_| values.get(ROW_COLUMN) == Some(&row))
 }
 
 /// The files and connections that a filter accepts, with all of the same names: a file has a key for
@@ -76,10 +86,7 @@ impl ChosenTransfers {
     /// Returns the events from `row` to before `end` that are transfers of the chosen files and
     /// connections.
     pub(super) fn find_rows(&self, index: &Index, row: u64, end: u64) -> Vec<u64> {
-        let time_of = |row: u64| Some(index.events.row(row, &index.store)?.first()?.cast_signed());
-        let (Some(from), Some(to)) = (time_of(row), time_of(end.saturating_sub(1))) else { return Vec::new() };
-        let first = index.transfers.find_time(from, &index.store);
-        let last = index.transfers.find_time(to.saturating_add(1), &index.store);
+        let (first, last) = (find_transfer(index, row), find_transfer(index, end));
         let mut rows = Vec::new();
         index.transfers.for_rows(first, last, &index.store, |_, values| {
             let is_chosen = target_of(values).is_some_and(|target| {

@@ -7,9 +7,11 @@ use traceweir_analysis::event::{ReadFlow, describes_file};
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_analysis::traces::TraceSet;
+use traceweir_format::kernel::hook;
 
 use super::*;
 use crate::index::Index;
+use crate::index::kinds::Kind;
 use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::probe::endless_limits;
 use crate::query::{FieldQuery, TableQuery, describe_event, describe_field, fill_table};
@@ -218,7 +220,7 @@ fn link_of_a_file_lists_its_transfers() {
 fn links_of_values_list_the_events_that_have_them() {
     let folder = tempfile::tempdir().unwrap();
     let view = open_kernel_trace(folder.path());
-    let is_read = |kind: &crate::index::kinds::Kind| kind.hook == Some(traceweir_format::kernel::hook::DISK_READ);
+    let is_read = |kind: &Kind| kind.hook == Some(hook::DISK_READ);
     let kind = view.index().kinds.kinds.iter().position(is_read).unwrap();
     let number = u16::try_from(kind).unwrap();
     let query = FieldQuery { kind: number, field: "TransferSize".to_owned(), span: WHOLE };

@@ -41,7 +41,8 @@ fn check_items(kind: &str, names: &[String], numbers: &[Value]) {
             assert!(total <= end - start, "{item:?}");
         }
         if kind == "n" {
-            assert!(number("smallest") <= number("largest") && number("largest") <= number("sum"), "{item:?}");
+            let [smallest, largest, sum] = ["smallest", "largest", "sum"].map(number);
+            assert!(smallest <= largest && largest <= sum, "{item:?}");
         }
     }
 }
@@ -78,7 +79,10 @@ fn page_reads_the_numbers_that_the_timeline_writes() {
     for track in tracks {
         let (kind, names) = (&track[..1], &layouts[&track[..1]]);
         let numbers = drawn["tracks"][&track].as_array().unwrap();
-        let lists = if kind == "s" { numbers.iter().filter_map(Value::as_array).collect() } else { vec![numbers] };
-        lists.into_iter().for_each(|list| check_items(kind, names, list));
+        let lanes: Vec<&Vec<Value>> = match kind {
+            "s" => numbers.iter().filter_map(Value::as_array).collect(),
+            _ => vec![numbers],
+        };
+        lanes.into_iter().for_each(|items| check_items(kind, names, items));
     }
 }
