@@ -20,9 +20,12 @@ const fieldAsker = new Asker();
  * @property {(filter: string, time: number) => void} showEvents
  */
 
+/** The most functions of an answer: those with the most own samples. */
+const MAX_FUNCTIONS = 500;
+
 /** @type {Links} */
 let links = { open: () => {}, showFunction: () => {}, showEvents: () => {} };
-/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean } | null} */
+/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, note?: string } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
 let isRestoring = true;
@@ -52,7 +55,8 @@ function toFunctionTable(answer) {
     .map((/** @type {any[]} */ [name, module, own, all]) => [['function', 0, name], module, own, all]);
   /** @type {[string, string][]} */
   const columns = [['Function', ''], ['Module', ''], ['Own samples', ''], ['With callees', '']];
-  return { columns, rows, total: rows.length, partial: answer.partial };
+  const note = answer.functions.length >= MAX_FUNCTIONS ? `, of the ${MAX_FUNCTIONS} functions with the most own samples` : '';
+  return { columns, rows, total: rows.length, partial: answer.partial, note };
 }
 
 /** @param {any} cell */
@@ -141,7 +145,7 @@ function show() {
     place.scrollTop = state.tableScroll;
   }
   const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : `${formatCount(total)} rows`;
-  status.textContent = `${count}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
+  status.textContent = `${count}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
 }
 
 /** Explains why a table is empty. */

@@ -280,8 +280,7 @@ impl EventQuery {
             known != Some(thread.pid)
         };
         let guessed = index.threads.threads.iter().filter(|_| names_ids).map(is_guessed).collect();
-        let transfers =
-            (!self.transfers.is_empty()).then(|| ChosenTransfers::new(&self.transfers, index));
+        let transfers = (!self.transfers.is_empty()).then(|| ChosenTransfers::new(&self.transfers, index));
         RowFilter { kinds, threads, about_others, guessed, kernel, cpus: cpus.clone(), transfers }
     }
 }
