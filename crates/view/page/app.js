@@ -33,16 +33,27 @@ function openEvent(row) {
   details.open(row);
 }
 
+/**
+ * Shows a tab from a link. A focus in the tab before, which is hidden now, moves to the new one.
+ * @param {string} name
+ * @param {HTMLElement} target
+ */
+function moveToTab(name, target) {
+  const hadFocus = byId('panel-body', HTMLDivElement).contains(document.activeElement);
+  showTab(name);
+  if (hadFocus) target.focus();
+}
+
 /** @param {string} filter @param {number} time */
 function showEvents(filter, time) {
-  showTab('events');
+  moveToTab('events', byId('event-grid', HTMLDivElement));
   events.setFilter(filter);
   events.goTo(time);
 }
 
 /** @param {string} name */
 function showFunction(name) {
-  showTab('flame');
+  moveToTab('flame', byId('flame-picture', HTMLCanvasElement));
   flame.mark(name);
 }
 

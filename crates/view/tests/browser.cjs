@@ -400,6 +400,7 @@ const scenarios = {
     await page.keyboard.press('ArrowLeft');
     await page.keyboard.press('Enter');
     await listed(/^kind:\d+ range:"TransferSize=4096\.\./);
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'event-grid', 'the focus moves to the events');
   },
 
   // When were events lost?
