@@ -7,7 +7,7 @@
 //!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- view [--json] [--record] [--quick]      (weir with the feature `view`, a browser)
+//!   cargo run --release -p traceweir-bench -- view [--json] [--record] [--quick | --mib N]      (weir with the feature `view`, a browser)
 //!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!

@@ -164,6 +164,11 @@ impl KernelWriter {
         self.writer.flag_loss(cpu, BUFFER_FLAG_EVENTS_LOST).map_err(Error::other)
     }
 
+    /// Writes the records so far to the file.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.writer.flush().map_err(Error::other)
+    }
+
     /// Ends the file and returns its number of events.
     pub(crate) fn finish(self, end: i64, lost_events: u32) -> Result<u64> {
         let end_time = FileTime(START_TIME.0 + end);

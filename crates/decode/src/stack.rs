@@ -30,6 +30,7 @@
 //! Sources: Documented ("StackWalk_Event class"); that user parts come late and from other
 //! processors is Observed.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use traceweir_format::header::{NO_ID, Record};
@@ -79,7 +80,9 @@ impl StackThreads {
         }
     }
 
-    const fn contains(self, thread: u32) -> bool {
+    /// Returns whether the stack of a thread may belong to the event.
+    #[must_use]
+    pub const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
             Self::One(id) => id == thread,
@@ -174,6 +177,8 @@ struct WaitingEvent<T> {
     bytes: usize,
     has_kernel: bool,
     has_user: bool,
+    /// The sequence number of the event before with the same trace and time stamp.
+    previous: Option<u64>,
 }
 
 /// Events that wait for their stacks. `T` is the caller's data about an event.
@@ -182,8 +187,9 @@ pub struct Joiner<T> {
     waiting: VecDeque<WaitingEvent<T>>,
     /// The sequence number of the oldest waiting event.
     first: u64,
-    /// Sequence numbers of waiting events by trace and time stamp, oldest first.
-    by_stamp: HashMap<(usize, i64), VecDeque<u64>>,
+    /// The sequence number of the newest waiting event of each trace and time stamp. It leads to the
+    /// others with this stamp.
+    by_stamp: HashMap<(usize, i64), u64>,
     bytes: usize,
     /// The latest wall time.
     now: i64,
@@ -209,7 +215,7 @@ impl<T> Joiner<T> {
         own_frames: impl Iterator<Item = u64>,
     ) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
-        self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
+        let previous = self.by_stamp.insert((claim.source, claim.time), number);
         let stack = Stack { user: own_frames.take(MAX_FRAMES).collect(), ..Stack::default() };
         let frames = stack.user.len();
         self.push_event(
@@ -217,20 +223,28 @@ impl<T> Joiner<T> {
             Joined { event, stack },
             bytes.saturating_add(frames.saturating_mul(8)),
             frames > 0,
+            previous,
         );
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
     pub fn add_without_stack(&mut self, claim: StackClaim, event: T, bytes: usize) {
-        self.push_event(claim, Joined { event, stack: Stack::default() }, bytes, true);
+        self.push_event(claim, Joined { event, stack: Stack::default() }, bytes, true, None);
     }
 
-    fn push_event(&mut self, claim: StackClaim, joined: Joined<T>, bytes: usize, is_complete: bool) {
+    fn push_event(
+        &mut self,
+        claim: StackClaim,
+        joined: Joined<T>,
+        bytes: usize,
+        is_complete: bool,
+        previous: Option<u64>,
+    ) {
         let bytes = bytes.saturating_add(EVENT_OVERHEAD_BYTES).saturating_add(size_of::<T>());
         self.bytes = self.bytes.saturating_add(bytes);
         self.now = self.now.max(claim.wall);
         let (has_kernel, has_user) = (is_complete, is_complete);
-        self.waiting.push_back(WaitingEvent { claim, joined, bytes, has_kernel, has_user });
+        self.waiting.push_back(WaitingEvent { claim, joined, bytes, has_kernel, has_user, previous });
     }
 
     /// Adds a stack from trace `source`, processor `cpu`, at the wall time `wall`. Returns whether
@@ -264,13 +278,15 @@ impl<T> Joiner<T> {
 
     /// Returns the index of the waiting event that a stack belongs to (J2).
     fn find_waiting(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
-        let numbers = self.by_stamp.get(&(source, walk.event_time))?;
+        let mut next = self.by_stamp.get(&(source, walk.event_time)).copied();
         let lacks_part =
             |event: &WaitingEvent<T>| if walk.is_kernel() { !event.has_kernel } else { !event.has_user };
         let mut on_other_cpu = None;
-        for number in numbers.iter().rev().take(MAX_EVENTS_PER_STAMP) {
-            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())?;
-            let Some(event) = self.waiting.get(at) else { continue };
+        for _ in 0..MAX_EVENTS_PER_STAMP {
+            // Older events have been released.
+            let at = next.and_then(|number| usize::try_from(number.checked_sub(self.first)?).ok());
+            let Some((at, event)) = at.and_then(|at| Some((at, self.waiting.get(at)?))) else { break };
+            next = event.previous;
             if !event.claim.threads.contains(walk.thread_id) || !lacks_part(event) {
                 continue;
             }
@@ -286,6 +302,12 @@ impl<T> Joiner<T> {
         on_other_cpu
     }
 
+    /// Returns whether the oldest waiting event has all parts of its stack.
+    #[must_use]
+    pub fn is_oldest_complete(&self) -> bool {
+        self.waiting.front().is_some_and(|oldest| oldest.has_kernel && oldest.has_user)
+    }
+
     /// Releases the oldest event if its waiting time has passed, a limit is exceeded (J3) or the
     /// input has ended.
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
@@ -299,13 +321,11 @@ impl<T> Joiner<T> {
         }
         let WaitingEvent { claim, joined, bytes, .. } = self.waiting.pop_front()?;
         let key = (claim.source, claim.time);
-        if let Some(numbers) = self.by_stamp.get_mut(&key) {
-            if numbers.front() == Some(&self.first) {
-                numbers.pop_front();
-            }
-            if numbers.is_empty() {
-                self.by_stamp.remove(&key);
-            }
+        // A newer event with the same stamp keeps its entry.
+        if let Entry::Occupied(newest) = self.by_stamp.entry(key)
+            && *newest.get() == self.first
+        {
+            newest.remove();
         }
         self.first = self.first.saturating_add(1);
         self.bytes = self.bytes.saturating_sub(bytes);

@@ -7,7 +7,7 @@ import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
 import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
 import * as live from './live.js';
-import { listenToLosses, setLossCounts } from './losses.js';
+import { describeMerged, listenToLosses, setLossCounts } from './losses.js';
 import { follow } from './source.js';
 import { TABS, changed, chosenSpan, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
@@ -83,7 +83,7 @@ function takeTrace(trace) {
   showFacts(trace);
   live.showState(trace);
   document.documentElement.dataset.complete = String(trace.complete);
-  showProblem(streamProblem || (trace.problem ?? failure));
+  showProblem(streamProblem || (trace.problem ?? (failure || describeMerged(trace.merged))));
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
   const version = `${trace.events} ${trace.complete} ${trace.end}`;
   if (version === lastVersion || (trace.events === 0 && !trace.complete)) return;

@@ -133,8 +133,9 @@ function showFields(event) {
 
 /** @param {any} event */
 function showStack(event) {
-  if (!event.stack.length) return;
-  body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames)`));
+  if (!event.stack.length && !event.partial) return;
+  const note = event.partial ? '; incomplete: the time limit was reached' : '';
+  body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames${note})`));
   const frames = element('ol', 'frames');
   for (const [address, name, place, isInlined, isKernel, functionName] of event.stack) {
     const frame = element('li', isKernel ? 'kernel' : '');

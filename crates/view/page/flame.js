@@ -80,7 +80,7 @@ function take(answer) {
   const where = spanName();
   const noun = state.flame === 'waits' ? 'waits' : 'samples';
   status.textContent = answer.count
-    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}${answer.partial ? '; incomplete: the time limit was reached' : ''}`
+    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}${answer.cut ? `; ${formatCount(answer.cut)} stacks of the trace lack inner frames` : ''}${answer.partial ? '; incomplete: the time limit was reached' : ''}`
     : `no ${noun} in ${where}`;
   allButton.hidden = !state.scope;
   canvas.hidden = !answer.count;

@@ -29,6 +29,21 @@ export function setLossCounts({ lost_events: events, lost_buffers: buffers, gaps
   show();
 }
 
+/** What the limits of the index merge, by the names in the answer. @type {Record<string, string>} */
+const MERGED = {
+  threads: 'threads',
+  kinds: 'kinds of events',
+  files: 'files and connections',
+  cpus: 'processors',
+  stacks: 'call stacks',
+};
+
+/** Returns a text about what is incomplete because of limits, or ''. @param {Record<string, number>} merged */
+export function describeMerged(merged) {
+  const names = Object.keys(merged).map((name) => MERGED[name] ?? name);
+  return names.length ? `The traces exceed limits of the view. Some of these are merged or left out: ${names.join(', ')}.` : '';
+}
+
 /** @param {number[]} known */
 export function setLossTimes(known) {
   times = known;

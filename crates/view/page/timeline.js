@@ -283,10 +283,20 @@ function requestData() {
   requestFields();
 }
 
+/** The question about each field: an answer about an older window must not replace a newer one. @type {Map<string, Asker>} */
+const fieldAskers = new Map();
+
 const requestFields = debounce(() => {
+  for (const field of fieldAskers.keys()) {
+    if (!state.fields.includes(field)) fieldAskers.delete(field);
+  }
   for (const field of state.fields) {
     const dot = field.indexOf('.');
-    ask('field', { kind: field.slice(0, dot), name: field.slice(dot + 1), from: state.from, to: state.to }).then((answer) => {
+    const asker = fieldAskers.get(field) ?? new Asker();
+    fieldAskers.set(field, asker);
+    asker.ask('field', { kind: field.slice(0, dot), name: field.slice(dot + 1), from: state.from, to: state.to }).then((answer) => {
+      // A question that a newer one replaced has no answer.
+      if (!answer && fieldData[field]) return;
       fieldData[field] = answer?.points ?? [];
       redraw();
     });

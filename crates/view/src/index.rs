@@ -31,12 +31,12 @@ use anyhow::Result;
 
 use columns::Columns;
 use files::{Files, MAX_FILES};
-use kinds::Kinds;
+use kinds::{Kinds, MAX_KINDS};
 use machines::Machines;
 use series::{Item, Series, ValueKind};
-use stacks::Stacks;
+use stacks::{MAX_NODES, Stacks};
 use store::{Put, Reader, Store};
-use threads::{ThreadIndex, Threads, put_name, read_name};
+use threads::{MAX_THREADS, ThreadIndex, Threads, put_name, read_name};
 
 /// Widths of the columns: time, position, thread, kind, processor.
 const EVENT_WIDTHS: &[usize] = &[8, 8, 4, 2, 2];
@@ -50,6 +50,24 @@ const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2, 8];
 const INFORMATIVE_WIDTHS: &[usize] = &[8, 8];
 /// The most processors; the time of further ones is only in the tracks of threads.
 const MAX_CPUS: usize = 1 << 12;
+/// The most entries of the tables of an index. Further ones are merged into others, and counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexLimits {
+    pub(crate) threads: usize,
+    pub(crate) kinds: usize,
+    /// Files and connections.
+    pub(crate) files: usize,
+    pub(crate) cpus: usize,
+    /// Frames of all stacks; stacks share the frames of their common callers.
+    pub(crate) frames: usize,
+}
+
+impl Default for IndexLimits {
+    fn default() -> Self {
+        Self { threads: MAX_THREADS, kinds: MAX_KINDS, files: MAX_FILES, cpus: MAX_CPUS, frames: MAX_NODES }
+    }
+}
+
 /// The most counters.
 const MAX_COUNTERS: usize = 64;
 /// The most losses that are kept.
@@ -191,6 +209,9 @@ pub(crate) struct Index {
     pub(crate) losses: Losses,
     /// Time spans with a missing switch.
     pub(crate) gaps: u64,
+    /// Spans of processors beyond the limit.
+    pub(crate) merged_runs: u64,
+    max_cpus: usize,
     /// The thread on each processor, while the index is built.
     running: HashMap<(u16, u16), ThreadIndex>,
     by_cpu: HashMap<(u16, u16), CpuIndex>,
@@ -200,6 +221,11 @@ pub(crate) struct Index {
 impl Index {
     /// Creates an empty index whose blocks go to a file.
     pub(crate) fn new(file: File) -> Self {
+        Self::with_limits(file, IndexLimits::default())
+    }
+
+    /// Like [`new`](Self::new), with other limits of the tables.
+    pub(crate) fn with_limits(file: File, limits: IndexLimits) -> Self {
         Self {
             store: Store::new(file),
             events: Columns::new(EVENT_WIDTHS),
@@ -207,15 +233,17 @@ impl Index {
             waits: Columns::new(WAIT_WIDTHS),
             transfers: Columns::new(TRANSFER_WIDTHS),
             informative: Columns::new(INFORMATIVE_WIDTHS),
-            threads: Threads::default(),
-            kinds: Kinds::default(),
-            stacks: Stacks::default(),
-            files: Files::default(),
+            threads: Threads::with_limit(limits.threads),
+            kinds: Kinds::with_limit(limits.kinds),
+            stacks: Stacks::with_limit(limits.frames),
+            files: Files::with_limit(limits.files),
             cpus: Vec::new(),
             counters: Vec::new(),
             loss_times: Vec::new(),
             losses: Losses::default(),
             gaps: 0,
+            merged_runs: 0,
+            max_cpus: limits.cpus,
             running: HashMap::new(),
             by_cpu: HashMap::new(),
             machines: Machines::default(),
@@ -242,7 +270,7 @@ impl Index {
     /// Returns the track of a processor.
     fn find_or_add_cpu(&mut self, machine: u16, number: u16) -> CpuIndex {
         let next = CpuIndex(self.cpus.len());
-        if self.cpus.len() >= MAX_CPUS {
+        if self.cpus.len() >= self.max_cpus {
             return self.by_cpu.get(&(machine, number)).copied().unwrap_or(next);
         }
         let index = *self.by_cpu.entry((machine, number)).or_insert(next);
@@ -259,6 +287,8 @@ impl Index {
             number = cpu.number.into();
             let value = u64::from(thread.0) << 2 | u64::from(thread != ThreadIndex::IDLE);
             cpu.runs.push(Item { start: from, duration, value }, &mut self.store);
+        } else {
+            self.merged_runs = self.merged_runs.saturating_add(1);
         }
         if thread == ThreadIndex::IDLE {
             return;
@@ -298,6 +328,7 @@ impl Index {
         cpus.iter_mut().for_each(|cpu| on_series(&mut cpu.runs, store));
         counters.iter_mut().for_each(|counter| on_series(&mut counter.series, store));
         kinds.kinds.iter_mut().for_each(|kind| on_series(&mut kind.marks, store));
+        kinds.providers.iter_mut().for_each(|provider| on_series(&mut provider.marks, store));
         for thread in &mut threads.threads {
             on_series(&mut thread.states, store);
             on_series(&mut thread.marks, store);
@@ -351,7 +382,8 @@ impl Index {
         }
         directory.put_varint(self.loss_times.len() as u64);
         self.loss_times.iter().for_each(|time| directory.put_i64(*time));
-        for number in [self.losses.events, self.losses.buffers, self.gaps] {
+        let merged = [self.threads.merged, self.files.merged, self.merged_runs];
+        for number in [self.losses.events, self.losses.buffers, self.gaps].into_iter().chain(merged) {
             directory.put_varint(number);
         }
         self.store.finish(&directory)
@@ -396,6 +428,9 @@ impl Index {
         }
         index.losses = Losses { events: reader.varint()?, buffers: reader.varint()? };
         index.gaps = reader.varint()?;
+        index.threads.merged = reader.varint()?;
+        index.files.merged = reader.varint()?;
+        index.merged_runs = reader.varint()?;
         index.is_complete = true;
         reader.rest().is_empty().then_some(index)
     }

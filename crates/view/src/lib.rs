@@ -14,11 +14,13 @@ mod export;
 mod hash;
 mod index;
 mod json;
+mod limits;
 mod live;
 #[cfg(any(test, feature = "test-points"))]
 #[doc(hidden)]
 pub mod probe;
 mod query;
+mod record_copies;
 mod server;
 mod symbols;
 mod trace;
@@ -26,6 +28,8 @@ mod trace;
 #[cfg(test)]
 #[path = "../../../tests/support/kernel_trace.rs"]
 mod kernel_trace;
+#[cfg(test)]
+mod test_trace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

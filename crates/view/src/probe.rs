@@ -2,8 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use traceweir::consumer::TraceFile;
@@ -30,6 +28,18 @@ fn open_traces(traces: Vec<File>) -> Result<Vec<NamedTrace>> {
         Ok(NamedTrace { name: format!("trace-{number}.etl"), trace })
     };
     traces.into_iter().enumerate().map(open).collect()
+}
+
+/// Returns a view whose index is empty.
+#[cfg(test)]
+pub(crate) fn new_view(traces: Vec<File>) -> Result<TraceView> {
+    new_view_with(traces, Index::new(tempfile::tempfile()?))
+}
+
+/// Returns a view with an index that is not built.
+#[cfg(test)]
+pub(crate) fn new_view_with(traces: Vec<File>, index: Index) -> Result<TraceView> {
+    Ok(TraceView::new(open_traces(traces)?, Decoder::new(), &SymbolOptions::default(), index))
 }
 
 /// Returns a view with a complete index, and the bytes of the index.
@@ -72,7 +82,7 @@ pub fn ask_index(trace: File, mut index: Vec<u8>) -> Result<Option<usize>> {
 
 /// Returns limits with which answers do not depend on the speed of the machine.
 pub(crate) fn endless_limits() -> QueryLimits {
-    QueryLimits::new(Duration::from_secs(24 * 3600), Arc::default())
+    QueryLimits::unlimited()
 }
 
 /// Asks every question, and returns the answers.

@@ -4,7 +4,6 @@ mod event;
 mod fields;
 mod filter;
 mod flame;
-mod limits;
 mod list;
 mod loop_guard;
 mod statistics;
@@ -14,21 +13,21 @@ mod tracks;
 mod transfers;
 mod waits;
 
-pub(crate) use event::describe_event;
+pub(crate) use event::{describe_event, describe_event_within};
 pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
-pub(crate) use limits::{CancelOnDrop, QueryLimits};
 #[cfg(any(test, feature = "test-points"))]
 pub(crate) use list::complete_list;
 pub(crate) use list::{EventLists, list_events, locate_event, span_of};
 pub(crate) use statistics::{FieldQuery, describe_field};
 pub(crate) use tables::{TABLES, TableQuery, TableSort, fill_table};
-pub(crate) use timeline::{TimelineQuery, draw_timeline};
+pub(crate) use timeline::{TimelineQuery, draw_timeline, draw_timeline_within};
 pub(crate) use tracks::{describe_part, describe_trace, list_tracks};
 
 use self::loop_guard::LoopGuard;
 use crate::index::Index;
 use crate::index::threads::Thread;
+pub(crate) use crate::limits::{CancelOnDrop, QueryLimits};
 
 /// A time span in nanoseconds since the first trace began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

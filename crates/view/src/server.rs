@@ -54,6 +54,8 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_NEW_CONNECTIONS: usize = 64;
 /// The most queries at a time.
 const MAX_QUERIES: usize = 4;
+/// Threads that describe the state of the traces for open pages.
+const STATE_THREADS: usize = 2;
 /// How long the work on a question may take before its answer is incomplete.
 const QUERY_TIME: Duration = Duration::from_secs(2);
 const MAX_HEADERS: usize = 64;
@@ -91,7 +93,7 @@ pub(crate) struct App {
 pub(crate) fn serve(view: Arc<TraceView>, limits: TimeLimits, on_ready: impl FnOnce(&str)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(MAX_QUERIES + 2)
+        .max_blocking_threads(MAX_QUERIES + STATE_THREADS)
         .thread_name("weir-view")
         .enable_all()
         .build()

@@ -13,7 +13,9 @@ mod preview;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -28,21 +30,31 @@ use traceweir_format::time::{Clock, FileTime};
 use crate::index::facts::Facts;
 use crate::index::machines::Machines;
 use crate::index::threads::Thread;
-use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache};
+use crate::index::{Builder, Index, Losses, Placed, RowPosition, cache, event_column};
+use crate::limits::QueryLimits;
 use crate::live::{Cursor, LiveTrace, record_at};
-use crate::symbols::Symbols;
+use crate::record_copies::RecordCopies;
+use crate::symbols::{SharedSymbols, SymbolTurns, Symbols};
 pub(crate) use preview::Preview;
 
 /// Shorter traces are indexed before a preview could be seen.
 const MIN_PREVIEW_BYTES: u64 = 16 << 20;
 /// How long the index holds its lock at a time.
 const BATCH_TIME: Duration = Duration::from_millis(8);
+/// Time between two attempts to lock the index in order to change it.
+const WRITE_INTERVAL: Duration = Duration::from_micros(500);
+/// How long the index lets queries pass that hold its lock one after another.
+const MAX_WRITE_ATTEMPTS: Duration = Duration::from_secs(5);
 /// Records between two looks at the clock.
 const BATCH_RECORDS: usize = 2048;
 /// The most kinds of events whose names are looked up again at the end.
 const MAX_LATE_KINDS: usize = 4096;
 /// Memory for buffers that queries have loaded.
 const MAX_LOADED_BYTES: usize = 48 << 20;
+
+/// The most records of facts that are copied at a time, and the most bytes of them.
+const MAX_FACT_RECORDS: usize = 1 << 16;
+const MAX_FACT_BYTES: usize = 16 << 20;
 
 /// The most bytes that a question loads.
 const MAX_QUESTION_BYTES: usize = 256 << 20;
@@ -64,7 +76,7 @@ pub(crate) struct TraceView {
     /// Queries that wait for the lock; the indexing thread lets them pass.
     waiting: AtomicUsize,
     facts: Mutex<Facts>,
-    symbols: Arc<Mutex<Symbols>>,
+    symbols: SharedSymbols,
     reader: Mutex<LoadedBuffers>,
     pub(crate) start: FileTime,
     /// Whether schemas are read from programs that the traces name.
@@ -165,8 +177,8 @@ impl TraceView {
         }
         let start = traces.iter().map(|t| t.trace.clock().file_time(t.trace.clock().anchor)).min();
         let total_bytes = traces.iter().map(|t| t.trace.file_size()).fold(0, u64::saturating_add);
-        let symbols = Arc::new(Mutex::new(Symbols::new(traces.len(), symbols)));
-        let facts = Facts::new(traces.len(), decoder, Arc::clone(&symbols), |file| {
+        let symbols = SharedSymbols::new(Symbols::new(traces.len(), symbols));
+        let facts = Facts::new(traces.len(), decoder, symbols.queue(), |file| {
             let header = traces.get(file).map(|t| t.trace.header());
             header.map_or(0, |header| u64::try_from(header.perf_freq).unwrap_or(0))
         });
@@ -177,7 +189,7 @@ impl TraceView {
         traces: Vec<NamedTrace>,
         live: Option<Arc<LiveTrace>>,
         index: Index,
-        (facts, symbols): (Facts, Arc<Mutex<Symbols>>),
+        (facts, symbols): (Facts, SharedSymbols),
         (start, total_bytes): (FileTime, u64),
     ) -> Self {
         Self {
@@ -211,8 +223,34 @@ impl TraceView {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn symbols(&self) -> MutexGuard<'_, Symbols> {
-        self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the symbols for a query; `None` if another query holds them until the limits are
+    /// reached.
+    pub(crate) fn symbols(&self, limits: &QueryLimits) -> Option<MutexGuard<'_, Symbols>> {
+        self.symbols.lock_within(limits)
+    }
+
+    /// Returns the symbols for a query that resolves many frames.
+    pub(crate) fn symbols_in_turns<'s>(&'s self, limits: &'s QueryLimits) -> SymbolTurns<'s> {
+        self.symbols.in_turns(limits)
+    }
+
+    /// Lets the symbols learn from the records that were read. The caller holds no lock.
+    fn learn_symbols(&self) {
+        self.symbols.learn(|| !self.must_stop.load(Ordering::Acquire));
+    }
+
+    /// Locks the index to change it. A thread that waited for this lock would stop all readers that
+    /// come later, so the index tries again and again, and waits only if that has failed for long.
+    fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        let begin = Instant::now();
+        while begin.elapsed() < MAX_WRITE_ATTEMPTS {
+            match self.index.try_write() {
+                Ok(index) => return index,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(WRITE_INTERVAL),
+            }
+        }
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the names of the traces, or that of the session.
@@ -265,7 +303,7 @@ impl TraceView {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
         if self.total_bytes > MIN_PREVIEW_BYTES {
             let _ = self.preview.set(Preview::read(&self.traces, self.start));
-            self.index.write().unwrap_or_else(PoisonError::into_inner).add_losses(self.loss_times());
+            self.index_mut().add_losses(self.loss_times());
         }
         let mut files = MergedFiles::new(traces.iter().copied());
         let threads = BufferThreads::start(1);
@@ -277,7 +315,7 @@ impl TraceView {
         let mut is_done = false;
         while !is_done && !self.must_stop.load(Ordering::Acquire) {
             {
-                let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+                let mut index = self.index_mut();
                 let mut facts = self.facts();
                 let begin = Instant::now();
                 while !is_done && begin.elapsed() < BATCH_TIME {
@@ -289,6 +327,7 @@ impl TraceView {
                 }
             }
             self.bytes_read.store(files.bytes_read(), Ordering::Relaxed);
+            self.learn_symbols();
             while self.waiting.load(Ordering::Acquire) > 0 {
                 std::thread::yield_now();
             }
@@ -297,9 +336,9 @@ impl TraceView {
             return Ok(());
         }
         self.load_programs();
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        builder.finish(&mut index);
-        self.name_late_kinds(&mut index);
+        builder.finish(&mut self.index_mut());
+        self.name_late_kinds();
+        let mut index = self.index_mut();
         resolve_names(&self.facts(), &mut index, |_, known| known);
         index.losses = self.traces.iter().fold(Losses::default(), |losses, t| Losses {
             events: losses.events.saturating_add(t.trace.header().events_lost.into()),
@@ -333,36 +372,45 @@ impl TraceView {
     }
 
     /// Names kinds whose schema came after their first event.
-    fn name_late_kinds(&self, index: &mut Index) {
-        let mut left = MAX_LATE_KINDS;
+    fn name_late_kinds(&self) {
+        let unnamed = self.unnamed_kinds();
         let mut budget = LoadBudget::default();
-        for kind in 1..index.kinds.kinds.len() {
-            if left == 0 {
-                break;
-            }
-            let Some(row) =
-                index.kinds.kinds.get(kind).filter(|kind| kind.name.is_none()).map(|k| k.first_row)
-            else {
-                continue;
-            };
-            left -= 1;
-            let Some(values) = index.events.row(row, &index.store) else { continue };
-            let position =
-                RowPosition(values.get(crate::index::event_column::POSITION).copied().unwrap_or(0));
+        let mut found = Vec::new();
+        for (position, number) in unnamed {
             let mut facts = self.facts();
             let names = self.with_record_within(&mut budget, position, 0, |record| {
                 let schema = facts.decoder.find(record).ok()?;
                 let names = &schema.prepared.schema.names;
                 Some((names.provider.clone(), schema.prepared.event_name.clone()))
             });
-            let Some(Some((provider_name, name))) = names else { continue };
-            let Some(kind) = index.kinds.kinds.get_mut(kind) else { continue };
+            found.extend(names.flatten().map(|names| (number, names)));
+        }
+        let mut index = self.index_mut();
+        for (number, (provider_name, name)) in found {
+            let Some(kind) = index.kinds.kinds.get_mut(number) else { continue };
             kind.name = name;
             let provider = kind.provider;
             if let Some(name) = provider_name {
                 index.kinds.set_provider_name(provider, &name);
             }
         }
+    }
+
+    /// Returns the kinds without a name and the position of the first event of each, in the order of
+    /// the buffers.
+    fn unnamed_kinds(&self) -> Vec<(RowPosition, usize)> {
+        let index = self.index();
+        let kinds = index.kinds.kinds.iter().enumerate().skip(1).filter(|(_, kind)| kind.name.is_none());
+        let position_of = |row| {
+            let values = index.events.row(row, &index.store)?;
+            values.get(event_column::POSITION).copied().map(RowPosition)
+        };
+        let mut unnamed: Vec<(RowPosition, usize)> = kinds
+            .take(MAX_LATE_KINDS)
+            .filter_map(|(number, kind)| Some((position_of(kind.first_row)?, number)))
+            .collect();
+        unnamed.sort_by_key(|(position, _)| position.0);
+        unnamed
     }
 
     /// Reads the records that describe others.
@@ -376,18 +424,45 @@ impl TraceView {
             });
         }
         let total = positions.len().max(1) as u64;
-        for (done, position) in (0_u64..).zip(positions) {
-            if self.must_stop.load(Ordering::Acquire) {
-                break;
+        let mut rest = positions.as_slice();
+        let mut most = MAX_FACT_RECORDS;
+        while !rest.is_empty() && !self.must_stop.load(Ordering::Acquire) {
+            let (part, later) = rest.split_at(most.min(rest.len()));
+            let Some(records) = self.copy_records(part) else {
+                most = part.len().div_ceil(2);
+                continue;
+            };
+            for offsets in records.offsets.chunks(BATCH_RECORDS) {
+                records.observe(offsets, &mut self.facts());
             }
-            let position = RowPosition(position);
-            let mut facts = self.facts();
-            self.with_record(position, 0, |record| facts.observe(position.file(), record));
+            self.learn_symbols();
+            rest = later;
+            let done = total.saturating_sub(rest.len() as u64);
             self.bytes_read.store(self.total_bytes / total * done, Ordering::Relaxed);
         }
         self.load_programs();
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Copies the records at some positions. They are read buffer by buffer: in order of time, each
+    /// could lie in another buffer than the one before. Returns `None` if several records together
+    /// are too large.
+    fn copy_records(&self, positions: &[u64]) -> Option<OrderedRecords> {
+        let mut by_buffer: Vec<(u64, usize)> = positions.iter().copied().zip(0..).collect();
+        by_buffer.sort_unstable();
+        let mut records = OrderedRecords::default();
+        for (position, number) in by_buffer {
+            let position = RowPosition(position);
+            let copies = &mut records.copies;
+            let offset = self.with_record(position, 0, |record| copies.push(position.file(), record));
+            records.offsets.extend(offset.map(|offset| (number, offset)));
+            if records.copies.size() > MAX_FACT_BYTES && positions.len() > 1 {
+                return None;
+            }
+        }
+        records.offsets.sort_unstable();
+        Some(records)
     }
 
     /// Loads the schemas of the programs that the traces name.
@@ -499,6 +574,25 @@ impl LoadedBuffers {
     }
 }
 
+/// Records that were read buffer by buffer, with their order of time.
+#[derive(Debug, Default)]
+struct OrderedRecords {
+    copies: RecordCopies,
+    /// The number of each record in the order of time, and its offset in the copies.
+    offsets: Vec<(usize, usize)>,
+}
+
+impl OrderedRecords {
+    /// Lets the facts learn from some of the records.
+    fn observe(&self, offsets: &[(usize, usize)], facts: &mut Facts) {
+        for (_, offset) in offsets {
+            if let Some((copied, _)) = self.copies.find(*offset) {
+                facts.observe(copied.file, &copied.record);
+            }
+        }
+    }
+}
+
 /// Adds some records to an index. Returns whether the traces are at their end.
 fn add_batch(
     traces: &[&Trace<TraceFile>],
@@ -544,6 +638,8 @@ fn resolve_names(
     });
 }
 
+#[cfg(test)]
+mod answer_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]

@@ -7,10 +7,10 @@ const [scenario, url, otherUrl] = process.argv.slice(2);
 const isFile = url.startsWith('file:') && scenario !== 'opened';
 const flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 /** How long a state may take on a loaded machine. */
-const PATIENCE_MS = Number(process.env.BROWSER_PATIENCE_MS ?? 120_000);
+const TIMEOUT_MS = Number(process.env.BROWSER_TIMEOUT_MS ?? 120_000);
 
 /** Waits until a function, evaluated in the page with the state of the view, returns true. */
-const until = (page, isTrue, argument) => page.waitForFunction(isTrue, argument, { polling: 50, timeout: PATIENCE_MS });
+const until = (page, isTrue, argument) => page.waitForFunction(isTrue, argument, { polling: 50, timeout: TIMEOUT_MS });
 const view = (page) => page.evaluate(() => ({ ...window.view }));
 const text = (page, selector) => page.textContent(selector);
 const hasText = (page, selector, pattern) =>
@@ -22,7 +22,7 @@ const span = async (page) => {
 /** Waits until what has changed is painted. */
 const painted = (page) => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 /** Waits until the visible tracks are drawn. */
-const drawn = (page) => page.waitForSelector('#tracks:not([aria-busy="true"])', { timeout: PATIENCE_MS });
+const drawn = (page) => page.waitForSelector('#tracks:not([aria-busy="true"])', { timeout: TIMEOUT_MS });
 
 /** Presses a key until a function of the page returns true: the key steps to items that may still be on the way. */
 async function pressUntil(page, key, isTrue, argument) {
@@ -334,6 +334,35 @@ const scenarios = {
     console.log(`${times.length} pictures, 95th percentile ${times[Math.floor(times.length * 0.95)].toFixed(1)} ms`);
   },
 
+  // The trace grows until the file END_FILE exists.
+  async live(page) {
+    const isFollowing = (expected) => until(page, (pressed) => document.getElementById('follow').getAttribute('aria-pressed') === String(pressed), expected);
+    await hasText(page, '#live-state', /^Recording$/);
+    const first = await span(page);
+    await until(page, (to) => window.view.to > to, first.to);
+    await page.keyboard.press('t');
+    await page.keyboard.press('w');
+    await page.keyboard.press('l');
+    await isFollowing(true);
+    const near = await span(page);
+    await until(page, (from) => window.view.from > from, near.from);
+    assert(Math.abs((await span(page)).width - near.width) <= 2, 'following keeps the zoom');
+    await page.keyboard.press('a');
+    await isFollowing(false);
+    const back = await span(page);
+    const facts = await text(page, '#facts');
+    await until(page, (before) => document.getElementById('facts').textContent !== before, facts);
+    assert.deepEqual(await span(page), back, 'without following, the window stays');
+    await page.keyboard.press('l');
+    await isFollowing(true);
+    require('node:fs').writeFileSync(process.env.END_FILE, '');
+    await hasText(page, '#live-state', /^The session has ended$/);
+    await until(page, () => document.documentElement.dataset.complete === 'true');
+    await isFollowing(false);
+    assert.equal(await page.isVisible('#follow'), false);
+    await filterEvents(page, 'tid:71');
+  },
+
   // Thread 2002 waited: which thread ended its wait?
   async blocked(page) {
     await page.fill('#track-search', '2002');
@@ -533,7 +562,7 @@ const scenarios = {
 
 /** Waits until the page shows the trace. A large trace is still being read then. */
 async function ready(page) {
-  const isLarge = scenario === 'large';
+  const isLarge = scenario === 'large' || scenario === 'live';
   await until(page, (isEarly) => (isEarly || document.documentElement.dataset.complete === 'true') && document.querySelector('.track-label')
     && document.querySelector('.event-row span[role="gridcell"], #events[hidden]'), isLarge);
   await page.evaluate(async (name) => { window.view = (await import(name)).state; }, isFile ? 'view/state.js' : new URL('state.js', page.url()).href);
@@ -541,9 +570,10 @@ async function ready(page) {
 }
 
 async function main() {
-  const browser = await chromium.launch({ executablePath: process.env.BROWSER_PROGRAM, args: flags, timeout: PATIENCE_MS });
-  const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, colorScheme: 'light' });
-  page.setDefaultTimeout(PATIENCE_MS);
+  const browser = await chromium.launch({ executablePath: process.env.BROWSER_PROGRAM, args: flags, timeout: TIMEOUT_MS });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light' });
+  const page = await context.newPage();
+  page.setDefaultTimeout(TIMEOUT_MS);
   const problems = [];
   page.on('console', (message) => {
     if (['error', 'warning'].includes(message.type())) problems.push(message.text());

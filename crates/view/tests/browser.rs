@@ -12,12 +12,14 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use kernel_trace::KernelTraceLayout;
+use kernel_trace::{KernelTraceLayout, KernelWriter};
 use traceweir_analysis::text::parse_moment;
-use traceweir_view::{ViewOptions, export, show};
+use traceweir_view::{GrowingFile, SessionEvents, ViewOptions, export, show, show_session};
 
 /// A name that would run a script if it became markup.
 const MARKUP: &str = "<img src=x onerror=\"document.title='changed'\">";
@@ -71,11 +73,11 @@ impl Browser {
 
     /// Runs a scenario of `browser.cjs` and fails with its output if it fails.
     fn run(&self, scenario: &str, url: &str) {
-        self.run_with_pages(scenario, &[url]);
+        self.run_with(scenario, &[url], &[]);
     }
 
-    /// Runs a scenario that compares pages.
-    fn run_with_pages(&self, scenario: &str, urls: &[&str]) {
+    /// Runs a scenario on one or more pages, with environment variables.
+    fn run_with(&self, scenario: &str, urls: &[&str], variables: &[(&str, &Path)]) {
         let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser.cjs");
         let output = Command::new("node")
@@ -84,6 +86,7 @@ impl Browser {
             .args(urls)
             .env("NODE_PATH", &self.node_path)
             .env("BROWSER_PROGRAM", &self.program)
+            .envs(variables.iter().copied())
             .output()
             .expect("node did not run");
         let (text, errors) =
@@ -146,6 +149,42 @@ fn large_trace_is_explored_while_it_is_read() {
 }
 
 #[test]
+fn page_grows_with_a_session_until_its_end() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (path, end_file) = (folder.path().join("session.etl"), folder.path().join("end"));
+    let mut writer = KernelWriter::create(&path, 1).unwrap();
+    writer.put_process(70, "app.exe", "").unwrap();
+    writer.put_thread(70, 71).unwrap();
+    writer.flush().unwrap();
+    let is_running = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&is_running);
+    let file = GrowingFile { path, is_running: Box::new(move || shared.load(Ordering::Acquire)) };
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let (name, events) = ("App".to_owned(), SessionEvents::File(file));
+        show_session(name, events, &ViewOptions::default(), |url, _| sender.send(url.to_owned()).unwrap())
+    });
+    let end = end_file.clone();
+    let session = std::thread::spawn(move || {
+        let mut time = 0;
+        while !end.exists() {
+            for _ in 0..200 {
+                time += 10_000;
+                writer.put_sample(0, time, 71, 0x7FF6_0000_1000).unwrap();
+            }
+            writer.flush().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        writer.finish(time, 0).unwrap();
+        is_running.store(false, Ordering::Release);
+    });
+    let url = receiver.recv().expect("the server did not start");
+    browser.run_with("live", &[&url], &[("END_FILE", &end_file)]);
+    session.join().unwrap();
+}
+
+#[test]
 fn questions_about_an_incident_are_answered_with_the_page() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -189,7 +228,7 @@ fn exported_part_shows_what_the_server_shows_of_it() {
     let length = exported_length(&options, &page);
     let moment = |ns: i64| parse_moment(&format!("{}us", ns / 1000)).unwrap();
     export(&options, Some(moment(length / 4)), Some(moment(length / 2)), &page).unwrap();
-    browser.run_with_pages("part", &[&format!("file://{}", page.display()), &serve(trace)]);
+    browser.run_with("part", &[&format!("file://{}", page.display()), &serve(trace)], &[]);
 }
 
 /// Exports a whole trace. Returns its length in nanoseconds.

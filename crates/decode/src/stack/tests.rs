@@ -231,6 +231,18 @@ fn waiting_events_are_bounded() {
     assert!(joiner.is_empty() && joiner.by_stamp.is_empty() && joiner.bytes == 0);
 }
 
+#[test]
+fn oldest_event_is_complete_with_both_parts() {
+    let mut test = JoinerTest::default();
+    assert!(!test.joiner.is_oldest_complete(), "no event waits");
+    test.expect(&encode_sample(10, 7), 0, "");
+    assert!(!test.joiner.is_oldest_complete());
+    assert!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0).is_some());
+    assert!(!test.joiner.is_oldest_complete());
+    assert!(test.attach(&encode_stack(12, (10, 4, 7), &[1000]), 0).is_some());
+    assert!(test.joiner.is_oldest_complete());
+}
+
 /// An event of a random trace, with the delay in ticks of each part of its stack.
 #[derive(Clone, Debug)]
 struct TestEvent {

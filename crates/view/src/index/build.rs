@@ -102,8 +102,9 @@ impl Builder {
         index.events.push(at.ns, &values, &mut index.store);
         if let Some(kind) = index.kinds.get_mut(kind) {
             kind.is_about_others |= is_about_other;
-            kind.marks.push(Item { start: at.ns, duration: 0, value: row << 2 }, &mut index.store);
         }
+        let mark = Item { start: at.ns, duration: 0, value: row << 2 };
+        index.kinds.add_mark(kind, mark, &mut index.store);
         let event = SliceEvent { at, thread, kind, row };
         if let Some(thread) = index.threads.get_mut(thread) {
             thread.events = thread.events.saturating_add(1);

@@ -310,7 +310,7 @@ fn to_number(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn number_at(bytes: &[u8], width: usize, index: usize) -> Option<u64> {
+pub(crate) fn number_at(bytes: &[u8], width: usize, index: usize) -> Option<u64> {
     let begin = index.checked_mul(width)?;
     bytes.get(begin..begin.checked_add(width)?).map(to_number)
 }

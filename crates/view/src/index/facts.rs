@@ -6,7 +6,7 @@
 //!   from the cache   only the listed rows ──observe──▶ Facts
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
@@ -14,7 +14,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 
-use crate::symbols::Symbols;
+use crate::symbols::{SymbolQueue, Symbols};
 
 /// The facts of one trace file.
 #[derive(Debug)]
@@ -47,16 +47,16 @@ impl FileFacts {
 pub(crate) struct Facts {
     pub(crate) decoder: Decoder,
     pub(crate) files: Vec<FileFacts>,
-    symbols: Arc<Mutex<Symbols>>,
+    symbols: Arc<SymbolQueue>,
 }
 
 impl Facts {
     /// Creates the facts of traces of which nothing has been read; `counter_hz` returns the frequency
-    /// of the performance counter of each.
+    /// of the performance counter of each. Records about code go to the queue of the symbols.
     pub(crate) fn new(
         files: usize,
         decoder: Decoder,
-        symbols: Arc<Mutex<Symbols>>,
+        symbols: Arc<SymbolQueue>,
         counter_hz: impl Fn(usize) -> u64,
     ) -> Self {
         let definitions = Definitions::default();
@@ -74,7 +74,7 @@ impl Facts {
     pub(crate) fn observe(&mut self, file: usize, record: &Record<'_>) -> bool {
         let mut is_informative = self.decoder.observe(record);
         if Symbols::is_informative(record) {
-            self.symbols.lock().unwrap_or_else(PoisonError::into_inner).observe(file, record);
+            self.symbols.push(file, record);
             is_informative = true;
         }
         let Some(facts) = self.files.get_mut(file) else { return is_informative };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The most files and connections. Further ones have no name.
+/// The most files and connections. Further ones are merged into one without a name.
 pub(super) const MAX_FILES: usize = 1 << 17;
 const MAX_NAME_CHARS: usize = 400;
 /// The memory for all names.
@@ -16,15 +16,30 @@ pub(crate) struct Files {
     by_key: HashMap<u64, u32>,
     connections: HashMap<Arc<str>, u32>,
     name_bytes: usize,
+    max_files: usize,
+    /// How often a file or connection beyond the limits was named.
+    pub(crate) merged: u64,
 }
 
 impl Default for Files {
     fn default() -> Self {
-        Self { names: vec![None], by_key: HashMap::new(), connections: HashMap::new(), name_bytes: 0 }
+        Self::with_limit(MAX_FILES)
     }
 }
 
 impl Files {
+    /// Creates a table of at most this many files and connections.
+    pub(super) fn with_limit(max_files: usize) -> Self {
+        Self {
+            names: vec![None],
+            by_key: HashMap::new(),
+            connections: HashMap::new(),
+            name_bytes: 0,
+            max_files,
+            merged: 0,
+        }
+    }
+
     /// Returns the file of the first key that is known, and else adds the first key that is not 0.
     pub(super) fn find_or_add(&mut self, keys: [u64; 2]) -> u32 {
         let used = keys.into_iter().filter(|key| *key != 0);
@@ -35,7 +50,8 @@ impl Files {
     }
 
     fn add(&mut self, key: u64, name: Option<Arc<str>>) -> u32 {
-        if self.names.len() >= MAX_FILES {
+        if self.names.len() >= self.max_files {
+            self.merged = self.merged.saturating_add(1);
             return 0;
         }
         let file = u32::try_from(self.names.len()).unwrap_or(0);
@@ -48,7 +64,8 @@ impl Files {
         if let Some(file) = self.connections.get(name) {
             return *file;
         }
-        if self.names.len() >= MAX_FILES {
+        if self.names.len() >= self.max_files {
+            self.merged = self.merged.saturating_add(1);
             return 0;
         }
         let file = u32::try_from(self.names.len()).unwrap_or(0);
@@ -86,6 +103,11 @@ impl Files {
     fn keep_name(&mut self, name: &str) -> Option<Arc<str>> {
         let name: Arc<str> = name.chars().take(MAX_NAME_CHARS).collect::<String>().into();
         self.name_bytes = self.name_bytes.saturating_add(name.len());
-        (self.name_bytes <= MAX_TOTAL_NAME_BYTES).then_some(name)
+        let is_kept = self.name_bytes <= MAX_TOTAL_NAME_BYTES;
+        self.merged = self.merged.saturating_add((!is_kept).into());
+        is_kept.then_some(name)
     }
 }
+
+#[cfg(test)]
+mod tests;

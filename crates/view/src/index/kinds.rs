@@ -7,15 +7,18 @@ use traceweir_decode::source::prepared::SchemaId;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
-use super::series::{Series, ValueKind};
-use super::store::{Put, Reader};
+use super::series::{Item, Series, ValueKind};
+use super::store::{Put, Reader, Store};
 use super::threads::{put_name, read_name};
 use crate::hash::FastMap;
 
 /// The most kinds of events; further ones are merged into kind 0.
-const MAX_KINDS: usize = 1 << 15;
+pub(super) const MAX_KINDS: usize = 1 << 15;
 /// The most providers; further ones are merged into provider 0.
 const MAX_PROVIDERS: usize = 1 << 15;
+/// The kinds of a provider whose events the track of the provider adds up. The events of further kinds
+/// are in a series of the provider too, so that the cost of its track does not depend on their number.
+const MAX_ADDED_KINDS: u32 = 32;
 const MAX_NAME_CHARS: usize = 200;
 
 /// A kind by its index in the table.
@@ -45,6 +48,8 @@ pub(crate) struct Kind {
     pub(crate) is_mixed: bool,
     /// Whether events of the kind are about other processes or threads than their headers name.
     pub(crate) is_about_others: bool,
+    /// Whether [`Provider::marks`] has the events of the kind.
+    is_in_provider: bool,
     /// Row of the first event, to look up the name.
     pub(crate) first_row: u64,
     /// The times of the events; the value is the row.
@@ -56,9 +61,16 @@ pub(crate) struct Provider {
     pub(crate) guid: Guid,
     /// Name for people, with the class of kernel events.
     pub(crate) name: Arc<str>,
+    kinds: u32,
+    /// The events of all kinds but the first [`MAX_ADDED_KINDS`].
+    pub(super) marks: Series,
 }
 
 impl Provider {
+    fn new(guid: Guid, name: Arc<str>) -> Self {
+        Self { guid, name, kinds: 0, marks: Series::new(ValueKind::Classes) }
+    }
+
     /// Returns whether the name is only the GUID.
     pub(crate) fn is_unnamed(&self) -> bool {
         self.name.len() == 36 && *self.name == *self.guid.to_string()
@@ -72,10 +84,18 @@ pub(crate) struct Kinds {
     by_key: FastMap<KindKey, u16>,
     by_name: HashMap<(u32, Arc<str>), u16>,
     by_provider: HashMap<Guid, u32>,
+    max_kinds: usize,
 }
 
 impl Default for Kinds {
     fn default() -> Self {
+        Self::with_limit(MAX_KINDS)
+    }
+}
+
+impl Kinds {
+    /// Creates a table of at most this many kinds.
+    pub(super) fn with_limit(max_kinds: usize) -> Self {
         let other = Kind {
             name: Some("(other)".into()),
             is_mixed: true,
@@ -83,13 +103,14 @@ impl Default for Kinds {
             marks: Series::new(ValueKind::Classes),
             ..Kind::default()
         };
-        let providers = vec![Provider { guid: Guid::NULL, name: "(other)".into() }];
+        let providers = vec![Provider::new(Guid::NULL, "(other)".into())];
         Self {
             kinds: vec![other],
             providers,
             by_key: FastMap::default(),
             by_name: HashMap::new(),
             by_provider: HashMap::new(),
+            max_kinds,
         }
     }
 }
@@ -123,6 +144,31 @@ impl Kinds {
         self.providers.get(kind.provider as usize)
     }
 
+    /// Adds an event to a kind and its provider.
+    #[inline]
+    pub(super) fn add_mark(&mut self, index: KindIndex, mark: Item, store: &mut Store) {
+        let Some(kind) = self.kinds.get_mut(usize::from(index.0)) else { return };
+        kind.marks.push(mark, store);
+        if kind.is_in_provider
+            && let Some(provider) = self.providers.get_mut(kind.provider as usize)
+        {
+            provider.marks.push(mark, store);
+        }
+    }
+
+    /// Returns series that together have each event of a provider once.
+    pub(crate) fn marks_of_provider(&self, provider: u32) -> impl Iterator<Item = &Series> {
+        let is_added = move |kind: &&Kind| kind.provider == provider && !kind.is_in_provider;
+        let added = self.kinds.iter().filter(is_added).map(|kind| &kind.marks);
+        let others = self.providers.get(provider as usize).map(|provider| &provider.marks);
+        added.chain(others).filter(|marks| !marks.is_empty())
+    }
+
+    /// Returns the number of events whose kinds are merged into kind 0.
+    pub(crate) fn merged(&self) -> u64 {
+        self.kinds.first().map_or(0, |kind| kind.marks.count())
+    }
+
     /// Returns the kind of a key that was added before.
     #[inline]
     pub(crate) fn find(&self, key: &KindKey) -> Option<KindIndex> {
@@ -135,10 +181,15 @@ impl Kinds {
         let named = names.event.map(|name| (provider, bounded_name(name)));
         let known = named.as_ref().and_then(|named| self.by_name.get(named)).copied();
         let index = known.unwrap_or_else(|| {
-            if self.kinds.len() >= MAX_KINDS {
+            if self.kinds.len() >= self.max_kinds {
                 return 0;
             }
             let index = u16::try_from(self.kinds.len()).unwrap_or(0);
+            let entry = self.providers.get_mut(provider as usize);
+            let number = entry.map_or(0, |entry| {
+                entry.kinds = entry.kinds.saturating_add(1);
+                entry.kinds
+            });
             self.kinds.push(Kind {
                 provider,
                 name: named.as_ref().map(|(_, name)| Arc::clone(name)),
@@ -146,6 +197,7 @@ impl Kinds {
                 hook: key.hook,
                 is_mixed: provider == 0,
                 is_about_others: false,
+                is_in_provider: number > MAX_ADDED_KINDS,
                 first_row: row,
                 marks: Series::new(ValueKind::Classes),
             });
@@ -181,7 +233,7 @@ impl Kinds {
         let index = u32::try_from(self.providers.len()).unwrap_or(0);
         let name = name.map_or_else(|| guid.to_string(), |name| name.chars().take(MAX_NAME_CHARS).collect());
         self.by_provider.insert(guid, index);
-        self.providers.push(Provider { guid, name: name.into() });
+        self.providers.push(Provider::new(guid, name.into()));
         index
     }
 
@@ -198,6 +250,7 @@ impl Kinds {
         for provider in &self.providers {
             out.extend_from_slice(&provider.guid.to_bytes());
             out.put_text(&provider.name);
+            provider.marks.put(out);
         }
         out.put_varint(self.kinds.len() as u64);
         for kind in &self.kinds {
@@ -210,7 +263,8 @@ impl Kinds {
             }
             out.put_varint(d.keyword);
             out.put_varint(kind.hook.map_or(0, |hook| u64::from(hook) + 1));
-            out.put_varint(u64::from(kind.is_mixed) | u64::from(kind.is_about_others) << 1);
+            let flags = [kind.is_mixed, kind.is_about_others, kind.is_in_provider];
+            out.put_varint((0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
             out.put_varint(kind.first_row);
             kind.marks.put(out);
         }
@@ -224,7 +278,9 @@ impl Kinds {
             let (first, second) = bytes.split_at_mut(8);
             first.copy_from_slice(&low.to_le_bytes());
             second.copy_from_slice(&high.to_le_bytes());
-            table.providers.push(Provider { guid: Guid::from_bytes(&bytes), name: reader.text()?.into() });
+            let mut provider = Provider::new(Guid::from_bytes(&bytes), reader.text()?.into());
+            provider.marks = Series::read(reader, file_bytes)?;
+            table.providers.push(provider);
         }
         for _ in 0..reader.count_up_to(MAX_KINDS)? {
             let provider = reader.u32().filter(|provider| (*provider as usize) < table.providers.len())?;
@@ -246,15 +302,15 @@ impl Kinds {
                 hook => Some(u16::try_from(hook - 1).ok()?),
             };
             let flags = reader.varint()?;
-            let (is_mixed, is_about_others) = (flags & 1 != 0, flags & 2 != 0);
             let (first_row, marks) = (reader.varint()?, Series::read(reader, file_bytes)?);
             table.kinds.push(Kind {
                 provider,
                 name,
                 descriptor,
                 hook,
-                is_mixed,
-                is_about_others,
+                is_mixed: flags & 1 != 0,
+                is_about_others: flags & 2 != 0,
+                is_in_provider: flags & 4 != 0,
                 first_row,
                 marks,
             });

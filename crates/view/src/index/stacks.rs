@@ -3,15 +3,23 @@
 //! ```text
 //!   main ── parse ── read        node ─▶ (caller, address)
 //!        └─ draw                 a stack is the node of its innermost frame
+//!
+//!   stack ──▶ hash of all frames ─▶ a recent stack with these frames ─▶ its node
+//!               └─ none ──▶ outermost frame first: hash of (caller, address) ─▶ node
 //! ```
+
+mod table;
+
+use std::hash::{BuildHasher, Hasher};
 
 use traceweir_decode::stack::Stack;
 
+use self::table::{NodeTable, RecentNodes};
 use super::store::{Put, Reader};
-use crate::hash::FastMap;
+use crate::hash::FastState;
 
 /// The most nodes. A stack beyond this limit keeps the outer frames that fit.
-const MAX_NODES: usize = 1 << 21;
+pub(super) const MAX_NODES: usize = 1 << 21;
 /// The most frames of a stack.
 const MAX_FRAMES: usize = 512;
 
@@ -20,7 +28,7 @@ const MAX_FRAMES: usize = 512;
 pub(crate) struct StackId(pub(crate) u32);
 
 /// A frame of a stack.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackFrame {
     pub(crate) address: u64,
     pub(crate) is_kernel: bool,
@@ -37,40 +45,92 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct Stacks {
     nodes: Vec<Node>,
-    by_caller: FastMap<(u32, u64), u32>,
+    by_caller: NodeTable,
+    recent: RecentNodes,
+    hash: FastState,
+    max_nodes: usize,
     /// Stacks that were cut at the limit of nodes.
     pub(crate) cut: u64,
 }
 
 impl Default for Stacks {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], by_caller: FastMap::default(), cut: 0 }
+        Self::with_limit(MAX_NODES)
     }
 }
 
 impl Stacks {
+    /// Creates a tree with at most this many nodes, and at most [`MAX_NODES`].
+    pub(super) fn with_limit(max_nodes: usize) -> Self {
+        Self {
+            nodes: vec![Node::default()],
+            by_caller: NodeTable::default(),
+            recent: RecentNodes::default(),
+            hash: FastState::default(),
+            max_nodes: max_nodes.min(MAX_NODES),
+            cut: 0,
+        }
+    }
+
     /// Returns the node of a stack, and adds it if it is new.
     pub(crate) fn add(&mut self, stack: &Stack) -> StackId {
+        let hash = self.hash_stack(stack);
+        if let Some(node) = self.recent.find(hash).filter(|node| self.is_stack(*node, stack)) {
+            return StackId(node);
+        }
         let user = stack.user.iter().rev().map(|address| (*address, false));
         let kernel = stack.kernel.iter().rev().map(|address| (*address, true));
         let mut node = 0;
         for (address, is_kernel) in user.chain(kernel).take(MAX_FRAMES) {
-            let next = u32::try_from(self.nodes.len()).unwrap_or(0);
-            let is_full = self.nodes.len() >= MAX_NODES;
-            match self.by_caller.entry((node, address)) {
-                std::collections::hash_map::Entry::Occupied(known) => node = *known.get(),
-                std::collections::hash_map::Entry::Vacant(_) if is_full => {
-                    self.cut = self.cut.saturating_add(1);
-                    break;
-                }
-                std::collections::hash_map::Entry::Vacant(new) => {
-                    new.insert(next);
-                    self.nodes.push(Node { caller: node, is_kernel, address });
-                    node = next;
-                }
+            let hash = self.hash_frame(node, address);
+            let nodes = &self.nodes;
+            let is_frame = |number: u32| {
+                let known = nodes.get(number as usize);
+                known.is_some_and(|known| known.caller == node && known.address == address)
+            };
+            if let Some(known) = self.by_caller.find(hash, is_frame) {
+                node = known;
+                continue;
             }
+            if self.nodes.len() >= self.max_nodes {
+                self.cut = self.cut.saturating_add(1);
+                return StackId(node);
+            }
+            let next = u32::try_from(self.nodes.len()).unwrap_or(0);
+            self.by_caller.insert(hash, next);
+            self.nodes.push(Node { caller: node, is_kernel, address });
+            node = next;
         }
+        self.recent.insert(hash, node);
         StackId(node)
+    }
+
+    fn hash_stack(&self, stack: &Stack) -> u64 {
+        let mut hasher = self.hash.build_hasher();
+        stack.frames().for_each(|address| hasher.write_u64(address));
+        hasher.finish()
+    }
+
+    fn hash_frame(&self, caller: u32, address: u64) -> u64 {
+        let mut hasher = self.hash.build_hasher();
+        hasher.write_u32(caller);
+        hasher.write_u64(address);
+        hasher.finish()
+    }
+
+    /// Returns whether a node has exactly the frames of a stack.
+    fn is_stack(&self, node: u32, stack: &Stack) -> bool {
+        let kernel = stack.kernel.iter().map(|address| (*address, true));
+        let user = stack.user.iter().map(|address| (*address, false));
+        let mut node = node;
+        for (address, is_kernel) in kernel.chain(user) {
+            let Some(known) = self.nodes.get(node as usize).filter(|_| node != 0) else { return false };
+            if known.address != address || known.is_kernel != is_kernel {
+                return false;
+            }
+            node = known.caller;
+        }
+        node == 0
     }
 
     /// Returns the frames of a stack, innermost first, each with the stack that ends in it.
@@ -87,7 +147,7 @@ impl Stacks {
 
     /// Forgets what only additions need.
     pub(crate) fn end_additions(&mut self) {
-        self.by_caller = FastMap::default();
+        (self.by_caller, self.recent) = (NodeTable::default(), RecentNodes::default());
         self.nodes.shrink_to_fit();
     }
 
@@ -119,3 +179,6 @@ impl Stacks {
         Some(stacks)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use super::store::{Put, Reader};
 use crate::hash::FastMap;
 
 /// The most threads. Further ones are merged into [`ThreadIndex::OTHER`].
-const MAX_THREADS: usize = 1 << 17;
+pub(super) const MAX_THREADS: usize = 1 << 17;
 /// The most lanes in which slices of a thread are nested.
 pub(crate) const MAX_LANES: usize = 16;
 /// The most lanes of all threads.
@@ -82,10 +82,20 @@ pub(crate) struct Threads {
     by_tid: FastMap<(u16, u32), u32>,
     by_pid: FastMap<(u16, u32), u32>,
     lanes: usize,
+    max_threads: usize,
+    /// How often a thread beyond the limit was named.
+    pub(crate) merged: u64,
 }
 
 impl Default for Threads {
     fn default() -> Self {
+        Self::with_limit(MAX_THREADS)
+    }
+}
+
+impl Threads {
+    /// Creates a table of at most this many threads.
+    pub(super) fn with_limit(max_threads: usize) -> Self {
         let named = |name: &str, pid, tid| Thread {
             name: Some(name.into()),
             pid,
@@ -96,7 +106,7 @@ impl Default for Threads {
         };
         let threads = vec![named("idle", 0, 0), named("(other)", NO_ID, NO_ID)];
         let (by_tid, by_pid) = (FastMap::default(), FastMap::default());
-        Self { threads, processes: Vec::new(), by_tid, by_pid, lanes: 0 }
+        Self { threads, processes: Vec::new(), by_tid, by_pid, lanes: 0, max_threads, merged: 0 }
     }
 }
 
@@ -149,7 +159,8 @@ impl Threads {
     }
 
     fn add(&mut self, tid: u32, pid: Option<u32>, time: EventTime) -> ThreadIndex {
-        if self.threads.len() >= MAX_THREADS {
+        if self.threads.len() >= self.max_threads {
+            self.merged = self.merged.saturating_add(1);
             return ThreadIndex::OTHER;
         }
         let index = u32::try_from(self.threads.len()).unwrap_or(ThreadIndex::OTHER.0);

@@ -10,6 +10,7 @@ use traceweir_format::etl;
 
 use super::*;
 use crate::json::JsonWriter;
+use crate::kernel_trace::KernelWriter;
 use crate::query::{describe_event, describe_trace};
 use crate::trace::TraceView;
 
@@ -110,6 +111,41 @@ fn losses_of_the_session_are_shown() {
     let view = session.end();
     assert_eq!(describe(&view)["lost_buffers"], 1);
     assert_eq!(view.index().loss_times.len(), 1);
+}
+
+/// Follows a file whose session has ended.
+fn follow_ended_file(path: &Path) -> TraceView {
+    let file = GrowingFile { path: path.to_owned(), is_running: Box::new(|| false) };
+    let set = open_file(&file).unwrap();
+    let live = Arc::new(LiveTrace::of_file("App".to_owned(), &set).unwrap());
+    let view = TraceView::of_session(Arc::clone(&live), Decoder::new(), &SymbolOptions::default()).unwrap();
+    live.receive_file(set, &file);
+    view.build(&None, None);
+    view
+}
+
+#[test]
+fn losses_of_a_followed_file_are_shown_with_or_without_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    for has_flag in [false, true] {
+        let path = folder.path().join("lost.etl");
+        let mut writer = KernelWriter::create(&path, 1).unwrap();
+        writer.put_process(4, "System", "").unwrap();
+        if has_flag {
+            writer.flag_loss(0).unwrap();
+        }
+        writer.put_ready(0, 500, 7).unwrap();
+        writer.finish(1000, 7).unwrap();
+        let view = follow_ended_file(&path);
+        let state = describe(&view);
+        assert_eq!(
+            (&state["problem"], &state["complete"]),
+            (&serde_json::Value::Null, &true.into()),
+            "{state}"
+        );
+        assert_eq!((&state["lost_events"], &state["lost_buffers"]), (&7.into(), &0.into()), "{state}");
+        assert_eq!(view.index().loss_times.len(), usize::from(has_flag));
+    }
 }
 
 #[test]

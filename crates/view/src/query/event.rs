@@ -3,12 +3,13 @@
 use traceweir_analysis::symbols::SymbolFrame;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
-use traceweir_decode::stack::{Joiner, Stack, StackClaim, WINDOW_100NS};
+use traceweir_decode::stack::{Joiner, Stack, StackClaim, StackThreads, WINDOW_100NS};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_walk::StackWalk;
 
+use crate::index::columns::{BLOCK_ROWS, number_at};
 use crate::index::facts::Facts;
 use crate::index::kinds::KindIndex;
 use crate::index::threads::ThreadIndex;
@@ -17,7 +18,7 @@ use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
 use crate::query::tracks::kind_label;
 use crate::query::transfers::find_target;
-use crate::query::{process_label, thread_label};
+use crate::query::{QueryLimits, process_label, thread_label};
 use crate::trace::{LoadBudget, TraceView};
 
 const MAX_FIELDS: usize = 500;
@@ -26,8 +27,12 @@ const MAX_VALUE_BYTES: usize = 8 << 10;
 const MAX_RAW_BYTES: usize = 4096;
 const MAX_MESSAGE_CHARS: usize = 4000;
 const MAX_FRAMES: usize = 512;
-/// The most stack-walk events that are searched for the stack of an event.
-const MAX_STACKS: usize = 4096;
+/// The most stack-walk events of each kind that are searched for those of the event's threads.
+const MAX_STACK_ROWS: usize = 4096;
+/// The width of the column of threads.
+const THREAD_BYTES: usize = 4;
+/// The most stack-walk events that are read.
+const MAX_STACKS: usize = 256;
 
 /// The parts of an event that come from its record.
 #[derive(Default)]
@@ -46,41 +51,81 @@ struct RecordParts {
 
 type FieldCollectorResult = Vec<crate::query::fields::FieldText>;
 
+/// The parts of an event that come from the index.
+struct EventLabels {
+    time: i64,
+    position: RowPosition,
+    thread: u32,
+    kind: u64,
+    cpu: u64,
+    thread_name: Option<String>,
+    process: Option<String>,
+    provider: Option<String>,
+    name: Option<String>,
+}
+
+impl EventLabels {
+    fn read(index: &Index, row: u64) -> Option<Self> {
+        let values = index.events.row(row, &index.store)?;
+        let &[time, position, thread, kind, cpu] = values.as_slice() else { return None };
+        let thread_number = u32::try_from(thread).unwrap_or(ThreadIndex::OTHER.0);
+        let thread = index.threads.get(ThreadIndex(thread_number));
+        let kind_entry = u16::try_from(kind).ok().and_then(|kind| index.kinds.get(KindIndex(kind)));
+        let provider = kind_entry.and_then(|kind| index.kinds.provider_of(kind));
+        Some(Self {
+            time: time.cast_signed(),
+            position: RowPosition(position),
+            thread: thread_number,
+            kind,
+            cpu,
+            thread_name: thread.map(thread_label),
+            process: thread.map(|thread| process_label(index, thread.process)),
+            provider: provider.map(|provider| provider.name.to_string()),
+            name: kind_entry.map(kind_label),
+        })
+    }
+}
+
 /// Describes the event of a row. Returns false if there is no such row.
 pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) -> bool {
-    let index = view.index();
-    let Some(values) = index.events.row(row, &index.store) else { return false };
-    let &[time, position, thread, kind, cpu] = values.as_slice() else { return false };
-    let (time, position) = (time.cast_signed(), RowPosition(position));
-    let thread_number = u32::try_from(thread).unwrap_or(ThreadIndex::OTHER.0);
+    describe_event_within(view, row, &QueryLimits::unlimited(), json)
+}
+
+/// Like [`describe_event`], but frames of the stack stay without names when the limits are reached.
+pub(crate) fn describe_event_within(
+    view: &TraceView,
+    row: u64,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) -> bool {
+    // Nothing below waits for a file while it holds the index.
+    let Some(labels) = EventLabels::read(&view.index(), row) else { return false };
+    let EventLabels { time, position, .. } = labels;
     let parts = {
         let mut facts = view.facts();
         view.with_record(position, time, |record| read_parts(record, position.file(), &mut facts))
     };
     let Some(parts) = parts else { return false };
-    let stack = find_stack(view, &index, row, time, position, &parts);
-    let thread = index.threads.get(ThreadIndex(thread_number));
-    let kind_entry = u16::try_from(kind).ok().and_then(|kind| index.kinds.get(KindIndex(kind)));
-    let provider = kind_entry.and_then(|kind| index.kinds.provider_of(kind));
+    let stack = find_stack(view, row, &labels, &parts, limits);
     json.object(|json| {
-        let numbers = [("row", row.into()), ("time", i128::from(time)), ("cpu", cpu.into())];
+        let numbers = [("row", row.into()), ("time", i128::from(time)), ("cpu", labels.cpu.into())];
         for (key, number) in numbers {
             json.key(key);
             json.number(number);
         }
         json.key("thread");
-        json.number(thread_number);
+        json.number(labels.thread);
         json.key("kind");
-        json.number(kind);
+        json.number(labels.kind);
         json.key("wall");
         json.text(&wall_time(view, time));
         let texts = [
-            ("thread_name", thread.map(thread_label)),
-            ("process", thread.map(|thread| process_label(&index, thread.process))),
-            ("provider", provider.map(|provider| provider.name.to_string())),
-            ("name", kind_entry.map(kind_label)),
-            ("message", parts.message.clone()),
-            ("undecoded", parts.undecoded.clone()),
+            ("thread_name", &labels.thread_name),
+            ("process", &labels.process),
+            ("provider", &labels.provider),
+            ("name", &labels.name),
+            ("message", &parts.message),
+            ("undecoded", &parts.undecoded),
         ];
         for (key, text) in texts {
             json.key(key);
@@ -110,6 +155,7 @@ pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) 
         });
         // The file or connection of a transfer, as a link.
         json.key("transfer");
+        let index = view.index();
         match find_target(&index, row) {
             Some(target) => json.array(|json| {
                 json.text(target.link_type());
@@ -118,11 +164,12 @@ pub(crate) fn describe_event(view: &TraceView, row: u64, json: &mut JsonWriter) 
             }),
             None => json.raw("null"),
         }
+        drop(index);
         json.key("raw");
         json.text(&hex(&parts.raw));
         json.key("raw_bytes");
         json.number(parts.raw_bytes as u64);
-        push_stack(view, position.file(), &parts, &stack, json);
+        push_stack(view, position.file(), &parts, &stack, limits, json);
     });
     true
 }
@@ -179,63 +226,131 @@ fn read_parts(record: &Record<'_>, file: usize, facts: &mut Facts) -> RecordPart
     parts
 }
 
-/// Finds the stack of an event: in the event itself, or in the stack-walk events after it.
+/// A stack, and whether parts of it may be missing because the limits were reached.
+#[derive(Default)]
+struct FoundStack {
+    stack: Stack,
+    is_partial: bool,
+}
+
+/// Finds the stack of an event: in the event itself, or in the stack-walk events after it. Reading
+/// ends with the last part of the stack.
 fn find_stack(
     view: &TraceView,
-    index: &Index,
     row: u64,
-    time: i64,
-    position: RowPosition,
+    labels: &EventLabels,
     parts: &RecordParts,
-) -> Stack {
-    let Some(claim) = parts.claim else { return Stack::default() };
+    limits: &QueryLimits,
+) -> FoundStack {
+    let Some(claim) = parts.claim else { return FoundStack::default() };
     let mut joiner: Joiner<()> = Joiner::default();
     joiner.expect(claim, (), 0, parts.own_frames.iter().copied());
-    let is_stack = |hook: Option<u16>| {
-        matches!(hook, Some(hook::STACK_WALK | hook::STACK_KEY_KERNEL | hook::STACK_KEY_USER))
-    };
+    let mut is_partial = false;
     if parts.own_frames.is_empty() {
-        let mut left = MAX_STACKS;
+        let file = labels.position.file();
         let mut budget = LoadBudget::default();
-        let mut rows: Vec<u64> = Vec::new();
-        for kind in index.kinds.kinds.iter().filter(|kind| is_stack(kind.hook)) {
-            let end = time.saturating_add(WINDOW_100NS.saturating_mul(100));
-            kind.marks.for_each(time, end, &index.store, |mark| {
-                rows.push(mark.value >> 2);
-                left = left.saturating_sub(1);
-                left > 0
-            });
-        }
-        rows.sort_unstable();
-        for stack_row in rows.into_iter().filter(|stack_row| *stack_row > row) {
-            let Some(values) = index.events.row(stack_row, &index.store) else { continue };
-            let stack_position = RowPosition(values.get(event_column::POSITION).copied().unwrap_or(0));
-            if stack_position.file() != position.file() {
-                continue;
+        for position in find_stack_walks(&view.index(), row, labels, claim.threads) {
+            is_partial = limits.is_over() || budget.is_spent();
+            if is_partial || joiner.is_oldest_complete() {
+                break;
             }
             let facts = view.facts();
-            view.with_record_within(&mut budget, stack_position, time, |record| {
+            view.with_record_within(&mut budget, position, labels.time, |record| {
                 let stack = StackWalk::parse(record).filter(|stack| stack.event_time == parts.stamp)?;
-                let definitions = &facts.files.get(position.file())?.stacks;
-                joiner.attach(&stack, (position.file(), record.cpu(), 0), definitions, |()| 0);
+                let definitions = &facts.files.get(file)?.stacks;
+                joiner.attach(&stack, (file, record.cpu(), 0), definitions, |()| 0);
                 Some(())
             });
         }
     }
     joiner.end();
-    joiner.next_ready().map(|joined| joined.stack).unwrap_or_default()
+    FoundStack { stack: joiner.next_ready().map(|joined| joined.stack).unwrap_or_default(), is_partial }
 }
 
-fn push_stack(view: &TraceView, file: usize, parts: &RecordParts, stack: &Stack, json: &mut JsonWriter) {
+/// Returns the positions of the stack-walk events after an event that may have its stack, by the
+/// columns of the index: those of its trace and its threads.
+fn find_stack_walks(
+    index: &Index,
+    row: u64,
+    labels: &EventLabels,
+    threads: StackThreads,
+) -> Vec<RowPosition> {
+    let is_stack = |hook: Option<u16>| {
+        matches!(hook, Some(hook::STACK_WALK | hook::STACK_KEY_KERNEL | hook::STACK_KEY_USER))
+    };
+    let mut rows: Vec<u64> = Vec::new();
+    for kind in index.kinds.kinds.iter().filter(|kind| is_stack(kind.hook)) {
+        let mut left = MAX_STACK_ROWS;
+        let end = labels.time.saturating_add(WINDOW_100NS.saturating_mul(100));
+        kind.marks.for_each(labels.time, end, &index.store, |mark| {
+            rows.push(mark.value >> 2);
+            left = left.saturating_sub(1);
+            left > 0
+        });
+    }
+    rows.retain(|stack_row| *stack_row > row);
+    rows.sort_unstable();
+    let may_belong = |thread: u64| {
+        let thread = u32::try_from(thread).map_or(ThreadIndex::OTHER, ThreadIndex);
+        // Threads beyond the limit of the index share one entry.
+        thread == ThreadIndex::OTHER
+            || index.threads.get(thread).is_some_and(|thread| threads.contains(thread.tid))
+    };
+    let position_of = |row: u64| {
+        let values = index.events.row(row, &index.store)?;
+        let position = values.get(event_column::POSITION).copied().map(RowPosition)?;
+        (position.file() == labels.position.file()).then_some(position)
+    };
+    let mut positions = Vec::new();
+    let (mut column, mut rows_of_column) = (Vec::new(), 0..0);
+    for row in rows {
+        if !rows_of_column.contains(&row) {
+            let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut column);
+            rows_of_column = first..first.saturating_add(BLOCK_ROWS as u64);
+        }
+        let in_column = usize::try_from(row.saturating_sub(rows_of_column.start)).unwrap_or(usize::MAX);
+        if number_at(&column, THREAD_BYTES, in_column).is_some_and(may_belong) {
+            positions.extend(position_of(row));
+        }
+        if positions.len() >= MAX_STACKS {
+            break;
+        }
+    }
+    positions
+}
+
+fn push_stack(
+    view: &TraceView,
+    file: usize,
+    parts: &RecordParts,
+    found: &FoundStack,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) {
+    let FoundStack { stack, is_partial } = found;
+    let mut is_partial = *is_partial;
     json.key("stack");
     json.array(|json| {
+        if stack.is_empty() {
+            return;
+        }
         let process = stack.owner.map_or(parts.pid, |(process, _)| process);
-        let mut symbols = view.symbols();
-        for (number, address) in stack.frames().take(MAX_FRAMES).enumerate() {
+        let mut symbols = view.symbols(limits);
+        let mut frames_left = MAX_FRAMES;
+        for (number, address) in stack.frames().enumerate() {
+            if frames_left == 0 {
+                break;
+            }
             let is_exact = stack.owner.is_some() && (number == 0 || number == stack.kernel.len());
             let looked_up = if is_exact { address } else { address.saturating_sub(1) };
-            let frames = symbols.files.get_mut(file).map(|s| s.resolve(process, looked_up, parts.stamp));
-            for frame in frames.iter().flat_map(|frames| frames.iter()) {
+            // A frame can need a file with symbols, which takes long to read.
+            let symbols = symbols.as_mut().filter(|_| !limits.is_over());
+            is_partial |= symbols.is_none();
+            let symbols = symbols.and_then(|symbols| symbols.files.get_mut(file));
+            let frames = symbols.map(|symbols| symbols.resolve(process, looked_up, parts.stamp));
+            let unnamed = [SymbolFrame { offset: address, ..SymbolFrame::default() }];
+            let frames = frames.as_deref().unwrap_or(&unnamed);
+            for frame in frames.iter().take(frames_left) {
                 json.array(|json| {
                     json.text(&format!("{address:#x}"));
                     json.text(&frame_label(frame));
@@ -249,8 +364,11 @@ fn push_stack(view: &TraceView, file: usize, parts: &RecordParts, stack: &Stack,
                     json.optional_text(function_label(frame).as_deref());
                 });
             }
+            frames_left -= frames.len().min(frames_left);
         }
     });
+    json.key("partial");
+    json.flag(is_partial);
 }
 
 fn frame_label(frame: &SymbolFrame) -> String {
@@ -278,3 +396,6 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
 use crate::query::waits::for_waits;
 use crate::query::{LoopGuard, QueryLimits, TimeSpan, process_label};
-use crate::symbols::{Symbols, ThreadCode};
+use crate::symbols::{SymbolTurns, ThreadCode};
 use crate::trace::TraceView;
 
 /// The most nodes of a graph in a reply.
@@ -201,7 +201,7 @@ struct FunctionTree {
 }
 
 impl FunctionTree {
-    fn resolve(frames: StackFrames, symbols: &mut Symbols, limits: &QueryLimits) -> Self {
+    fn resolve(frames: StackFrames, mut symbols: SymbolTurns<'_>, limits: &QueryLimits) -> Self {
         let StackFrames { processes, bare_weights, frames, mut left_out, mut is_partial } = frames;
         let (mut tree, mut functions) = (StackTree::new(MAX_TREE_NODES), FunctionTable::default());
         let mut roots = Vec::with_capacity(processes.len());
@@ -218,8 +218,12 @@ impl FunctionTree {
             let caller = caller.or_else(|| roots.get(frame.process as usize)).copied().unwrap_or_default();
             // A frame can need a file with symbols, which takes long to read.
             is_over = is_over || limits.is_over();
+            let symbols = if is_over { None } else { symbols.lock() };
+            is_over = symbols.is_none();
             let mut node = caller;
-            if !is_over && let Some(process) = processes.get(frame.process as usize) {
+            if let Some(symbols) = symbols
+                && let Some(process) = processes.get(frame.process as usize)
+            {
                 stack.kernel.clear();
                 stack.user.clear();
                 let part = if frame.is_kernel { &mut stack.kernel } else { &mut stack.user };
@@ -246,14 +250,14 @@ impl FunctionTree {
 
 /// Draws the flame graph of a span, and lists its functions.
 pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLimits, json: &mut JsonWriter) {
-    let (frames, total, count, is_cut) = {
+    let (frames, total, count, is_cut, cut_stacks) = {
         let index = view.index();
         let weights = add_up(&index, query, limits);
         let frames = StackFrames::collect(view, &index, &weights, limits);
-        (frames, weights.total, weights.count, weights.is_partial)
+        (frames, weights.total, weights.count, weights.is_partial, index.stacks.cut)
     };
     // Reading symbols takes longer; the index may grow meanwhile.
-    let resolved = FunctionTree::resolve(frames, &mut view.symbols(), limits);
+    let resolved = FunctionTree::resolve(frames, view.symbols_in_turns(limits), limits);
     let FunctionTree { tree, functions, left_out, is_partial } = resolved;
     let (nodes, merged) = tree.heaviest_nodes(MAX_NODES);
     json.object(|json| {
@@ -263,6 +267,8 @@ pub(crate) fn draw_flame(view: &TraceView, query: &FlameQuery, limits: &QueryLim
         json.number(count);
         json.key("left_out");
         json.number(left_out.saturating_add(merged) as u64);
+        json.key("cut");
+        json.number(cut_stacks);
         json.key("partial");
         json.flag(is_partial || is_cut);
         json.key("unit");

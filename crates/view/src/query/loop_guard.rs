@@ -1,6 +1,6 @@
 //! Ends loops over a trace when the limits of a question are reached.
 
-use super::limits::QueryLimits;
+use crate::limits::QueryLimits;
 
 /// Items between two checks.
 const ITEMS: u32 = 1024;

@@ -19,7 +19,7 @@ use crate::index::threads::ThreadIndex;
 use crate::index::{Index, ThreadState};
 use crate::json::JsonWriter;
 use crate::query::tracks::kind_label;
-use crate::query::{TimeSpan, process_label, thread_label};
+use crate::query::{QueryLimits, TimeSpan, process_label, thread_label};
 use crate::trace::{Preview, TraceView};
 
 /// The most tracks of one reply.
@@ -30,8 +30,6 @@ const MAX_REPLY_BYTES: usize = 8 << 20;
 const MAX_PIXELS: u32 = 4096;
 /// The most names of threads and kinds of one reply.
 const MAX_NAMES: usize = 2048;
-/// The most kinds of events that the track of a provider adds up.
-const MAX_KINDS_OF_PROVIDER: usize = 256;
 const MAX_LOSSES: usize = 2048;
 
 /// Which tracks to draw, and how wide.
@@ -51,7 +49,18 @@ struct UsedNames {
     reasons: BTreeSet<u8>,
 }
 
+/// Draws the tracks of a query.
 pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut JsonWriter) {
+    draw_timeline_within(view, query, &QueryLimits::unlimited(), json);
+}
+
+/// Like [`draw_timeline`], but draws one track and leaves out others when the limits are reached.
+pub(crate) fn draw_timeline_within(
+    view: &TraceView,
+    query: &TimelineQuery,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) {
     let index = view.index();
     let pixels = query.pixels.clamp(1, MAX_PIXELS);
     let width = query.span.to.saturating_sub(query.span.from).max(1).unsigned_abs();
@@ -65,8 +74,10 @@ pub(crate) fn draw_timeline(view: &TraceView, query: &TimelineQuery, json: &mut 
         json.number(window.to);
         json.key("tracks");
         json.object(|json| {
-            for id in query.tracks.split(',').filter(|id| !id.is_empty()).take(MAX_TRACKS) {
-                if json.len() > MAX_REPLY_BYTES {
+            let ids = query.tracks.split(',').filter(|id| !id.is_empty()).take(MAX_TRACKS);
+            for (number, id) in ids.enumerate() {
+                // The client asks again for tracks that are left out, so each answer has one.
+                if json.len() > MAX_REPLY_BYTES || (number > 0 && limits.is_over()) {
                     break;
                 }
                 draw_track(&index, id, window, &mut names, json);
@@ -158,7 +169,7 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
         "v" => {
             let marks = merge_provider(index, number, window);
             push_numbers(id, json, |json| {
-                for (start, end, count, row) in marks {
+                for ProviderMark { start, end, count, row } in marks {
                     for number in [i128::from(start), end.into(), count.into(), row.into()] {
                         json.number(number);
                     }
@@ -192,24 +203,30 @@ fn push_segment(segment: &Segment, json: &mut JsonWriter) {
     json.number(segment.end);
 }
 
-/// Adds up the marks of a provider's events: start, end, count and first row per pixel.
-fn merge_provider(index: &Index, provider: u32, window: Window) -> Vec<(i64, i64, u64, u64)> {
-    let mut by_pixel: BTreeMap<u64, (i64, i64, u64, u64)> = BTreeMap::new();
-    let kinds = index.kinds.kinds.iter().filter(|kind| kind.provider == provider && !kind.marks.is_empty());
-    for kind in kinds.take(MAX_KINDS_OF_PROVIDER) {
-        for segment in kind.marks.segments(window, &index.store) {
+/// The events of a provider in a pixel.
+#[derive(Clone, Copy, Debug)]
+struct ProviderMark {
+    start: i64,
+    end: i64,
+    count: u64,
+    /// The first event.
+    row: u64,
+}
+
+/// Adds up the marks of a provider's events by pixel.
+fn merge_provider(index: &Index, provider: u32, window: Window) -> Vec<ProviderMark> {
+    let mut by_pixel: BTreeMap<u64, ProviderMark> = BTreeMap::new();
+    for marks in index.kinds.marks_of_provider(provider) {
+        for segment in marks.segments(window, &index.store) {
             let offset = u64::try_from(segment.start.saturating_sub(window.from)).unwrap_or(0);
-            let row = segment.top >> 2;
-            let mark = by_pixel.entry(offset / window.pixel_ns).or_insert((i64::MAX, i64::MIN, 0, row));
-            if segment.start < mark.0 {
-                mark.3 = row;
+            let Segment { start, end, count, top, .. } = segment;
+            let added = ProviderMark { start, end, count, row: top >> 2 };
+            let mark = by_pixel.entry(offset / window.pixel_ns).or_insert(ProviderMark { count: 0, ..added });
+            if added.start < mark.start {
+                (mark.start, mark.row) = (added.start, added.row);
             }
-            *mark = (
-                mark.0.min(segment.start),
-                mark.1.max(segment.end),
-                mark.2.saturating_add(segment.count),
-                mark.3,
-            );
+            mark.end = mark.end.max(added.end);
+            mark.count = mark.count.saturating_add(added.count);
         }
     }
     by_pixel.into_values().take(MAX_SEGMENTS).collect()

@@ -66,6 +66,21 @@ fn describe(view: &TraceView, span: TimeSpan, events: u64, json: &mut JsonWriter
             json.key(key);
             json.number(number);
         }
+        // What the limits of the index merge into others.
+        let merged = [
+            ("threads", index.threads.merged),
+            ("kinds", index.kinds.merged()),
+            ("files", index.files.merged),
+            ("cpus", index.merged_runs),
+            ("stacks", index.stacks.cut),
+        ];
+        json.key("merged");
+        json.object(|json| {
+            for (key, count) in merged.into_iter().filter(|(_, count)| *count > 0) {
+                json.key(key);
+                json.number(count);
+            }
+        });
         json.key("complete");
         json.flag(progress.is_complete);
         json.key("live");
@@ -274,3 +289,6 @@ pub(crate) fn kind_label(kind: &crate::index::kinds::Kind) -> String {
         (None, None) => format!("Event {}", kind.descriptor.id),
     }
 }
+
+#[cfg(test)]
+mod tests;

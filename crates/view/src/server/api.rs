@@ -8,8 +8,8 @@ use super::{App, empty_reply};
 use crate::json::JsonWriter;
 use crate::query::{
     EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TableSort, TimeSpan,
-    TimelineQuery, describe_event, describe_field, describe_trace, draw_flame, draw_timeline, fill_table,
-    list_events, list_tracks, locate_event, span_of,
+    TimelineQuery, describe_event_within, describe_field, describe_trace, draw_flame, draw_timeline_within,
+    fill_table, list_events, list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -80,7 +80,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 tracks: parameters.text("tracks").to_owned(),
                 overview: parameters.text("overview") == "1",
             };
-            draw_timeline(view, &query, &mut json);
+            draw_timeline_within(view, &query, limits, &mut json);
             true
         }
         "events" | "locate" => {
@@ -103,7 +103,7 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
             true
         }
         "event" => parameters.number("row").is_some_and(|row| {
-            if !describe_event(view, row, &mut json) {
+            if !describe_event_within(view, row, limits, &mut json) {
                 json.object(|json| {
                     json.key("problem");
                     json.text("This event cannot be read. The trace may have changed.");

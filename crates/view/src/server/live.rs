@@ -1,15 +1,17 @@
 //! The open event stream of a page: the state of the traces, and the sign that the page is open.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::body::Frame;
-use tokio::time::Interval;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::json::JsonWriter;
 use crate::query::describe_trace;
@@ -17,7 +19,7 @@ use crate::trace::TraceView;
 
 const PERIOD: Duration = Duration::from_millis(500);
 /// Without news, a line is sent every so many periods, so that a lost page is noticed.
-const QUIET_PERIODS: u32 = 10;
+const QUIET_PERIODS: u32 = 9;
 /// The most pages that are open at the same time.
 pub(super) const MAX_PAGES: usize = 16;
 
@@ -59,6 +61,8 @@ struct LiveBody {
     view: Arc<TraceView>,
     pages: Arc<OpenPages>,
     interval: Interval,
+    /// The work on the next line. It can wait for the index, so it has a thread of its own.
+    work: Option<JoinHandle<Vec<u8>>>,
     last: Vec<u8>,
     quiet_periods: u32,
 }
@@ -77,10 +81,16 @@ impl HttpBody for LiveBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        while self.interval.poll_tick(context).is_ready() {
-            let mut json = JsonWriter::default();
-            describe_trace(&self.view, &mut json);
-            let state = json.into_bytes();
+        loop {
+            let Some(work) = &mut self.work else {
+                ready!(self.interval.poll_tick(context));
+                let view = Arc::clone(&self.view);
+                self.work = Some(spawn_blocking(move || describe(&view)));
+                continue;
+            };
+            let result = ready!(Pin::new(work).poll(context));
+            self.work = None;
+            let Ok(state) = result else { return Poll::Ready(None) };
             if state == self.last && self.quiet_periods < QUIET_PERIODS {
                 self.quiet_periods += 1;
                 continue;
@@ -90,8 +100,13 @@ impl HttpBody for LiveBody {
             self.last = state;
             return Poll::Ready(Some(Ok(Frame::data(line.into()))));
         }
-        Poll::Pending
     }
+}
+
+fn describe(view: &TraceView) -> Vec<u8> {
+    let mut json = JsonWriter::default();
+    describe_trace(view, &mut json);
+    json.into_bytes()
 }
 
 /// Opens the stream of a page.
@@ -99,9 +114,10 @@ pub(super) fn open(view: Arc<TraceView>, pages: Arc<OpenPages>) -> Response {
     if !pages.open() {
         return super::empty_reply(StatusCode::SERVICE_UNAVAILABLE);
     }
-    let interval = tokio::time::interval(PERIOD);
-    let mut reply =
-        Response::new(Body::new(LiveBody { view, pages, interval, last: Vec::new(), quiet_periods: 0 }));
+    let mut interval = tokio::time::interval(PERIOD);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let body = LiveBody { view, pages, interval, work: None, last: Vec::new(), quiet_periods: 0 };
+    let mut reply = Response::new(Body::new(body));
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     reply
 }

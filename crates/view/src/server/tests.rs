@@ -102,24 +102,30 @@ fn page_of_another_origin_and_wrong_token_get_nothing() {
         assert!(status_of(&reply) == "403" && is_empty(&reply), "{header}: {reply}");
     }
     let two_hosts = [&*format!("Host: 127.0.0.1:{port}"), "Host: example.com"];
-    assert!(status_of(&get(port, &good, &two_hosts)).starts_with('4'));
+    assert_eq!(status_of(&get(port, &good, &two_hosts)), "403");
     let without_host = send(port, &[format!("GET {good} HTTP/1.1")]);
-    assert!(status_of(&without_host).starts_with('4'), "{without_host}");
+    assert_eq!(status_of(&without_host), "403");
 }
 
 #[test]
 fn only_reads_without_body_are_answered() {
     let (port, token) = start("kernel.etl");
-    for method in ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"] {
+    let ask_with = |method: &str| {
         let head = [format!("{method} /{token}/api/trace HTTP/1.1"), format!("Host: 127.0.0.1:{port}")];
-        assert!(status_of(&send(port, &head)).starts_with('4'), "{method}");
+        send(port, &head)
+    };
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"] {
+        assert_eq!(status_of(&ask_with(method)), "404", "{method}");
     }
+    // The target of this method is no path, so the parser may refuse it.
+    let reply = ask_with("CONNECT");
+    assert!(matches!(status_of(&reply), "400" | "404"), "{reply}");
     let reply = get(port, &format!("/{token}/api/trace"), &["Content-Length: 5"]);
     assert_eq!(status_of(&reply), "404");
     let long = format!("/{token}/api/tracks?search={}", "x".repeat(20_000));
-    assert!(status_of(&get(port, &long, &[])).starts_with('4'));
+    assert_eq!(status_of(&get(port, &long, &[])), "404");
     let many = ["X-Header: 1"; 100];
-    assert!(status_of(&get(port, &format!("/{token}/api/trace"), &many)).starts_with('4'));
+    assert_eq!(status_of(&get(port, &format!("/{token}/api/trace"), &many)), "431");
 }
 
 #[test]
@@ -215,26 +221,22 @@ fn strange_heads_get_nothing() {
     let whole = format!("GET http://127.0.0.1:{port}{good} HTTP/1.1");
     assert_eq!(status_of(&send(port, &[whole.clone(), host.clone()])), "200");
     assert_eq!(status_of(&get(port, &good, &[&format!("Host: localhost:{port}")])), "200");
-    let mut heads = vec![
+    let get_good = format!("GET {good} HTTP/1.1");
+    let mut forbidden = vec![
         vec![format!("GET http://example.com{good} HTTP/1.1"), host.clone()],
         vec![format!("GET http://127.0.0.1:{port}@example.com{good} HTTP/1.1"), host.clone()],
         vec![format!("GET http://localhost:{port}{good} HTTP/1.1"), host.clone()],
         vec![whole.clone()],
         vec![whole, "Host: example.com".to_owned()],
         vec![format!("GET {good} HTTP/1.0")],
-        vec![format!("GET {good} HTTP/1.1"), host.clone(), host.clone()],
-        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Host: example.com".to_owned()],
-        vec![format!("GET {good} HTTP/1.1"), host.clone(), "Transfer-Encoding: chunked".to_owned()],
+        vec![get_good.clone(), host.clone(), host.clone()],
+        vec![get_good.clone(), host.clone(), "Host: example.com".to_owned()],
         vec![
-            format!("GET {good} HTTP/1.1"),
+            get_good.clone(),
             host.clone(),
             "Origin: http://a".to_owned(),
             format!("Origin: http://127.0.0.1:{port}"),
         ],
-        vec![format!("GET {good} HTTP/1.1"), host.clone(), format!("X-Long: {}", "x".repeat(40_000))],
-        vec![format!("GET {good}")],
-        vec!["PRI * HTTP/2.0".to_owned()],
-        vec!["\u{16}\u{3}\u{1}".to_owned()],
     ];
     for value in [
         "",
@@ -247,19 +249,29 @@ fn strange_heads_get_nothing() {
         "LOCALHOST",
         "user@127.0.0.1",
     ] {
-        heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}:{port}")]);
+        forbidden.push(vec![get_good.clone(), format!("Host: {value}:{port}")]);
     }
     for value in
         [format!("127.0.0.1:{port} example.com"), format!("127.0.0.1:{port}/"), format!("127.0.0.1:0{port}")]
     {
-        heads.push(vec![format!("GET {good} HTTP/1.1"), format!("Host: {value}")]);
+        forbidden.push(vec![get_good.clone(), format!("Host: {value}")]);
     }
-    for head in heads {
+    let chunked = vec![get_good.clone(), host.clone(), "Transfer-Encoding: chunked".to_owned()];
+    // The HTTP parser refuses these. A connection that is closed with unread bytes may lose its reply.
+    let malformed =
+        [vec![format!("GET {good}")], vec!["PRI * HTTP/2.0".to_owned()], vec!["\u{16}\u{3}\u{1}".to_owned()]];
+    let too_long = vec![get_good, host, format!("X-Long: {}", "x".repeat(40_000))];
+    let mut expected: Vec<(Vec<String>, &[&str])> =
+        vec![(chunked, &["404"]), (too_long, &["404", "431", "none"])];
+    expected.extend(forbidden.into_iter().map(|head| (head, &["403"][..])));
+    expected.extend(malformed.into_iter().map(|head| (head, &["400", "none"][..])));
+    for (head, statuses) in expected {
         let reply = send(port, &head);
+        let head = head.join(" | ");
         assert!(
-            !reply.contains("kernel.etl") && status_of(&reply) != "200",
+            !reply.contains("kernel.etl") && statuses.contains(&status_of(&reply)),
             "{}: {}",
-            head.join(" | ").get(..200).unwrap_or(&head.join(" | ")),
+            head.get(..200).unwrap_or(&head),
             reply.get(..40).unwrap_or(&reply)
         );
     }
@@ -291,7 +303,7 @@ fn paths_outside_of_the_page_get_nothing() {
         "app.js/../../x",
     ] {
         let reply = get(port, &format!("/{token}/{path}"), &[]);
-        assert!(status_of(&reply).starts_with('4') && is_empty(&reply), "{path}: {reply}");
+        assert!(matches!(status_of(&reply), "400" | "404") && is_empty(&reply), "{path}: {reply}");
     }
 }
 

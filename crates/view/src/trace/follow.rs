@@ -1,8 +1,8 @@
 //! Indexes the events of a session while it runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -17,7 +17,7 @@ use crate::index::facts::Facts;
 use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Placed, cache};
 use crate::live::{Chunk, Cursor, LiveNews, LiveTrace};
-use crate::symbols::Symbols;
+use crate::symbols::{SharedSymbols, Symbols};
 
 /// How long events may wait to be indexed together.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
@@ -74,9 +74,9 @@ impl TraceView {
         symbols: &SymbolOptions,
     ) -> Result<Self> {
         let (file, _) = cache::create(None)?.into_parts();
-        let symbols = Arc::new(Mutex::new(Symbols::new(1, symbols)));
+        let symbols = SharedSymbols::new(Symbols::new(1, symbols));
         let counter_hz = live.counter_hz;
-        let facts = Facts::new(1, decoder, Arc::clone(&symbols), |_| counter_hz);
+        let facts = Facts::new(1, decoder, symbols.queue(), |_| counter_hz);
         let start = live.start;
         Ok(Self::with_parts(Vec::new(), Some(live), Index::new(file), (facts, symbols), (start, 0)))
     }
@@ -92,7 +92,7 @@ impl TraceView {
             let chunk = live.read(cursor)?;
             cursor = chunk.end;
             self.bytes_read.fetch_add(chunk.len(), Ordering::Relaxed);
-            let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            let mut index = self.index_mut();
             self.add_chunk(&chunk, live, &mut builder, &mut index);
             self.add_new_losses(&news, live, &mut index);
             if news.is_ended {
@@ -100,17 +100,21 @@ impl TraceView {
             }
             let threads = index.threads.threads.len();
             let period = if threads > named_threads { NAME_PERIODS.0 } else { NAME_PERIODS.1 };
+            let informative_rows = index.informative.rows();
+            drop(index);
             if news.is_ended || last_names.is_none_or(|last| last.elapsed() >= period) {
                 load_traced_programs(&mut self.facts().decoder, &());
-                if index.informative.rows() > named_facts {
-                    named_facts = index.informative.rows();
-                    self.name_late_kinds(&mut index);
+                if informative_rows > named_facts {
+                    named_facts = informative_rows;
+                    self.name_late_kinds();
                 }
+                let mut index = self.index_mut();
                 resolve_names(&self.facts(), &mut index, |thread, known| running.complete(thread, known));
+                drop(index);
                 named_threads = threads;
                 last_names = Some(Instant::now());
             }
-            drop(index);
+            self.learn_symbols();
             if news.is_ended {
                 return news.problem.map_or(Ok(()), |problem| Err(anyhow::anyhow!(problem)));
             }
@@ -128,11 +132,12 @@ impl TraceView {
     }
 
     fn add_new_losses(&self, news: &LiveNews, live: &LiveTrace, index: &mut Index) {
+        // A file can report lost events without the time of a loss.
+        index.losses.events = index.losses.events.saturating_add(news.losses.events);
+        index.losses.buffers = index.losses.buffers.saturating_add(news.losses.buffers);
         if news.losses.stamps.is_empty() {
             return;
         }
-        index.losses.events = index.losses.events.saturating_add(news.losses.events);
-        index.losses.buffers = index.losses.buffers.saturating_add(news.losses.buffers);
         let offset = live.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         let mut times = std::mem::take(&mut index.loss_times);
         let stamps = news.losses.stamps.iter();

@@ -1,130 +1,19 @@
 //! Indexes traces that are made to take memory, time or the page, and checks the limits of answers
 //! in `docs/spec/view-protocol.md`.
 
-use std::fs::File;
+use std::io::{Read, Seek};
 
 use serde_json::Value;
-use traceweir_format::etl::{Options, Summary, Writer};
-use traceweir_format::header::NO_ID;
-use traceweir_format::header::event::EventHeader;
-use traceweir_format::header::perfinfo::PerfInfoHeader;
-use traceweir_format::header::system::SystemHeader;
-use traceweir_format::kernel::PayloadLayout;
-use traceweir_format::kernel::hook;
-use traceweir_format::put_kernel_event;
-use traceweir_format::security::Sid;
-use traceweir_format::spec::event::EventDescriptor;
-use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, dotnet};
 
-use crate::json::JsonWriter;
-use crate::probe::{ask_all, build_view, endless_limits, open_view};
+use crate::index::{Index, IndexLimits};
+use crate::probe::{ask_all, build_view, endless_limits, new_view_with, open_view};
 use crate::query::{
     TableQuery, TimeSpan, TimelineQuery, describe_event, describe_trace, draw_timeline, fill_table,
     list_tracks,
 };
+use crate::test_trace::{MARKUP, TestTrace, ask, view_of};
 use crate::trace::TraceView;
-
-const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DC_START, 4);
-const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
-const MARKUP: &str = "</script><img src=x onerror=alert(1)>\u{202E}\"'&\u{0}\u{2028}";
-
-/// A trace under construction.
-struct TestTrace {
-    writer: Writer<File>,
-    file: File,
-    record: Vec<u8>,
-}
-
-impl TestTrace {
-    fn new(boot_time: i64) -> Self {
-        let file = tempfile::tempfile().unwrap();
-        let start_time = FileTime::from_unix(1_700_000_000, 0);
-        let options = Options {
-            buffer_size: 256 << 10,
-            session_name: MARKUP.into(),
-            processors: 2,
-            perf_freq: 10_000_000,
-            start_time,
-            boot_time: FileTime(boot_time),
-            ..Options::default()
-        };
-        let writer = Writer::create(file.try_clone().unwrap(), options).unwrap();
-        Self { writer, file, record: Vec::new() }
-    }
-
-    fn write(&mut self, cpu: u16, time: i64) {
-        self.writer.write(cpu, time, &self.record).unwrap();
-        self.record.clear();
-    }
-
-    fn add_process(&mut self, time: i64, pid: u32, name: &str) {
-        let mut payload = Vec::new();
-        put_kernel_event!(
-            &mut payload,
-            PROCESS_LAYOUT,
-            { ProcessId: pid, ParentId: 4_u32, SessionId: 1_u32 },
-            { UserSID: None::<&Sid>, ImageFileName: name, CommandLine: "", PackageFullName: "", ApplicationId: "" }
-        );
-        let header = SystemHeader {
-            pointer_size: 8,
-            version: PROCESS_LAYOUT.version(),
-            hook: hook::PROCESS_DC_START,
-            thread_id: NO_ID,
-            process_id: NO_ID,
-            time,
-            cpu_times: Some((0, 0)),
-        };
-        header.encode(&payload, &mut self.record).unwrap();
-        self.write(0, time);
-    }
-
-    fn add_switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: i8) {
-        let mut payload = Vec::new();
-        put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
-            NewThreadId: new,
-            OldThreadId: old,
-            OldThreadWaitReason: 6_i8,
-            OldThreadState: state,
-        });
-        let (version, hook) = (SWITCH_LAYOUT.version(), hook::CONTEXT_SWITCH);
-        PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] }
-            .encode(&payload, &mut self.record)
-            .unwrap();
-        self.write(cpu, time);
-    }
-
-    fn add_event(
-        &mut self,
-        time: i64,
-        provider: Guid,
-        (id, opcode): (u16, u8),
-        ids: (u32, u32),
-        payload: &[u8],
-    ) {
-        let descriptor = EventDescriptor { id, opcode, task: 1, level: 4, ..EventDescriptor::default() };
-        let (process_id, thread_id) = ids;
-        let header =
-            EventHeader { provider, descriptor, process_id, thread_id, time, ..EventHeader::default() };
-        header.encode(payload, &mut self.record).unwrap();
-        self.write(0, time);
-    }
-
-    fn finish(self) -> File {
-        self.writer.finish(Summary::default()).unwrap();
-        self.file
-    }
-}
-
-fn ask(question: impl Fn(&mut JsonWriter)) -> Value {
-    let mut json = JsonWriter::default();
-    question(&mut json);
-    serde_json::from_slice(&json.into_bytes()).unwrap()
-}
-
-fn view_of(traces: Vec<TestTrace>) -> TraceView {
-    build_view(traces.into_iter().map(TestTrace::finish).collect()).unwrap().0
-}
 
 fn tracks_of(view: &TraceView) -> Value {
     ask(|json| list_tracks(view, "", json))
@@ -284,6 +173,70 @@ fn garbage_collections_and_lone_events_are_slices() {
 fn position_of_kind(view: &TraceView, row: u64) -> u64 {
     let index = view.index();
     index.events.row(row, &index.store).unwrap()[crate::index::event_column::KIND]
+}
+
+#[test]
+fn what_limits_merge_is_reported_and_kept() {
+    let mut trace = TestTrace::new(0);
+    for number in 0..40_u32 {
+        let time = i64::from(number) * 100;
+        trace.add_process(time, 100 + number, "p.exe");
+        let tid = 1000 + number % 2 * 100 + number / 2;
+        trace.add_switch(time + 10, (number % 2) as u16, (tid, tid + 1), 5);
+        trace.add_event(time + 20, Guid::from_u128(1), (number as u16, 0), (4, 5), &[]);
+    }
+    let file = trace.finish();
+    let merged_of = |limits: IndexLimits| {
+        let mut index_file = tempfile::tempfile().unwrap();
+        let index = Index::with_limits(index_file.try_clone().unwrap(), limits);
+        let view = new_view_with(vec![file.try_clone().unwrap()], index).unwrap();
+        view.build(&None, None);
+        let about = ask(|json| describe_trace(&view, json));
+        assert_eq!(about["events"], 120);
+        // Every question has an answer.
+        assert!(!ask_all(&view).is_empty());
+        let mut bytes = Vec::new();
+        index_file.rewind().unwrap();
+        index_file.read_to_end(&mut bytes).unwrap();
+        let again = open_view(vec![file.try_clone().unwrap()], &bytes, b"").unwrap().unwrap();
+        assert_eq!(ask(|json| describe_trace(&again, json))["merged"], about["merged"]);
+        about["merged"].clone()
+    };
+    let whole = IndexLimits::default();
+    assert_eq!(merged_of(whole), serde_json::json!({}));
+    let names = |merged: &Value| merged.as_object().unwrap().keys().cloned().collect::<Vec<String>>();
+    assert_eq!(names(&merged_of(IndexLimits { threads: 10, ..whole })), ["threads"]);
+    let kinds = merged_of(IndexLimits { kinds: 10, ..whole });
+    // Kind 0 takes the place of one of ten; the process and the switch take two.
+    assert_eq!(kinds, serde_json::json!({ "kinds": 40 - 7 }));
+    assert_eq!(names(&merged_of(IndexLimits { cpus: 1, ..whole })), ["cpus"]);
+}
+
+#[test]
+fn track_of_a_provider_has_the_events_of_all_kinds() {
+    const KINDS: u16 = 300;
+    let mut trace = TestTrace::new(0);
+    for number in 0..KINDS * 3 {
+        trace.add_event(i64::from(number) * 10, Guid::from_u128(9), (number % KINDS, 0), (4, 5), &[]);
+    }
+    let file = trace.finish();
+    let (view, bytes) = build_view(vec![file.try_clone().unwrap()]).unwrap();
+    let reopened = open_view(vec![file], &bytes, b"test").unwrap().unwrap();
+    for view in [view, reopened] {
+        let tracks = tracks_of(&view);
+        let provider = &tracks["providers"][0];
+        assert_eq!(provider["count"], u64::from(KINDS) * 3);
+        let id = format!("v{}", provider["id"]);
+        for to in [900_000, 1_000_000_000] {
+            let drawn = draw(&view, TimeSpan { from: 0, to }, &id);
+            let numbers = drawn["tracks"][&id].as_array().unwrap();
+            let count: u64 = numbers.chunks(4).map(|mark| mark[2].as_u64().unwrap()).sum();
+            assert_eq!(count, u64::from(KINDS) * 3);
+            let (first, last) = (&numbers[..4], &numbers[numbers.len() - 4..]);
+            assert_eq!((&first[0], &first[3]), (&Value::from(0), &Value::from(0)));
+            assert_eq!(last[1], (i64::from(KINDS) * 3 - 1) * 1000);
+        }
+    }
 }
 
 #[test]

@@ -55,11 +55,16 @@ struct BufferFacts {
 impl Preview {
     /// Reads some buffers of traces; `start` is the wall time at which the first one starts.
     pub(super) fn read(traces: &[NamedTrace], start: FileTime) -> Self {
+        Self::read_within(traces, start, MAX_BYTES, MAX_BUFFERS)
+    }
+
+    /// Reads about as many bytes and buffers at most.
+    fn read_within(traces: &[NamedTrace], start: FileTime, max_bytes: u64, max_buffers: usize) -> Self {
         let mut preview = Self::default();
         let total_buffers = traces.iter().map(|named| named.trace.buffers().len()).sum::<usize>();
         let total_bytes = traces.iter().map(|named| named.trace.file_size()).fold(0, u64::saturating_add);
-        let by_bytes = usize::try_from(total_bytes.div_ceil(MAX_BYTES)).unwrap_or(usize::MAX);
-        let step = total_buffers.div_ceil(MAX_BUFFERS).max(by_bytes).max(1);
+        let by_bytes = usize::try_from(total_bytes.div_ceil(max_bytes)).unwrap_or(usize::MAX);
+        let step = total_buffers.div_ceil(max_buffers).max(by_bytes).max(1);
         for named in traces {
             preview.add_trace(&named.trace, start, step);
         }
@@ -117,3 +122,6 @@ fn read_buffer(bytes: &[u8], cpu: u16) -> BufferFacts {
     }
     facts
 }
+
+#[cfg(test)]
+mod tests;

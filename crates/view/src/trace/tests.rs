@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::index::ThreadState;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
 use crate::json::JsonWriter;
-use crate::index::ThreadState;
 use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, Switch, WAITING};
 use crate::probe::{ask_all, build_view, open_view};
 use crate::query::describe_trace;
@@ -125,6 +125,30 @@ fn spent_budget_reads_only_loaded_buffers() {
     assert!(is_read(first) && is_read(first), "one buffer fits");
     assert!(!is_read(last) && is_read(first));
     assert!(budget.is_spent());
+}
+
+#[test]
+fn facts_are_copied_in_the_order_of_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (view, _) = build(&write_trace(folder.path()));
+    let mut positions = Vec::new();
+    let index = view.index();
+    index.informative.for_rows(0, u64::MAX, &index.store, |_, values| {
+        positions.push(values[1]);
+        true
+    });
+    drop(index);
+    // The last first: the order is that of the positions, and not that of the buffers.
+    positions.reverse();
+    let records = view.copy_records(&positions).unwrap();
+    assert!(positions.len() > 10 && records.offsets.len() == positions.len());
+    for ((number, (known, offset)), position) in records.offsets.iter().enumerate().zip(&positions) {
+        let (copied, _) = records.copies.find(*offset).unwrap();
+        let is_same = view.with_record(RowPosition(*position), 0, |record| {
+            record.bytes() == copied.record.bytes() && record.time() == copied.record.time()
+        });
+        assert_eq!((number, is_same), (*known, Some(true)));
+    }
 }
 
 #[test]

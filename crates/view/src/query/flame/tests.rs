@@ -36,7 +36,7 @@ fn add_up_one_by_one(view: &TraceView, query: &FlameQuery) -> HashMap<String, (u
     let index = view.index();
     let weights = add_up(&index, query, &endless_limits());
     let mut functions = FunctionTable::default();
-    let mut symbols = view.symbols();
+    let mut symbols = view.symbols(&endless_limits()).unwrap();
     let mut totals: HashMap<String, (u64, u64)> = HashMap::new();
     for ((process, stack), (weight, thread, time)) in &weights.by_stack {
         let thread = index.threads.get(*thread).unwrap();

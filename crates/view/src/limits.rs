@@ -18,6 +18,11 @@ impl QueryLimits {
         Self { deadline: Instant::now() + time, is_cancelled }
     }
 
+    /// Returns limits for work that must be complete, such as an export.
+    pub(crate) fn unlimited() -> Self {
+        Self::new(Duration::from_secs(365 * 86_400), Arc::default())
+    }
+
     /// Returns whether the client has gone.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
