@@ -103,14 +103,26 @@ export function color(name) {
 /** Forgets colours after the system changed between dark and light. */
 export function forgetColors() {
   colors.clear();
+  hues.clear();
 }
+
+/** @type {Map<number, string>} */
+const hues = new Map();
+/** Forgets hues beyond this number. */
+const MAX_HUES = 10_000;
 
 /**
  * Returns the colour of one of many things, such as a process.
  * @param {number} number
  */
 export function hueColor(number) {
-  return `hsl(${(number * 137.508 + 200) % 360} ${color('saturation')} ${color('lightness')})`;
+  let value = hues.get(number);
+  if (value === undefined) {
+    value = `hsl(${(number * 137.508 + 200) % 360} ${color('saturation')} ${color('lightness')})`;
+    if (hues.size >= MAX_HUES) hues.clear();
+    hues.set(number, value);
+  }
+  return value;
 }
 
 /**

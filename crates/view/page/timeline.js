@@ -1,5 +1,6 @@
 // The timeline: paints overview, ruler and tracks, and asks for what is visible.
 import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './dom.js';
+import { BoxLayer } from './boxes.js';
 import { drawTrack } from './draw.js';
 import { isEmbedded } from './embedded.js';
 import { formatDuration, formatTime } from './format.js';
@@ -133,6 +134,8 @@ function itemsOf(row) {
   return row.kind === 'f' ? fieldData[row.key.slice(1)] : data.tracks[row.id];
 }
 
+const boxes = new BoxLayer();
+
 function drawTracks() {
   const area = scale();
   const height = tracks.clientHeight;
@@ -147,17 +150,18 @@ function drawTracks() {
   }
   context.fillStyle = color('grid');
   for (const time of marks) context.fillRect(Math.round(toPixel(area, time)), 0, 1, bottom);
+  boxes.begin(context);
+  for (const row of rows) {
+    const items = itemsOf(row);
+    if (!items) continue;
+    const y = row.top - tracks.scrollTop;
+    boxes.clip(area.left, y, area.width, row.height);
+    drawTrack(boxes, row, items, area, y, data);
+  }
+  boxes.end(context);
   for (const row of rows) {
     const y = row.top - tracks.scrollTop;
-    const items = itemsOf(row);
-    if (items) {
-      context.save();
-      context.beginPath();
-      context.rect(area.left, y, area.width, row.height);
-      context.clip();
-      drawTrack(context, row, items, area, y, data);
-      context.restore();
-    } else if (leftOut.has(row.id)) {
+    if (!itemsOf(row) && leftOut.has(row.id)) {
       context.fillStyle = color('text-2');
       context.fillText(isEmbedded() ? 'not in this page' : 'no data', area.left + 4, y + 15);
     }

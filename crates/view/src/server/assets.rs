@@ -30,6 +30,7 @@ pub(crate) const FILES: &[(&str, &str, &str)] = &[
     ("ruler.js", SCRIPT, include_str!("../../page/ruler.js")),
     ("hits.js", SCRIPT, include_str!("../../page/hits.js")),
     ("losses.js", SCRIPT, include_str!("../../page/losses.js")),
+    ("boxes.js", SCRIPT, include_str!("../../page/boxes.js")),
     ("draw.js", SCRIPT, include_str!("../../page/draw.js")),
     ("events.js", SCRIPT, include_str!("../../page/events.js")),
     ("details.js", SCRIPT, include_str!("../../page/details.js")),
