@@ -45,8 +45,9 @@ const BATCH_TIME: Duration = Duration::from_millis(8);
 const WRITE_INTERVAL: Duration = Duration::from_micros(500);
 /// How long the index lets queries pass that hold its lock one after another.
 const MAX_WRITE_ATTEMPTS: Duration = Duration::from_secs(5);
-/// Records between two looks at the clock.
+/// Records between two checks of the time, and the bytes of records that end a batch earlier.
 const BATCH_RECORDS: usize = 2048;
+const MAX_BATCH_BYTES: usize = 8 << 20;
 /// The most kinds of events whose names are looked up again at the end.
 const MAX_LATE_KINDS: usize = 4096;
 /// Memory for buffers that queries have loaded.
@@ -234,9 +235,13 @@ impl TraceView {
         self.symbols.in_turns(limits)
     }
 
+    fn must_stop(&self) -> bool {
+        self.must_stop.load(Ordering::Acquire)
+    }
+
     /// Lets the symbols learn from the records that were read. The caller holds no lock.
     fn learn_symbols(&self) {
-        self.symbols.learn(|| !self.must_stop.load(Ordering::Acquire));
+        self.symbols.learn(|| !self.must_stop());
     }
 
     /// Locks the index to change it. A thread that waited for this lock would stop all readers that
@@ -313,7 +318,7 @@ impl TraceView {
         let mut builder = Builder::new(self.start);
         let mut last_names = Instant::now();
         let mut is_done = false;
-        while !is_done && !self.must_stop.load(Ordering::Acquire) {
+        while !is_done && !self.must_stop() {
             {
                 let mut index = self.index_mut();
                 let mut facts = self.facts();
@@ -338,6 +343,9 @@ impl TraceView {
         self.load_programs();
         builder.finish(&mut self.index_mut());
         self.name_late_kinds();
+        if self.must_stop() {
+            return Ok(());
+        }
         let mut index = self.index_mut();
         resolve_names(&self.facts(), &mut index, |_, known| known);
         index.losses = self.traces.iter().fold(Losses::default(), |losses, t| Losses {
@@ -377,6 +385,9 @@ impl TraceView {
         let mut budget = LoadBudget::default();
         let mut found = Vec::new();
         for (position, number) in unnamed {
+            if self.must_stop() {
+                return;
+            }
             let mut facts = self.facts();
             let names = self.with_record_within(&mut budget, position, 0, |record| {
                 let schema = facts.decoder.find(record).ok()?;
@@ -415,18 +426,37 @@ impl TraceView {
 
     /// Reads the records that describe others.
     fn read_facts(&self) -> Result<()> {
-        let mut positions: Vec<u64> = Vec::new();
-        {
-            let index = self.index();
-            index.informative.for_rows(0, u64::MAX, &index.store, |_, values| {
-                positions.extend(values.get(1));
-                true
-            });
+        let total = self.index().informative.rows();
+        for row in (0..total).step_by(MAX_FACT_RECORDS) {
+            if self.must_stop() {
+                return Ok(());
+            }
+            self.bytes_read.store(self.total_bytes / total * row, Ordering::Relaxed);
+            self.observe_at(&self.informative_positions(row));
         }
-        let total = positions.len().max(1) as u64;
-        let mut rest = positions.as_slice();
-        let mut most = MAX_FACT_RECORDS;
-        while !rest.is_empty() && !self.must_stop.load(Ordering::Acquire) {
+        self.load_programs();
+        self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the positions of up to [`MAX_FACT_RECORDS`] records of facts, from a row of their
+    /// table on.
+    fn informative_positions(&self, row: u64) -> Vec<u64> {
+        let mut positions = Vec::new();
+        let index = self.index();
+        let end = row.saturating_add(MAX_FACT_RECORDS as u64);
+        index.informative.for_rows(row, end, &index.store, |_, values| {
+            positions.extend(values.get(1));
+            true
+        });
+        positions
+    }
+
+    /// Lets the facts learn from the records at some positions, which are in the order of time.
+    fn observe_at(&self, positions: &[u64]) {
+        let mut rest = positions;
+        let mut most = positions.len();
+        while !rest.is_empty() && !self.must_stop() {
             let (part, later) = rest.split_at(most.min(rest.len()));
             let Some(records) = self.copy_records(part) else {
                 most = part.len().div_ceil(2);
@@ -437,22 +467,20 @@ impl TraceView {
             }
             self.learn_symbols();
             rest = later;
-            let done = total.saturating_sub(rest.len() as u64);
-            self.bytes_read.store(self.total_bytes / total * done, Ordering::Relaxed);
         }
-        self.load_programs();
-        self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Copies the records at some positions. They are read buffer by buffer: in order of time, each
     /// could lie in another buffer than the one before. Returns `None` if several records together
-    /// are too large.
+    /// are too large. When the view must stop, the copies are incomplete.
     fn copy_records(&self, positions: &[u64]) -> Option<OrderedRecords> {
         let mut by_buffer: Vec<(u64, usize)> = positions.iter().copied().zip(0..).collect();
         by_buffer.sort_unstable();
         let mut records = OrderedRecords::default();
         for (position, number) in by_buffer {
+            if self.must_stop() {
+                break;
+            }
             let position = RowPosition(position);
             let copies = &mut records.copies;
             let offset = self.with_record(position, 0, |record| copies.push(position.file(), record));
@@ -601,13 +629,18 @@ fn add_batch(
     facts: &mut Facts,
     index: &mut Index,
 ) -> Result<bool> {
+    let mut bytes = 0_usize;
     for _ in 0..BATCH_RECORDS {
+        if bytes >= MAX_BATCH_BYTES {
+            break;
+        }
         let Some(file) = files.next_file() else { return Ok(true) };
         let location = match files.events_mut(file) {
             Some(events) => events.peek_time()?.and_then(|_| events.peek_location()),
             None => None,
         };
         let (Some(record), Some(trace)) = (files.read(file)?, traces.get(file)) else { continue };
+        bytes = bytes.saturating_add(record.bytes().len());
         let Some(location) = location else { continue };
         let position = RowPosition::new(file, location.buffer, location.offset);
         let placed = Placed { file, clock: trace.clock(), record: &record, position };

@@ -87,7 +87,7 @@ impl TraceView {
         let mut cursor = Cursor::default();
         let mut last_names: Option<Instant> = None;
         let (mut named_threads, mut named_facts) = (0, 0);
-        loop {
+        while !self.must_stop() {
             let news = live.wait(cursor, BATCH_WAIT);
             let chunk = live.read(cursor)?;
             cursor = chunk.end;
@@ -122,6 +122,7 @@ impl TraceView {
                 std::thread::yield_now();
             }
         }
+        Ok(())
     }
 
     fn add_chunk(&self, chunk: &Chunk, live: &LiveTrace, builder: &mut Builder, index: &mut Index) {
