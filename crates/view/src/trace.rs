@@ -582,6 +582,12 @@ impl TraceView {
         self.clock(file).map_or(0, |clock| clock.raw(wall))
     }
 
+    /// Returns whether the index is locked.
+    #[cfg(test)]
+    pub(crate) fn is_index_locked(&self) -> bool {
+        matches!(self.index.try_write(), Err(TryLockError::WouldBlock))
+    }
+
     fn lock_buffers(&self) -> MutexGuard<'_, LoadedBuffers> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
