@@ -70,13 +70,15 @@ struct OpenedTraces {
 }
 
 fn open(options: &ViewOptions) -> Result<OpenedTraces> {
+    let before = options.keeps_index.then(|| index::cache::identify(&options.paths, &options.schemas));
     let set = TraceSet::open(&options.paths, &options.schemas, Arc::new(()))?;
-    let is_unpacked = set.inputs.iter().any(|input| input.is_unpacked);
+    // An index of an archive would belong to the file that was unpacked from it, and that of a trace
+    // that has changed meanwhile to another content.
+    let identity = before.flatten().filter(|identity| {
+        let is_unpacked = set.inputs.iter().any(|input| input.is_unpacked);
+        !is_unpacked && identity.is_of(set.inputs.iter().map(|input| input.trace.source().as_file()))
+    });
     let traces = set.inputs.into_iter().map(|input| NamedTrace { name: input.name, trace: input.trace });
-    // An index of an archive would belong to the file that was unpacked from it.
-    let identity = (options.keeps_index && !is_unpacked)
-        .then(|| index::cache::identify(&options.paths, &format!("{:?}", options.schemas)))
-        .flatten();
     let reads_programs = !options.schemas.ignores_programs;
     let (view, index_names) =
         TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, identity.as_ref())?;

@@ -356,12 +356,12 @@ impl TraceView {
         index.add_losses(times);
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
         index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
-        if names.is_some() {
+        if let Some(names) = names {
             let file = index.store.file()?;
             drop(index);
             // The name must not survive a crash that the content does not survive.
             file.sync_data().context("the index is not kept")?;
-            cache::NewIndexFile::keep(names);
+            names.keep();
         }
         Ok(())
     }
