@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   thread of the index:  records ──▶ Builder ──▶ Index      while holding the lock, for a few ms at a time
-//!   queries:              Index ──▶ rows, segments ──▶ EventReader: the record of a row, decoded
+//!   queries:              Index ──▶ rows, segments ──▶ with_record: the record of a row
 //! ```
 //!
 //! The records come from files or, in `follow`, from a session that runs.
@@ -89,6 +89,16 @@ pub(crate) struct TraceView {
     has_all_facts: AtomicBool,
     must_stop: AtomicBool,
     problem: Mutex<Option<String>>,
+}
+
+/// The parts of a view that its source decides: traces or a session.
+struct ViewParts {
+    traces: Vec<NamedTrace>,
+    live: Option<Arc<LiveTrace>>,
+    facts: Facts,
+    symbols: SharedSymbols,
+    start: FileTime,
+    total_bytes: u64,
 }
 
 /// How far the index is.
@@ -183,16 +193,12 @@ impl TraceView {
             let header = traces.get(file).map(|t| t.trace.header());
             header.map_or(0, |header| u64::try_from(header.perf_freq).unwrap_or(0))
         });
-        Self::with_parts(traces, None, index, (facts, symbols), (start.unwrap_or_default(), total_bytes))
+        let start = start.unwrap_or_default();
+        Self::with_parts(index, ViewParts { traces, live: None, facts, symbols, start, total_bytes })
     }
 
-    fn with_parts(
-        traces: Vec<NamedTrace>,
-        live: Option<Arc<LiveTrace>>,
-        index: Index,
-        (facts, symbols): (Facts, SharedSymbols),
-        (start, total_bytes): (FileTime, u64),
-    ) -> Self {
+    fn with_parts(index: Index, parts: ViewParts) -> Self {
+        let ViewParts { traces, live, facts, symbols, start, total_bytes } = parts;
         Self {
             traces,
             live,

@@ -12,7 +12,7 @@ use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_decode::Decoder;
 use traceweir_format::header::NO_ID;
 
-use super::{NamedProcess, TraceView, resolve_names};
+use super::{NamedProcess, TraceView, ViewParts, resolve_names};
 use crate::index::facts::Facts;
 use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Placed, cache};
@@ -78,7 +78,8 @@ impl TraceView {
         let counter_hz = live.counter_hz;
         let facts = Facts::new(1, decoder, symbols.queue(), |_| counter_hz);
         let start = live.start;
-        Ok(Self::with_parts(Vec::new(), Some(live), Index::new(file), (facts, symbols), (start, 0)))
+        let parts = ViewParts { traces: Vec::new(), live: Some(live), facts, symbols, start, total_bytes: 0 };
+        Ok(Self::with_parts(Index::new(file), parts))
     }
 
     pub(super) fn follow(&self, live: &LiveTrace) -> Result<()> {
