@@ -12,7 +12,8 @@ use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_decode::Decoder;
 use traceweir_format::header::NO_ID;
 
-use super::{NamedProcess, TraceView, ViewParts, resolve_names};
+use super::fill::{NamedProcess, resolve_names};
+use super::{TraceView, ViewParts};
 use crate::index::facts::Facts;
 use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Placed, cache};

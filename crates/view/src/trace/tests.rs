@@ -6,11 +6,14 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use traceweir_format::Guid;
+use traceweir_format::etl::MergedFiles;
 
+use super::buffers::LoadedBuffers;
+use super::fill::{MAX_FACT_RECORDS, add_batch};
 use super::*;
-use crate::index::ThreadState;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
+use crate::index::{Builder, ThreadState};
 use crate::json::JsonWriter;
 use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, Switch, WAITING};
 use crate::probe::{ask_all, build_view, new_view, open_view};
