@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use traceweir::consumer::open_program;
 use traceweir_decode::source::Precedence;
-use traceweir_decode::tdh::{FOLDERS_VARIABLE, read_installed_manifests};
+use traceweir_decode::tdh::{FOLDERS_VARIABLE, INSTALL_FOLDERS, read_installed_manifests};
 use traceweir_decode::{Decoder, Error, plain};
 
 use crate::observer::{ReadObserver, Warning};
@@ -84,6 +84,30 @@ pub fn load_traced_programs(decoder: &mut Decoder, observer: &dyn ReadObserver) 
     }
 }
 
+/// Returns the folders of installed manifests that the environment names; `None` for the default
+/// ones.
+fn named_install_folders() -> Option<Vec<PathBuf>> {
+    std::env::var_os(FOLDERS_VARIABLE).map(|list| std::env::split_paths(&list).collect())
+}
+
+/// Returns the files whose schemas a [`TraceSet`](crate::traces::TraceSet) loads: those that `files`
+/// names, and the installed manifests. A folder that cannot be read stands for its files.
+pub fn list_schema_files(files: &SchemaFiles) -> Vec<PathBuf> {
+    let installed = named_install_folders().unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
+    let manifests = files.manifests.iter().map(|path| (path, list_manifest_files(path)));
+    let tmf = files.tmf.iter().map(|path| (path, list_files(path, &["tmf"])));
+    let named = manifests.chain(tmf).flat_map(|(path, list)| list.unwrap_or_else(|_| vec![path.clone()]));
+    let mut list: Vec<PathBuf> = named.chain(files.pdb.iter().cloned()).collect();
+    for folder in installed {
+        let entries = folder.read_dir().into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        let mut found: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+        found.sort();
+        list.extend(found);
+    }
+    list
+}
+
 /// Loads the schemas that `files` names, and the installed manifests.
 pub(crate) fn load_schemas(
     decoder: &mut Decoder,
@@ -104,8 +128,7 @@ pub(crate) fn load_schemas(
             }
         }
     }
-    let folders = std::env::var_os(FOLDERS_VARIABLE).map(|list| std::env::split_paths(&list).collect());
-    for providers in read_installed_manifests(folders) {
+    for providers in read_installed_manifests(named_install_folders()) {
         // A manifest that contradicts another is left out, as in the library.
         let _ = decoder.add_providers(providers, Precedence::Installed);
     }

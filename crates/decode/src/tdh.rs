@@ -36,7 +36,7 @@ mod value;
 mod wpp;
 
 pub use event_info::{EventInfo, OpenProperty};
-pub use library::{FOLDERS_VARIABLE, Library, ManifestOrigin, read_installed_manifests};
+pub use library::{FOLDERS_VARIABLE, INSTALL_FOLDERS, Library, ManifestOrigin, read_installed_manifests};
 pub use lists::EventFieldType;
 pub use property::PropertyStep;
 pub use query::QueryDecoder;

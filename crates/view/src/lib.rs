@@ -70,13 +70,15 @@ struct OpenedTraces {
 }
 
 fn open(options: &ViewOptions) -> Result<OpenedTraces> {
+    let before = options.keeps_index.then(|| index::cache::identify(&options.paths, &options.schemas));
     let set = TraceSet::open(&options.paths, &options.schemas, Arc::new(()))?;
-    let is_unpacked = set.inputs.iter().any(|input| input.is_unpacked);
+    // An index of an archive would belong to the file that was unpacked from it, and that of a trace
+    // that has changed meanwhile to another content.
+    let identity = before.flatten().filter(|identity| {
+        let is_unpacked = set.inputs.iter().any(|input| input.is_unpacked);
+        !is_unpacked && identity.is_of(set.inputs.iter().map(|input| input.trace.source().as_file()))
+    });
     let traces = set.inputs.into_iter().map(|input| NamedTrace { name: input.name, trace: input.trace });
-    // An index of an archive would belong to the file that was unpacked from it.
-    let identity = (options.keeps_index && !is_unpacked)
-        .then(|| index::cache::identify(&options.paths, &format!("{:?}", options.schemas)))
-        .flatten();
     let reads_programs = !options.schemas.ignores_programs;
     let (view, index_names) =
         TraceView::open(traces.collect(), set.decoder, &options.symbols, reads_programs, identity.as_ref())?;
@@ -155,19 +157,26 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 }
 
 /// Writes a page that contains the traces from one moment to another, and needs no server. It
-/// replaces an existing file, unless that is one of the traces.
+/// replaces an existing file, unless that is one of the traces. Fails if no part of the traces is
+/// between the moments.
 pub fn export(options: &ViewOptions, from: Option<Moment>, to: Option<Moment>, output: &Path) -> Result<()> {
     export::check_output(&options.paths, output)?;
     let OpenedTraces { view, identity, index_names } = open(options)?;
+    let to_ns =
+        |moment: Moment| moment.to_wall_time(view.start).0.saturating_sub(view.start.0).saturating_mul(100);
+    let from = from.map(to_ns);
+    // A moment has a resolution of 100 ns.
+    let to = to.map(|to| to_ns(to).saturating_add(99));
+    anyhow::ensure!(to.is_none_or(|to| from.is_none_or(|from| from <= to)), "--from is later than --to");
+    anyhow::ensure!(to.is_none_or(|to| to >= 0), "--to is before the start of the traces");
     view.build(&identity, index_names);
     if let Some(problem) = view.progress().problem {
         anyhow::bail!("{problem}");
     }
-    let to_ns =
-        |moment: Moment| moment.to_wall_time(view.start).0.saturating_sub(view.start.0).saturating_mul(100);
     let end = view.index().end();
-    let from = from.map_or(0, to_ns).clamp(0, end);
-    // A moment has a resolution of 100 ns.
-    let to = to.map_or(end, |to| to_ns(to).saturating_add(99)).clamp(from, end);
+    let from = from.unwrap_or(0).max(0);
+    let seconds = end as f64 / 1e9;
+    anyhow::ensure!(from <= end, "--from is after the last event, {seconds} s after the start");
+    let to = to.unwrap_or(end).min(end);
     export::write(&view, query::TimeSpan { from, to }, &options.paths, output)
 }

@@ -162,8 +162,12 @@ impl LiveTrace {
         self.has_news.notify_all();
     }
 
+    /// Appends a record. Returns `Break` if the receiver must end.
     fn add_record(&self, record: &Record<'_>) -> ControlFlow<()> {
         let mut state = self.lock();
+        if state.must_stop {
+            return ControlFlow::Break(());
+        }
         match state.spool.append(record) {
             Ok(Appended::ToBlock) => {}
             Ok(Appended::ToNewBlock) => self.has_news.notify_one(),

@@ -92,7 +92,8 @@ pub(crate) struct RecordArgs {
     /// Record the whole machine, not only CMD or PID and their descendants
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Show the trace in the browser at the end, as weir view does
+    /// Show the trace in the browser at the end, as weir view does. A weir that was built without
+    /// the cargo feature view refuses this before it records
     #[arg(long)]
     pub(crate) open: bool,
     /// Program to run while recording, and its arguments

@@ -19,6 +19,8 @@ events in a temporary file, and removes it in the end.
 The first time, weir reads the traces once and keeps an index in $XDG_CACHE_HOME/traceweir \
 (~/.cache/traceweir). Later it opens them at once.
 
+A weir that was built without the cargo feature view refuses this command.
+
 Examples:
   weir view                                     the newest recording of the current folder
   weir view app.etl kernel.etl                  two traces in one timeline

@@ -33,7 +33,7 @@ use crate::source::{
 };
 
 /// The default folders of installed manifests.
-const INSTALL_FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
+pub const INSTALL_FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
 /// The environment variable with other folders, separated by colons. The callers read it and pass
 /// the folders on.
 pub const FOLDERS_VARIABLE: &str = "TRACEWEIR_MANIFESTS";

@@ -1,6 +1,7 @@
 //! Exports generated traces, and reads the pages.
 
 use serde_json::Value;
+use traceweir_analysis::text::Moment;
 
 use super::*;
 use crate::kernel_trace::{self, KernelTraceLayout};
@@ -63,6 +64,31 @@ fn page_holds_only_the_chosen_time() {
     let trace = &data["trace"];
     assert_eq!((trace["begin"].as_i64(), trace["end"].as_i64()), (Some(span.from), Some(span.to)));
     assert_eq!(trace["events"], parts[0]["total"]);
+}
+
+#[test]
+fn time_without_a_part_of_the_trace_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("kernel.etl");
+    let layout = KernelTraceLayout { bytes: 64 << 10, cpus: 2, processes: 5, threads: 3, name_part: "" };
+    kernel_trace::write(&trace, layout).unwrap();
+    let options = ViewOptions { paths: vec![trace], ..ViewOptions::default() };
+    let output = folder.path().join("page.html");
+    let export = |from: Option<i64>, to: Option<i64>| {
+        crate::export(&options, from.map(Moment::Offset), to.map(Moment::Offset), &output)
+    };
+    for (from, to, reason) in [
+        (Some(30), Some(20), "--from is later than --to"),
+        (Some(i64::MAX / 1000), None, "--from is after the last event"),
+        (None, Some(-1), "--to is before the start"),
+    ] {
+        let error = export(from, to).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        assert!(!output.exists());
+    }
+    export(Some(-5), Some(i64::MAX / 1000)).unwrap();
+    let data = read_data(&fs::read_to_string(&output).unwrap());
+    assert_eq!((&data["span"][0], &data["span"][1]), (&data["trace"]["begin"], &data["trace"]["end"]));
 }
 
 #[test]

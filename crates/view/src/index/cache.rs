@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   view-HASH.index     HASH of the paths; inside: version, options, and path, size, mtime and inode
-//!                       of each trace
+//!                       of each trace and each file with schemas
 //!   no folder, no room, not ours ──▶ an unlinked temporary file, which is not kept
 //! ```
 //!
 //! A file is used if it is a regular file that only this user can write, and if its identity is that
-//! of the traces. The index of a trace that was recorded again replaces the index before. The folder
-//! is checked once it is open, and files are found relative to it, so that its path may change at any
+//! of the traces. The index of a trace that was recorded again replaces the index before. An index is
+//! not kept if a trace or a file with schemas has changed since it was opened. The folder is checked once it is open, and files are found relative to it, so that its path may change at any
 //! time. Old files are removed when all together exceed [`MAX_CACHE_BYTES`].
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
+use traceweir_analysis::schema_files::{SchemaFiles, list_schema_files};
 
 use super::store::Put;
 
@@ -37,12 +38,13 @@ pub(crate) struct NewIndexFile {
     names: Option<IndexNames>,
 }
 
-/// The temporary name of an index, and the name that it gets when it is complete.
+/// The temporary name of an index, which ends with this value, and the name that it gets when it is
+/// complete.
 #[derive(Debug)]
 pub(crate) struct IndexNames {
     folder: CacheFolder,
     temporary: String,
-    complete: String,
+    identity: IndexIdentity,
 }
 
 /// An open folder that only this user can change.
@@ -52,37 +54,95 @@ struct CacheFolder(OwnedFd);
 /// What an index belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexIdentity {
+    paths: Vec<PathBuf>,
+    schemas: SchemaFiles,
+    /// The content of each trace.
+    traces: Vec<FileVersion>,
     /// Name of the file, by the paths of the traces.
     file_name: String,
     /// Distinguishes traces, and ways to read them, from all others.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the identity of the index of traces that are read with some options; `None` if a trace
-/// has no path or no size, such as a pipe.
-pub(crate) fn identify(paths: &[PathBuf], options: &str) -> Option<IndexIdentity> {
-    let mut identity = Vec::new();
-    let mut hasher = DefaultHasher::new();
-    identity.put_text(env!("CARGO_PKG_VERSION"));
-    identity.put_text(options);
-    for path in paths {
-        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        let path = fs::canonicalize(path).ok()?;
-        path.hash(&mut hasher);
+/// Changes with the content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileVersion {
+    bytes: u64,
+    device: u64,
+    inode: u64,
+    /// Seconds and nanoseconds.
+    modified: [i64; 2],
+}
+
+impl FileVersion {
+    fn new(metadata: &Metadata) -> Self {
+        Self {
+            bytes: metadata.len(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            modified: [metadata.mtime(), metadata.mtime_nsec()],
+        }
+    }
+
+    fn put(&self, path: &Path, identity: &mut Vec<u8>) {
         identity.put_varint(path.as_os_str().len() as u64);
         identity.extend_from_slice(path.as_os_str().as_bytes());
-        for number in [metadata.len(), metadata.dev(), metadata.ino()] {
+        for number in [self.bytes, self.device, self.inode] {
             identity.put_u64(number);
         }
-        identity.put_i64(metadata.mtime());
-        identity.put_i64(metadata.mtime_nsec());
+        self.modified.iter().for_each(|number| identity.put_i64(*number));
+    }
+}
+
+/// Returns the identity of the index of traces that are read with some schemas; `None` if a trace or
+/// a file with schemas has no path or no size, such as a pipe.
+pub(crate) fn identify(paths: &[PathBuf], schemas: &SchemaFiles) -> Option<IndexIdentity> {
+    let read_version = |path: &Path| {
+        let metadata = fs::metadata(path).ok().filter(Metadata::is_file)?;
+        Some(FileVersion::new(&metadata))
+    };
+    let mut identity = Vec::new();
+    let mut hasher = DefaultHasher::new();
+    let mut traces = Vec::new();
+    identity.put_text(env!("CARGO_PKG_VERSION"));
+    identity.put_text(&format!("{schemas:?}"));
+    identity.put_varint(paths.len() as u64);
+    for path in paths {
+        let version = read_version(path)?;
+        let path = fs::canonicalize(path).ok()?;
+        path.hash(&mut hasher);
+        version.put(&path, &mut identity);
+        traces.push(version);
+    }
+    for path in list_schema_files(schemas) {
+        read_version(&path)?.put(&path, &mut identity);
     }
     // The hash only finds the file; the identity inside decides.
-    Some(IndexIdentity { file_name: format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish()), bytes: identity })
+    let file_name = format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish());
+    Some(IndexIdentity {
+        paths: paths.to_vec(),
+        schemas: schemas.clone(),
+        traces,
+        file_name,
+        bytes: identity,
+    })
+}
+
+impl IndexIdentity {
+    /// Returns whether these opened files are the traces, in their order.
+    pub(crate) fn is_of<'f>(&self, files: impl Iterator<Item = &'f File>) -> bool {
+        let versions = files.map(|file| file.metadata().ok().map(|metadata| FileVersion::new(&metadata)));
+        versions.eq(self.traces.iter().map(|version| Some(*version)))
+    }
+
+    /// Returns whether the paths still lead to the same content.
+    fn is_current(&self) -> bool {
+        identify(&self.paths, &self.schemas).is_some_and(|now| now.bytes == self.bytes)
+    }
 }
 
 /// Returns whether only this user can change a file.
-fn is_private(metadata: &fs::Metadata) -> bool {
+fn is_private(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
@@ -175,11 +235,11 @@ pub(crate) fn create(identity: Option<&IndexIdentity>) -> Result<NewIndexFile> {
         && let Some(folder) = folder()
     {
         folder.remove_old(MAX_CACHE_BYTES);
-        let complete = identity.file_name.clone();
-        let temporary = format!("{complete}.new-{}", std::process::id());
+        let temporary = format!("{}.new-{}", identity.file_name, std::process::id());
         folder.remove_file(&temporary);
         if let Some(file) = folder.create_file(&temporary) {
-            return Ok(NewIndexFile { file, names: Some(IndexNames { folder, temporary, complete }) });
+            let names = Some(IndexNames { folder, temporary, identity: identity.clone() });
+            return Ok(NewIndexFile { file, names });
         }
     }
     let file = create_unlinked().context("cannot create a temporary file for the index")?;
@@ -200,16 +260,23 @@ pub(crate) fn create_unlinked() -> std::io::Result<File> {
     in_cache().map_or_else(tempfile::tempfile, Ok)
 }
 
-impl NewIndexFile {
-    /// Gives a complete index its name.
-    pub(crate) fn keep(names: Option<IndexNames>) {
-        if let Some(IndexNames { folder, temporary, complete }) = names
-            && renameat(&folder.0, &temporary, &folder.0, &complete).is_err()
-        {
-            folder.remove_file(&temporary);
+impl IndexNames {
+    /// Gives a complete index its name, unless a trace or a schema has changed since it was opened.
+    pub(crate) fn keep(self) {
+        if self.identity.is_current() {
+            // Afterwards, the temporary name does not exist, and dropping it changes nothing.
+            let _ = renameat(&self.folder.0, &self.temporary, &self.folder.0, &self.identity.file_name);
         }
     }
+}
 
+impl Drop for IndexNames {
+    fn drop(&mut self) {
+        self.folder.remove_file(&self.temporary);
+    }
+}
+
+impl NewIndexFile {
     /// Returns the file and its names.
     pub(crate) fn into_parts(self) -> (File, Option<IndexNames>) {
         (self.file, self.names)
@@ -255,10 +322,75 @@ mod tests {
         symlink(elsewhere.path(), &path).unwrap();
         assert!(folder.create_file("view-a.new-1").is_some());
         assert!(folder.create_file("view-a.new-1").is_none(), "an existing file was opened");
-        let (temporary, complete) = ("view-a.new-1".to_owned(), "view-a.index".to_owned());
-        NewIndexFile::keep(Some(IndexNames { folder, temporary, complete }));
-        assert_eq!(names_in(&moved), ["view-a.index"]);
+        let identity = identify(&[], &SchemaFiles::default()).unwrap();
+        let complete = identity.file_name.clone();
+        IndexNames { folder, temporary: "view-a.new-1".to_owned(), identity }.keep();
+        assert_eq!(names_in(&moved), [complete]);
         assert!(names_in(elsewhere.path()).is_empty());
+    }
+
+    #[test]
+    fn index_that_is_not_complete_or_not_current_leaves_no_file() {
+        let base = tempfile::tempdir().unwrap();
+        let trace = base.path().join("a.etl");
+        fs::write(&trace, "one").unwrap();
+        let identity = identify(std::slice::from_ref(&trace), &SchemaFiles::default()).unwrap();
+        let create = || {
+            let folder = CacheFolder::open(base.path()).unwrap();
+            drop(folder.create_file("view-a.new-1").unwrap());
+            IndexNames { folder, temporary: "view-a.new-1".to_owned(), identity: identity.clone() }
+        };
+        let folder = base.path().join("traceweir");
+        drop(create());
+        assert!(names_in(&folder).is_empty());
+        create().keep();
+        assert_eq!(names_in(&folder), [identity.file_name.as_str()]);
+        fs::remove_file(folder.join(&identity.file_name)).unwrap();
+        let names = create();
+        fs::write(&trace, "another recording").unwrap();
+        names.keep();
+        assert!(names_in(&folder).is_empty(), "the index of an older trace was kept");
+    }
+
+    #[test]
+    fn identity_is_that_of_the_opened_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a.etl", "b.etl"].map(|name| folder.path().join(name));
+        paths.iter().for_each(|path| fs::write(path, "trace").unwrap());
+        let identity = identify(&paths, &SchemaFiles::default()).unwrap();
+        let open = || paths.each_ref().map(|path| File::open(path).unwrap());
+        let [a, b] = open();
+        assert!(identity.is_of([&a, &b].into_iter()));
+        assert!(!identity.is_of([&b, &a].into_iter()) && !identity.is_of([&a].into_iter()));
+        fs::remove_file(&paths[1]).unwrap();
+        fs::write(&paths[1], "trace").unwrap();
+        assert!(!identity.is_of(open().iter()), "another file of this name");
+    }
+
+    #[test]
+    fn identity_changes_with_files_of_schemas() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, manifests) = (folder.path().join("a.etl"), folder.path().join("manifests"));
+        let (manifest, pdb) = (manifests.join("a.man"), folder.path().join("a.pdb"));
+        fs::create_dir(&manifests).unwrap();
+        for path in [&trace, &manifest, &pdb] {
+            fs::write(path, "one").unwrap();
+        }
+        let schemas =
+            SchemaFiles { manifests: vec![manifests.clone()], pdb: vec![pdb.clone()], ..Default::default() };
+        let mut known = Vec::new();
+        let mut check = |change: &str| {
+            let identity = identify(std::slice::from_ref(&trace), &schemas).unwrap().bytes;
+            assert!(!known.contains(&identity), "{change}");
+            known.push(identity);
+        };
+        check("nothing");
+        fs::write(&manifest, "another").unwrap();
+        check("another manifest");
+        fs::write(manifests.join("b.xml"), "one").unwrap();
+        check("one more manifest");
+        fs::write(&pdb, "another").unwrap();
+        check("another PDB file");
     }
 
     #[test]
@@ -284,16 +416,19 @@ mod tests {
             fs::write(path, "one").unwrap();
         }
         let paths = [trace.clone()];
-        let first = identify(&paths, "").unwrap();
-        assert_eq!(identify(&paths, "").unwrap().bytes, first.bytes);
+        let identify_traces = |paths: &[PathBuf]| identify(paths, &SchemaFiles::default());
+        let first = identify_traces(&paths).unwrap();
+        assert_eq!(identify_traces(&paths).unwrap().bytes, first.bytes);
         fs::write(&trace, "another recording").unwrap();
-        for again in [identify(&paths, "").unwrap(), identify(&paths, "other schemas").unwrap()] {
+        let other_schemas = SchemaFiles { ignores_programs: true, ..SchemaFiles::default() };
+        let with_other_schemas = identify(&paths, &other_schemas).unwrap();
+        for again in [identify_traces(&paths).unwrap(), with_other_schemas] {
             assert!(again.file_name == first.file_name && again.bytes != first.bytes);
         }
         for paths in [vec![other.clone()], vec![trace.clone(), other.clone()], vec![other, trace]] {
-            assert_ne!(identify(&paths, "").unwrap().file_name, first.file_name);
+            assert_ne!(identify_traces(&paths).unwrap().file_name, first.file_name);
         }
-        assert!(identify(&[folder.path().to_owned()], "").is_none());
+        assert!(identify_traces(&[folder.path().to_owned()]).is_none());
     }
 
     #[test]

@@ -69,16 +69,13 @@ impl LiveTrace {
             // Asked before the file is read: a session that has ended adds nothing.
             let is_running = (file.is_running)();
             let begin = Instant::now();
-            let mut is_full = false;
-            set.read_added(
+            // Records are kept undecoded: only one that cannot be added reaches the second function.
+            let flow = set.read_added(
                 &mut followed,
-                |record, _| {
-                    is_full = is_full || self.add_record(record).is_break();
-                    false
-                },
-                |_| Ok(ReadFlow::Continue),
+                |record, _| self.add_record(record).is_break(),
+                |_| Ok(ReadFlow::Stop),
             )?;
-            if is_full {
+            if flow == ReadFlow::Stop {
                 return Ok(());
             }
             if followed.is_finalised() || !is_running {

@@ -125,6 +125,35 @@ fn follow_ended_file(path: &Path) -> TraceView {
 }
 
 #[test]
+fn stopped_view_neither_copies_nor_indexes_a_backlog() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("backlog.etl");
+    let mut writer = KernelWriter::create(&path, 1).unwrap();
+    for time in 0..1000 {
+        writer.put_ready(0, time, 7).unwrap();
+    }
+    writer.finish(1000, 0).unwrap();
+    let file = GrowingFile { path, is_running: Box::new(|| false) };
+    let open = || {
+        let set = open_file(&file).unwrap();
+        (Arc::new(LiveTrace::of_file("App".to_owned(), &set).unwrap()), set)
+    };
+
+    let (live, set) = open();
+    live.stop();
+    live.receive_file(set, &file);
+    assert_eq!(live.bytes(), 0);
+
+    let (live, set) = open();
+    live.receive_file(set, &file);
+    assert!(live.bytes() > 10_000);
+    let view = TraceView::of_session(live, Decoder::new(), &SymbolOptions::default()).unwrap();
+    view.stop();
+    view.build(&None, None);
+    assert_eq!(view.index().events.rows(), 0);
+}
+
+#[test]
 fn losses_of_a_followed_file_are_shown_with_or_without_a_time() {
     let folder = tempfile::tempdir().unwrap();
     for has_flag in [false, true] {

@@ -249,7 +249,9 @@ fn find_stack(
     if parts.own_frames.is_empty() {
         let file = labels.position.file();
         let mut budget = LoadBudget::default();
-        for position in find_stack_walks(&view.index(), row, labels, claim.threads) {
+        // Loading takes long, so the index is not locked meanwhile.
+        let stack_walks = find_stack_walks(&view.index(), row, labels, claim.threads);
+        for position in stack_walks.positions {
             is_partial = limits.is_over() || budget.is_spent();
             if is_partial || joiner.is_oldest_complete() {
                 break;
@@ -262,30 +264,44 @@ fn find_stack(
                 Some(())
             });
         }
+        is_partial |= stack_walks.has_more && !joiner.is_oldest_complete();
     }
     joiner.end();
     FoundStack { stack: joiner.next_ready().map(|joined| joined.stack).unwrap_or_default(), is_partial }
 }
 
-/// Returns the positions of the stack-walk events after an event that may have its stack, by the
-/// columns of the index: those of its trace and its threads.
+/// The stack-walk events after an event that may have its stack.
+#[derive(Default)]
+struct StackWalkPositions {
+    positions: Vec<RowPosition>,
+    /// Whether there are more than [`MAX_STACK_ROWS`] of a kind, so that later ones are left out.
+    has_more: bool,
+}
+
+/// Finds the stack-walk events after an event that may have its stack, by the columns of the index:
+/// those of its trace and its threads.
 fn find_stack_walks(
     index: &Index,
     row: u64,
     labels: &EventLabels,
     threads: StackThreads,
-) -> Vec<RowPosition> {
+) -> StackWalkPositions {
     let is_stack = |hook: Option<u16>| {
         matches!(hook, Some(hook::STACK_WALK | hook::STACK_KEY_KERNEL | hook::STACK_KEY_USER))
     };
+    let mut found = StackWalkPositions::default();
     let mut rows: Vec<u64> = Vec::new();
     for kind in index.kinds.kinds.iter().filter(|kind| is_stack(kind.hook)) {
         let mut left = MAX_STACK_ROWS;
         let end = labels.time.saturating_add(WINDOW_100NS.saturating_mul(100));
         kind.marks.for_each(labels.time, end, &index.store, |mark| {
+            let Some(rest) = left.checked_sub(1) else {
+                found.has_more = true;
+                return false;
+            };
+            left = rest;
             rows.push(mark.value >> 2);
-            left = left.saturating_sub(1);
-            left > 0
+            true
         });
     }
     rows.retain(|stack_row| *stack_row > row);
@@ -301,7 +317,6 @@ fn find_stack_walks(
         let position = values.get(event_column::POSITION).copied().map(RowPosition)?;
         (position.file() == labels.position.file()).then_some(position)
     };
-    let mut positions = Vec::new();
     let (mut column, mut rows_of_column) = (Vec::new(), 0..0);
     for row in rows {
         if !rows_of_column.contains(&row) {
@@ -310,13 +325,13 @@ fn find_stack_walks(
         }
         let in_column = usize::try_from(row.saturating_sub(rows_of_column.start)).unwrap_or(usize::MAX);
         if number_at(&column, THREAD_BYTES, in_column).is_some_and(may_belong) {
-            positions.extend(position_of(row));
+            found.positions.extend(position_of(row));
         }
-        if positions.len() >= MAX_STACKS {
+        if found.positions.len() >= MAX_STACKS {
             break;
         }
     }
-    positions
+    found
 }
 
 fn push_stack(

@@ -12,7 +12,8 @@ use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_decode::Decoder;
 use traceweir_format::header::NO_ID;
 
-use super::{NamedProcess, TraceView, resolve_names};
+use super::fill::{NamedProcess, resolve_names};
+use super::{TraceView, ViewParts};
 use crate::index::facts::Facts;
 use crate::index::threads::Thread;
 use crate::index::{Builder, Index, Placed, cache};
@@ -78,7 +79,8 @@ impl TraceView {
         let counter_hz = live.counter_hz;
         let facts = Facts::new(1, decoder, symbols.queue(), |_| counter_hz);
         let start = live.start;
-        Ok(Self::with_parts(Vec::new(), Some(live), Index::new(file), (facts, symbols), (start, 0)))
+        let parts = ViewParts { traces: Vec::new(), live: Some(live), facts, symbols, start, total_bytes: 0 };
+        Ok(Self::with_parts(Index::new(file), parts))
     }
 
     pub(super) fn follow(&self, live: &LiveTrace) -> Result<()> {
@@ -87,7 +89,7 @@ impl TraceView {
         let mut cursor = Cursor::default();
         let mut last_names: Option<Instant> = None;
         let (mut named_threads, mut named_facts) = (0, 0);
-        loop {
+        while !self.must_stop() {
             let news = live.wait(cursor, BATCH_WAIT);
             let chunk = live.read(cursor)?;
             cursor = chunk.end;
@@ -122,6 +124,7 @@ impl TraceView {
                 std::thread::yield_now();
             }
         }
+        Ok(())
     }
 
     fn add_chunk(&self, chunk: &Chunk, live: &LiveTrace, builder: &mut Builder, index: &mut Index) {

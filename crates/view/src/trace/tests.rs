@@ -5,15 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
+use traceweir_format::Guid;
+use traceweir_format::etl::MergedFiles;
 
+use super::buffers::LoadedBuffers;
+use super::fill::{MAX_FACT_RECORDS, add_batch};
 use super::*;
-use crate::index::ThreadState;
 use crate::index::store::seal_again;
 use crate::index::threads::ThreadIndex;
+use crate::index::{Builder, ThreadState};
 use crate::json::JsonWriter;
 use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, Switch, WAITING};
-use crate::probe::{ask_all, build_view, open_view};
+use crate::probe::{ask_all, build_view, new_view, open_view};
 use crate::query::describe_trace;
+use crate::test_trace::TestTrace;
 
 const IDENTITY: &[u8] = b"test";
 
@@ -149,6 +154,44 @@ fn facts_are_copied_in_the_order_of_time() {
         });
         assert_eq!((number, is_same), (*known, Some(true)));
     }
+    view.stop();
+    assert!(view.copy_records(&positions).unwrap().offsets.is_empty(), "a stopped view reads");
+}
+
+#[test]
+fn facts_of_a_long_trace_are_read_in_parts() {
+    const REST: u32 = 1000;
+    let processes = u32::try_from(MAX_FACT_RECORDS).unwrap() + REST;
+    let mut trace = TestTrace::new(0);
+    for number in 0..processes {
+        trace.add_process(number.into(), 4 + number, "p.exe");
+    }
+    let file = trace.finish();
+    let (_, bytes) = build_view(vec![file.try_clone().unwrap()]).unwrap();
+    let view = open_view(vec![file], &bytes, IDENTITY).unwrap().unwrap();
+    assert_eq!(view.index().informative.rows(), u64::from(processes));
+    let parts = [0, MAX_FACT_RECORDS, 2 * MAX_FACT_RECORDS];
+    let lengths = parts.map(|row| view.informative_positions(row as u64).len());
+    assert_eq!(lengths, [MAX_FACT_RECORDS, REST as usize, 0]);
+    for pid in [4, 4 + processes - 1] {
+        let facts = view.facts();
+        assert_eq!(facts.files[0].actors.image_of(pid, processes.into()), Some("p.exe"), "{pid}");
+    }
+}
+
+#[test]
+fn batch_of_large_records_ends_at_a_number_of_bytes() {
+    let mut trace = TestTrace::new(0);
+    for time in 0..400 {
+        trace.add_event(time, Guid::from_u128(1), (7, 0), (1, 2), &[0; 60_000]);
+    }
+    let view = new_view(vec![trace.finish()]).unwrap();
+    let traces = [&view.traces[0].trace];
+    let (mut files, mut builder) = (MergedFiles::new(traces), Builder::new(view.start));
+    let is_end =
+        add_batch(&traces, &mut files, &mut builder, &mut view.facts(), &mut view.index_mut()).unwrap();
+    let bytes = view.index().events.rows() * 60_000;
+    assert!(!is_end && bytes > 7 << 20 && bytes < 9 << 20, "{bytes}");
 }
 
 #[test]
