@@ -347,10 +347,14 @@ impl TraceView {
         let times = self.loss_times();
         index.add_losses(times);
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
-        index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
+        index.complete();
+        drop(index);
+        // No other thread changes the index.
+        let index = self.index();
+        index.write_directory(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
+        let file = index.store.file()?;
+        drop(index);
         if names.is_some() {
-            let file = index.store.file()?;
-            drop(index);
             // The name must not survive a crash that the content does not survive.
             file.sync_data().context("the index is not kept")?;
             cache::NewIndexFile::keep(names);
