@@ -302,7 +302,7 @@ impl TraceView {
     fn read_all(&self, identity: &Identity, names: Option<cache::IndexNames>) -> Result<()> {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
         if self.total_bytes > MIN_PREVIEW_BYTES {
-            let _ = self.preview.set(Preview::read(&self.traces, self.start));
+            let _ = self.preview.set(Preview::read(&self.traces, self.start, &self.must_stop));
             self.index_mut().add_losses(self.loss_times());
         }
         let mut files = MergedFiles::new(traces.iter().copied());
