@@ -62,6 +62,8 @@ pub struct LoadedImages {
     /// The interned paths of images.
     paths: HashSet<Arc<str>>,
     path_bytes: usize,
+    /// Traces that share the limits, or 0.
+    traces: usize,
     walker: Walker,
 }
 
@@ -171,6 +173,16 @@ impl<'p> Visitor<'p> for ImageFields {
 }
 
 impl LoadedImages {
+    /// Divides the limits among traces that are read together.
+    pub fn share_limits(&mut self, traces: usize) {
+        (self.traces, self.lifetimes.traces) = (traces, traces);
+    }
+
+    /// Returns the share of this trace of a limit.
+    fn share_of(&self, limit: usize) -> usize {
+        limit.checked_div(self.traces).unwrap_or(limit)
+    }
+
     /// Returns whether [`LoadedImages::observe`] can learn from an event. The event must have a
     /// hook. Events that a process writes have no hook, and are not trusted about other processes.
     pub fn is_informative(record: &Record<'_>) -> bool {
@@ -235,7 +247,7 @@ impl LoadedImages {
         if let Some(last) = self.by_base.get_mut(&key).and_then(|images| images.last_mut()) {
             last.id.get_or_insert_with(|| id.clone());
         }
-        if self.debug_ids.len() < MAX_IMAGES {
+        if self.debug_ids.len() < self.share_of(MAX_IMAGES) {
             self.debug_ids.insert(key, id);
         }
     }
@@ -243,7 +255,7 @@ impl LoadedImages {
     /// Adds an image. If `is_load`, it was loaded at `since`. Otherwise an event reported it later,
     /// and it may have existed since then.
     fn add_image(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
-        if fields.size == 0 || self.count >= MAX_IMAGES {
+        if fields.size == 0 || self.count >= self.share_of(MAX_IMAGES) {
             return;
         }
         let Some(path) = self.intern_path(&fields.name) else { return };
@@ -273,7 +285,7 @@ impl LoadedImages {
             return Some(Arc::clone(path));
         }
         self.path_bytes = self.path_bytes.saturating_add(text.len());
-        if self.path_bytes > MAX_TOTAL_PATH_BYTES {
+        if self.path_bytes > self.share_of(MAX_TOTAL_PATH_BYTES) {
             return None;
         }
         let text: Arc<str> = text.into();

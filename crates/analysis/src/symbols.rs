@@ -93,6 +93,7 @@ pub struct TraceSymbols {
     generated: GeneratedCode,
     answers: HashMap<SymbolLookup, Arc<[SymbolFrame]>>,
     answer_bytes: usize,
+    max_answer_bytes: usize,
     /// Counts lookups, to find the least recently used module.
     lookup_count: u64,
     warnings: SymbolWarnings,
@@ -142,6 +143,7 @@ impl TraceSymbols {
             generated: GeneratedCode::default(),
             answers: HashMap::new(),
             answer_bytes: 0,
+            max_answer_bytes: MAX_ANSWER_BYTES,
             lookup_count: 0,
             warnings: SymbolWarnings::new(observer),
         }
@@ -151,6 +153,13 @@ impl TraceSymbols {
     pub fn limit_loaded_bytes(&mut self, bytes: usize) {
         self.max_loaded_bytes = bytes;
         self.generated.limit_bytes(bytes);
+    }
+
+    /// Divides the limits of everything but data from files among traces that are read together.
+    pub fn share_limits(&mut self, traces: usize) {
+        self.max_answer_bytes = MAX_ANSWER_BYTES / traces.max(1);
+        self.images.share_limits(traces);
+        self.managed.share_limits(traces);
     }
 
     /// Learns about loaded images and their builds from a record.
@@ -236,7 +245,7 @@ impl TraceSymbols {
             sum.saturating_add(text_bytes(frame)).saturating_add(ANSWER_OVERHEAD_BYTES)
         });
         self.answer_bytes = self.answer_bytes.saturating_add(bytes);
-        if self.answer_bytes > MAX_ANSWER_BYTES {
+        if self.answer_bytes > self.max_answer_bytes {
             self.answers.clear();
             self.answer_bytes = bytes;
         }

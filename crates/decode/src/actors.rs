@@ -30,7 +30,8 @@ use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most bytes for the spans of all processes. The spans of all threads have the same limit.
+/// The most bytes for the spans of all processes, unless [`Actors::share_limits`] divides them. The
+/// spans of all threads have the same limit.
 const MAX_SPAN_BYTES: usize = 24 << 20;
 /// The estimated memory of one span without its image name, in bytes.
 const BYTES_PER_SPAN: usize = 96;
@@ -60,11 +61,18 @@ struct IdSpans<T> {
     /// Results of recent lookups in `by_id`, which hashes with the standard hasher.
     recent: RecentIds,
     bytes: usize,
+    max_bytes: usize,
 }
 
 impl<T> Default for IdSpans<T> {
     fn default() -> Self {
-        Self { lists: Vec::new(), by_id: HashMap::default(), recent: RecentIds::default(), bytes: 0 }
+        Self {
+            lists: Vec::new(),
+            by_id: HashMap::default(),
+            recent: RecentIds::default(),
+            bytes: 0,
+            max_bytes: MAX_SPAN_BYTES,
+        }
     }
 }
 
@@ -137,7 +145,7 @@ impl<T: Clone + PartialEq> IdSpans<T> {
     /// that `meaning` holds, in bytes.
     fn record(&mut self, id: u32, life: LifeEvent, time: i64, meaning: T, size: usize) {
         let cost = BYTES_PER_SPAN.saturating_add(size);
-        let is_within_limit = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
+        let is_within_limit = self.bytes.saturating_add(cost) <= self.max_bytes;
         let list = self.list_of(id).and_then(|index| self.lists.get_mut(index));
         let last = list.and_then(|spans| spans.last_mut());
         let continues_last = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
@@ -240,6 +248,12 @@ impl<'p> Visitor<'p> for PayloadIds {
 }
 
 impl Actors {
+    /// Divides the memory limit among traces that are read together.
+    pub fn share_limits(&mut self, traces: usize) {
+        let max_bytes = MAX_SPAN_BYTES.checked_div(traces).unwrap_or(MAX_SPAN_BYTES);
+        (self.threads.max_bytes, self.processes.max_bytes) = (max_bytes, max_bytes);
+    }
+
     /// Returns whether [`Actors::observe`] may learn from an event.
     #[inline]
     #[must_use]
@@ -464,6 +478,19 @@ mod tests {
             spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() < 1000,
             "ids without spans must not get empty lists"
         );
+    }
+
+    #[test]
+    fn traces_that_are_read_together_share_the_limit() {
+        let mut actors = Actors::default();
+        actors.share_limits(4096);
+        for id in 0..100_000 {
+            actors.threads.record(id, LifeEvent::Start, 0, 1, 0);
+            actors.processes.record(id, LifeEvent::Start, 0, "p".into(), 1);
+        }
+        assert!(actors.threads.bytes <= MAX_SPAN_BYTES / 4096);
+        assert!(actors.processes.bytes <= MAX_SPAN_BYTES / 4096);
+        assert!(actors.threads.by_id.len() > 10);
     }
 
     #[test]

@@ -86,9 +86,21 @@ pub struct ManagedCode {
     name_bytes: usize,
     method_count: usize,
     module_count: usize,
+    /// Traces that share the limits, or 0.
+    traces: usize,
 }
 
 impl ManagedCode {
+    /// Divides the memory limits among traces that are read together.
+    pub const fn share_limits(&mut self, traces: usize) {
+        self.traces = traces;
+    }
+
+    /// Returns the share of this trace of a limit.
+    fn share_of(&self, limit: usize) -> usize {
+        limit.checked_div(self.traces).unwrap_or(limit)
+    }
+
     /// Returns whether [`ManagedCode::observe`] may learn from an event.
     #[inline]
     #[must_use]
@@ -108,7 +120,7 @@ impl ManagedCode {
 
     /// Learns from a method event of a process at a time.
     pub fn add_method(&mut self, process: u32, time: i64, free_since: i64, event: MethodEvent) {
-        if event.size == 0 || self.method_count >= MAX_METHODS {
+        if event.size == 0 || self.method_count >= self.share_of(MAX_METHODS) {
             return;
         }
         let name = event.name.as_ref().and_then(|name| self.intern(&format_method(name)));
@@ -155,7 +167,7 @@ impl ManagedCode {
     /// Learns the file name of a module of a process.
     pub fn add_module(&mut self, process: u32, event: &ModuleEvent) {
         let name = event.path.rsplit(['\\', '/']).next().unwrap_or_default();
-        if name.is_empty() || self.module_count >= MAX_MODULES {
+        if name.is_empty() || self.module_count >= self.share_of(MAX_MODULES) {
             return;
         }
         let name: String = name.chars().take(MAX_MODULE_CHARS).collect();
@@ -221,7 +233,7 @@ impl ManagedCode {
             return Some(Arc::clone(known));
         }
         let bytes = self.name_bytes.saturating_add(name.len());
-        if bytes > MAX_TOTAL_NAME_BYTES {
+        if bytes > self.share_of(MAX_TOTAL_NAME_BYTES) {
             return None;
         }
         self.name_bytes = bytes;

@@ -7,8 +7,8 @@
 //!   Index ◀── Builder adds records      Index ──▶ queries, also while it grows
 //! ```
 //!
-//! The data blocks are in a file of the cache folder, the directories of the blocks in memory: about
-//! a hundredth of the trace.
+//! The data blocks are in a file of the cache folder, lists of the blocks in memory. The lists of
+//! series have a limit, [`MAX_SERIES_BLOCKS`]; those of tables take 160 bytes per 4,096 rows.
 
 mod build;
 pub(crate) mod cache;
@@ -48,6 +48,10 @@ const WAIT_WIDTHS: &[usize] = &[8, 8, 4, 4, 4, 2];
 const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2, 8];
 /// Time, position.
 const INFORMATIVE_WIDTHS: &[usize] = &[8, 8];
+/// The most blocks of series in memory, of 88 bytes each: 66 MiB. Above it, series write their lists
+/// of blocks to the file, so that one block of each remains. There are fewer series: two of each of
+/// 2^17 threads, 2^17 lanes, and less than 2^17 of kinds, providers and processors.
+const MAX_SERIES_BLOCKS: usize = 3 << 18;
 /// The most processors; the time of further ones is only in the tracks of threads.
 const MAX_CPUS: usize = 1 << 12;
 /// The most entries of the tables of an index. Further ones are merged into others, and counted.
@@ -75,6 +79,7 @@ const MAX_LOSSES: usize = 1 << 16;
 
 /// Indices of the columns of [`Index::events`].
 pub(crate) mod event_column {
+    pub(crate) const TIME: usize = 0;
     pub(crate) const POSITION: usize = 1;
     pub(crate) const THREAD: usize = 2;
     pub(crate) const KIND: usize = 3;
@@ -336,29 +341,81 @@ impl Index {
         }
     }
 
-    /// Writes the newest items of tracks to the file if they take too much memory.
-    fn limit_open_bytes(&mut self, limit: usize) {
+    /// Writes the newest items of tracks, and their lists of blocks, to the file if they take too
+    /// much memory.
+    pub(crate) fn limit_open_bytes(&mut self, limit: usize) {
+        self.limit_open_items(limit);
+        self.limit_blocks(MAX_SERIES_BLOCKS);
+    }
+
+    /// Closes the blocks with the most items first: a block takes as much memory if it has few.
+    fn limit_open_items(&mut self, limit: usize) {
         let mut open = 0_usize;
         self.for_series(|series, _| open = open.saturating_add(series.open_bytes()));
-        if open > limit {
-            self.for_series(Series::close_block);
+        if open <= limit {
+            return;
+        }
+        for fewest in [512, 128, 32, 8, 1] {
+            let mut left = 0_usize;
+            self.for_series(|series, store| {
+                if series.open_items() >= fewest {
+                    series.close_block(store);
+                }
+                left = left.saturating_add(series.open_bytes());
+            });
+            if left <= limit / 2 {
+                return;
+            }
         }
     }
 
-    /// Writes everything to the file. The index can be read again from it.
-    pub(crate) fn finish(&mut self, identity: &[u8]) -> Result<()> {
+    /// Writes the longest lists of blocks first, so that tracks get few levels of branches.
+    fn limit_blocks(&mut self, limit: usize) {
+        let mut blocks = self.series_blocks();
+        if blocks <= limit {
+            return;
+        }
+        for fewest in [32, 8, 2] {
+            self.for_series(|series, store| {
+                if series.block_capacity() >= fewest {
+                    series.write_branches(store);
+                }
+            });
+            blocks = self.series_blocks();
+            if blocks <= limit / 2 {
+                return;
+            }
+        }
+    }
+
+    /// Returns for how many blocks of series there is memory.
+    fn series_blocks(&mut self) -> usize {
+        let mut blocks = 0_usize;
+        self.for_series(|series, _| blocks = blocks.saturating_add(series.block_capacity()));
+        blocks
+    }
+
+    /// Ends additions: writes what the tracks and tables have in memory to the file.
+    pub(crate) fn complete(&mut self) {
         self.for_series(Series::close_block);
+        self.limit_blocks(MAX_SERIES_BLOCKS);
         let Self { store, events, samples, waits, transfers, informative, .. } = self;
         for table in [events, samples, waits, transfers, informative] {
             table.close_block(store);
         }
+        store.flush();
         self.stacks.end_additions();
         self.threads.end_additions();
         self.files.end_additions();
         self.is_complete = true;
-        let mut directory = Vec::new();
+    }
+
+    /// Writes the directory of an index after [`complete`](Self::complete). The index can be read
+    /// again from the file.
+    pub(crate) fn write_directory(&self, identity: &[u8]) -> Result<()> {
+        let mut directory = self.store.begin_directory();
         directory.put_varint(identity.len() as u64);
-        directory.extend_from_slice(identity);
+        directory.put_bytes(identity);
         for table in [&self.events, &self.samples, &self.waits, &self.transfers, &self.informative] {
             table.put(&mut directory);
         }
@@ -386,7 +443,7 @@ impl Index {
         for number in [self.losses.events, self.losses.buffers, self.gaps].into_iter().chain(merged) {
             directory.put_varint(number);
         }
-        self.store.finish(&directory)
+        directory.finish()
     }
 
     /// Opens a finished index; `None` if the file is damaged, or belongs to other traces.
@@ -435,3 +492,6 @@ impl Index {
         reader.rest().is_empty().then_some(index)
     }
 }
+
+#[cfg(test)]
+mod tests;

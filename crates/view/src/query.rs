@@ -18,7 +18,7 @@ pub(crate) use filter::EventQuery;
 pub(crate) use flame::{FlameKind, FlameQuery, draw_flame};
 #[cfg(any(test, feature = "test-points"))]
 pub(crate) use list::complete_list;
-pub(crate) use list::{EventLists, list_events, locate_event, span_of};
+pub(crate) use list::{EventLists, list_events, list_events_within, locate_event, span_of};
 pub(crate) use statistics::{FieldQuery, describe_field};
 pub(crate) use tables::{TABLES, TableQuery, TableSort, fill_table};
 pub(crate) use timeline::{TimelineQuery, draw_timeline, draw_timeline_within};

@@ -27,6 +27,9 @@ const MAX_LOADED_BYTES: usize = 96 << 20;
 
 /// A queue of this size is emptied before the index continues.
 const MAX_QUEUE_BYTES: usize = 16 << 20;
+/// A queue of this size takes no further record. The index empties it every few milliseconds, in
+/// which it reads far less about code than the difference, unless a trace is made to.
+const MAX_BATCH_BYTES: usize = 24 << 20;
 /// Time between two attempts to lock the symbols.
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a query uses the symbols while others wait for them, give or take a file with symbols.
@@ -41,9 +44,12 @@ impl SymbolQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a copy of a record.
+    /// Appends a copy of a record, if there is room.
     pub(crate) fn push(&self, file: usize, record: &Record<'_>) {
-        self.lock().push(file, record);
+        let mut records = self.lock();
+        if records.size() < MAX_BATCH_BYTES {
+            records.push(file, record);
+        }
     }
 
     /// Moves the records to the symbols, whose lock is held: only one thread empties the queue.
@@ -159,6 +165,7 @@ impl Symbols {
         let new_symbols = |_| {
             let mut symbols = TraceSymbols::new(options.clone(), Arc::new(()));
             symbols.limit_loaded_bytes(MAX_LOADED_BYTES / files.max(1));
+            symbols.share_limits(files);
             symbols
         };
         Self { files: (0..files).map(new_symbols).collect() }

@@ -29,6 +29,8 @@ pub(super) struct ProcessLifetimes {
     /// Users of each pid, with the time from which each is valid.
     users: HashMap<u32, Vec<(i64, u32)>>,
     count: usize,
+    /// Traces that share the limit, or 0.
+    pub(super) traces: usize,
 }
 
 #[derive(Default)]
@@ -77,7 +79,7 @@ impl ProcessLifetimes {
         schema_match: &SchemaMatch<'_, '_>,
         walker: &mut Walker,
     ) {
-        if self.count >= MAX_PROCESS_EVENTS {
+        if self.count >= MAX_PROCESS_EVENTS / self.traces.max(1) {
             return;
         }
         self.count = self.count.saturating_add(1);

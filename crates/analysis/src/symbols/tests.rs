@@ -347,6 +347,17 @@ fn cached_answers_are_limited() {
 }
 
 #[test]
+fn traces_that_are_read_together_share_the_limit_of_answers() {
+    let (_folder, options) = create_machine();
+    let mut symbols = TraceSymbols::new(options, Arc::new(()));
+    symbols.share_limits(1024);
+    for address in 0..1000_u64 {
+        symbols.resolve(1, address * 16, 0);
+    }
+    assert!(symbols.answer_bytes <= MAX_ANSWER_BYTES / 1024, "{}", symbols.answer_bytes);
+}
+
+#[test]
 fn vdso_resolves_only_with_matching_build_id() {
     let Some(vdso_bytes) = vdso::read_bytes() else {
         // A kernel may be configured without a vDSO.

@@ -74,6 +74,17 @@ fn hostile_sizes_and_counts_stay_within_the_limits() {
 }
 
 #[test]
+fn traces_that_are_read_together_share_the_limits() {
+    let mut code = ManagedCode::default();
+    code.share_limits(4096);
+    let load = MethodChange::Load;
+    for number in 0..1000 {
+        code.add_method(7, 1, i64::MIN, method_event(load, 1, number * 0x100, 0x100, None));
+    }
+    assert_eq!(code.len(), MAX_METHODS / 4096);
+}
+
+#[test]
 fn total_size_of_names_is_limited() {
     let mut code = ManagedCode { name_bytes: MAX_TOTAL_NAME_BYTES - 10, ..ManagedCode::default() };
     let load = MethodChange::Load;

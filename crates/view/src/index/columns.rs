@@ -242,7 +242,7 @@ impl Columns {
         }
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.rows);
         out.put_i64(self.last_time);
         out.put_varint(self.blocks.len() as u64);

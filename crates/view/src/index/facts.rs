@@ -23,8 +23,8 @@ pub(crate) struct FileFacts {
     pub(crate) stacks: Definitions,
     /// Frequency of the performance counter, in Hz.
     counter_hz: u64,
-    /// Processors whose first context switch was observed.
-    switched: Vec<bool>,
+    /// Processors whose first context switch was observed, a bit each.
+    switched: Vec<u64>,
 }
 
 impl FileFacts {
@@ -35,11 +35,14 @@ impl FileFacts {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
             return false;
         }
-        let cpu = usize::from(record.cpu());
-        if self.switched.len() <= cpu {
-            self.switched.resize(cpu.saturating_add(1), false);
+        let (word, bit) = (usize::from(record.cpu() / 64), 1_u64 << (record.cpu() % 64));
+        if self.switched.len() <= word {
+            self.switched.resize(word.saturating_add(1), 0);
         }
-        self.switched.get_mut(cpu).is_some_and(|seen| !std::mem::replace(seen, true))
+        let Some(seen) = self.switched.get_mut(word) else { return false };
+        let is_first = *seen & bit == 0;
+        *seen |= bit;
+        is_first
     }
 }
 
@@ -60,11 +63,15 @@ impl Facts {
         counter_hz: impl Fn(usize) -> u64,
     ) -> Self {
         let definitions = Definitions::default();
-        let new_file = |file| FileFacts {
-            actors: Actors::default(),
-            stacks: definitions.with_shared_limit(),
-            counter_hz: counter_hz(file),
-            switched: Vec::new(),
+        let new_file = |file| {
+            let mut actors = Actors::default();
+            actors.share_limits(files);
+            FileFacts {
+                actors,
+                stacks: definitions.with_shared_limit(),
+                counter_hz: counter_hz(file),
+                switched: Vec::new(),
+            }
         };
         Self { decoder, files: (0..files).map(new_file).collect(), symbols }
     }

@@ -245,10 +245,10 @@ impl Kinds {
         }
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.providers.len() as u64);
         for provider in &self.providers {
-            out.extend_from_slice(&provider.guid.to_bytes());
+            out.put_bytes(&provider.guid.to_bytes());
             out.put_text(&provider.name);
             provider.marks.put(out);
         }

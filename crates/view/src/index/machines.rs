@@ -46,7 +46,7 @@ impl Machines {
         self.names.get(usize::from(machine)).filter(|_| self.names.len() > 1).map(String::as_str)
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.names.len() as u64);
         self.names.iter().for_each(|name| out.put_text(name));
         out.put_varint(self.by_file.len() as u64);

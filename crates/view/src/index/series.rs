@@ -4,6 +4,7 @@
 //!   items      ▏▏▎▏▎▏▏▏▎▏▏▎ … start, duration, value; on disk, encoded by difference
 //!   groups     └─32 items─┘└─32 items─┘ …       a summary each; on disk, in front of the items
 //!   blocks     └────────── 32 groups ─────────┘ a summary each; in memory
+//!   branches   └── 512 blocks or branches ──┘   on disk, in place of blocks, if memory is short
 //!
 //!   segments(window, pixel): a node narrower than a pixel is taken as a whole, a wider one is
 //!   replaced by what it consists of
@@ -23,6 +24,11 @@ use super::store::{BlockRef, Put, Reader, Store};
 /// Items in a group, and groups in a block.
 const FANOUT: usize = 32;
 const BLOCK_ITEMS: usize = FANOUT * FANOUT;
+/// The most blocks of a branch.
+const BRANCH_BLOCKS: usize = 512;
+/// The most branches within each other that a query enters. A track gets one more level each time
+/// that blocks are written to the file, so only an index of several 100 GiB could have more.
+const MAX_DEPTH: usize = 1024;
 /// Encoded size of a summary, and of the length of its group.
 const SUMMARY_BYTES: usize = 9 * 8;
 const GROUP_HEAD_BYTES: usize = SUMMARY_BYTES + 4;
@@ -138,7 +144,7 @@ impl Summary {
         summary
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Put) {
         out.put_i64(self.start);
         out.put_i64(self.end);
         out.put_u64(self.count);
@@ -161,8 +167,115 @@ impl Summary {
 /// A block on disk.
 #[derive(Clone, Copy, Debug)]
 struct SeriesBlock {
-    at: BlockRef,
+    offset: u64,
+    bytes: u32,
+    /// Whether the block is a list of blocks. Otherwise it has items.
+    is_branch: bool,
     summary: Summary,
+}
+
+impl SeriesBlock {
+    const fn new(at: BlockRef, is_branch: bool, summary: Summary) -> Self {
+        Self { offset: at.offset, bytes: at.bytes, is_branch, summary }
+    }
+
+    const fn at(&self) -> BlockRef {
+        BlockRef { offset: self.offset, bytes: self.bytes }
+    }
+
+    fn put(&self, out: &mut impl Put) {
+        out.put_varint(self.is_branch.into());
+        out.put_varint(self.offset);
+        out.put_varint(self.bytes.into());
+        self.summary.put(out);
+    }
+}
+
+/// Reads blocks of one list, which follow each other in time and in the file.
+struct BlockReader<'b> {
+    reader: Reader<'b>,
+    /// Bytes of the file in which the blocks must lie.
+    file_bytes: u64,
+    /// End of the block before, in the file and in time.
+    end: u64,
+    end_time: i64,
+}
+
+impl BlockReader<'_> {
+    /// Reads the next block; `None` at the end and for damage.
+    fn next(&mut self) -> Option<SeriesBlock> {
+        let is_branch = match self.reader.varint()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let at = self.reader.block(&mut self.end, self.file_bytes)?;
+        let summary = Summary::read(&mut self.reader)?;
+        if summary.start < self.end_time || summary.end < summary.start {
+            return None;
+        }
+        self.end_time = summary.end;
+        Some(SeriesBlock::new(at, is_branch, summary))
+    }
+}
+
+/// Visits the blocks of a series from left to right.
+struct BlockWalk<'s> {
+    store: &'s Store,
+    blocks: std::slice::Iter<'s, SeriesBlock>,
+    /// The rest of each branch that was entered, the innermost last.
+    branches: Vec<std::vec::IntoIter<SeriesBlock>>,
+    /// Where the last block with items ends. They are in the order of the file, so that a crafted
+    /// file cannot repeat them.
+    end: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'s> BlockWalk<'s> {
+    /// Begins with the first block that does not end before a time.
+    fn new(blocks: &'s [SeriesBlock], from: i64, store: &'s Store) -> Self {
+        let first = blocks.partition_point(|block| block.summary.end < from);
+        let blocks = blocks.get(first..).unwrap_or_default().iter();
+        Self { store, blocks, branches: Vec::new(), end: 0, bytes: Vec::new() }
+    }
+
+    /// Returns the next block or branch.
+    fn next(&mut self) -> Option<SeriesBlock> {
+        while let Some(branch) = self.branches.last_mut() {
+            match branch.next() {
+                Some(block) => return Some(block),
+                None => self.branches.pop(),
+            };
+        }
+        self.blocks.next().copied()
+    }
+
+    /// Reads a block; `None` for a branch, whose blocks are next.
+    fn enter(&mut self, block: &SeriesBlock) -> Option<&[u8]> {
+        if block.is_branch && self.branches.len() >= MAX_DEPTH {
+            return None;
+        }
+        self.store.read(block.at(), &mut self.bytes);
+        if block.is_branch {
+            let mut reader = BlockReader {
+                reader: Reader::new(&self.bytes),
+                file_bytes: block.offset,
+                end: 0,
+                end_time: block.summary.start,
+            };
+            let blocks = std::iter::from_fn(|| reader.next()).take(BRANCH_BLOCKS);
+            let is_within = |child: &SeriesBlock| child.summary.end <= block.summary.end;
+            self.branches.push(blocks.take_while(is_within).collect::<Vec<_>>().into_iter());
+            return None;
+        }
+        if block.offset < self.end {
+            self.blocks = [].iter();
+            self.branches.clear();
+            return None;
+        }
+        self.end = block.offset.saturating_add(block.bytes.into());
+        Some(&self.bytes)
+    }
 }
 
 /// The items of one track.
@@ -206,6 +319,11 @@ impl Series {
         self.count == 0
     }
 
+    /// Returns the number of items that are in no block.
+    pub(crate) fn open_items(&self) -> usize {
+        self.open.len()
+    }
+
     /// Returns the memory of the items that are in no block.
     pub(crate) fn open_bytes(&self) -> usize {
         self.open.capacity().saturating_mul(size_of::<Item>())
@@ -245,26 +363,56 @@ impl Series {
         }
         heads.extend_from_slice(&body);
         let at = store.append(&heads);
-        self.blocks.push(SeriesBlock { at, summary: whole });
+        if self.blocks.len() == self.blocks.capacity() {
+            self.blocks.reserve_exact((self.blocks.len() / 4).max(1));
+        }
+        self.blocks.push(SeriesBlock::new(at, false, whole));
         self.open = Vec::new();
+    }
+
+    /// Returns for how many blocks there is memory.
+    pub(crate) fn block_capacity(&self) -> usize {
+        self.blocks.capacity()
+    }
+
+    /// Writes the list of blocks to the file, which frees its memory. Branches take its place.
+    pub(crate) fn write_branches(&mut self, store: &mut Store) {
+        if self.blocks.len() < 2 {
+            return;
+        }
+        let mut branches = Vec::with_capacity(self.blocks.len().div_ceil(BRANCH_BLOCKS));
+        let mut bytes = Vec::new();
+        for blocks in self.blocks.chunks(BRANCH_BLOCKS) {
+            let mut whole = Summary::default();
+            bytes.clear();
+            for block in blocks {
+                block.put(&mut bytes);
+                whole.add(&block.summary, self.kind);
+            }
+            branches.push(SeriesBlock::new(store.append(&bytes), true, whole));
+        }
+        self.blocks = branches;
     }
 
     /// Returns what is drawn of the track in a window: at most a few segments per pixel.
     pub(crate) fn segments(&self, window: Window, store: &Store) -> Vec<Segment> {
         let mut drawing =
             Drawing { window, kind: self.kind, segments: Vec::new(), current: Summary::default() };
-        let first = self.blocks.partition_point(|block| block.summary.end < window.from);
-        let mut bytes = Vec::new();
-        for block in self.blocks.iter().skip(first) {
+        let mut walk = BlockWalk::new(&self.blocks, window.from, store);
+        while let Some(block) = walk.next() {
             if block.summary.start > window.to || drawing.is_full() {
                 break;
+            }
+            if block.summary.end < window.from {
+                continue;
             }
             if drawing.accepts_whole(&block.summary) {
                 drawing.add(&block.summary);
                 continue;
             }
-            store.read(block.at, &mut bytes);
-            draw_block(&bytes, block.summary.count, &mut drawing);
+            if let Some(items) = walk.enter(&block) {
+                draw_block(items, block.summary.count, &mut drawing);
+            }
         }
         for item in &self.open {
             if drawing.window.overlaps(item.start, item.end()) && !drawing.is_full() {
@@ -276,11 +424,13 @@ impl Series {
 
     /// Calls `on_item` for each item that overlaps a span, in time order, until it returns false.
     pub(crate) fn for_each(&self, from: i64, to: i64, store: &Store, mut on_item: impl FnMut(Item) -> bool) {
-        let first = self.blocks.partition_point(|block| block.summary.end < from);
-        let mut bytes = Vec::new();
-        for block in self.blocks.iter().skip(first).take_while(|block| block.summary.start <= to) {
-            store.read(block.at, &mut bytes);
-            for (summary, mut items) in Groups::new(&bytes, block.summary.count) {
+        let mut walk = BlockWalk::new(&self.blocks, from, store);
+        while let Some(block) = walk.next().filter(|block| block.summary.start <= to) {
+            if block.summary.end < from {
+                continue;
+            }
+            let Some(bytes) = walk.enter(&block) else { continue };
+            for (summary, mut items) in Groups::new(bytes, block.summary.count) {
                 if summary.end < from || summary.start > to {
                     continue;
                 }
@@ -303,15 +453,17 @@ impl Series {
     /// Returns the summary of a span. The two blocks at its edges are read.
     pub(crate) fn summarize(&self, from: i64, to: i64, store: &Store) -> Summary {
         let mut total = Summary::default();
-        let first = self.blocks.partition_point(|block| block.summary.end < from);
-        let mut bytes = Vec::new();
-        for block in self.blocks.iter().skip(first).take_while(|block| block.summary.start <= to) {
+        let mut walk = BlockWalk::new(&self.blocks, from, store);
+        while let Some(block) = walk.next().filter(|block| block.summary.start <= to) {
+            if block.summary.end < from {
+                continue;
+            }
             if block.summary.start >= from && block.summary.end <= to {
                 total.add(&block.summary, self.kind);
                 continue;
             }
-            store.read(block.at, &mut bytes);
-            for (summary, mut items) in Groups::new(&bytes, block.summary.count) {
+            let Some(bytes) = walk.enter(&block) else { continue };
+            for (summary, mut items) in Groups::new(bytes, block.summary.count) {
                 let mut decoder = ItemDecoder { previous: summary.start, value: 0 };
                 for _ in 0..summary.count.min(FANOUT as u64) {
                     let Some(item) = decoder.next(&mut items) else { break };
@@ -325,14 +477,10 @@ impl Series {
         total
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.kind.code());
         out.put_varint(self.blocks.len() as u64);
-        for block in &self.blocks {
-            out.put_varint(block.at.offset);
-            out.put_varint(block.at.bytes.into());
-            block.summary.put(out);
-        }
+        self.blocks.iter().for_each(|block| block.put(out));
     }
 
     /// Reads what [`Self::put`] has written, after all blocks were closed.
@@ -343,17 +491,16 @@ impl Series {
             _ => return None,
         };
         let mut series = Self::new(kind);
-        let mut end = 0;
-        for _ in 0..reader.count()? {
-            let at = reader.block(&mut end, file_bytes)?;
-            let summary = Summary::read(reader)?;
-            if summary.start < series.end || summary.end < summary.start {
-                return None;
-            }
-            series.end = summary.end;
-            series.count = series.count.checked_add(summary.count)?;
-            series.blocks.push(SeriesBlock { at, summary });
+        let count = reader.count_up_to(reader.rest().len() / SUMMARY_BYTES)?;
+        series.blocks.reserve_exact(count);
+        let mut blocks = BlockReader { reader: reader.clone(), file_bytes, end: 0, end_time: i64::MIN };
+        for _ in 0..count {
+            let block = blocks.next()?;
+            series.count = series.count.checked_add(block.summary.count)?;
+            series.blocks.push(block);
         }
+        series.end = blocks.end_time;
+        *reader = blocks.reader;
         Some(series)
     }
 }

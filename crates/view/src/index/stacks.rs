@@ -151,7 +151,7 @@ impl Stacks {
         self.nodes.shrink_to_fit();
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.cut);
         out.put_varint(self.nodes.len() as u64);
         for (index, node) in (0_u64..).zip(&self.nodes).skip(1) {

@@ -14,12 +14,15 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 
 /// The end of an index file; the last bytes are its version.
-pub(super) const MAGIC: [u8; 8] = *b"TWVIEW06";
+pub(super) const MAGIC: [u8; 8] = *b"TWVIEW07";
 pub(super) const FOOTER_BYTES: u64 = 32;
 /// Blocks are collected up to this size before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 /// The largest block. Larger lengths in a file are damage.
 const MAX_BLOCK_BYTES: u32 = 16 << 20;
+/// The largest directory. It is read as a whole, so this bounds what a crafted file allocates. Only
+/// tables full of long names take more.
+const MAX_DIRECTORY_BYTES: u64 = 128 << 20;
 
 /// A data block in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,25 +105,28 @@ impl Store {
         self.read_part(block, 0, block.bytes, into);
     }
 
-    /// Writes the directory and the footer: the file is complete then.
-    pub(crate) fn finish(&mut self, directory: &[u8]) -> Result<()> {
-        let offset = self.len();
-        self.pending.extend_from_slice(directory);
-        for word in [offset, directory.len() as u64, checksum(directory)] {
-            self.pending.extend_from_slice(&word.to_le_bytes());
+    /// Writes the blocks that are collected. Blocks must not be added to a finished file.
+    pub(crate) fn flush(&mut self) {
+        if !self.pending.is_empty() {
+            self.write_pending();
         }
-        self.pending.extend_from_slice(&MAGIC);
-        self.write_pending();
-        match &self.failure {
-            Some(reason) => anyhow::bail!("{reason}"),
-            None => Ok(()),
+        self.pending = Vec::new();
+    }
+
+    /// Begins the directory of a file whose blocks are all written.
+    pub(crate) fn begin_directory(&self) -> DirectoryWriter<'_> {
+        DirectoryWriter {
+            file: &self.file,
+            begin: self.len(),
+            bytes: 0,
+            sum: Checksum::default(),
+            buffer: Vec::new(),
+            failure: self.failure.clone(),
         }
     }
 
     /// Reads the directory of a finished file; `None` if the file is damaged or of another version.
     pub(crate) fn read_directory(file: &File, length: u64) -> Option<Vec<u8>> {
-        /// A directory takes a few percent of its file; this bounds what a crafted file allocates.
-        const MAX_DIRECTORY_BYTES: u64 = 256 << 20;
         let mut footer = [0; FOOTER_BYTES as usize];
         let end = length.checked_sub(FOOTER_BYTES)?;
         file.read_exact_at(&mut footer, end).ok()?;
@@ -155,44 +161,118 @@ pub(crate) fn seal_again(file: &mut [u8]) {
     }
 }
 
-/// Returns a checksum that finds torn and damaged directories.
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut sum = 0xCBF2_9CE4_8422_2325_u64 ^ bytes.len() as u64;
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        if let Some(start) = word.get_mut(..chunk.len()) {
-            start.copy_from_slice(chunk);
+/// Writes the directory of an index in pieces, so that it is never in memory as a whole.
+#[derive(Debug)]
+pub(crate) struct DirectoryWriter<'s> {
+    file: &'s File,
+    /// Offset of the directory in the file.
+    begin: u64,
+    /// Bytes of the directory that are in the file.
+    bytes: u64,
+    sum: Checksum,
+    buffer: Vec<u8>,
+    failure: Option<String>,
+}
+
+impl DirectoryWriter<'_> {
+    fn write_buffer(&mut self, is_last: bool) {
+        let rest = if is_last { 0 } else { self.buffer.len() % 8 };
+        let (whole, _) = self.buffer.split_at(self.buffer.len() - rest);
+        let bytes = self.bytes.saturating_add(whole.len() as u64);
+        if bytes > MAX_DIRECTORY_BYTES {
+            self.failure.get_or_insert_with(|| "the tables of the index are too large".to_owned());
         }
-        sum = (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23);
+        self.sum.add(whole);
+        if self.failure.is_none()
+            && let Err(error) = self.file.write_all_at(whole, self.begin.saturating_add(self.bytes))
+        {
+            self.failure = Some(error.to_string());
+        }
+        self.bytes = bytes;
+        self.buffer.drain(..whole.len());
     }
-    sum
+
+    /// Writes the rest and the footer: the file is complete then. Fails without a footer if a block
+    /// or a part of the directory was not written, or if [`Store::read_directory`] would refuse it.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.write_buffer(true);
+        let mut footer = Vec::with_capacity(FOOTER_BYTES as usize);
+        for word in [self.begin, self.bytes, self.sum.finish(self.bytes)] {
+            footer.put_u64(word);
+        }
+        footer.put_bytes(&MAGIC);
+        if let Some(reason) = self.failure {
+            anyhow::bail!("{reason}");
+        }
+        Ok(self.file.write_all_at(&footer, self.begin.saturating_add(self.bytes))?)
+    }
+}
+
+/// A checksum that finds torn and damaged directories.
+#[derive(Clone, Copy, Debug)]
+struct Checksum(u64);
+
+impl Default for Checksum {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl Checksum {
+    /// Adds bytes. Their number is a multiple of 8, except at the end.
+    fn add(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            if let Some(start) = word.get_mut(..chunk.len()) {
+                start.copy_from_slice(chunk);
+            }
+            self.add_word(u64::from_le_bytes(word));
+        }
+    }
+
+    const fn add_word(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23);
+    }
+
+    /// Returns the sum of as many bytes.
+    const fn finish(mut self, bytes: u64) -> u64 {
+        self.add_word(bytes);
+        self.0
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut sum = Checksum::default();
+    sum.add(bytes);
+    sum.finish(bytes.len() as u64)
 }
 
 /// Appends numbers and texts to a directory or a block.
 pub(crate) trait Put {
-    fn put_u64(&mut self, value: u64);
-    fn put_i64(&mut self, value: i64);
-    fn put_varint(&mut self, value: u64);
-    fn put_signed(&mut self, value: i64);
-    fn put_text(&mut self, text: &str);
-}
+    fn put_bytes(&mut self, bytes: &[u8]);
 
-impl Put for Vec<u8> {
     fn put_u64(&mut self, value: u64) {
-        self.extend_from_slice(&value.to_le_bytes());
+        self.put_bytes(&value.to_le_bytes());
     }
 
     fn put_i64(&mut self, value: i64) {
-        self.extend_from_slice(&value.to_le_bytes());
+        self.put_bytes(&value.to_le_bytes());
     }
 
     #[inline]
     fn put_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.push((value as u8) | 0x80);
+        let mut bytes = [0_u8; 10];
+        let mut length = 0_usize;
+        for byte in &mut bytes {
+            length += 1;
+            if value < 0x80 {
+                *byte = value as u8;
+                break;
+            }
+            *byte = (value as u8) | 0x80;
             value >>= 7;
         }
-        self.push(value as u8);
+        self.put_bytes(bytes.get(..length).unwrap_or_default());
     }
 
     /// Appends a number of small magnitude.
@@ -203,7 +283,31 @@ impl Put for Vec<u8> {
 
     fn put_text(&mut self, text: &str) {
         self.put_varint(text.len() as u64);
-        self.extend_from_slice(text.as_bytes());
+        self.put_bytes(text.as_bytes());
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push((value as u8) | 0x80);
+            value >>= 7;
+        }
+        self.push(value as u8);
+    }
+}
+
+impl Put for DirectoryWriter<'_> {
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write_buffer(false);
+        }
     }
 }
 

@@ -244,7 +244,7 @@ impl Threads {
         self.processes = processes;
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         out.put_varint(self.processes.len() as u64);
         for process in &self.processes {
             out.put_varint(process.pid.into());
@@ -319,7 +319,7 @@ impl Threads {
     }
 }
 
-pub(super) fn put_name(name: Option<&Arc<str>>, out: &mut Vec<u8>) {
+pub(super) fn put_name(name: Option<&Arc<str>>, out: &mut impl Put) {
     out.put_varint(name.is_some().into());
     out.put_text(name.map(|name| &**name).unwrap_or_default());
 }

@@ -4,6 +4,7 @@
 //! it is. The page asks again until the end. So no request takes long, and a filter that is not asked
 //! for any more stops.
 
+use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::json::JsonWriter;
 use crate::query::fields::{FieldCollector, shorten};
 use crate::query::filter::{EventQuery, FieldCriterion, RowFilter, Verdict};
 use crate::query::tracks::kind_label;
-use crate::query::{TimeSpan, process_label, thread_label};
+use crate::query::{QueryLimits, TimeSpan, process_label, thread_label};
 use crate::trace::{LoadBudget, TraceView};
 
 /// How long a request scans, give or take the load of a buffer.
@@ -35,6 +36,8 @@ const MAX_ROWS: u64 = 200;
 const MAX_MATCHES: usize = 1 << 24;
 /// Filters whose rows are kept.
 const MAX_LISTS: usize = 4;
+/// The most rows that all filters keep, of 4 bytes each: 64 MiB.
+const MAX_KEPT_ROWS: usize = MAX_MATCHES;
 const MAX_TEXT_CHARS: usize = 300;
 
 /// The rows that a filter has accepted so far.
@@ -47,14 +50,44 @@ struct MatchList {
     block: Option<BlockScan>,
 }
 
+/// Appends rows to those of a filter, up to a number of all.
+fn add_rows(rows: &mut Vec<u32>, accepted: &[u64], max_rows: usize) {
+    let room = max_rows.saturating_sub(rows.len());
+    if rows.capacity() - rows.len() < accepted.len() {
+        // Not twice the memory, which could be more than the limit.
+        rows.reserve_exact((rows.len() / 2).max(accepted.len()).min(room));
+    }
+    rows.extend(accepted.iter().filter_map(|row| u32::try_from(*row).ok()).take(room));
+}
+
 /// Rows of a block on which a filter is applied. The rows whose records have to be compared are read
 /// buffer by buffer: in order of time, each could lie in another buffer than the one before.
 #[derive(Debug)]
 struct BlockScan {
     end: u64,
     accepted: Vec<u64>,
-    /// Positions and rows, the first to be read last.
-    unread: Vec<(u64, u64)>,
+    /// In the order of the buffers, the first to be read last.
+    unread: Vec<UnreadRow>,
+}
+
+/// A row whose record has to be compared, with what the index knows about it.
+#[derive(Clone, Copy, Debug)]
+struct UnreadRow {
+    position: RowPosition,
+    row: u64,
+    time: i64,
+    /// The id of the thread to which the index attributes the event.
+    tid: Option<u32>,
+}
+
+/// A row that a filter does not reject.
+#[derive(Clone, Copy, Debug)]
+struct JudgedRow {
+    row: u64,
+    time: i64,
+    position: RowPosition,
+    thread: ThreadIndex,
+    verdict: Verdict,
 }
 
 impl BlockScan {
@@ -64,16 +97,18 @@ impl BlockScan {
         if transfers.as_ref().is_some_and(Vec::is_empty) {
             return Self { end, accepted, unread };
         }
-        for (row, position, verdict) in match_block(index, filter, row, end) {
+        for JudgedRow { row, time, position, thread, verdict } in match_block(index, filter, row, end) {
             if transfers.as_ref().is_some_and(|rows| rows.binary_search(&row).is_err()) {
                 continue;
             }
-            match verdict {
-                Verdict::Accept => accepted.push(row),
-                _ => unread.push((position, row)),
+            if verdict == Verdict::Accept {
+                accepted.push(row);
+                continue;
             }
+            let tid = index.threads.get(thread).map(|thread| thread.tid).filter(|tid| *tid != NO_ID);
+            unread.push(UnreadRow { position, row, time, tid });
         }
-        unread.sort_unstable_by(|a, b| b.cmp(a));
+        unread.sort_unstable_by_key(|unread| Reverse((unread.position.0, unread.row)));
         Self { end, accepted, unread }
     }
 }
@@ -111,9 +146,22 @@ pub(crate) fn list_events(
     count: u64,
     json: &mut JsonWriter,
 ) {
+    list_events_within(view, lists, query, first, count, &QueryLimits::unlimited(), json);
+}
+
+/// Like [`list_events`], but reads no further record when the limits are reached.
+pub(crate) fn list_events_within(
+    view: &TraceView,
+    lists: &EventLists,
+    query: EventQuery,
+    first: u64,
+    count: u64,
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) {
     let count = count.min(MAX_ROWS);
     let part = take_part(view, lists, query, |_| first, count);
-    push_part(view, &part, first, json);
+    push_part(view, &part, first, limits, json);
 }
 
 /// Finds the number in the list of the first event that is not before a time.
@@ -184,10 +232,19 @@ fn take_part(
         is_cut: list.rows.len() >= MAX_MATCHES && !has_head,
     };
     lists.push(list);
-    if lists.len() > MAX_LISTS {
-        lists.remove(0);
-    }
+    limit_lists(&mut lists, MAX_KEPT_ROWS);
     part
+}
+
+/// Forgets the lists that were not used for longest. The last one stays.
+fn limit_lists(lists: &mut Vec<MatchList>, max_rows: usize) {
+    let mut rows = 0_usize;
+    let kept = lists.iter().rev().take(MAX_LISTS).take_while(|list| {
+        rows = rows.saturating_add(list.rows.capacity());
+        rows <= max_rows
+    });
+    let kept = kept.count().max(1);
+    lists.drain(..lists.len().saturating_sub(kept));
 }
 
 /// Continues a list to its end, so that answers do not depend on the speed of the machine.
@@ -207,14 +264,13 @@ fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     let rows = list.query.to_row_filter(&filter, view, &view.index());
     let mut matcher = RecordMatcher::new(view, &filter, &texts, &list.query.fields);
     while list.scanned < end && list.rows.len() < max_matches {
-        let index = view.index();
         let mut block = list.block.take().unwrap_or_else(|| {
             let block_end = (list.scanned - list.scanned % BLOCK_ROWS as u64 + BLOCK_ROWS as u64).min(end);
-            BlockScan::new(&index, &rows, list.scanned, block_end)
+            BlockScan::new(&view.index(), &rows, list.scanned, block_end)
         });
-        while let Some((_, row)) = block.unread.pop() {
-            if matcher.accepts(&index, row) {
-                block.accepted.push(row);
+        while let Some(unread) = block.unread.pop() {
+            if matcher.accepts(&unread) {
+                block.accepted.push(unread.row);
             }
             if begin.elapsed() >= SCAN_TIME {
                 break;
@@ -225,8 +281,7 @@ fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
             break;
         }
         block.accepted.sort_unstable();
-        let matches = block.accepted.iter().filter_map(|row| u32::try_from(*row).ok());
-        list.rows.extend(matches.take(max_matches - list.rows.len()));
+        add_rows(&mut list.rows, &block.accepted, max_matches);
         list.scanned = block.end;
         if begin.elapsed() >= SCAN_TIME {
             break;
@@ -234,20 +289,24 @@ fn scan(view: &TraceView, list: &mut MatchList, end: u64, max_matches: usize) {
     }
 }
 
-/// Returns the rows of a block, from `row` on, that a filter does not reject, and their positions.
-fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<(u64, u64, Verdict)> {
-    let [mut threads, mut kinds, mut cpus, mut positions] = [const { Vec::new() }; 4];
+/// Returns the rows of a block, from `row` on, that a filter does not reject.
+fn match_block(index: &Index, filter: &RowFilter, row: u64, end: u64) -> Vec<JudgedRow> {
+    let [mut times, mut threads, mut kinds, mut cpus, mut positions] = [const { Vec::new() }; 5];
     let first = index.events.read_column(row, event_column::THREAD, &index.store, &mut threads);
+    index.events.read_column(row, event_column::TIME, &index.store, &mut times);
     index.events.read_column(row, event_column::KIND, &index.store, &mut kinds);
     index.events.read_column(row, event_column::CPU, &index.store, &mut cpus);
     index.events.read_column(row, event_column::POSITION, &index.store, &mut positions);
-    let columns = numbers(&threads, 4).zip(numbers(&kinds, 2)).zip(numbers(&cpus, 2));
-    let columns = (first..).zip(columns.zip(numbers(&positions, 8)));
-    columns
-        .filter(|(number, _)| *number >= row && *number < end)
-        .map(|(row, (((thread, kind), cpu), position))| (row, position, filter.judge(thread, kind, cpu)))
-        .filter(|(.., verdict)| *verdict != Verdict::Reject)
-        .collect()
+    let places = numbers(&times, 8).zip(numbers(&positions, 8));
+    let columns = numbers(&threads, 4).zip(numbers(&kinds, 2)).zip(numbers(&cpus, 2)).zip(places);
+    let rows = (first..).zip(columns).map(|(row, (((thread, kind), cpu), (time, position)))| JudgedRow {
+        row,
+        time: time.cast_signed(),
+        position: RowPosition(position),
+        thread: u32::try_from(thread).map_or(ThreadIndex::OTHER, ThreadIndex),
+        verdict: filter.judge(thread, kind, cpu),
+    });
+    rows.filter(|judged| judged.row >= row && judged.row < end && judged.verdict != Verdict::Reject).collect()
 }
 
 /// Compares records with a filter.
@@ -270,17 +329,14 @@ impl<'f> RecordMatcher<'f> {
         Self { view, filter, texts, fields, walker: Walker::default() }
     }
 
-    fn accepts(&mut self, index: &Index, row: u64) -> bool {
-        let Some(values) = index.events.row(row, &index.store) else { return false };
-        let &[time, position, thread, ..] = values.as_slice() else { return false };
-        let position = RowPosition(position);
+    fn accepts(&mut self, unread: &UnreadRow) -> bool {
+        let UnreadRow { position, time, tid, .. } = *unread;
         let Some(clock) = self.view.clock(position.file()) else { return false };
-        let thread = u32::try_from(thread).map_or(ThreadIndex::OTHER, ThreadIndex);
-        let tid = index.threads.get(thread).map(|thread| thread.tid).filter(|tid| *tid != NO_ID);
-        let mut facts = self.view.facts();
-        let Facts { decoder, files, .. } = &mut *facts;
-        let Some(FileFacts { actors, stacks, .. }) = files.get(position.file()) else { return false };
-        let is_accepted = self.view.with_record(position, time.cast_signed(), |record| {
+        let is_accepted = self.view.with_record(position, time, |record| {
+            // The buffer is loaded: the index does not wait for the facts meanwhile.
+            let mut facts = self.view.facts();
+            let Facts { decoder, files, .. } = &mut *facts;
+            let Some(FileFacts { actors, stacks, .. }) = files.get(position.file()) else { return false };
             let context = EventContext {
                 file: position.file(),
                 clock,
@@ -328,63 +384,63 @@ struct EventRow {
     text: String,
 }
 
-fn read_row(
-    view: &TraceView,
-    index: &Index,
-    (row, values): (u64, &[u64]),
-    text: &mut EventText,
-    budget: &mut LoadBudget,
-) -> Option<EventRow> {
-    let &[time, position, thread, kind, cpu] = values else { return None };
-    let (time, thread) = (time.cast_signed(), u32::try_from(thread).ok()?);
-    let kind = u16::try_from(kind).ok()?;
-    let entry = index.kinds.get(KindIndex(kind))?;
-    let known = index.threads.get(ThreadIndex(thread));
-    let mut facts = view.facts();
-    let shown = view
-        .with_record_within(budget, RowPosition(position), time, |record| text.describe(record, &mut facts));
-    let reason =
-        if budget.is_spent() { "(not read: too many large buffers)" } else { "(the trace has changed)" };
-    Some(EventRow {
-        row,
-        time,
-        cpu,
-        thread,
-        kind,
-        process: known.map_or_else(String::new, |thread| process_label(index, thread.process)),
-        thread_name: known.map_or_else(String::new, thread_label),
-        provider: index
-            .kinds
-            .provider_of(entry)
-            .map_or_else(String::new, |provider| provider.name.to_string()),
-        name: kind_label(entry),
-        text: shown.unwrap_or_else(|| reason.to_owned()),
-    })
+impl EventRow {
+    /// Returns a row without the text of its record.
+    fn new(index: &Index, row: u64, values: &[u64]) -> Option<(Self, RowPosition)> {
+        let &[time, position, thread, kind, cpu] = values else { return None };
+        let (thread, kind) = (u32::try_from(thread).ok()?, u16::try_from(kind).ok()?);
+        let entry = index.kinds.get(KindIndex(kind))?;
+        let known = index.threads.get(ThreadIndex(thread));
+        let provider = index.kinds.provider_of(entry);
+        let event = Self {
+            row,
+            time: time.cast_signed(),
+            cpu,
+            thread,
+            kind,
+            process: known.map_or_else(String::new, |thread| process_label(index, thread.process)),
+            thread_name: known.map_or_else(String::new, thread_label),
+            provider: provider.map_or_else(String::new, |provider| provider.name.to_string()),
+            name: kind_label(entry),
+            text: String::new(),
+        };
+        Some((event, RowPosition(position)))
+    }
 }
 
 /// Reads rows, buffer by buffer. Returns them in their order.
-fn read_rows(view: &TraceView, rows: &[u64]) -> Vec<EventRow> {
-    let index = view.index();
-    let mut found: Vec<(u64, Vec<u64>)> =
-        rows.iter().filter_map(|row| Some((*row, index.events.row(*row, &index.store)?))).collect();
-    found.sort_by_key(|(_, values)| values.get(event_column::POSITION).copied());
+fn read_rows(view: &TraceView, rows: &[u64], limits: &QueryLimits) -> Vec<EventRow> {
+    let mut found: Vec<(EventRow, RowPosition)> = {
+        let index = view.index();
+        let read = |row: &u64| EventRow::new(&index, *row, &index.events.row(*row, &index.store)?);
+        rows.iter().filter_map(read).collect()
+    };
+    found.sort_by_key(|(_, position)| position.0);
     let (mut text, mut budget) = (EventText::default(), LoadBudget::default());
-    let mut events: Vec<EventRow> = found
-        .iter()
-        .filter_map(|(row, values)| read_row(view, &index, (*row, values), &mut text, &mut budget))
-        .collect();
+    for (event, position) in &mut found {
+        if limits.is_over() {
+            "(not read: this took too long)".clone_into(&mut event.text);
+            continue;
+        }
+        let describe = |record: &Record<'_>| text.describe(record, &mut view.facts());
+        let shown = view.with_record_within(&mut budget, *position, event.time, describe);
+        let reason =
+            if budget.is_spent() { "(not read: too many large buffers)" } else { "(the trace has changed)" };
+        event.text = shown.unwrap_or_else(|| reason.to_owned());
+    }
+    let mut events: Vec<EventRow> = found.into_iter().map(|(event, _)| event).collect();
     events.sort_by_key(|event| event.row);
     events
 }
 
-fn push_part(view: &TraceView, part: &ListPart, first: u64, json: &mut JsonWriter) {
+fn push_part(view: &TraceView, part: &ListPart, first: u64, limits: &QueryLimits, json: &mut JsonWriter) {
     json.object(|json| {
         push_state(part, json);
         json.key("first");
         json.number(first);
         json.key("rows");
         json.array(|json| {
-            for event in read_rows(view, &part.rows) {
+            for event in read_rows(view, &part.rows, limits) {
                 json.object(|json| {
                     json.key("row");
                     json.number(event.row);

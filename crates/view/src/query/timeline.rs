@@ -84,7 +84,7 @@ pub(crate) fn draw_timeline_within(
             }
         });
         if query.overview {
-            draw_overview(view, &index, window, pixels, json);
+            draw_overview(view, &index, (window, pixels), limits, json);
         }
         push_names(&index, &names, json);
     });
@@ -252,12 +252,23 @@ fn add_preview(
     preview.cpus
 }
 
-/// Draws the use of the processors, the density of events, and losses.
-fn draw_overview(view: &TraceView, index: &Index, window: Window, pixels: u32, json: &mut JsonWriter) {
+/// Draws the use of the processors, the density of events, and losses. The processors that are drawn
+/// before the limits are reached stand for the others.
+fn draw_overview(
+    view: &TraceView,
+    index: &Index,
+    (window, pixels): (Window, u32),
+    limits: &QueryLimits,
+    json: &mut JsonWriter,
+) {
     let mut busy = vec![0.0_f64; pixels as usize];
-    let mut cpus = 0_u32;
+    let (mut cpus, mut drawn) = (0_u32, 0_u32);
     for series in index.cpus.iter().map(|cpu| &cpu.runs).filter(|series| !series.is_empty()) {
         cpus += 1;
+        if cpus > 1 && limits.is_over() {
+            continue;
+        }
+        drawn += 1;
         for segment in series.segments(window, &index.store) {
             let [_, busy_ns, ..] = segment.totals;
             spread(&mut busy, window, &segment, busy_ns as f64);
@@ -275,9 +286,10 @@ fn draw_overview(view: &TraceView, index: &Index, window: Window, pixels: u32, j
         before = after;
     }
     if let Some(preview) = view.preview() {
-        cpus = cpus.max(add_preview(preview, index.end(), window, (&mut busy, &mut density)));
+        let previewed = add_preview(preview, index.end(), window, (&mut busy, &mut density));
+        (cpus, drawn) = (cpus.max(previewed), drawn.max(previewed));
     }
-    let capacity = window.pixel_ns as f64 * f64::from(cpus.max(1));
+    let capacity = window.pixel_ns as f64 * f64::from(drawn.max(1));
     json.key("overview");
     json.object(|json| {
         json.key("cpus");

@@ -15,6 +15,9 @@ const MAX_THREADS: usize = 60;
 const MAX_PROVIDERS: usize = 200;
 const MAX_KINDS: usize = 100;
 const MAX_FILES: usize = 20;
+/// No further process or thread is listed in a reply that has this size, and no further provider or
+/// kind in one with as much more.
+const MAX_PART_BYTES: usize = 4 << 20;
 
 /// Describes the traces and the state of their index.
 pub(crate) fn describe_trace(view: &TraceView, json: &mut JsonWriter) {
@@ -161,12 +164,16 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
         }
     }
     shown.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
-    json.key("more_processes");
-    json.number(shown.len().saturating_sub(MAX_PROCESSES) as u64);
+    let max_bytes = json.len().saturating_add(MAX_PART_BYTES);
+    let mut listed = 0_usize;
     json.key("processes");
     json.array(|json| {
         for (_, _, number) in shown.iter().take(MAX_PROCESSES) {
             let Some(process) = index.threads.processes.get(*number) else { continue };
+            if json.len() >= max_bytes {
+                break;
+            }
+            listed += 1;
             let mut threads = threads_by_process.get_mut(*number).map(std::mem::take).unwrap_or_default();
             if !search.is_empty() && !matches_process(*number) {
                 threads.retain(matches_thread);
@@ -190,15 +197,24 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
                 json.number(process.running_ns);
                 json.key("events");
                 json.number(process.events);
-                json.key("more");
-                json.number(threads.len().saturating_sub(MAX_THREADS) as u64);
                 json.key("threads");
+                let mut listed = 0_usize;
                 json.array(|json| {
-                    threads.iter().take(MAX_THREADS).for_each(|thread| push_thread(index, *thread, json))
+                    for thread in threads.iter().take(MAX_THREADS) {
+                        if json.len() >= max_bytes {
+                            break;
+                        }
+                        listed += 1;
+                        push_thread(index, *thread, json);
+                    }
                 });
+                json.key("more");
+                json.number(threads.len().saturating_sub(listed) as u64);
             });
         }
     });
+    json.key("more_processes");
+    json.number(shown.len().saturating_sub(listed) as u64);
 }
 
 fn push_thread(index: &Index, number: u32, json: &mut JsonWriter) {
@@ -239,8 +255,8 @@ fn list_providers(index: &Index, search: &str, json: &mut JsonWriter) {
     let count_of = |number: &usize| by_provider.get(*number).map_or(0, |(count, _)| *count);
     shown.retain(|number| count_of(number) > 0);
     shown.sort_by_key(|number| (u64::MAX - count_of(number), *number));
-    json.key("more_providers");
-    json.number(shown.len().saturating_sub(MAX_PROVIDERS) as u64);
+    let max_bytes = json.len().saturating_add(MAX_PART_BYTES);
+    let mut listed = 0_usize;
     json.key("providers");
     json.array(|json| {
         for number in shown.iter().take(MAX_PROVIDERS) {
@@ -249,6 +265,10 @@ fn list_providers(index: &Index, search: &str, json: &mut JsonWriter) {
             else {
                 continue;
             };
+            if json.len() >= max_bytes {
+                break;
+            }
+            listed += 1;
             json.object(|json| {
                 json.key("id");
                 json.number(*number as u64);
@@ -258,12 +278,15 @@ fn list_providers(index: &Index, search: &str, json: &mut JsonWriter) {
                 json.text(&provider.guid.to_string());
                 json.key("count");
                 json.number(*count);
-                json.key("more");
-                json.number(kinds.len().saturating_sub(MAX_KINDS) as u64);
                 json.key("kinds");
+                let mut listed = 0_usize;
                 json.array(|json| {
                     for kind in kinds.iter().take(MAX_KINDS) {
                         let Some(entry) = index.kinds.kinds.get(*kind) else { continue };
+                        if json.len() >= max_bytes {
+                            break;
+                        }
+                        listed += 1;
                         json.object(|json| {
                             json.key("id");
                             json.number(*kind as u64);
@@ -276,9 +299,13 @@ fn list_providers(index: &Index, search: &str, json: &mut JsonWriter) {
                         });
                     }
                 });
+                json.key("more");
+                json.number(kinds.len().saturating_sub(listed) as u64);
             });
         }
     });
+    json.key("more_providers");
+    json.number(shown.len().saturating_sub(listed) as u64);
 }
 
 /// Returns the name of a kind of events for people.

@@ -9,7 +9,7 @@ use crate::json::JsonWriter;
 use crate::query::{
     EventQuery, FieldQuery, FlameKind, FlameQuery, QueryLimits, TableQuery, TableSort, TimeSpan,
     TimelineQuery, describe_event_within, describe_field, describe_trace, draw_flame, draw_timeline_within,
-    fill_table, list_events, list_tracks, locate_event, span_of,
+    fill_table, list_events_within, list_tracks, locate_event, span_of,
 };
 
 /// The most parameters of a query.
@@ -89,7 +89,8 @@ pub(super) fn answer(app: &App, name: &str, query: &str, limits: &QueryLimits) -
                 Ok(query) if name == "events" => {
                     let (first, count) = (parameters.number("first"), parameters.number("count"));
                     let (first, count) = (first.unwrap_or(0), count.unwrap_or(100));
-                    list_events(view, &app.lists, query.within(span), first, count, &mut json);
+                    let query = query.within(span);
+                    list_events_within(view, &app.lists, query, first, count, limits, &mut json);
                 }
                 Ok(query) => {
                     let time = parameters.number("time").unwrap_or(0);

@@ -110,6 +110,18 @@ fn full_queue_makes_the_index_wait_and_is_emptied() {
 }
 
 #[test]
+fn queue_has_a_limit_within_a_batch() {
+    let queue = SymbolQueue::default();
+    let mut bytes = Vec::new();
+    EventHeader::default().encode(&[0; 60_000], &mut bytes).unwrap();
+    let record = Record::parse(&bytes, 0).unwrap();
+    for _ in 0..2048 {
+        queue.push(0, &record);
+    }
+    assert!(queue.lock().size() < MAX_BATCH_BYTES + (64 << 10), "{} bytes", queue.lock().size());
+}
+
+#[test]
 fn long_query_lets_others_use_the_symbols() {
     let symbols = SharedSymbols::new(Symbols::new(1, &SymbolOptions::default()));
     let (is_locked, is_done) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use traceweir_format::kernel::hook;
 
 use crate::kernel_trace::{KernelWriter, Switch, Transfer, WAITING};
 use crate::probe::{build_view, endless_limits};
-use crate::query::{TableQuery, TimeSpan, fill_table};
+use crate::query::{EventLists, EventQuery, TableQuery, TimeSpan, fill_table, list_events};
 use crate::test_trace::ask;
 use crate::trace::TraceView;
 
@@ -91,4 +92,24 @@ fn file_has_the_sum_of_its_transfers_in_the_span() {
     let late = TimeSpan { from: 930_000, to: i64::MAX };
     check(&find_row(&view, "files", late, "a.db"), &[("Read", 7), ("Reads", 1), ("Written", 0)]);
     check(&find_row(&view, "files", late, "b.db"), &[("Written", 1000), ("Writes", 1), ("Read", 0)]);
+}
+
+#[test]
+fn index_can_grow_while_rows_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = write_trace(&folder.path().join("trace.etl"));
+    let lists = EventLists::default();
+    let list = |filter: &str| {
+        let query = EventQuery::parse(filter).unwrap();
+        ask(|json| list_events(&view, &lists, query.clone(), 0, 10, json))
+    };
+    std::thread::scope(|scope| {
+        let facts = view.facts();
+        // The texts of the rows need the facts.
+        let reader = scope.spawn(|| list(""));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(view.index.try_write().is_ok(), "a question holds the index");
+        drop(facts);
+        assert!(!reader.join().unwrap()["rows"].as_array().unwrap().is_empty());
+    });
 }

@@ -49,7 +49,7 @@ impl TraceView {
     fn read_all(&self, identity: &Identity, names: Option<cache::IndexNames>) -> Result<()> {
         let traces: Vec<&Trace<TraceFile>> = self.traces.iter().map(|t| &t.trace).collect();
         if self.total_bytes > MIN_PREVIEW_BYTES {
-            let _ = self.preview.set(Preview::read(&self.traces, self.start));
+            let _ = self.preview.set(Preview::read(&self.traces, self.start, &self.must_stop));
             self.index_mut().add_losses(self.loss_times());
         }
         let mut files = MergedFiles::new(traces.iter().copied());
@@ -97,10 +97,14 @@ impl TraceView {
         let times = self.loss_times();
         index.add_losses(times);
         self.bytes_read.store(self.total_bytes, Ordering::Relaxed);
-        index.finish(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
+        index.complete();
+        drop(index);
+        // No other thread changes the index.
+        let index = self.index();
+        index.write_directory(identity.as_deref().unwrap_or_default()).context("the index is not kept")?;
+        let file = index.store.file()?;
+        drop(index);
         if let Some(names) = names {
-            let file = index.store.file()?;
-            drop(index);
             // The name must not survive a crash that the content does not survive.
             file.sync_data().context("the index is not kept")?;
             names.keep();

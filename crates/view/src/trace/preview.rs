@@ -5,10 +5,14 @@
 //!   buffers of a processor   ▓░░░▓░░░▓░░░▓░░▓      ▓ read: events, time that threads ran
 //!                            └──┘└──┘              a part: as busy and as dense as its first buffer
 //! ```
+//!
+//! Of traces with more processors than [`MAX_BUFFERS`], only the first processors are read.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use traceweir::consumer::TraceFile;
 use traceweir_format::buffer::{HEADER_SIZE, Records};
-use traceweir_format::etl::Trace;
+use traceweir_format::etl::{BufferRef, Trace};
 use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
@@ -53,34 +57,49 @@ struct BufferFacts {
 }
 
 impl Preview {
-    /// Reads some buffers of traces; `start` is the wall time at which the first one starts.
-    pub(super) fn read(traces: &[NamedTrace], start: FileTime) -> Self {
-        Self::read_within(traces, start, MAX_BYTES, MAX_BUFFERS)
+    /// Reads some buffers of traces, until `must_stop`; `start` is the wall time at which the first
+    /// one starts.
+    pub(super) fn read(traces: &[NamedTrace], start: FileTime, must_stop: &AtomicBool) -> Self {
+        Self::read_within(traces, start, ReadLimits { bytes: MAX_BYTES, buffers: MAX_BUFFERS, must_stop })
     }
 
-    /// Reads about as many bytes and buffers at most.
-    fn read_within(traces: &[NamedTrace], start: FileTime, max_bytes: u64, max_buffers: usize) -> Self {
+    fn read_within(traces: &[NamedTrace], start: FileTime, mut limits: ReadLimits<'_>) -> Self {
         let mut preview = Self::default();
         let total_buffers = traces.iter().map(|named| named.trace.buffers().len()).sum::<usize>();
         let total_bytes = traces.iter().map(|named| named.trace.file_size()).fold(0, u64::saturating_add);
-        let by_bytes = usize::try_from(total_bytes.div_ceil(max_bytes)).unwrap_or(usize::MAX);
-        let step = total_buffers.div_ceil(max_buffers).max(by_bytes).max(1);
+        // Each processor of each trace has a part that may be shorter.
+        let groups: usize = traces.iter().map(|named| groups_of(&named.trace).count()).sum();
+        let step = total_buffers.div_ceil(limits.buffers.saturating_sub(groups).max(1));
+        // Half of the bytes, as the buffers that are read may be larger than the others.
+        let by_bytes = usize::try_from(total_bytes.div_ceil((limits.bytes / 2).max(1))).unwrap_or(usize::MAX);
+        let step = step.max(by_bytes).max(1);
         for named in traces {
-            preview.add_trace(&named.trace, start, step);
+            preview.add_trace(&named.trace, start, step, &mut limits);
         }
         preview
     }
 
-    fn add_trace(&mut self, trace: &Trace<TraceFile>, start: FileTime, step: usize) {
+    fn add_trace(
+        &mut self,
+        trace: &Trace<TraceFile>,
+        start: FileTime,
+        step: usize,
+        limits: &mut ReadLimits<'_>,
+    ) {
         let clock = trace.clock();
         let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
         let to_ns = |stamp: i64| offset.saturating_add(clock.nanos_since_start(stamp)).max(0);
         let mut bytes = Vec::new();
-        for buffers in trace.buffers().chunk_by(|a, b| a.cpu == b.cpu) {
+        for buffers in groups_of(trace) {
             let mut has_switches = false;
             for (number, group) in buffers.chunks(step).enumerate() {
                 let Some(buffer) = group.first() else { continue };
-                if trace.load(buffer, &mut bytes).is_err() {
+                if limits.are_reached() {
+                    break;
+                }
+                let result = trace.load(buffer, &mut bytes);
+                limits.charge(bytes.len().max(buffer.size as usize));
+                if result.is_err() {
                     continue;
                 }
                 let facts = read_buffer(&bytes, buffer.cpu);
@@ -98,6 +117,29 @@ impl Preview {
             self.cpus = self.cpus.saturating_add(u32::from(has_switches));
         }
     }
+}
+
+/// What may still be read.
+struct ReadLimits<'s> {
+    bytes: u64,
+    buffers: usize,
+    must_stop: &'s AtomicBool,
+}
+
+impl ReadLimits<'_> {
+    fn are_reached(&self) -> bool {
+        self.bytes == 0 || self.buffers == 0 || self.must_stop.load(Ordering::Acquire)
+    }
+
+    fn charge(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+        self.buffers = self.buffers.saturating_sub(1);
+    }
+}
+
+/// Returns the buffers of each processor.
+fn groups_of(trace: &Trace<TraceFile>) -> impl Iterator<Item = &[BufferRef]> {
+    trace.buffers().chunk_by(|a, b| a.cpu == b.cpu)
 }
 
 fn read_buffer(bytes: &[u8], cpu: u16) -> BufferFacts {

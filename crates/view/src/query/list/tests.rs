@@ -245,3 +245,46 @@ fn links_of_values_list_the_events_that_have_them() {
         .sum();
     assert_eq!(field["read"], in_bars);
 }
+
+#[test]
+fn all_lists_together_have_a_limit() {
+    let list = |text: &str, rows: usize| MatchList {
+        query: EventQuery::parse(text).unwrap(),
+        rows: vec![0; rows],
+        scanned: 0,
+        block: None,
+    };
+    let mut lists: Vec<MatchList> = ["a", "b", "c", "d", "e"].map(|text| list(text, 10)).into();
+    limit_lists(&mut lists, 25);
+    let texts = |lists: &[MatchList]| lists.iter().map(|list| list.query.clone()).collect::<Vec<_>>();
+    assert!(texts(&lists) == ["d", "e"].map(|text| EventQuery::parse(text).unwrap()));
+    // The list that is asked for stays.
+    lists.push(list("f", 100));
+    limit_lists(&mut lists, 25);
+    assert!(texts(&lists) == [EventQuery::parse("f").unwrap()]);
+    // A list that grows takes little more memory than its rows.
+    let mut rows = Vec::new();
+    for _ in 0..100 {
+        add_rows(&mut rows, &[1; 77], 7000);
+        assert!(rows.capacity() <= 7000);
+    }
+    assert_eq!(rows.len(), 7000);
+}
+
+#[test]
+fn rows_are_not_read_after_the_time_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = open_kernel_trace(folder.path());
+    let lists = EventLists::default();
+    let limits = QueryLimits::new(Duration::ZERO, std::sync::Arc::default());
+    let list = |limits: &QueryLimits| {
+        to_json(|json| list_events_within(&view, &lists, EventQuery::default(), 0, 50, limits, json))
+    };
+    let (cut, whole) = (list(&limits), list(&endless_limits()));
+    let rows = |answer: &serde_json::Value| answer["rows"].as_array().unwrap().clone();
+    assert_eq!((rows(&cut).len(), rows(&whole).len()), (50, 50));
+    for (cut, whole) in rows(&cut).iter().zip(rows(&whole)) {
+        assert_eq!((&cut["row"], &cut["name"]), (&whole["row"], &whole["name"]));
+        assert!(cut["text"].as_str().unwrap().starts_with("(not read") && cut["text"] != whole["text"]);
+    }
+}

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::*;
 use crate::kernel_trace::{self, KernelTraceLayout};
 use crate::probe::build_view;
+use crate::test_trace::{TestTrace, ask, view_of};
 
 const PAGE_LAYOUTS: &str = include_str!("../../../page/tracks.js");
 
@@ -85,4 +86,25 @@ fn page_reads_the_numbers_that_the_timeline_writes() {
         };
         lanes.into_iter().for_each(|items| check_items(kind, names, items));
     }
+}
+
+#[test]
+fn overview_ends_with_the_time_of_the_question() {
+    let mut trace = TestTrace::new(0);
+    // Processor 0 always runs a thread, processor 1 never does.
+    for time in 0..100 {
+        trace.add_switch(time * 1000, 0, (10 + (time % 2) as u32, 11 - (time % 2) as u32), 5);
+        trace.add_switch(time * 1000 + 1, 1, (0, 0), 5);
+    }
+    let view = view_of(vec![trace]);
+    let span = TimeSpan { from: 0, to: view.index().end() };
+    let query = TimelineQuery { span, pixels: 10, tracks: String::new(), overview: true };
+    let busy = |limits: &QueryLimits| {
+        let drawn = ask(|json| draw_timeline_within(&view, &query, limits, json));
+        assert_eq!(drawn["overview"]["cpus"], 2);
+        drawn["overview"]["busy"][5].as_f64().unwrap()
+    };
+    assert!((busy(&QueryLimits::unlimited()) - 0.5).abs() < 0.01);
+    let expired = QueryLimits::new(std::time::Duration::ZERO, std::sync::Arc::default());
+    assert!((busy(&expired) - 1.0).abs() < 0.01);
 }

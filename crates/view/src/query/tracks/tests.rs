@@ -2,8 +2,13 @@
 
 use serde_json::Value;
 use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
 
 use super::*;
+use crate::index::kinds::{KindKey, KindNames, NewKind};
+use crate::index::series::Item;
+use crate::index::threads::EventTime;
+use crate::probe::new_view_with;
 use crate::test_trace::{TestTrace, ask, view_of};
 
 /// Returns the processes with the ids of their threads.
@@ -54,4 +59,43 @@ fn search_finds_processes_threads_and_providers() {
     assert_eq!(providers("alpha"), Vec::<String>::new());
     // Processors and counters stay.
     assert_eq!(search("nothing of this name")["cpus"], search("")["cpus"]);
+}
+
+#[test]
+fn reply_has_a_limit_of_bytes() {
+    let name = "\u{1}".repeat(200);
+    let mut index = Index::new(tempfile::tempfile().unwrap());
+    for tid in 0..20_000 {
+        let at = EventTime { ns: 0, file: 0, machine: 0, stamp: 0 };
+        let thread = index.threads.find_or_add(100 + tid, Some(1000 + tid / 60 * 4), at);
+        index.threads.set_name(thread, &name);
+        index.threads.get_mut(thread).unwrap().events = 1;
+    }
+    index.threads.group(|thread| (thread.pid, Some("\u{1}".repeat(1000).into())));
+    for number in 0..30_000_u16 {
+        let provider = Guid::from_u128(u128::from(number / 100));
+        let descriptor = EventDescriptor { id: number, ..EventDescriptor::default() };
+        let key = KindKey { provider, descriptor, hook: None, schema: None };
+        let event = format!("{}{name}", number % 100).into();
+        let names = KindNames { provider: None, event: Some(&event) };
+        let kind = index.kinds.add(NewKind { key, names, row: 0 });
+        let mark = Item { start: 0, duration: 0, value: 0 };
+        index.kinds.get_mut(kind).unwrap().marks.push(mark, &mut index.store);
+    }
+    let view = new_view_with(Vec::new(), index).unwrap();
+    let mut json = JsonWriter::default();
+    list_tracks(&view, "", &mut json);
+    let bytes = json.into_bytes();
+    assert!(bytes.len() < 2 * MAX_PART_BYTES + (64 << 10), "{} bytes", bytes.len());
+    let answer: Value = serde_json::from_slice(&bytes).unwrap();
+    for (list, more, parts, total) in
+        [("processes", "more_processes", "threads", 334), ("providers", "more_providers", "kinds", 300)]
+    {
+        let entries = answer[list].as_array().unwrap();
+        assert!(entries.len() > 10, "{list}: {}", entries.len());
+        assert_eq!(entries.len() as u64 + answer[more].as_u64().unwrap(), total, "{list}");
+        let last = entries.last().unwrap();
+        let size = if list == "processes" { 60 } else { 100 };
+        assert_eq!(last[parts].as_array().unwrap().len() as u64 + last["more"].as_u64().unwrap(), size);
+    }
 }
