@@ -183,7 +183,8 @@ function drawField(layer, data, scale, top, height) {
  */
 export function drawTrack(layer, { kind, height, unit }, data, scale, top, names) {
   switch (kind) {
-    case 'c': return drawCpu(layer, data, scale, top + 1, height - 2, names);
+    // Processes have the layout of processors.
+    case 'c': case 'p': return drawCpu(layer, data, scale, top + 1, height - 2, names);
     case 't': return drawThread(layer, data, scale, top + 2, height - 4);
     case 's': return drawSlices(layer, data, scale, top, height / Math.max(1, data.length), names);
     case 'k': case 'v': return drawMarks(layer, data, scale, top + 2, height - 4);

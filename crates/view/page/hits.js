@@ -32,8 +32,8 @@ function describe(kind, data, at, names, unit) {
   /** @type {Hit} */
   const hit = { start, end, count: 1, text: '', row: null, thread: null, kind: null };
   switch (kind) {
-    case 'c': {
-      const { thread, count, busy } = readItem('c', data, at);
+    case 'c': case 'p': {
+      const { thread, count, busy } = readItem(kind, data, at);
       const owner = names.threads[thread];
       hit.count = count;
       hit.thread = thread;
@@ -99,9 +99,9 @@ export function findItem({ kind, unit }, data, scale, time, lane, names) {
   if (kind === 'f') {
     const slack = (4 * (scale.to - scale.from)) / scale.width;
     for (let at = 0; at < data.length; at += STRIDES.f) {
-      const { start, value } = readItem('f', data, at);
+      const { start, value, row } = readItem('f', data, at);
       if (Math.abs(start - time) <= slack) {
-        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row: null, thread: null, kind: null };
+        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row, thread: null, kind: null };
       }
     }
     return null;
@@ -137,7 +137,7 @@ export function stepItem({ kind, unit }, data, time, direction, names) {
       const isBeyond = direction > 0 ? start > time : start < time;
       if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
         best = kind === 'f'
-          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: null, thread: null, kind: null }
+          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: items[at + LAYOUTS.f.row], thread: null, kind: null }
           : describe(kind, items, at, names, unit);
       }
     }

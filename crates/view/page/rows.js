@@ -146,7 +146,7 @@ export function makeRows() {
     const isNone = process.pid === NO_PID;
     const name = process.name ?? (isNone ? 'No process' : 'Process');
     const row = add({
-      key, depth: 1, hint: hintOf(process), folds: true, label: isNone ? name : `${name} (${process.pid})`,
+      key, ...(process.running ? { kind: 'p', id: key } : {}), depth: 1, hint: hintOf(process), folds: true, label: isNone ? name : `${name} (${process.pid})`,
       isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
     });
     if (row.isFolded) return;
