@@ -82,6 +82,14 @@ mod with_the_feature {
             self.ask("trace")["events"].as_u64().unwrap()
         }
 
+        /// Returns the list of the sample program's events, with the first one, when it is complete.
+        fn list_shop_events(&self) -> Value {
+            eventually("the list of events is complete", || {
+                let list = self.ask(&format!("events?filter=provider:{SHOP}&count=1"));
+                Some(list).filter(|list| list["done"] == true)
+            })
+        }
+
         /// Waits until the answers contain more events.
         fn wait_for_growth(&self) {
             let before = self.events();
@@ -127,7 +135,7 @@ mod with_the_feature {
             let view = View::start(&daemon, arg(&file));
             let trace = view.wait_until_complete();
             assert_eq!((&trace["live"], &trace["problem"]), (&false.into(), &Value::Null), "{run}: {trace}");
-            let shown = view.ask(&format!("events?filter=provider:{SHOP}&count=1"));
+            let shown = view.list_shop_events();
             assert_eq!(shown["total"], recorded, "{run}: {shown}");
             let event = view.ask(&format!("event?row={}", shown["rows"][0]["row"]));
             assert_eq!(event["provider"], SHOP, "{run}: {event}");
@@ -200,7 +208,7 @@ mod with_the_feature {
         let url = format!("url=http://{}{}\"", view.host, view.path);
         assert!(start_page.contains(&url), "{start_page}");
         view.wait_until_complete();
-        let shown = view.ask(&format!("events?filter=provider:{SHOP}&count=1"));
+        let shown = view.list_shop_events();
         assert_eq!(shown["total"], shop_events_in(&file).len(), "{shown}");
         view.end();
     }
@@ -254,7 +262,7 @@ mod with_the_feature {
         let trace = view.wait_for_end_of_session();
         assert_eq!((&trace["complete"], &trace["problem"]), (&true.into(), &Value::Null), "{trace}");
         let recorded = daemon.weir(["dump", "--format", "jsonl", "--provider", SHOP, file.to_str().unwrap()]);
-        let shown = view.ask(&format!("events?filter=provider:{SHOP}&count=1"));
+        let shown = view.list_shop_events();
         assert_eq!(shown["total"], recorded.expect(0).json().len(), "{shown}");
         view.end();
     }
