@@ -125,10 +125,10 @@ function listenToKeys() {
   byId('open-help', HTMLButtonElement).addEventListener('click', () => help.showModal());
   document.addEventListener('keydown', (event) => {
     const target = event.target;
-    const isTyping = target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
+    const isTyping = (target instanceof HTMLInputElement && target.type !== 'checkbox') || target instanceof HTMLSelectElement;
     if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
     if (event.key === 'Escape') {
-      if (isTyping && target instanceof HTMLElement) target.blur();
+      if (isTyping) target.blur();
       else if (!details.close() && !clearCursor()) select(null);
       return;
     }
@@ -219,7 +219,7 @@ listenToLosses();
 events.start(openEvent);
 details.start({
   showTime: reveal,
-  showThread: (thread) => timeline.revealTrack(`t${thread}`),
+  showTrack: timeline.revealTrack,
   showEvents,
   showField: (kind, name) => {
     state.field = `${kind}.${name}`;
@@ -232,6 +232,7 @@ tables.start({
     if (['kind', 'file', 'connection'].includes(type)) showEvents(`${type}:${number}`, chosenSpan()[0]);
     else timeline.revealTrack(`${type === 'thread' ? 't' : 'p'}${number}`);
   },
+  showTrack: timeline.revealTrack,
   showFunction,
   showEvents,
 });
