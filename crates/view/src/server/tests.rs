@@ -330,7 +330,8 @@ fn slow_head_ends_its_connection() {
     let mut reply = String::new();
     // Returns when the server has closed the connection.
     let result = stream.read_to_string(&mut reply);
-    let is_open = result.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    let is_open =
+        result.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     assert!(!is_open, "the connection stays open");
     assert!(status_of(&reply) != "200", "{reply}");
 }
