@@ -128,8 +128,11 @@ function listenToKeys() {
     const isTyping = (target instanceof HTMLInputElement && target.type !== 'checkbox') || target instanceof HTMLSelectElement;
     if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
     if (event.key === 'Escape') {
-      if (isTyping) target.blur();
-      else if (!details.close() && !clearCursor()) select(null);
+      if (isTyping) {
+        // The browser would clear a search without an event.
+        event.preventDefault();
+        target.blur();
+      } else if (!details.close() && !clearCursor()) select(null);
       return;
     }
     if (isTyping) return;
