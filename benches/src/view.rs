@@ -8,14 +8,15 @@
 //!   view_index_ms          start of weir to the complete index                  (report only)
 //! ```
 //!
-//! A move is measured in the page, from the time of the key event to the task after the frame that
+//! The browser runs before weir starts, so that weir does not work while nothing is measured. A move
+//! is measured in the page, from the time of the key event to the task after the frame that
 //! drew all visible tracks of the new window. A move that is not drawn within 10 s fails the
 //! measurement. After the moves, the page applies a text filter to all events, opens an event and the
 //! statistics of a field, and shows each table and both flame graphs; then the peak memory is read.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
@@ -121,6 +122,7 @@ struct ViewTimes {
 }
 
 fn measure(weir: &Path, browser: &Browser, folder: &Path, trace: &Path) -> Result<ViewTimes> {
+    let mut script = browser.start()?;
     let begin = Instant::now();
     let mut command = Command::new(weir);
     command.arg("view").arg(trace).env("XDG_CACHE_HOME", folder).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -130,7 +132,7 @@ fn measure(weir: &Path, browser: &Browser, folder: &Path, trace: &Path) -> Resul
     let mut server = Server(child);
     let url = server.read_url(&command)?;
     let before_ms = begin.elapsed().as_secs_f64() * 1000.0;
-    let output = browser.run(&url)?;
+    let output = script.open(&url)?;
     let number = |name: &str| {
         let line = output.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
         line.ok_or_else(|| process::program_error(&command, format!("no {name} in {output}")))
@@ -205,17 +207,57 @@ impl Browser {
         version.map_or_else(|_| "unknown".to_owned(), |ended| ended.stdout.trim().to_owned())
     }
 
-    /// Runs the script, and returns what it prints.
-    fn run(&self, url: &str) -> Result<String> {
+    /// Starts the browser and the script, which then waits for an address.
+    fn start(&self) -> Result<Script> {
         let mut command = Command::new("node");
         command
-            .args(["-e", SCRIPT, url])
+            .args(["-e", SCRIPT])
             .env("NODE_PATH", &self.node_path)
-            .env("BROWSER_PROGRAM", &self.program);
-        let ended = process::run(&mut command, Stdio::piped())?;
-        if !ended.has_succeeded {
-            return Err(process::program_error(&command, ended.stderr));
+            .env("BROWSER_PROGRAM", &self.program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Error::file(Path::new("node")))?;
+        let output = child.stdout.take().map(BufReader::new);
+        let mut script = Script { child, output };
+        let mut line = String::new();
+        if let Some(output) = &mut script.output {
+            output.read_line(&mut line).map_err(Error::file(Path::new("node")))?;
         }
-        Ok(ended.stdout)
+        if line.trim() != "ready" {
+            return Err(process::program_error(&command, "the browser did not start".to_owned()));
+        }
+        Ok(script)
+    }
+}
+
+/// The running script. Its errors go to the standard error of this program.
+struct Script {
+    child: Child,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Script {
+    /// Opens an address in the browser, and returns what the script prints until its end.
+    fn open(&mut self, url: &str) -> Result<String> {
+        let at_node = || Error::file(Path::new("node"));
+        if let Some(mut input) = self.child.stdin.take() {
+            writeln!(input, "{url}").map_err(at_node())?;
+        }
+        let mut text = String::new();
+        if let Some(output) = &mut self.output {
+            output.read_to_string(&mut text).map_err(at_node())?;
+        }
+        if !self.child.wait().map_err(at_node())?.success() {
+            let reason = format!("the script failed after printing {text:?}");
+            return Err(process::program_error(&Command::new("node"), reason));
+        }
+        Ok(text)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -1,9 +1,10 @@
 //! Writes a kernel trace of any size: processes and threads that run, wait, wake each other, read
-//! and write files, with samples and call stacks.
+//! and write files, send and receive, allocate memory, with samples and call stacks.
 //!
 //! ```text
 //!   each processor: switch ─▶ run for a while ─▶ switch …          samples every millisecond
 //!   each thread:    run ─▶ wait (disk, another thread, a timer) ─▶ woken ─▶ ready ─▶ run …
+//!   some waits:     begin with a disk transfer, a packet, an allocation or a page fault
 //! ```
 //!
 //! The trace depends on the layout only, so that two runs are the same.
@@ -17,6 +18,7 @@ use std::path::Path;
 
 use traceweir_format::etl::{Options, Summary, Writer};
 use traceweir_format::header::NO_ID;
+use traceweir_format::header::classic::ClassicHeader;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
@@ -36,6 +38,10 @@ const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
 const SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SAMPLED_PROFILE, 2);
 const STACK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::STACK_WALK, 2);
 const DISK_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DISK_READ, hook::DISK_WRITE], 3);
+const SEND_LAYOUT: PayloadLayout = PayloadLayout::new(hook::TCP_SEND, 2);
+const RECEIVE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::TCP_RECEIVE, 2);
+const MEMORY_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE], 2);
+const FAULT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DEMAND_ZERO_FAULT, 2);
 
 /// Ticks of the clock per second.
 const TICKS_PER_SECOND: i64 = 10_000_000;
@@ -45,9 +51,14 @@ const SAMPLE_TICKS: i64 = 10_000;
 const FIRST_PID: u32 = 100;
 const FIRST_TID: u32 = 10_000;
 const FILES: u64 = 40;
+const LOCAL_ADDRESS: [u8; 4] = [192, 0, 2, 1];
+const REMOTE_ADDRESS: [u8; 4] = [198, 51, 100, 7];
+/// Ports of connections of a process; each has a connection per port.
+const PORTS: u64 = 3;
 const KERNEL_BASE: u64 = 0xFFFF_F800_0000_0000;
 const PROGRAM_BASE: u64 = 0x7FF6_0000_0000;
 const LIBRARY_BASE: u64 = 0x7FFA_0000_0000;
+const HEAP_BASE: u64 = 0x1_0000_0000;
 const IMAGE_BYTES: u64 = 0x40_0000;
 /// Values of `OldThreadState`.
 pub(crate) const READY: i8 = 1;
@@ -159,6 +170,13 @@ impl KernelWriter {
         Ok(())
     }
 
+    /// Writes an event of a class without manifest.
+    pub(crate) fn put_classic(&mut self, header: &ClassicHeader, cpu: u16) -> Result<()> {
+        self.record.clear();
+        header.encode(&self.payload, &mut self.record).map_err(Error::other)?;
+        self.put_record(cpu, header.time)
+    }
+
     /// Marks that events of a processor were lost here.
     pub(crate) fn flag_loss(&mut self, cpu: u16) -> Result<()> {
         self.writer.flag_loss(cpu, BUFFER_FLAG_EVENTS_LOST).map_err(Error::other)
@@ -195,13 +213,16 @@ impl KernelWriter {
     }
 
     pub(crate) fn put_image(&mut self, pid: u32, base: u64, file: &str) -> Result<()> {
-        let path = format!("\\Device\\HarddiskVolume1\\Windows\\{file}");
+        self.put_image_path(pid, base, &format!("\\Device\\HarddiskVolume1\\Windows\\{file}"))
+    }
+
+    pub(crate) fn put_image_path(&mut self, pid: u32, base: u64, path: &str) -> Result<()> {
         self.payload.clear();
         put_kernel_event!(
             &mut self.payload,
             IMAGE_LAYOUT,
             { ImageBase: base, ImageSize: IMAGE_BYTES, ProcessId: pid },
-            { FileName: path.as_str() }
+            { FileName: path }
         );
         self.put_perfinfo(hook::IMAGE_DC_START, IMAGE_LAYOUT.version(), 0, 0)
     }
@@ -240,6 +261,52 @@ impl KernelWriter {
             IssuingThreadId: transfer.tid,
         });
         self.put_perfinfo(hook, DISK_LAYOUT.version(), cpu, time)
+    }
+
+    pub(crate) fn put_packet(&mut self, cpu: u16, time: i64, packet: Packet) -> Result<()> {
+        let Packet { pid, bytes, local_port, is_sent } = packet;
+        self.payload.clear();
+        if is_sent {
+            put_kernel_event!(&mut self.payload, SEND_LAYOUT, {
+                PID: pid,
+                size: bytes,
+                daddr: REMOTE_ADDRESS,
+                saddr: LOCAL_ADDRESS,
+                dport: 443_u16,
+                sport: local_port,
+            });
+            return self.put_perfinfo(hook::TCP_SEND, SEND_LAYOUT.version(), cpu, time);
+        }
+        put_kernel_event!(&mut self.payload, RECEIVE_LAYOUT, {
+            PID: pid,
+            size: bytes,
+            daddr: REMOTE_ADDRESS,
+            saddr: LOCAL_ADDRESS,
+            dport: 443_u16,
+            sport: local_port,
+        });
+        self.put_perfinfo(hook::TCP_RECEIVE, RECEIVE_LAYOUT.version(), cpu, time)
+    }
+
+    pub(crate) fn put_memory(&mut self, cpu: u16, time: i64, change: MemoryChange) -> Result<()> {
+        let hook = if change.is_freed { hook::VIRTUAL_FREE } else { hook::VIRTUAL_ALLOC };
+        self.payload.clear();
+        put_kernel_event!(&mut self.payload, MEMORY_LAYOUT, {
+            BaseAddress: HEAP_BASE,
+            RegionSize: change.bytes,
+            ProcessId: change.pid,
+        });
+        self.put_perfinfo(hook, MEMORY_LAYOUT.version(), cpu, time)
+    }
+
+    /// Writes the first use of a page by the thread that runs.
+    pub(crate) fn put_fault(&mut self, cpu: u16, time: i64) -> Result<()> {
+        self.payload.clear();
+        put_kernel_event!(&mut self.payload, FAULT_LAYOUT, {
+            VirtualAddress: HEAP_BASE,
+            ProgramCounter: PROGRAM_BASE,
+        });
+        self.put_perfinfo(hook::DEMAND_ZERO_FAULT, FAULT_LAYOUT.version(), cpu, time)
     }
 
     pub(crate) fn put_sample(&mut self, cpu: u16, time: i64, tid: u32, address: u64) -> Result<()> {
@@ -291,6 +358,23 @@ pub(crate) struct Transfer {
     pub(crate) is_write: bool,
     /// Ticks.
     pub(crate) duration: u64,
+}
+
+/// Data that a process sends or receives by TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct Packet {
+    pub(crate) pid: u32,
+    pub(crate) bytes: u32,
+    pub(crate) local_port: u16,
+    pub(crate) is_sent: bool,
+}
+
+/// An allocation of virtual memory, or its end.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryChange {
+    pub(crate) pid: u32,
+    pub(crate) bytes: u64,
+    pub(crate) is_freed: bool,
 }
 
 struct Machine {
@@ -411,8 +495,12 @@ impl Machine {
                 reason = if self.numbers.below(3) == 0 { 4 } else { 6 };
                 let wait = self.numbers.ticks(8000);
                 self.waiting.push(Reverse((time + wait, old)));
-                if self.numbers.below(8) == 0 {
-                    self.transfer(cpu, time, old)?;
+                match self.numbers.below(64) {
+                    0..8 => self.transfer(cpu, time, old)?,
+                    8..10 => self.packet(cpu, time, old)?,
+                    10..12 => self.memory(cpu, time, old)?,
+                    12 => self.output.put_fault(cpu, time)?,
+                    _ => {}
                 }
             }
         }
@@ -446,6 +534,20 @@ impl Machine {
             self.output.flag_loss(cpu)?;
         }
         Ok(())
+    }
+
+    fn packet(&mut self, cpu: u16, time: i64, thread: u32) -> Result<()> {
+        let pid = self.pid_of(thread);
+        let local_port = (50_000 + u64::from(pid) * PORTS % 10_000 + self.numbers.below(PORTS)) as u16;
+        let bytes = 1 + self.numbers.below(16_384) as u32;
+        let is_sent = self.numbers.below(3) == 0;
+        self.output.put_packet(cpu, time, Packet { pid, bytes, local_port, is_sent })
+    }
+
+    fn memory(&mut self, cpu: u16, time: i64, thread: u32) -> Result<()> {
+        let bytes = 4096 << self.numbers.below(9);
+        let is_freed = self.numbers.below(3) == 0;
+        self.output.put_memory(cpu, time, MemoryChange { pid: self.pid_of(thread), bytes, is_freed })
     }
 
     fn sample(&mut self, cpu: u16, time: i64) -> Result<()> {

@@ -1,5 +1,7 @@
-// Opens the page, waits for the first picture and the index, zooms and moves by keyboard, and then
-// asks every other question once. Prints first_ms, index_ms, zoom_p95_ms and done.
+// Starts the browser, prints ready and waits for the address of the page on the standard input. Opens
+// the page, waits for the first picture and the index, zooms and moves by keyboard, and then asks every
+// other question once. Prints first_ms, index_ms (both since the address), zoom_p95_ms and done.
+const { createInterface } = require('node:readline');
 const { chromium } = require('playwright-core');
 
 const MOVES = 120;
@@ -7,7 +9,6 @@ const MOVES = 120;
 const MOVE_TIMEOUT_MS = 10_000;
 /** How long a question about the whole trace may take, which reads its records. */
 const QUESTION_TIMEOUT_MS = 1_800_000;
-const url = process.argv[1];
 
 /** Runs in the page before its scripts: notes when the answer about a window has been drawn. */
 function watchWindows() {
@@ -101,19 +102,30 @@ async function askEverything(page) {
   }
 }
 
+/** Returns the first line of the standard input. */
+function readLine() {
+  return new Promise((resolve, reject) => {
+    const lines = createInterface({ input: process.stdin });
+    lines.once('line', resolve);
+    lines.once('close', () => reject(new Error('there is no address')));
+  });
+}
+
 async function main() {
   const browser = await chromium.launch({ executablePath: process.env.BROWSER_PROGRAM, args: ['--no-sandbox', '--disable-gpu'] });
-  const launched = performance.now();
   const page = await browser.newPage({ viewport: { width: 1600, height: 1000 } });
   await page.addInitScript(watchWindows);
+  // Starting the browser is not part of the time.
+  console.log('ready');
+  const url = await readLine();
+  const begin = performance.now();
   await page.goto(url);
   await page.waitForFunction(() => performance.getEntriesByName('timeline').length > 0, null, { timeout: 60_000 });
-  // Starting the browser is not part of the time.
-  console.log('first_ms', performance.now() - launched);
+  console.log('first_ms', performance.now() - begin);
   const base = new URL(url);
   const isComplete = () => page.evaluate(async (path) => (await (await fetch(`${path}api/trace`)).json()).complete, base.pathname);
   while (!(await isComplete())) await page.waitForTimeout(200);
-  console.log('index_ms', performance.now() - launched);
+  console.log('index_ms', performance.now() - begin);
   // The script reads the state that the modules of the page share.
   await page.evaluate(async (name) => { window.view = (await import(name)).state; }, new URL('state.js', page.url()).href);
   await page.waitForSelector('#tracks:not([aria-busy="true"])');

@@ -190,7 +190,8 @@ function drawField(context, data, scale, top, height) {
  */
 export function drawTrack(context, { kind, height, unit }, data, scale, top, names) {
   switch (kind) {
-    case 'c': return drawCpu(context, data, scale, top + 1, height - 2, names);
+    // Processes have the layout of processors.
+    case 'c': case 'p': return drawCpu(context, data, scale, top + 1, height - 2, names);
     case 't': return drawThread(context, data, scale, top + 2, height - 4);
     case 's': return drawSlices(context, data, scale, top, height / Math.max(1, data.length), names);
     case 'k': case 'v': return drawMarks(context, data, scale, top + 2, height - 4);

@@ -31,8 +31,8 @@ function describe(kind, data, at, names, unit) {
   /** @type {Hit} */
   const hit = { start, end, count: 1, text: '', row: null, thread: null };
   switch (kind) {
-    case 'c': {
-      const { thread, count, busy } = readItem('c', data, at);
+    case 'c': case 'p': {
+      const { thread, count, busy } = readItem(kind, data, at);
       const owner = names.threads[thread];
       hit.count = count;
       hit.thread = thread;
@@ -98,9 +98,9 @@ export function findItem({ kind, unit }, data, scale, time, lane, names) {
   if (kind === 'f') {
     const slack = (4 * (scale.to - scale.from)) / scale.width;
     for (let at = 0; at < data.length; at += STRIDES.f) {
-      const { start, value } = readItem('f', data, at);
+      const { start, value, row } = readItem('f', data, at);
       if (Math.abs(start - time) <= slack) {
-        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row: null, thread: null };
+        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row, thread: null };
       }
     }
     return null;
@@ -136,7 +136,7 @@ export function stepItem({ kind, unit }, data, time, direction, names) {
       const isBeyond = direction > 0 ? start > time : start < time;
       if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
         best = kind === 'f'
-          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: null, thread: null }
+          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: items[at + LAYOUTS.f.row], thread: null }
           : describe(kind, items, at, names, unit);
       }
     }

@@ -166,7 +166,7 @@ export function makeRows() {
   function addProcess(process) {
     const key = `p${process.id}`;
     const row = add({
-      key, depth: 1, hint: hintOf(process), folds: true, label: processLabel(process),
+      key, ...(process.running ? { kind: 'p', id: key } : {}), depth: 1, hint: hintOf(process), folds: true, label: processLabel(process),
       isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
     });
     if (row.isFolded) return;

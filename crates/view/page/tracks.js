@@ -4,12 +4,13 @@
 /** Where the numbers of an item are, by kind of track. */
 export const LAYOUTS = {
   c: { start: 0, end: 1, thread: 2, count: 3, busy: 4 },
+  p: { start: 0, end: 1, thread: 2, count: 3, busy: 4 },
   t: { start: 0, end: 1, running: 2, ready: 3, waiting: 4, count: 5, detail: 6 },
   s: { start: 0, end: 1, count: 2, row: 3, kind: 4 },
   k: { start: 0, end: 1, count: 2, row: 3 },
   v: { start: 0, end: 1, count: 2, row: 3 },
   n: { start: 0, end: 1, count: 2, sum: 3, smallest: 4, largest: 5 },
-  f: { start: 0, value: 1 },
+  f: { start: 0, value: 1, row: 2 },
 };
 
 /** Numbers per item, by kind of track. @type {Record<string, number>} */

@@ -318,6 +318,8 @@ impl Index {
             self.counters.len() - 1
         });
         if let Some(counter) = self.counters.get_mut(index) {
+            // Values of the series are signed.
+            let value = value.min(i64::MAX.cast_unsigned());
             counter.series.push(Item { start: time, duration: 0, value }, &mut self.store);
         }
     }

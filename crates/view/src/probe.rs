@@ -101,7 +101,9 @@ pub(crate) fn ask_all(view: &TraceView) -> Vec<Vec<u8>> {
     for search in ["", "program-1", "101"] {
         ask(&|json| list_tracks(view, search, json));
     }
-    let tracks = "c0,c1,c4095,t0,t1,t2,t3,t4,t5,s1,s2,s3,k0,k1,k2,k3,v0,v1,v2,n0,n1,x,t,c-1".to_owned();
+    let tracks =
+        "c0,c1,c4095,t0,t1,t2,t3,t4,t5,s1,s2,s3,k0,k1,k2,k3,v0,v1,v2,n0,n1,p0,p1,p2,p3,p4294967295,x,t,c-1"
+            .to_owned();
     for span in [span, whole, TimeSpan { from: i64::MIN, to: i64::MAX }, TimeSpan { from: end, to: end }] {
         for pixels in [0, 700, u32::MAX] {
             let query = TimelineQuery { span, pixels, tracks: tracks.clone(), overview: true };

@@ -6,6 +6,7 @@ mod filter;
 mod flame;
 mod list;
 mod loop_guard;
+mod process_track;
 mod statistics;
 mod tables;
 mod timeline;

@@ -326,6 +326,9 @@ async function openProcess(page, name) {
   const { filter, scope } = await view(page);
   assert.match(filter, /^process:\d+$/);
   assert.equal(scope, filter);
+  await listed(page, filter);
+  const owners = await page.evaluate(() => [...document.querySelectorAll('.event-row > span:nth-child(3)')].map((cell) => cell.textContent));
+  assert.deepEqual([...new Set(owners)], [label], 'events of the process');
   assert.equal(await text(page, '#announcer'), `Events and flame graph of ${label}`);
   assert.equal(await page.getAttribute('.track-label.current', 'aria-expanded'), isFolded, 'Enter does not fold the track');
   await page.keyboard.press('Space');
@@ -377,15 +380,17 @@ const scenarios = {
     await until(page, (name) => document.querySelector('.track-label.current > .name')?.textContent === name, kind);
     await chooseTable(page, 'processes', 'Process');
     await page.click('#table-scroll tbody td button:text-is("events")');
-    assert.match((await view(page)).filter, /^process:\d+$/);
+    const { filter } = await view(page);
+    assert.match(filter, /^process:\d+$/);
     assert.equal(await page.getAttribute('#tab-events', 'aria-selected'), 'true');
+    await page.uncheck('#event-range');
+    await listed(page, filter);
     await page.click('#tab-flame');
     await hasText(page, '#flame-state', /^[1-9][\d,]* samples in the selection/);
     await page.selectOption('#flame-kind', 'waits');
     await hasText(page, '#flame-state', /^[1-9][\d,]* waits in the selection/);
     // An item of a counter leads to the events at its time.
     await page.click('#tab-events');
-    await page.uncheck('#event-range');
     await openCounter(page);
   },
 
@@ -717,7 +722,8 @@ const scenarios = {
   },
 
   async markup(page) {
-    await hasText(page, '#labels', /<img src=x/);
+    // The first processes are below the counters.
+    await chooseTrack(page, '<img src=x');
     await page.click('#tab-tables');
     await hasText(page, '#table-scroll', /<img src=x/);
     await page.selectOption('#table-name', 'files');

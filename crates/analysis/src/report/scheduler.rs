@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 use traceweir_format::header::NO_ID;
 
-/// Maximum number of threads to follow; events of further threads are counted.
+/// Maximum number of threads to follow, unless another is set; events of further threads are counted.
 const MAX_THREADS: usize = 1 << 18;
 
 /// `OldThreadState` ("CSwitch class") of a thread that has ended.
@@ -112,19 +112,26 @@ struct RunningThread {
 pub struct Scheduler<S> {
     cpus: HashMap<u16, RunningThread>,
     threads: HashMap<u32, ThreadState<S>>,
+    max_threads: usize,
     /// Number of time spans with a missing switch.
     pub gaps: u64,
-    /// Number of switches and wakes of threads beyond `MAX_THREADS`.
+    /// Number of switches and wakes of threads beyond the limit.
     pub over_limit: u64,
 }
 
 impl<S> Default for Scheduler<S> {
     fn default() -> Self {
-        Self { cpus: HashMap::new(), threads: HashMap::new(), gaps: 0, over_limit: 0 }
+        Self::with_max_threads(MAX_THREADS)
     }
 }
 
 impl<S> Scheduler<S> {
+    /// Creates a scheduler that follows at most this many threads.
+    #[must_use]
+    pub fn with_max_threads(max_threads: usize) -> Self {
+        Self { cpus: HashMap::new(), threads: HashMap::new(), max_threads, gaps: 0, over_limit: 0 }
+    }
+
     /// Records a switch; `stack` is the caller's data for the old thread. Returns the time span in
     /// which the old thread ran, and the return of the new thread, as far as they are known.
     pub fn record_switch(
@@ -214,10 +221,9 @@ impl<S> Scheduler<S> {
         states.into_iter().map(|(_, _, state)| state).collect()
     }
 
-    /// Returns the state of a thread, and adds the thread if it is new; `None` beyond
-    /// `MAX_THREADS`.
+    /// Returns the state of a thread, and adds the thread if it is new; `None` beyond the limit.
     fn find_or_add_thread(&mut self, thread: u32) -> Option<&mut ThreadState<S>> {
-        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
+        if self.threads.len() >= self.max_threads && !self.threads.contains_key(&thread) {
             self.over_limit += 1;
             return None;
         }

@@ -71,7 +71,7 @@ fn page_has_tracks_of_each_sort() {
     let layout = KernelTraceLayout { bytes: 512 << 10, cpus: 2, processes: 5, threads: 3, name_part: "" };
     let view = open_view(folder.path(), layout);
     let ids = track_ids(&view);
-    for sort in ["c", "n", "v", "t", "k"] {
+    for sort in ["c", "n", "v", "p", "t", "k"] {
         assert!(ids.iter().any(|id| id.starts_with(sort)), "{sort}: {ids:?}");
     }
     let used = view.index().kinds.kinds.iter().filter(|kind| !kind.marks.is_empty()).count();

@@ -4,6 +4,7 @@
 //!   record ─▶ row of the event table, mark of its kind
 //!     switch, wake, sample ─▶ Switches ─▶ run spans, states, waits, samples
 //!     start, stop ─▶ OpenSlices ─▶ nested slices      transfers ─▶ table of transfers, counters
+//!     allocation, fault ─▶ counters
 //! ```
 
 mod fields;
@@ -137,7 +138,7 @@ impl Builder {
     ) {
         let Placed { file, clock, record, .. } = placed;
         let SliceEvent { at, thread, .. } = event;
-        if record.family() == Family::Event {
+        if matches!(record.family(), Family::Event | Family::Full | Family::Instance) {
             return self.slices.add_event(record, event, index);
         }
         let Some(hook) = record.hook() else { return };
@@ -167,7 +168,12 @@ impl Builder {
                 | hook::THREAD_START
                 | hook::THREAD_DC_START
                 | hook::THREAD_DC_END
+                | hook::VIRTUAL_ALLOC
+                | hook::VIRTUAL_FREE
         );
+        if is_page_fault(hook) {
+            return index.add_to_counter("Page faults", "", at.ns, 1);
+        }
         if is_network_event(hook) {
             if let Some(Occurrence::Network(transfer)) =
                 convert_network_event(&mut self.walker, hook, record, &mut facts.decoder)
@@ -187,6 +193,11 @@ impl Builder {
             hook::SAMPLED_PROFILE => self.read_sample(record, &schema, at, index),
             hook::DISK_READ | hook::DISK_WRITE | hook::DISK_FLUSH | hook::FILE_READ | hook::FILE_WRITE => {
                 return self.add_transfer(hook, record, &schema, (event, counter_hz), index);
+            }
+            hook::VIRTUAL_ALLOC | hook::VIRTUAL_FREE => {
+                let [bytes] = self.read_numbers(record, &schema, ["RegionSize"]);
+                let name = if hook == hook::VIRTUAL_ALLOC { "Memory allocated" } else { "Memory freed" };
+                return index.add_to_counter(name, "bytes", at.ns, bytes.unwrap_or(0));
             }
             hook::THREAD_SET_NAME | hook::THREAD_START | hook::THREAD_DC_START | hook::THREAD_DC_END => {
                 let mut names = NameFields::default();
@@ -324,6 +335,18 @@ impl Builder {
     }
 }
 
+/// Returns whether a hook id is that of a page fault.
+const fn is_page_fault(hook: u16) -> bool {
+    matches!(
+        hook,
+        hook::TRANSITION_FAULT
+            | hook::DEMAND_ZERO_FAULT
+            | hook::COPY_ON_WRITE
+            | hook::ACCESS_VIOLATION
+            | hook::HARD_FAULT
+    )
+}
+
 fn add_network_transfer(transfer: &NetworkTransfer, event: SliceEvent, index: &mut Index) {
     let (direction, counter) = match transfer.kind {
         NetworkKind::Send => (Transfer::Send, "Network sent"),
@@ -377,3 +400,6 @@ fn find_kind(
     };
     index.kinds.add(NewKind { key, names, row })
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ pub(crate) struct KindKey {
     pub(crate) schema: Option<SchemaId>,
 }
 
-/// A kind of events.
+/// The events of a provider that have the same name.
 #[derive(Debug, Default)]
 pub(crate) struct Kind {
     pub(crate) provider: u32,

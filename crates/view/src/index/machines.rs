@@ -10,7 +10,7 @@ const MAX_BOOT_TIME_DIFFERENCE: u64 = 20_000_000;
 const MAX_MACHINES: usize = 1 << 12;
 const MAX_NAME_CHARS: usize = 200;
 
-/// See the [module](self).
+/// The machine of each trace.
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
     /// The name of the first trace of each machine.
@@ -39,6 +39,11 @@ impl Machines {
     /// Returns the machine of a trace.
     pub(crate) fn of_file(&self, file: usize) -> u16 {
         self.by_file.get(file).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of traces; 0 of a session that weir follows.
+    pub(crate) fn traces(&self) -> usize {
+        self.by_file.len()
     }
 
     /// Returns what distinguishes a machine from others for people; `None` if there is only one.

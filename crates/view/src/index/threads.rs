@@ -1,5 +1,6 @@
 //! The threads of an index. Thread ids are reused, so an id can stand for several threads.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub(super) const MAX_THREADS: usize = 1 << 17;
 pub(crate) const MAX_LANES: usize = 16;
 /// The most lanes of all threads.
 const MAX_TOTAL_LANES: usize = 1 << 17;
+/// The threads that the track of a process adds up.
+const MAX_BUSIEST_THREADS: usize = 32;
 const MAX_NAME_CHARS: usize = 200;
 
 /// A thread by its index in the table.
@@ -61,7 +64,6 @@ impl Thread {
     }
 }
 
-/// A process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -70,15 +72,16 @@ pub(crate) struct Process {
     pub(crate) last: i64,
     pub(crate) events: u64,
     pub(crate) running_ns: u64,
-    pub(crate) threads: u32,
     pub(crate) machine: u16,
+    /// The threads that ran longest, longest first.
+    pub(crate) busiest: Vec<ThreadIndex>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Threads {
     pub(crate) threads: Vec<Thread>,
     pub(crate) processes: Vec<Process>,
-    /// By machine and id.
+    /// Indices of the newest threads, by machine and thread id.
     by_tid: FastMap<(u16, u32), u32>,
     by_pid: FastMap<(u16, u32), u32>,
     lanes: usize,
@@ -238,10 +241,26 @@ impl Threads {
                 process.last = process.last.max(thread.last);
                 process.events = process.events.saturating_add(thread.events);
                 process.running_ns = process.running_ns.saturating_add(thread.running_ns);
-                process.threads = process.threads.saturating_add(1);
             }
         }
         self.processes = processes;
+        self.find_busiest();
+    }
+
+    /// Finds the busiest threads of each process.
+    fn find_busiest(&mut self) {
+        for (number, thread) in (0_u32..).zip(&self.threads).filter(|(_, thread)| thread.running_ns > 0) {
+            if let Some(process) = self.processes.get_mut(thread.process as usize) {
+                process.busiest.push(ThreadIndex(number));
+            }
+        }
+        let running_of =
+            |number: &ThreadIndex| self.threads.get(number.0 as usize).map_or(0, |thread| thread.running_ns);
+        for process in &mut self.processes {
+            process.busiest.sort_by_key(|number| Reverse(running_of(number)));
+            process.busiest.truncate(MAX_BUSIEST_THREADS);
+            process.busiest.shrink_to_fit();
+        }
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
@@ -251,8 +270,7 @@ impl Threads {
             put_name(process.name.as_ref(), out);
             out.put_i64(process.first);
             out.put_i64(process.last);
-            let (threads, machine) = (process.threads.into(), process.machine.into());
-            for number in [process.events, process.running_ns, threads, machine] {
+            for number in [process.events, process.running_ns, process.machine.into()] {
                 out.put_varint(number);
             }
         }
@@ -286,8 +304,8 @@ impl Threads {
                 last: reader.i64()?,
                 events: reader.varint()?,
                 running_ns: reader.varint()?,
-                threads: reader.u32()?,
                 machine: reader.u16()?,
+                busiest: Vec::new(),
             });
         }
         for _ in 0..reader.count_up_to(MAX_THREADS)? {
@@ -315,6 +333,7 @@ impl Threads {
             }
             table.threads.push(thread);
         }
+        table.find_busiest();
         Some(table)
     }
 }

@@ -7,7 +7,7 @@
 //!   words, "several words"                    text that the event contains
 //!
 //!   of links of the page:
-//!   kind:N  thread:N                          indices of the index
+//!   kind:N  thread:N  process:N               indices of the index; a process has all its threads
 //!   file:N  connection:N                      transfers of a file or connection, and of others of its name
 //!   field:NAME=TEXT                           the first field of this name has this text
 //!   range:NAME=LOW..HIGH, LOW..=HIGH          … or a number from LOW to before, or to, HIGH
@@ -43,9 +43,10 @@ pub(crate) struct EventQuery {
     pub(crate) criteria: FilterCriteria,
     /// Texts, all of which the event contains.
     pub(crate) texts: Vec<String>,
-    /// Indices of kinds and threads, which links of the page use.
+    /// Indices of kinds, threads and processes, which links of the page use.
     kinds: Vec<u16>,
     threads: Vec<u32>,
+    processes: Vec<u32>,
     transfers: Vec<TransferTarget>,
     /// Conditions, all of which the fields of the event meet.
     pub(crate) fields: Vec<FieldCriterion>,
@@ -92,7 +93,7 @@ impl FieldCriterion {
     }
 }
 
-/// Whether an event passes.
+/// Whether a filter accepts an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Reject,
@@ -104,7 +105,9 @@ pub(crate) enum Verdict {
 /// What rows a filter accepts by the columns of the index.
 pub(crate) struct RowFilter {
     kinds: Vec<Verdict>,
-    /// Empty if the filter accepts all threads.
+    /// Which threads links name, themselves or by their processes; empty without such links.
+    linked: Vec<bool>,
+    /// By the ids of threads and processes; empty if the filter names none.
     threads: Vec<Verdict>,
     /// Kinds whose events may be about other processes than the one of their row; empty without a
     /// filter of processes or threads.
@@ -179,6 +182,7 @@ impl EventQuery {
             "grep" => self.texts.push(value.to_owned()),
             "kind" => self.kinds.push(number(name, value)?),
             "thread" => self.threads.push(number(name, value)?),
+            "process" => self.processes.push(number(name, value)?),
             "file" | "connection" => {
                 let is_connection = name == "connection";
                 self.transfers.push(TransferTarget { is_connection, file: number(name, value)? });
@@ -249,14 +253,17 @@ impl EventQuery {
         let kinds = kinds.map(judge).collect();
         let FilterCriteria { pids, tids, cpus, .. } = &self.criteria;
         let names_ids = !pids.is_empty() || !tids.is_empty();
+        let is_linked = |(number, thread): (u32, &Thread)| {
+            (self.threads.is_empty() || self.threads.contains(&number))
+                && (self.processes.is_empty() || self.processes.contains(&thread.process))
+        };
+        let has_links = !self.threads.is_empty() || !self.processes.is_empty();
+        let threads = (0_u32..).zip(&index.threads.threads);
+        let linked = threads.clone().filter(|_| has_links).map(is_linked).collect();
         let judge = |(number, thread): (u32, &Thread)| {
-            if !self.threads.is_empty() && !self.threads.contains(&number) {
-                return Verdict::Reject;
-            }
             let is_shared =
                 ThreadIndex(number) == ThreadIndex::OTHER || [thread.pid, thread.tid].contains(&NO_ID);
             match () {
-                () if !names_ids => Verdict::Accept,
                 () if is_shared => Verdict::Unknown,
                 () if (pids.is_empty() || pids.contains(&thread.pid))
                     && (tids.is_empty() || tids.contains(&thread.tid)) =>
@@ -268,8 +275,7 @@ impl EventQuery {
                 () => Verdict::Reject,
             }
         };
-        let needs_threads = names_ids || !self.threads.is_empty();
-        let threads = (0_u32..).zip(&index.threads.threads).filter(|_| needs_threads).map(judge).collect();
+        let threads = threads.filter(|_| names_ids).map(judge).collect();
         let about_others =
             index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.is_about_others).collect();
         let kernel = index.kinds.kinds.iter().filter(|_| names_ids).map(|kind| kind.hook.is_some()).collect();
@@ -281,7 +287,7 @@ impl EventQuery {
         };
         let guessed = index.threads.threads.iter().filter(|_| names_ids).map(is_guessed).collect();
         let transfers = (!self.transfers.is_empty()).then(|| ChosenTransfers::new(&self.transfers, index));
-        RowFilter { kinds, threads, about_others, guessed, kernel, cpus: cpus.clone(), transfers }
+        RowFilter { kinds, linked, threads, about_others, guessed, kernel, cpus: cpus.clone(), transfers }
     }
 }
 
@@ -336,8 +342,12 @@ impl RowFilter {
                 .copied()
                 .unwrap_or(Verdict::Reject)
         };
+        let has = |list: &[bool], number: u64| {
+            usize::try_from(number).ok().and_then(|number| list.get(number)).copied().unwrap_or(false)
+        };
         let by_kind = find(&self.kinds, kind);
         if by_kind == Verdict::Reject
+            || (!self.linked.is_empty() && !has(&self.linked, thread))
             || (!self.cpus.is_empty() && !self.cpus.iter().any(|known| u64::from(*known) == cpu))
         {
             return Verdict::Reject;
@@ -346,9 +356,6 @@ impl RowFilter {
             return by_kind;
         }
         let by_thread = find(&self.threads, thread);
-        let has = |list: &[bool], number: u64| {
-            usize::try_from(number).ok().and_then(|number| list.get(number)).copied().unwrap_or(false)
-        };
         match by_thread {
             Verdict::Reject if has(&self.about_others, kind) => Verdict::Unknown,
             Verdict::Accept if has(&self.guessed, thread) && has(&self.kernel, kind) => Verdict::Unknown,
@@ -391,7 +398,11 @@ fn split_words(text: &str) -> Vec<Word> {
 
 #[cfg(test)]
 mod tests {
+    use traceweir_format::Guid;
+
     use super::*;
+    use crate::query::{EventLists, complete_list, list_events};
+    use crate::test_trace::{TestTrace, ask, view_of};
 
     #[test]
     fn filter_has_options_of_dump_and_words() {
@@ -405,6 +416,39 @@ mod tests {
         assert!(EventQuery::parse("--pid x").is_err() && EventQuery::parse("--nosuch 1").is_err());
         assert_eq!(EventQuery::parse("http://x").unwrap().texts, ["http://x"]);
         assert_eq!(EventQuery::parse("level:error").unwrap().criteria.level, Some(2));
+    }
+
+    #[test]
+    fn links_of_processes_accept_the_events_of_their_threads() {
+        let mut trace = TestTrace::new(0);
+        let provider = Guid::from_u128(0xAAAA);
+        trace.add_process(1, 100, "a.exe");
+        trace.add_process(2, 200, "b.exe");
+        for (time, ids) in [(10, (100, 11)), (20, (100, 12)), (30, (200, 21)), (40, (100, 11))] {
+            trace.add_event(time, provider, (1, 0), ids, &[]);
+        }
+        let view = view_of(vec![trace]);
+        let thread_of = |tid| {
+            let index = view.index();
+            let position = index.threads.threads.iter().position(|thread| thread.tid == tid).unwrap();
+            (position, index.threads.threads[position].process)
+        };
+        let ((thread, first), (_, second)) = (thread_of(11), thread_of(21));
+        let count = |filter: &str| {
+            let query = EventQuery::parse(&format!("provider:{provider} {filter}")).unwrap();
+            let lists = EventLists::default();
+            complete_list(&view, &lists, &query);
+            ask(|json| list_events(&view, &lists, query.clone(), 0, 10, json))["total"].as_u64().unwrap()
+        };
+        assert_eq!(count(&format!("process:{first}")), 3);
+        assert_eq!(count(&format!("process:{second}")), 1);
+        assert_eq!(count(&format!("process:{first} process:{second}")), 4);
+        assert_eq!(count(&format!("process:{first} thread:{thread}")), 2);
+        assert_eq!(count(&format!("process:{second} thread:{thread}")), 0);
+        assert_eq!(count(&format!("process:{first} pid:200")), 0);
+        assert_eq!(count("process:4000000000"), 0);
+        assert!(EventQuery::parse("process:x").is_err());
+        assert!(!EventQuery::parse("process:0").unwrap().is_empty());
     }
 
     #[test]

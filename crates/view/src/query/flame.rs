@@ -32,7 +32,7 @@ const MAX_FRAMES: usize = 1 << 19;
 const MAX_TREE_NODES: usize = 1 << 18;
 const MAX_FUNCTIONS: usize = 500;
 
-/// What is measured.
+/// What the weights of a flame graph measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlameKind {
     Cpu,

@@ -31,7 +31,16 @@ pub(crate) struct FieldQuery {
 #[derive(Clone, Copy, Debug)]
 struct EventAt {
     time: i64,
+    row: u64,
     position: RowPosition,
+}
+
+/// The value of an event.
+#[derive(Clone, Copy, Debug)]
+struct FieldPoint {
+    time: i64,
+    value: f64,
+    row: u64,
 }
 
 /// Returns the events that are decoded, in the order in which they are read: buffer by buffer. The
@@ -76,17 +85,17 @@ pub(crate) fn describe_field(
         if !guard.may_continue() {
             break;
         }
-        events.extend(position_of(row).map(|position| EventAt { time, position }));
+        events.extend(position_of(row).map(|position| EventAt { time, row, position }));
     }
     // Decoding takes longer; the index may grow meanwhile.
     drop(index);
-    let mut points: Vec<(i64, f64)> = Vec::new();
+    let mut points: Vec<FieldPoint> = Vec::new();
     let mut texts: HashMap<String, u64> = HashMap::new();
     let mut read = 0_u64;
     let mut walker = Walker::default();
     let mut budget = LoadBudget::default();
     let mut is_partial = guard.has_stopped();
-    for EventAt { time, position } in order_by_buffer(events) {
+    for EventAt { time, row, position } in order_by_buffer(events) {
         // An event can need a buffer, which takes long to load.
         if budget.is_spent() || limits.is_over() {
             is_partial = true;
@@ -102,13 +111,13 @@ pub(crate) fn describe_field(
         let Some(Some(field)) = field else { continue };
         read += 1;
         if let Some(value) = field.number {
-            points.push((time, value));
+            points.push(FieldPoint { time, value, row });
         }
         if texts.len() < MAX_DISTINCT_TEXTS || texts.contains_key(&field.value) {
             *texts.entry(field.value).or_default() += 1;
         }
     }
-    points.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    points.sort_unstable_by_key(|point| point.row);
     json.object(|json| {
         json.key("count");
         json.number(count);
@@ -134,8 +143,8 @@ pub(crate) fn describe_field(
     true
 }
 
-fn push_numbers(points: &[(i64, f64)], json: &mut JsonWriter) {
-    let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).filter(|v| v.is_finite()).collect();
+fn push_numbers(points: &[FieldPoint], json: &mut JsonWriter) {
+    let mut values: Vec<f64> = points.iter().map(|point| point.value).filter(|v| v.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     let (Some(&smallest), Some(&largest)) = (values.first(), values.last()) else { return };
     let at = |share: f64| {
@@ -172,9 +181,10 @@ fn push_numbers(points: &[(i64, f64)], json: &mut JsonWriter) {
     let step = points.len().div_ceil(MAX_POINTS).max(1);
     json.key("points");
     json.array(|json| {
-        for (time, value) in points.iter().step_by(step) {
+        for FieldPoint { time, value, row } in points.iter().step_by(step) {
             json.number(*time);
             json.float(*value);
+            json.number(*row);
         }
     });
 }

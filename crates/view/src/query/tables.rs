@@ -19,11 +19,13 @@ const MAX_ROWS: usize = 500;
 /// The names of the tables.
 pub(crate) const TABLES: [&str; 5] = ["processes", "threads", "events", "files", "connections"];
 
-/// Which table.
+/// The table of a question, its time span and order.
 #[derive(Clone, Debug)]
 pub(crate) struct TableQuery {
+    /// One of [`TABLES`].
     pub(crate) name: String,
     pub(crate) span: TimeSpan,
+    /// Rows that do not contain this text are left out.
     pub(crate) search: String,
     /// `None` for the order in which tables are shown first.
     pub(crate) sort: Option<TableSort>,
@@ -56,7 +58,6 @@ struct ThreadTotals {
     samples: u64,
 }
 
-/// A cell of a table.
 enum Cell {
     Text(String),
     Number(u64),
@@ -246,6 +247,9 @@ impl FileTotals {
     }
 }
 
+/// The name of a file, and whether its transfers are those of a disk.
+type FileKey = (Option<Arc<str>>, bool);
+
 fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mut LoopGuard<'_>) -> Table {
     let mut totals: HashMap<(u32, bool), FileTotals> = HashMap::new();
     let begin = index.transfers.find_time(span.from, &index.store);
@@ -284,7 +288,7 @@ fn list_files(index: &Index, span: TimeSpan, wants_connections: bool, guard: &mu
         ])
     };
     // A file has several keys: one for each time that it was opened.
-    let mut by_name: BTreeMap<(Option<Arc<str>>, bool), (u32, FileTotals)> = BTreeMap::new();
+    let mut by_name: BTreeMap<FileKey, (u32, FileTotals)> = BTreeMap::new();
     for ((file, is_disk), totals) in totals {
         let (first, sum) =
             by_name.entry((name_of(index, file), is_disk)).or_insert((file, FileTotals::default()));

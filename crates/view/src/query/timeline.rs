@@ -4,6 +4,7 @@
 //!   c0   processor 0    start, end, thread, count, busy ns
 //!   t12  thread 12      start, end, running ns, ready ns, waiting ns, count, detail
 //!   s12  its slices     per lane: start, end, count, row, kind
+//!   p3   process 3       start, end, thread, count, running ns of all threads
 //!   k5   event 5        start, end, count, row
 //!   v2   provider 2     start, end, count, row
 //!   n0   counter 0      start, end, count, sum, smallest, largest
@@ -18,6 +19,7 @@ use crate::index::series::{MAX_SEGMENTS, Segment, Series, Window};
 use crate::index::threads::ThreadIndex;
 use crate::index::{Index, ThreadState};
 use crate::json::JsonWriter;
+use crate::query::process_track::{ProcessSegment, merge_process};
 use crate::query::tracks::kind_label;
 use crate::query::{QueryLimits, TimeSpan, process_label, thread_label};
 use crate::trace::{Preview, TraceView};
@@ -153,6 +155,15 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
                 }
             });
         }
+        "p" => push_numbers(id, json, |json| {
+            for ProcessSegment { start, end, thread, count, busy_ns } in merge_process(index, number, window)
+            {
+                names.threads.insert(thread.0);
+                let numbers: [i128; 5] =
+                    [start.into(), end.into(), thread.0.into(), count.into(), busy_ns.into()];
+                numbers.into_iter().for_each(|number| json.number(number));
+            }
+        }),
         "k" => {
             let Some(kind) = u16::try_from(number).ok().and_then(|kind| index.kinds.get(KindIndex(kind)))
             else {

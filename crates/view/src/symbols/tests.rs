@@ -1,23 +1,27 @@
-//! Fills the queue of the symbols while their lock is held.
+//! Names generated code, and fills the queue of the symbols while their lock is held.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use traceweir::consumer::TraceFile;
+use traceweir_decode::Decoder;
+use traceweir_format::etl::Trace;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::kernel::hook;
 
 use super::*;
+use crate::index::Index;
 use crate::json::JsonWriter;
-use crate::kernel_trace::{self, KernelTraceLayout};
+use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter};
 use crate::probe::{build_view, endless_limits, new_view};
 use crate::query::{
     FlameKind, FlameQuery, TimeSpan, TimelineQuery, describe_event_within, describe_trace, draw_flame,
     draw_timeline,
 };
-use crate::trace::TraceView;
+use crate::trace::{NamedTrace, TraceView};
 
 fn write_trace(folder: &Path) -> PathBuf {
     let path = folder.join("kernel.etl");
@@ -40,6 +44,43 @@ fn draw(view: &TraceView, limits: &QueryLimits) -> Value {
     let span = TimeSpan { from: 0, to: i64::MAX };
     let query = FlameQuery { span, kind: FlameKind::Cpu, process: None, thread: None };
     ask(|json| draw_flame(view, &query, limits, json))
+}
+
+#[test]
+fn flame_graph_has_the_names_of_generated_code() {
+    const FUNCTIONS: &str = "7f0000001000 100 work app.js:3\n7f0000002000 100 main app.js:9\n";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tmp")).unwrap();
+    std::fs::write(folder.path().join("tmp/perf-50.map"), FUNCTIONS).unwrap();
+    let path = folder.path().join("kernel.etl");
+    let mut writer = KernelWriter::create(&path, 1).unwrap();
+    writer.put_process(50, "node", "node app.js").unwrap();
+    writer.put_thread(50, 51).unwrap();
+    // A path of Linux: other processes have no perf map.
+    writer.put_image_path(50, 0x40_0000, "/usr/bin/node").unwrap();
+    for (time, frames) in [
+        (1000, &[0x7F00_0000_1020, 0x7F00_0000_2008][..]),
+        (2000, &[0x7F00_0000_1040, 0x7F00_0000_2008]),
+        (3000, &[0x7F00_0000_2010]),
+    ] {
+        writer.put_sample(0, time, 51, frames[0]).unwrap();
+        writer.put_stack(0, time, 50, 51, frames).unwrap();
+    }
+    writer.finish(10_000, 0).unwrap();
+    let trace = Trace::open(TraceFile::from(File::open(&path).unwrap())).unwrap();
+    let traces = vec![NamedTrace { name: "kernel.etl".to_owned(), trace }];
+    let options = SymbolOptions { root: Some(folder.path().to_owned()), ..SymbolOptions::default() };
+    let view = TraceView::new(traces, Decoder::new(), &options, Index::new(tempfile::tempfile().unwrap()));
+    view.build(&None, None);
+    let flame = draw(&view, &endless_limits());
+    let expected = json!([
+        ["perf-50.map!work app.js:3", "perf-50.map", 2, 2],
+        ["perf-50.map!main app.js:9", "perf-50.map", 1, 3],
+    ]);
+    assert_eq!(flame["functions"], expected);
+    let nodes = flame["nodes"].as_array().unwrap();
+    let find = |name: &str| nodes.iter().position(|node| node[1] == name).unwrap();
+    assert_eq!(nodes[find("perf-50.map!work app.js:3")][0], find("perf-50.map!main app.js:9"));
 }
 
 #[test]

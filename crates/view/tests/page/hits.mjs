@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { findItem, stepItem } from './hits.js';
 import { STRIDES } from './tracks.js';
 
-assert.deepEqual(STRIDES, { c: 5, t: 7, s: 5, k: 4, v: 4, n: 6, f: 2 });
+assert.deepEqual(STRIDES, { c: 5, p: 5, t: 7, s: 5, k: 4, v: 4, n: 6, f: 3 });
 const names = { threads: { 7: ['worker (7)', 'shop.exe (1)', 0] }, kinds: { 3: 'Request' }, reasons: { 6: 'Executive' } };
 const scale = { from: 0, to: 1000, left: 0, width: 1000 };
 const find = (kind, data, time, lane = 0, unit = 'bytes') => findItem({ kind, unit }, data, scale, time, lane, names);
@@ -12,6 +12,7 @@ assert.deepEqual(find('c', [100, 200, 7, 1, 100], 150), {
   start: 100, end: 200, count: 1, text: 'worker (7)\nshop.exe (1)\n100 ns, from 0.000 000 100 s', row: null, thread: 7,
 });
 assert.match(find('c', [100, 200, 7, 5, 50], 150).text, /^5 switches, 50 % busy\nmost time: worker \(7\)/);
+assert.match(find('p', [100, 200, 7, 5, 250], 150).text, /^5 switches, 250 % busy\nmost time: worker \(7\)/);
 assert.match(find('t', [100, 200, 0, 0, 100, 1, 6], 150).text, /^waiting: Executive\n/);
 const ready = find('t', [100, 200, 0, 100, 0, 1, 7], 150);
 assert.deepEqual([ready.thread, ready.text.split('\n')[0]], [7, 'ready, woken by worker (7) of shop.exe (1)']);
@@ -24,6 +25,7 @@ assert.deepEqual([find('k', marks, 100).row, find('v', marks, 305).count, find('
 const counter = [100, 200, 3, 3072, 512, 2048];
 assert.match(find('n', counter, 150).text, /^3 KiB in 3 operations, at most 2 KiB\n/);
 assert.match(find('n', counter, 150, 0, '').text, /^3,072 in 3 events, at most 2,048\n/);
-assert.match(find('f', [100, 1.5], 100).text, /^1\.5\nat /);
+const point = find('f', [100, 1.5, 9], 100);
+assert.deepEqual([point.row, point.text.split('\n')[0]], [9, '1.5']);
 assert.equal(stepItem({ kind: 'k', unit: '' }, marks, 100, 1, names).start, 300);
-assert.equal(stepItem({ kind: 'f', unit: '' }, [100, 5, 200, 6], 200, -1, names).text, '5');
+assert.equal(stepItem({ kind: 'f', unit: '' }, [100, 5, 8, 200, 6, 9], 200, -1, names).text, '5');

@@ -110,6 +110,11 @@ fn number_of_threads_is_limited() {
         scheduler.record_wake(0, thread);
     }
     assert_eq!((scheduler.threads.len(), scheduler.over_limit), (MAX_THREADS, 50));
+    let mut scheduler = Scheduler::<()>::with_max_threads(2);
+    for thread in [1, 2, 3, 2, 4] {
+        scheduler.record_wake(0, thread);
+    }
+    assert_eq!((scheduler.threads.len(), scheduler.over_limit), (2, 2));
 }
 
 /// One step of a simulated machine.

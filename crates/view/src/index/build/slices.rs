@@ -6,11 +6,13 @@
 //! ```
 //!
 //! A stop ends the last start of the same task on its thread; with an activity id or the number of a
-//! garbage collection, also one of another thread.
+//! garbage collection, also one of another thread: the last one of all threads. The task of a classic
+//! event is its class.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use traceweir_format::header::Record;
+use traceweir_format::header::{Family, Record};
+use traceweir_format::kernel::hook::is_kernel_class;
 use traceweir_format::{Guid, dotnet};
 
 use super::super::Index;
@@ -19,23 +21,21 @@ use super::super::series::Item;
 use super::super::threads::{EventTime, MAX_LANES, ThreadIndex};
 
 /// Opcodes of events that begin and end an activity.
-const START: u8 = 1;
-const STOP: u8 = 2;
+pub(super) const START: u8 = 1;
+pub(super) const STOP: u8 = 2;
 /// Ids of the events of the .NET runtime that begin and end a garbage collection. Their payload
 /// begins with its number.
 const GC_START: u16 = 1;
 const GC_END: u16 = 2;
 /// The most slices that are open at the same time.
 const MAX_OPEN_SLICES: usize = 1 << 16;
-/// The most threads that are searched for the start of an activity.
-const MAX_SEARCHED_THREADS: usize = 1 << 10;
 
 /// What start and stop of an activity have in common: provider, task and, without a task, the id of
 /// the start.
 type SliceTask = (Guid, u16, u16);
 
 /// Which of the activities of a task an event belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ActivityKey {
     /// The last one of the thread.
     Last,
@@ -55,10 +55,23 @@ struct OpenSlice {
     lane: usize,
 }
 
+impl OpenSlice {
+    /// Returns the key of the slice among those that other threads can end: slices of one activity are
+    /// next to each other, in the order of their starts.
+    fn shared_key(&self) -> Option<SharedKey> {
+        (self.activity != ActivityKey::Last).then_some((self.task, self.activity, self.row))
+    }
+}
+
+/// Task, activity, and row of the start.
+type SharedKey = (SliceTask, ActivityKey, u64);
+
 /// The slices whose ends have not come.
 #[derive(Debug, Default)]
 pub(super) struct OpenSlices {
     by_thread: HashMap<ThreadIndex, Vec<OpenSlice>>,
+    /// The threads of the slices that other threads can end.
+    shared: BTreeMap<SharedKey, ThreadIndex>,
     count: usize,
     /// The activities that ended at least once. Starts of others are only marks.
     ending_tasks: HashSet<SliceTask>,
@@ -78,6 +91,11 @@ impl OpenSlices {
     pub(super) fn add_event(&mut self, record: &Record<'_>, event: SliceEvent, index: &mut Index) {
         let descriptor = record.descriptor();
         if !matches!(descriptor.opcode, START | STOP) {
+            return;
+        }
+        // Starts and ends of processes and threads do not nest.
+        let is_classic = record.family() != Family::Event;
+        if is_classic && (record.provider().is_null() || is_kernel_class(&record.provider())) {
             return;
         }
         // Without a task, the ids of start and stop follow each other.
@@ -104,21 +122,18 @@ impl OpenSlices {
             }
             // The start of an activity that never ends is replaced.
             if open.len() >= MAX_LANES && !self.ending_tasks.contains(&task) {
-                open.remove(known);
+                let replaced = open.remove(known);
+                replaced.shared_key().and_then(|key| self.shared.remove(&key));
                 self.count = self.count.saturating_sub(1);
             }
         }
         let lane = (0..MAX_LANES).find(|lane| open.iter().all(|slice| slice.lane != *lane));
         if let Some(lane) = lane {
             self.count = self.count.saturating_add(1);
-            open.push(OpenSlice {
-                task,
-                activity,
-                start: event.at.ns,
-                row: event.row,
-                kind: event.kind,
-                lane,
-            });
+            let slice =
+                OpenSlice { task, activity, start: event.at.ns, row: event.row, kind: event.kind, lane };
+            slice.shared_key().and_then(|key| self.shared.insert(key, event.thread));
+            open.push(slice);
         }
     }
 
@@ -134,16 +149,16 @@ impl OpenSlices {
         let mut found = self.by_thread.get(&owner).and_then(|open| open.iter().rposition(is_match));
         if found.is_none() && activity != ActivityKey::Last {
             // The activity may have begun on another thread.
-            let is_same = |slice: &OpenSlice| slice.task == task && slice.activity == activity;
-            let mut threads = self.by_thread.iter().take(MAX_SEARCHED_THREADS);
-            let elsewhere =
-                threads.find_map(|(thread, open)| Some((*thread, open.iter().rposition(is_same)?)));
-            if let Some((thread, position)) = elsewhere {
-                (owner, found) = (thread, Some(position));
+            let same = (task, activity, 0)..=(task, activity, u64::MAX);
+            if let Some(((.., row), thread)) = self.shared.range(same).next_back() {
+                let is_last = |slice: &OpenSlice| slice.row == *row;
+                owner = *thread;
+                found = self.by_thread.get(thread).and_then(|open| open.iter().position(is_last));
             }
         }
         let (Some(found), Some(open)) = (found, self.by_thread.get_mut(&owner)) else { return };
         let slice = open.remove(found);
+        slice.shared_key().and_then(|key| self.shared.remove(&key));
         self.count = self.count.saturating_sub(1);
         if open.is_empty() {
             self.by_thread.remove(&owner);
@@ -162,6 +177,7 @@ impl OpenSlices {
         for (thread, slice) in unfinished {
             add_slice(thread, &slice, end, index);
         }
+        self.shared.clear();
         self.count = 0;
     }
 }

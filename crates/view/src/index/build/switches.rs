@@ -13,6 +13,10 @@ use super::super::stacks::StackId;
 use super::super::threads::{EventTime, ThreadIndex};
 use super::super::{CpuIndex, Index, ThreadState};
 
+/// The most threads that the schedulers of all traces follow.
+const MAX_SCHEDULED_THREADS: usize = 1 << 18;
+/// The threads that the scheduler of a trace follows however many traces there are.
+const MIN_SCHEDULED_THREADS: usize = 1 << 8;
 /// The most wakes that wait for their thread to run.
 const MAX_WAKERS: usize = 1 << 17;
 
@@ -40,7 +44,7 @@ pub(super) enum Pending {
 }
 
 /// The scheduler of one trace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TraceScheduler {
     scheduler: Scheduler<StackId>,
     machine: u16,
@@ -125,7 +129,7 @@ impl Switches {
             }
             Pending::Ready { at, thread, waker } => {
                 let id = thread.scheduler_id();
-                self.scheduler(at).record_wake(at.ns, id);
+                self.with_scheduler(at, index, |scheduler| scheduler.record_wake(at.ns, id));
                 if self.wakers.len() < MAX_WAKERS {
                     self.wakers.entry(id).or_insert((at.ns, waker));
                 }
@@ -137,10 +141,9 @@ impl Switches {
                     |tid: u32| if owner == Some(tid) && tid != 0 { node } else { StackId::default() };
                 let switch =
                     ContextSwitch { cpu, new: new.scheduler_id(), old: old.scheduler_id(), state, reason };
-                let scheduler = self.scheduler(at);
-                let gaps = scheduler.gaps;
-                let (run, thread_return) = scheduler.record_switch(at.ns, switch, node_of(old.tid));
-                index.gaps = index.gaps.saturating_add(scheduler.gaps.saturating_sub(gaps));
+                let (run, thread_return) = self.with_scheduler(at, index, |scheduler| {
+                    scheduler.record_switch(at.ns, switch, node_of(old.tid))
+                });
                 if let Some(run) = run {
                     let cpu = index.find_or_add_cpu(at.machine, cpu);
                     index.add_run(cpu, ThreadIndex(run.thread), run.from, run.to);
@@ -154,10 +157,24 @@ impl Switches {
         }
     }
 
-    fn scheduler(&mut self, at: EventTime) -> &mut Scheduler<StackId> {
-        let trace = self.schedulers.entry(at.file).or_default();
-        trace.machine = at.machine;
-        &mut trace.scheduler
+    /// Passes an event to the scheduler of its trace, and counts what the scheduler misses.
+    fn with_scheduler<T>(
+        &mut self,
+        at: EventTime,
+        index: &mut Index,
+        add: impl FnOnce(&mut Scheduler<StackId>) -> T,
+    ) -> T {
+        let new_scheduler = || {
+            let limit = MAX_SCHEDULED_THREADS / index.machines.traces().max(1);
+            let scheduler = Scheduler::with_max_threads(limit.max(MIN_SCHEDULED_THREADS));
+            TraceScheduler { scheduler, machine: at.machine }
+        };
+        let scheduler = &mut self.schedulers.entry(at.file).or_insert_with(new_scheduler).scheduler;
+        let missed = |scheduler: &Scheduler<StackId>| scheduler.gaps.saturating_add(scheduler.over_limit);
+        let before = missed(scheduler);
+        let result = add(scheduler);
+        index.gaps = index.gaps.saturating_add(missed(scheduler).saturating_sub(before));
+        result
     }
 }
 
@@ -214,5 +231,30 @@ fn add_unfinished(
             let waker = waker.map_or(0, |(_, waker)| u64::from(waker.0));
             index.add_state(thread, ThreadState::Ready, waker, wait_end, end);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use traceweir_format::logfile::LogFileHeader;
+
+    use super::*;
+    use crate::index::machines::Machines;
+
+    #[test]
+    fn traces_share_the_limit_of_threads() {
+        let header = LogFileHeader::default();
+        let count_missed = |traces: usize| {
+            let mut index = Index::new(tempfile::tempfile().unwrap());
+            index.machines = Machines::from_traces((0..traces).map(|_| ("a", &header)));
+            let mut switches = Switches::default();
+            for thread in 1..=1000 {
+                let at = EventTime { ns: 1, file: traces / 2, machine: 0, stamp: 1 };
+                switches.with_scheduler(at, &mut index, |scheduler| scheduler.record_wake(at.ns, thread));
+            }
+            index.gaps
+        };
+        assert_eq!([0, 1, 100].map(count_missed), [0, 0, 0]);
+        assert_eq!(count_missed(4096), 1000 - MIN_SCHEDULED_THREADS as u64);
     }
 }

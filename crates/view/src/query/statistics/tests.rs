@@ -4,12 +4,14 @@ use serde_json::Value;
 use traceweir_format::kernel::hook;
 
 use super::*;
+use crate::query::describe_event;
 use crate::test_trace::{TestTrace, ask, view_of};
 
 #[test]
 fn events_are_read_buffer_by_buffer_and_spread_over_the_span() {
     let event = |number: u32| EventAt {
         time: number.into(),
+        row: number.into(),
         position: RowPosition::new(0, number % 64, number / 64 * 8),
     };
     let ordered = order_by_buffer((0..6400).map(event).collect());
@@ -26,7 +28,9 @@ fn events_are_read_buffer_by_buffer_and_spread_over_the_span() {
 }
 
 fn describe_numbers(points: &[(i64, f64)]) -> Value {
-    ask(|json| json.object(|json| push_numbers(points, json)))
+    let to_point = |&(time, value): &(i64, f64)| FieldPoint { time, value, row: 0 };
+    let points: Vec<FieldPoint> = points.iter().map(to_point).collect();
+    ask(|json| json.object(|json| push_numbers(&points, json)))
 }
 
 #[test]
@@ -79,7 +83,15 @@ fn field_of_many_events_is_read_in_steps() {
     let all = describe(TimeSpan { from: 0, to: end });
     assert_eq!((&all["count"], &all["step"], &all["partial"]), (&EVENTS.into(), &3.into(), &false.into()));
     assert_eq!(all["read"], EVENTS.div_ceil(3));
-    assert!(all["points"].as_array().unwrap().len() <= 2 * MAX_POINTS);
+    let points = all["points"].as_array().unwrap();
+    assert!(points.len() > 3000 && points.len() <= 3 * MAX_POINTS && points.len().is_multiple_of(3));
+    for point in points.chunks(3).step_by(97) {
+        let (time, value) = (point[0].as_i64().unwrap(), point[1].as_f64().unwrap());
+        let event = ask(|json| assert!(describe_event(&view, point[2].as_u64().unwrap(), json)));
+        assert_eq!(event["time"], time);
+        let field = event["fields"].as_array().unwrap().iter().find(|field| field[0] == "NewThreadId");
+        assert_eq!(field.unwrap()[1].as_str().unwrap().parse::<f64>().unwrap(), value);
+    }
     assert_eq!(all["texts"].as_array().unwrap().len(), 10);
     let part = describe(TimeSpan { from: 0, to: 100 * 1000 - 1 });
     assert_eq!((&part["count"], &part["step"], &part["read"]), (&100.into(), &1.into(), &100.into()));

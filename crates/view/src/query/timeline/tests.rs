@@ -64,6 +64,7 @@ fn page_reads_the_numbers_that_the_timeline_writes() {
     let provider = view.index().kinds.kinds[kind].provider;
     let mut tracks = vec!["c0".to_owned(), format!("t{busiest}"), format!("k{kind}"), format!("v{provider}")];
     tracks.push("n0".to_owned());
+    tracks.push(format!("p{}", view.index().threads.threads[busiest].process));
     tracks.extend(slices.map(|thread| format!("s{thread}")));
     let query = TimelineQuery {
         span: TimeSpan { from: 0, to: view.index().end() },
@@ -75,7 +76,7 @@ fn page_reads_the_numbers_that_the_timeline_writes() {
     draw_timeline(&view, &query, &mut json);
     let drawn: Value = serde_json::from_slice(&json.into_bytes()).unwrap();
     let layouts = page_layouts();
-    assert!(layouts.keys().map(String::as_str).eq(["c", "f", "k", "n", "s", "t", "v"]), "{layouts:?}");
+    assert!(layouts.keys().map(String::as_str).eq(["c", "f", "k", "n", "p", "s", "t", "v"]), "{layouts:?}");
     for track in tracks {
         let (kind, names) = (&track[..1], &layouts[&track[..1]]);
         let numbers = drawn["tracks"][&track].as_array().unwrap();
