@@ -694,6 +694,16 @@ const scenarios = {
     await page.keyboard.press('Enter');
     await listed(/^kind:\d+ range:"TransferSize=4096\.\./);
     assert.equal(await page.evaluate(() => document.activeElement.id), 'event-grid', 'the focus moves to the events');
+    // A point of the track of a field leads to its event.
+    await page.click('#tab-field');
+    await page.click('#field-body button:text-is("Show as a track")');
+    await page.click('#details-close');
+    await chooseTrack(page, 'TransferSize');
+    await pressUntil(page, '.', () => window.view.cursor !== null);
+    const { cursor } = await view(page);
+    await page.keyboard.press('Enter');
+    await until(page, (time) => Math.round(Number(document.querySelector('#details:not([hidden]) td button')?.textContent.replace(/[ s]/g, '')) * 1e9) === time, cursor);
+    await hasText(page, '#details-body', /TransferSize/);
   },
 
   // When were events lost?
