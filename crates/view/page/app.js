@@ -125,11 +125,14 @@ function listenToKeys() {
   byId('open-help', HTMLButtonElement).addEventListener('click', () => help.showModal());
   document.addEventListener('keydown', (event) => {
     const target = event.target;
-    const isTyping = target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
+    const isTyping = (target instanceof HTMLInputElement && target.type !== 'checkbox') || target instanceof HTMLSelectElement;
     if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
     if (event.key === 'Escape') {
-      if (isTyping && target instanceof HTMLElement) target.blur();
-      else if (!details.close() && !clearCursor()) select(null);
+      if (isTyping) {
+        // The browser would clear a search without an event.
+        event.preventDefault();
+        target.blur();
+      } else if (!details.close() && !clearCursor()) select(null);
       return;
     }
     if (isTyping) return;
@@ -219,7 +222,7 @@ listenToLosses();
 events.start(openEvent);
 details.start({
   showTime: reveal,
-  showThread: (thread) => timeline.revealTrack(`t${thread}`),
+  showTrack: timeline.revealTrack,
   showEvents,
   showField: (kind, name) => {
     state.field = `${kind}.${name}`;
@@ -232,6 +235,7 @@ tables.start({
     if (['kind', 'file', 'connection'].includes(type)) showEvents(`${type}:${number}`, chosenSpan()[0]);
     else timeline.revealTrack(`${type === 'thread' ? 't' : 'p'}${number}`);
   },
+  showTrack: timeline.revealTrack,
   showFunction,
   showEvents,
 });

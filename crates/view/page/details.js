@@ -14,14 +14,14 @@ let opened = 0;
 /**
  * @typedef {object} Links what the details lead to
  * @property {(time: number) => void} showTime
- * @property {(thread: number) => void} showThread
+ * @property {(key: string) => void} showTrack
  * @property {(filter: string, time: number) => void} showEvents
  * @property {(kind: number, field: string) => void} showField
  * @property {(name: string) => void} showFunction
  */
 
 /** @type {Links} */
-let links = { showTime: () => {}, showThread: () => {}, showEvents: () => {}, showField: () => {}, showFunction: () => {} };
+let links = { showTime: () => {}, showTrack: () => {}, showEvents: () => {}, showField: () => {}, showFunction: () => {} };
 
 /** @param {Links} given */
 export function start(given) {
@@ -65,22 +65,23 @@ function show(event) {
   const facts = element('table');
   const rows = element('tbody');
   facts.append(rows);
-  /** @param {string} name @param {string | HTMLElement} value */
-  const add = (name, value) => {
+  /** @param {string} name @param {(string | HTMLElement)[]} values */
+  const add = (name, ...values) => {
     const row = element('tr');
     const head = element('th', '', name);
     head.scope = 'row';
     const cell = element('td');
-    cell.append(value);
+    cell.append(...values);
     row.append(head, cell);
     rows.append(row);
   };
   add('Time', link(`${formatTime(event.time)} s`, () => links.showTime(event.time)));
   add('Wall time', `${event.wall} UTC`);
-  add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time)));
+  const trackLink = link('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
+  add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time)), ' ', trackLink);
   add('Provider', event.provider);
   add('Process', event.process);
-  add('Thread', link(event.thread_name, () => links.showThread(event.thread)));
+  add('Thread', link(event.thread_name, () => links.showTrack(`t${event.thread}`)));
   add('CPU', String(event.cpu));
   if (event.transfer) {
     const [type, number, name] = event.transfer;

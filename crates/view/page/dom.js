@@ -32,10 +32,15 @@ export function element(name, className = '', text = '') {
  * Creates a button that looks like a link.
  * @param {string} text
  * @param {() => void} onClick
+ * @param {string} [label] what it is called where the text alone is ambiguous
  */
-export function link(text, onClick) {
+export function link(text, onClick, label = '') {
   const button = element('button', 'link', text);
   button.type = 'button';
+  if (label) {
+    button.title = label;
+    button.setAttribute('aria-label', label);
+  }
   button.addEventListener('click', onClick);
   return button;
 }

@@ -71,7 +71,9 @@ function drawTimeline(question) {
 function matchingEvents(question) {
   const [from, to] = [Number(question.from ?? -Infinity), Number(question.to ?? Infinity)];
   const events = data.events.rows.filter((/** @type {any} */ event) => event.time >= from && event.time <= to);
-  return filterEvents(parseFilter(String(question.filter ?? '')), events, data.tracks.providers);
+  // The table links processes that were active in this time.
+  const links = data.tables.processes.rows.map((/** @type {any[]} */ [[, number, name]]) => [number, name]);
+  return filterEvents(parseFilter(String(question.filter ?? '')), events, data.tracks.providers, new Map(links));
 }
 
 /** @param {Question} question */

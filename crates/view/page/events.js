@@ -32,6 +32,8 @@ const asked = new Set();
 /** Elements of the rows on the screen, by the number of the row. @type {Map<number, HTMLDivElement>} */
 const shown = new Map();
 let generation = 0;
+/** Counts movements of the list, so that only the last one takes place. */
+let movements = 0;
 /** Where the list was scrolled to by the page itself. */
 let ownScroll = -1;
 const counter = new Asker();
@@ -162,6 +164,7 @@ function showTop(row) {
 scroller.addEventListener('scroll', () => {
   if (Math.abs(scroller.scrollTop - ownScroll) < 1) return;
   ownScroll = -1;
+  movements += 1;
   state.top = Math.min(lastTop(), Math.round(scroller.scrollTop * rowsPerPixel() * 100) / 100);
   changed('position');
   draw();
@@ -171,6 +174,7 @@ scroller.addEventListener('wheel', (event) => {
   if (event.ctrlKey || total * rowHeight() <= MAX_HEIGHT) return;
   // A pixel of the scroll bar stands for many rows, but a turn of the wheel for a few.
   event.preventDefault();
+  movements += 1;
   const unit = event.deltaMode === 1 ? 1 : event.deltaMode === 2 ? visibleCount() : 1 / rowHeight();
   showTop(state.top + event.deltaY * unit);
 }, { passive: false });
@@ -244,6 +248,7 @@ body.addEventListener('click', (event) => {
 
 /** @param {number} number @param {boolean} [reads] */
 function setCurrent(number, reads = true) {
+  movements += 1;
   state.current = Math.max(0, Math.min(total - 1, number));
   const { current } = state;
   if (current < Math.ceil(state.top)) showTop(current);
@@ -279,9 +284,11 @@ grid.addEventListener('keydown', (event) => {
  */
 export async function goTo(time) {
   const own = generation;
+  movements += 1;
+  const movement = movements;
   for (;;) {
     const answer = await locator.ask('locate', { ...question(), time });
-    if (!answer || answer.error || own !== generation) return;
+    if (!answer || answer.error || own !== generation || movement !== movements) return;
     if (answer.number < answer.total || answer.done) {
       total = Math.max(total, answer.total);
       isRestoring = false;
@@ -291,6 +298,25 @@ export async function goTo(time) {
     }
     await new Promise((resolve) => setTimeout(resolve, 30));
   }
+}
+
+/** Goes to the time that was chosen in the timeline, unless the list shows only the selection. */
+function followTimeline() {
+  let { cursor, selection } = state;
+  /** @type {{ time: number, movement: number } | null} */
+  let awaited = null;
+  const goToAwaited = debounce(() => {
+    // A list that has moved since then stays where it is.
+    if (awaited && awaited.movement === movements && !state.inSelection) goTo(awaited.time);
+  }, 150);
+  onChange((change) => {
+    if (change !== 'cursor' && change !== 'window' && change !== 'selection') return;
+    const time = state.cursor !== cursor ? state.cursor : state.selection !== selection ? state.selection?.[0] : undefined;
+    ({ cursor, selection } = state);
+    if (time === null || time === undefined) return;
+    awaited = { time, movement: movements };
+    goToAwaited();
+  });
 }
 
 /**
@@ -350,5 +376,6 @@ export function start(onOpen) {
     if (change === 'event') draw();
   });
   new ResizeObserver(() => layOut()).observe(scroller);
+  followTimeline();
   load();
 }

@@ -6,9 +6,9 @@
 /** @typedef {{ name: string, guid: string }} Provider */
 
 /** Options that the rows of events suffice for. */
-const APPLICABLE = ['provider', 'event', 'cpu', 'kind', 'thread', 'head'];
+const APPLICABLE = ['provider', 'event', 'cpu', 'kind', 'thread', 'process', 'head'];
 /** Options whose values are numbers. */
-const NUMBERS = ['cpu', 'kind', 'thread', 'head'];
+const NUMBERS = ['cpu', 'kind', 'thread', 'process', 'head'];
 /** Options that need the records of the events, which the page does not contain. */
 const OTHERS = ['level', 'keyword', 'pid', 'tid', 'from', 'to', 'file', 'connection', 'field', 'range'];
 
@@ -106,9 +106,10 @@ function hasName(value, { provider, name }) {
  * @param {Filter} filter
  * @param {E[]} events
  * @param {Provider[]} providers
+ * @param {Map<number, string>} processes names in the rows of events, by number
  * @returns {E[]}
  */
-export function filterEvents({ options, texts }, events, providers) {
+export function filterEvents({ options, texts }, events, providers, processes) {
   const wanted = texts.map((text) => text.toLowerCase());
   /** @param {string} name @param {(value: string) => boolean} accepts */
   const passes = (name, accepts) => {
@@ -123,7 +124,8 @@ export function filterEvents({ options, texts }, events, providers) {
       && passes('event', (value) => hasName(value, event))
       && passes('cpu', (value) => Number(value) === event.cpu)
       && passes('kind', (value) => Number(value) === event.kind)
-      && passes('thread', (value) => Number(value) === event.thread);
+      && passes('thread', (value) => Number(value) === event.thread)
+      && passes('process', (value) => processes.get(Number(value)) === event.process);
   });
   const head = options.filter(([name]) => name === 'head').at(-1);
   return head ? accepted.slice(0, Number(head[1])) : accepted;

@@ -1,7 +1,8 @@
 // The flame graph of the selection.
-import { announce, byId, color, debounce, element, fitCanvas, fitText, setFont } from './dom.js';
+import { announce, byId, color, element, fitCanvas, fitText, setFont } from './dom.js';
 import { formatCount, formatDuration } from './format.js';
-import { Asker } from './source.js';
+import { scopeName } from './rows.js';
+import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
 const canvas = byId('flame-picture', HTMLCanvasElement);
@@ -19,6 +20,8 @@ const asker = new Asker();
 /** @type {FlameNode[]} */
 let nodes = [];
 let unit = 'samples';
+/** What the status says about the graph, apart from its scope. */
+let summary = '';
 /** The node that fills the width. */
 let root = 0;
 let current = 0;
@@ -28,11 +31,12 @@ let boxes = [];
 /** How often an incomplete graph is asked for again. */
 let retries = 0;
 
-const load = debounce(async () => {
+const { load, refresh } = makeLoader(async () => {
   if (state.tab !== 'flame') return;
   const [from, to] = chosenSpan();
   const [type, number] = state.scope.split(':');
-  status.textContent = 'Reading symbols…';
+  summary = 'Reading symbols…';
+  showStatus();
   const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number });
   if (!answer) return;
   take(answer);
@@ -46,8 +50,8 @@ const load = debounce(async () => {
 /** Shows why there is no graph. @param {string} problem */
 function showProblem(problem) {
   nodes = [];
-  status.textContent = '';
-  allButton.hidden = !state.scope;
+  summary = '';
+  showStatus();
   canvas.hidden = true;
   empty.hidden = false;
   empty.textContent = problem;
@@ -78,11 +82,8 @@ function take(answer) {
   root = findNode(state.flameRoot);
   current = findNode(state.flameChosen);
   const where = spanName();
-  const noun = state.flame === 'waits' ? 'waits' : 'samples';
-  status.textContent = answer.count
-    ? `${formatCount(answer.count)} ${noun} in ${where}${state.flame === 'waits' ? `, ${formatDuration(answer.total)}` : ''}${answer.left_out ? `; ${formatCount(answer.left_out)} small nodes are merged` : ''}${answer.cut ? `; ${formatCount(answer.cut)} stacks of the trace lack inner frames` : ''}${answer.partial ? '; incomplete: the time limit was reached' : ''}`
-    : `no ${noun} in ${where}`;
-  allButton.hidden = !state.scope;
+  summary = summarize(answer, where);
+  showStatus();
   canvas.hidden = !answer.count;
   empty.hidden = answer.count > 0;
   empty.textContent = state.flame === 'waits'
@@ -91,6 +92,24 @@ function take(answer) {
   // A function that was marked before the graph was there is shown now.
   if (state.mark && !state.flameChosen.length) chooseHeaviest(state.mark);
   draw();
+}
+
+/** Describes how much a graph shows. @param {any} answer @param {string} where */
+function summarize({ count, total, left_out: merged, cut, partial }, where) {
+  const noun = state.flame === 'waits' ? 'waits' : 'samples';
+  if (!count) return `no ${noun} in ${where}`;
+  let text = `${formatCount(count)} ${noun} in ${where}`;
+  if (state.flame === 'waits') text += `, ${formatDuration(total)}`;
+  if (merged) text += `; ${formatCount(merged)} small nodes are merged`;
+  if (cut) text += `; ${formatCount(cut)} stacks of the trace lack inner frames`;
+  if (partial) text += '; incomplete: the time limit was reached';
+  return text;
+}
+
+/** Shows the process or thread that the graph is limited to, and how much it shows. */
+function showStatus() {
+  status.textContent = [state.scope && `Only ${scopeName(state.scope)}`, summary].filter(Boolean).join(': ');
+  allButton.hidden = !state.scope;
 }
 
 /** Returns the names of the functions on the way to a node. @param {number} index */
@@ -284,9 +303,11 @@ export function start() {
   });
   new ResizeObserver(() => draw()).observe(scroller);
   onChange((change) => {
-    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) {
-      retries = 3;
-      load();
-    }
+    if (change === 'names') showStatus();
+    const isOtherWindow = change === 'window' && !state.selection;
+    if (change !== 'panel' && change !== 'selection' && !isOtherWindow) return;
+    retries = 3;
+    if (isOtherWindow) refresh();
+    else load();
   });
 }

@@ -14,7 +14,6 @@ import { LAYOUTS, STRIDES, readItem } from './tracks.js';
  * @property {string} text
  * @property {number | null} row event of the item
  * @property {number | null} thread
- * @property {number | null} kind
  */
 
 /**
@@ -30,7 +29,7 @@ function describe(kind, data, at, names, unit) {
   const [start, end] = [data[at], data[at + 1]];
   const span = end > start ? `${formatDuration(end - start)}, from ${formatTime(start)} s` : `at ${formatTime(start)} s`;
   /** @type {Hit} */
-  const hit = { start, end, count: 1, text: '', row: null, thread: null, kind: null };
+  const hit = { start, end, count: 1, text: '', row: null, thread: null };
   switch (kind) {
     case 'c': case 'p': {
       const { thread, count, busy } = readItem(kind, data, at);
@@ -63,7 +62,6 @@ function describe(kind, data, at, names, unit) {
       const { count, row, kind: eventKind } = readItem('s', data, at);
       hit.count = count;
       hit.row = row;
-      hit.kind = eventKind;
       hit.text = count === 1 ? `${names.kinds[eventKind] ?? 'slice'}\n${span}` : `${count} slices\n${span}`;
       break;
     }
@@ -77,7 +75,8 @@ function describe(kind, data, at, names, unit) {
     case 'n': {
       const { count, sum, largest } = readItem('n', data, at);
       hit.count = count;
-      hit.text = `${formatValue(sum, unit)} in ${count} operations, at most ${formatValue(largest, unit)}\n${span}`;
+      const noun = unit === 'bytes' ? 'operations' : 'events';
+      hit.text = `${formatValue(sum, unit)} in ${count} ${noun}, at most ${formatValue(largest, unit)}\n${span}`;
       break;
     }
     default:
@@ -101,7 +100,7 @@ export function findItem({ kind, unit }, data, scale, time, lane, names) {
     for (let at = 0; at < data.length; at += STRIDES.f) {
       const { start, value, row } = readItem('f', data, at);
       if (Math.abs(start - time) <= slack) {
-        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row, thread: null, kind: null };
+        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row, thread: null };
       }
     }
     return null;
@@ -137,7 +136,7 @@ export function stepItem({ kind, unit }, data, time, direction, names) {
       const isBeyond = direction > 0 ? start > time : start < time;
       if (isBeyond && (best === null || Math.abs(start - time) < Math.abs(best.start - time))) {
         best = kind === 'f'
-          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: items[at + LAYOUTS.f.row], thread: null, kind: null }
+          ? { start, end: start, count: 1, text: formatValue(items[at + LAYOUTS.f.value], ''), row: items[at + LAYOUTS.f.row], thread: null }
           : describe(kind, items, at, names, unit);
       }
     }

@@ -9,15 +9,13 @@ import {
 } from './timeline.js';
 import { beginSelection, bounds, endSelection, pan, reveal, select, showSpan, zoom } from './window.js';
 
-/** Handles keys of the tracks. Returns whether the key has a meaning. @param {KeyboardEvent} event */
+/** Handles keys of the tracks, besides those of the page. Returns whether the key has a meaning. @param {KeyboardEvent} event */
 function onKey(event) {
   const row = currentRow();
   const number = row ? findRow(row.key) : 0;
   switch (event.key) {
-    case 'w': case 'W': zoom(0.5); break;
-    case 's': case 'S': zoom(2); break;
-    case 'a': case 'A': case 'ArrowLeft': pan(-0.2); break;
-    case 'd': case 'D': case 'ArrowRight': pan(0.2); break;
+    case 'ArrowLeft': pan(-0.2); break;
+    case 'ArrowRight': pan(0.2); break;
     case 'ArrowUp': setCurrent(number - 1); break;
     case 'ArrowDown': setCurrent(number + 1); break;
     case 'PageUp': setCurrent(number - 10); break;

@@ -64,10 +64,31 @@ export function findRow(key) {
   return rows.findIndex((row) => row.key === key);
 }
 
-/** Returns the key of the process of a thread, if both are in the list. @param {number} thread */
-export function ownerOf(thread) {
-  const owner = list.processes.find((/** @type {any} */ process) => process.threads.some((/** @type {any} */ known) => known.id === thread));
-  return owner ? `p${owner.id}` : null;
+/** Returns the key of the process of a thread, or of the provider of a kind, if both are in the list. @param {string} key */
+export function ownerOf(key) {
+  const number = Number(key.slice(1));
+  const has = (/** @type {any[]} */ parts) => parts.some((part) => part.id === number);
+  const process = key.startsWith('t') && list.processes.find((/** @type {any} */ known) => has(known.threads));
+  const provider = key.startsWith('k') && list.providers.find((/** @type {any} */ known) => has(known.kinds));
+  return process ? `p${process.id}` : provider ? `v${provider.id}` : null;
+}
+
+/** @param {any} process */
+function processLabel({ name, pid, machine }) {
+  const label = pid === NO_PID ? (name ?? 'No process') : `${name ?? 'Process'} (${pid})`;
+  return machine ? `${label} · ${machine}` : label;
+}
+
+/** Names what a flame graph is limited to, or returns ''. @param {string} scope `process:N` or `thread:N` */
+export function scopeName(scope) {
+  const [type, text] = scope.split(':');
+  const number = Number(text);
+  for (const process of list.processes) {
+    if (type === 'process' && process.id === number) return processLabel(process);
+    const thread = type === 'thread' && process.threads.find((/** @type {any} */ known) => known.id === number);
+    if (thread) return `${thread.name} of ${processLabel(process)}`;
+  }
+  return scope && (type === 'process' ? 'one process' : 'one thread');
 }
 
 /** Returns the GUID of a provider. @param {number} id */
@@ -79,6 +100,7 @@ export function providerGuid(id) {
 export function setList(answer) {
   list = answer;
   makeRows();
+  changed('names');
 }
 
 /** Folds or unfolds a row. @param {Row} row */
@@ -143,10 +165,8 @@ export function makeRows() {
   /** @param {any} process */
   function addProcess(process) {
     const key = `p${process.id}`;
-    const isNone = process.pid === NO_PID;
-    const name = process.name ?? (isNone ? 'No process' : 'Process');
     const row = add({
-      key, ...(process.running ? { kind: 'p', id: key } : {}), depth: 1, hint: hintOf(process), folds: true, label: isNone ? name : `${name} (${process.pid})`,
+      key, ...(process.running ? { kind: 'p', id: key } : {}), depth: 1, hint: hintOf(process), folds: true, label: processLabel(process),
       isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
     });
     if (row.isFolded) return;

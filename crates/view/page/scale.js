@@ -61,7 +61,7 @@ export function forVisible(data, stride, scale, onItem) {
  * Returns the smallest of 1, 2 and 5 times a power of ten that is not below a distance.
  * @param {number} least
  */
-export function niceStep(least) {
+function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((factor) => power * factor).find((step) => step >= least) ?? power * 10;
 }

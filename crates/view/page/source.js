@@ -1,4 +1,5 @@
 // Asks the server. An exported page contains the answers instead.
+import { debounce } from './dom.js';
 import { answerEmbedded, embeddedTrace, isEmbedded } from './embedded.js';
 
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Question */
@@ -61,6 +62,33 @@ export class Asker {
     this.#pending = new AbortController();
     return ask(name, question, this.#pending.signal);
   }
+}
+
+/**
+ * Returns functions that run a question once after calls have paused. `load` replaces a question whose
+ * answer is pending. `refresh` asks again after that answer, so that frequent changes of a trace that
+ * grows do not abort a slow question each time.
+ * @param {() => Promise<void>} run asks, and shows the answer
+ * @param {number} ms
+ */
+export function makeLoader(run, ms) {
+  let pending = 0;
+  let isStale = false;
+  const load = debounce(async () => {
+    isStale = false;
+    pending += 1;
+    try {
+      await run();
+    } finally {
+      pending -= 1;
+    }
+    if (isStale && pending === 0) load();
+  }, ms);
+  const refresh = () => {
+    if (pending > 0) isStale = true;
+    else load();
+  };
+  return { load, refresh };
 }
 
 /** How long the server may take to show that it runs, in milliseconds. */

@@ -1,7 +1,7 @@
 // Tables of the selection, and the statistics of a field.
-import { byId, debounce, element, link } from './dom.js';
+import { byId, element, link } from './dom.js';
 import { formatCount, formatValue } from './format.js';
-import { Asker } from './source.js';
+import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
 const place = byId('table-scroll', HTMLDivElement);
@@ -16,6 +16,7 @@ const fieldAsker = new Asker();
 /**
  * @typedef {object} Links
  * @property {(type: string, number: number) => void} open
+ * @property {(key: string) => void} showTrack
  * @property {(name: string) => void} showFunction
  * @property {(filter: string, time: number) => void} showEvents
  */
@@ -24,13 +25,13 @@ const fieldAsker = new Asker();
 const MAX_FUNCTIONS = 500;
 
 /** @type {Links} */
-let links = { open: () => {}, showFunction: () => {}, showEvents: () => {} };
+let links = { open: () => {}, showTrack: () => {}, showFunction: () => {}, showEvents: () => {} };
 /** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, note?: string } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
 let isRestoring = true;
 
-const load = debounce(async () => {
+const { load, refresh } = makeLoader(async () => {
   if (state.tab !== 'tables') return;
   const [from, to] = chosenSpan();
   const isFunctions = state.table === 'functions';
@@ -104,12 +105,27 @@ function makeHead(name, index, isNumber) {
   return cell;
 }
 
-/** @param {any} cell @param {string} unit */
-function makeCell(cell, unit) {
+/**
+ * Makes a further link for what the first cell of a row names: from a kind of events to its track, from a
+ * process or thread to its events. Their names lead to the other.
+ * @param {string} type
+ * @param {number} number
+ * @param {string} name
+ */
+function makeSecondLink(type, number, name) {
+  if (type === 'kind') return link('track', () => links.showTrack(`k${number}`), `Track of ${name}`);
+  if (type !== 'process' && type !== 'thread') return null;
+  return link('events', () => links.showEvents(`${type}:${number}`, chosenSpan()[0]), `Events of ${name}`);
+}
+
+/** @param {any} cell @param {string} unit @param {boolean} isFirst */
+function makeCell(cell, unit, isFirst) {
   const made = element('td');
   if (Array.isArray(cell)) {
     const [type, number, text] = cell;
     made.append(link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number))));
+    const second = isFirst ? makeSecondLink(type, number, text) : null;
+    if (second) made.append(' ', second);
   } else if (typeof cell === 'number') {
     made.className = 'number';
     made.textContent = formatValue(cell, unit);
@@ -131,7 +147,7 @@ function show() {
   const body = element('tbody');
   for (const cells of rows) {
     const row = element('tr');
-    cells.forEach((cell, index) => row.append(makeCell(cell, columns[index][1])));
+    cells.forEach((cell, index) => row.append(makeCell(cell, columns[index][1], index === 0)));
     body.append(row);
   }
   made.append(headGroup, body);
@@ -162,7 +178,7 @@ function emptyText() {
   return `${needs[state.table] ?? 'No events.'} Only ${spanName()} counts.`;
 }
 
-const loadField = debounce(async () => {
+const { load: loadField, refresh: refreshField } = makeLoader(async () => {
   const dot = state.field.indexOf('.');
   if (dot < 0 || state.tab !== 'field') return;
   const [from, to] = chosenSpan();
@@ -265,9 +281,7 @@ function showField(answer, kind, name) {
 }
 
 /** Asks again, because there is more to read. */
-export function refresh() {
-  load();
-}
+export { refresh };
 
 /** @param {Links} given */
 export function start(given) {
@@ -291,9 +305,12 @@ export function start(given) {
   });
   byId('table-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
   onChange((change) => {
-    if (change === 'panel' || change === 'selection' || (change === 'window' && !state.selection)) {
+    if (change === 'panel' || change === 'selection') {
       load();
       loadField();
+    } else if (change === 'window' && !state.selection) {
+      refresh();
+      refreshField();
     }
   });
 }

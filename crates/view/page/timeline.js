@@ -7,7 +7,7 @@ import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
 import { setLossTimes } from './losses.js';
-import { LANE_HEIGHT, allRows, findRow, makeRows, ownerOf, providerGuid, rowsBetween, setList, toggle, totalHeight } from './rows.js';
+import { LANE_HEIGHT, allRows, findRow, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
 import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
 import { rulerMarks, toPixel, toTime } from './scale.js';
 import { Asker, ask } from './source.js';
@@ -230,12 +230,15 @@ function drawOverviewLegend(context, width) {
 }
 
 /** Shows the events of what a row stands for. @param {Row} row */
-export function openTarget(row) {
+function openTarget(row) {
   const target = row.target;
   if (!target) return;
-  if (target.type === 'thread' || target.type === 'process') actions.showScope(`${target.type}:${target.number}`);
-  if (target.type === 'thread') actions.showEvents(`thread:${target.number}`, state.from);
-  if (target.type === 'kind') actions.showEvents(`kind:${target.number}`, state.from);
+  const scope = `${target.type}:${target.number}`;
+  if (target.type === 'thread' || target.type === 'process') {
+    actions.showScope(scope);
+    announce(`Events and flame graph of ${scopeName(scope)}`);
+  }
+  if (target.type !== 'provider') actions.showEvents(scope, state.from);
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
 }
 
@@ -257,13 +260,13 @@ function requestData() {
   }
   const area = scale();
   const ids = visibleRows().filter((row) => row.id).slice(0, MAX_TRACKS).map((row) => row.id);
-  const window = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), version };
-  const isSame = data.from === window.from && data.to === window.to && data.pixels === window.pixels && data.version === window.version;
+  const shown = { from: Math.round(area.from), to: Math.round(area.to), pixels: Math.round(area.width), version };
+  const isSame = data.from === shown.from && data.to === shown.to && data.pixels === shown.pixels && data.version === shown.version;
   const wanted = isSame ? ids.filter((id) => !(id in data.tracks) && !leftOut.has(id)) : ids;
   if (area.to <= area.from || !wanted.length) return;
   setAsking(true);
   const begin = performance.now();
-  ask('timeline', { from: window.from, to: window.to, pixels: window.pixels, tracks: wanted.join(',') }).then((answer) => {
+  ask('timeline', { from: shown.from, to: shown.to, pixels: shown.pixels, tracks: wanted.join(',') }).then((answer) => {
     setAsking(false);
     if (answer) {
       if (!isSame) leftOut.clear();
@@ -271,7 +274,7 @@ function requestData() {
       if (!wanted.some((id) => id in answer.tracks)) wanted.forEach((id) => leftOut.add(id));
       const before = isSame ? data : { tracks: {}, threads: {}, kinds: {}, reasons: {} };
       data = {
-        ...window,
+        ...shown,
         tracks: { ...before.tracks, ...answer.tracks },
         threads: { ...before.threads, ...answer.threads },
         kinds: { ...before.kinds, ...answer.kinds },
@@ -350,7 +353,7 @@ function fitRows() {
  */
 export function revealTrack(key) {
   awaited = key;
-  if (findRow(key) < 0 && !(key.startsWith('t') && ownerOf(Number(key.slice(1)))) && state.search) {
+  if (findRow(key) < 0 && !ownerOf(key) && state.search) {
     state.search = '';
     changed('tracks');
     return;
@@ -361,9 +364,8 @@ export function revealTrack(key) {
 function revealAwaited() {
   const key = awaited ?? '';
   awaited = null;
-  const owner = key.startsWith('t') ? ownerOf(Number(key.slice(1))) : null;
-  const group = /** @type {Record<string, string>} */ ({ c: 'g-cpu', n: 'g-count', p: 'g-process', t: 'g-process', v: 'g-provider', k: 'g-provider' })[key[0]];
-  for (const fold of [group, owner]) {
+  const group = /** @type {Record<string, string>} */ ({ p: 'g-process', t: 'g-process', k: 'g-provider' })[key[0]];
+  for (const fold of [group, ownerOf(key)]) {
     const row = allRows().find((known) => known.key === fold);
     if (row?.isFolded) toggle(row);
   }
@@ -387,6 +389,8 @@ export function setCurrent(index) {
 
 /** @param {Row} row */
 export function choose(row) {
+  // Enter opens an item of the chosen track only.
+  if (row.key !== currentRow()?.key) cursorHit = null;
   state.track = row.key;
   changed('cursor');
 }
@@ -407,6 +411,7 @@ export function openHit(hit, row) {
   if (hit.count === 1 && hit.row !== null) actions.openEvent(hit.row);
   else if (row.kind === 'k' && row.target) actions.showEvents(`kind:${row.target.number}`, hit.start);
   else if (row.kind === 'v') openTarget(row);
+  else if (row.kind === 'n') actions.showEvents('', hit.start);
   else if (row.kind === 's') showSpan(hit.start, hit.end);
   else if (hit.thread !== null) revealTrack(`t${hit.thread}`);
   if (hit.end > hit.start && hit.count === 1 && row.kind !== 'c') select([hit.start, hit.end]);
@@ -417,8 +422,8 @@ export function openCurrent() {
   const row = currentRow();
   if (!row) return;
   if (cursorHit && state.cursor === cursorHit.start) openHit(cursorHit, row);
-  else if (row.folds && !row.kind) toggle(row);
-  else openTarget(row);
+  else if (row.target) openTarget(row);
+  else if (row.folds) toggle(row);
 }
 
 /** Moves the cursor to the next item of the chosen row. @param {number} direction */

@@ -1,6 +1,6 @@
 //! Sends requests of the page and of others to a server.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -326,9 +326,13 @@ fn slow_head_ends_its_connection() {
     let (port, token, _) = start_with("kernel.etl", limits);
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(format!("GET /{token}/api/trace HTTP/1.1\r\n").as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut reply = String::new();
     // Returns when the server has closed the connection.
-    let _ = stream.read_to_string(&mut reply);
+    let result = stream.read_to_string(&mut reply);
+    let is_open =
+        result.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!is_open, "the connection stays open");
     assert!(status_of(&reply) != "200", "{reply}");
 }
 

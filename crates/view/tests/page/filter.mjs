@@ -4,6 +4,7 @@ import { filterEvents, parseFilter } from './filter.js';
 
 const GUID = '3d6fa8d4-fe05-11d0-9dda-00c04fd7ba7c';
 const providers = [{ name: 'Windows Kernel (Process)', guid: GUID }, { name: 'Contoso-Shop', guid: '00000000-0000-0000-0000-0000000000ab' }];
+const processes = new Map([[20, 'shop.exe (4002)'], [30, 'shop.exe (4003)']]);
 const event = (number, provider, name, text, cpu = 0) => ({ number, process: `shop.exe (${4000 + number})`, provider, name, text, cpu, kind: number, thread: 7 });
 const events = [
   event(1, 'Contoso-Shop', 'Cart/Add', 'Item=soup'),
@@ -12,7 +13,7 @@ const events = [
 ];
 
 /** Returns the numbers of the events that a filter accepts. */
-const accepted = (filter) => filterEvents(parseFilter(filter), events, providers).map(({ number }) => number);
+const accepted = (filter) => filterEvents(parseFilter(filter), events, providers, processes).map(({ number }) => number);
 
 for (const [filter, numbers] of [
   ['', [1, 2, 3]],
@@ -32,6 +33,9 @@ for (const [filter, numbers] of [
   ['cpu:1', [2]],
   ['kind:3', [3]],
   ['thread:7 SOUP', [1]],
+  ['process:20', [2]],
+  ['process:20 process:30', [2, 3]],
+  ['process:99', []],
   ['Process/End', [2]],
   ['"order 4711"', [3]],
   ['4711 order', [3]],
@@ -48,6 +52,7 @@ for (const [filter, reason] of [
   ['--level error', /^level:error cannot be applied/],
   ['event:5', /^event:5 cannot be applied/],
   ['cpu:x', /^cpu: x is not a number/],
+  ['process:shop.exe', /^process: shop.exe is not a number/],
   ['--provider', /^--provider needs a value/],
   ['--nosuch 1', /^unknown option --nosuch/],
 ]) assert.throws(() => parseFilter(filter), ({ message }) => reason.test(message), filter);

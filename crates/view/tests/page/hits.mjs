@@ -6,10 +6,10 @@ import { STRIDES } from './tracks.js';
 assert.deepEqual(STRIDES, { c: 5, p: 5, t: 7, s: 5, k: 4, v: 4, n: 6, f: 3 });
 const names = { threads: { 7: ['worker (7)', 'shop.exe (1)', 0] }, kinds: { 3: 'Request' }, reasons: { 6: 'Executive' } };
 const scale = { from: 0, to: 1000, left: 0, width: 1000 };
-const find = (kind, data, time, lane = 0) => findItem({ kind, unit: 'bytes' }, data, scale, time, lane, names);
+const find = (kind, data, time, lane = 0, unit = 'bytes') => findItem({ kind, unit }, data, scale, time, lane, names);
 
 assert.deepEqual(find('c', [100, 200, 7, 1, 100], 150), {
-  start: 100, end: 200, count: 1, text: 'worker (7)\nshop.exe (1)\n100 ns, from 0.000 000 100 s', row: null, thread: 7, kind: null,
+  start: 100, end: 200, count: 1, text: 'worker (7)\nshop.exe (1)\n100 ns, from 0.000 000 100 s', row: null, thread: 7,
 });
 assert.match(find('c', [100, 200, 7, 5, 50], 150).text, /^5 switches, 50 % busy\nmost time: worker \(7\)/);
 assert.match(find('p', [100, 200, 7, 5, 250], 150).text, /^5 switches, 250 % busy\nmost time: worker \(7\)/);
@@ -19,10 +19,12 @@ assert.deepEqual([ready.thread, ready.text.split('\n')[0]], [7, 'ready, woken by
 assert.match(find('t', [100, 200, 0, 100, 0, 1, 0], 150).text, /^ready \(preempted or waker unknown\)/);
 assert.match(find('t', [100, 200, 30, 20, 50, 4, 0], 150).text, /^4 states: running 30 ns, ready 20 ns, waiting 50 ns/);
 const slice = find('s', [[], [100, 200, 1, 42, 3]], 150, 1);
-assert.deepEqual([slice.row, slice.kind, slice.text.split('\n')[0]], [42, 3, 'Request']);
+assert.deepEqual([slice.row, slice.text.split('\n')[0]], [42, 'Request']);
 const marks = [100, 100, 1, 8, 300, 310, 4, 9];
 assert.deepEqual([find('k', marks, 100).row, find('v', marks, 305).count, find('k', marks, 200)], [8, 4, null]);
-assert.match(find('n', [100, 200, 3, 3072, 512, 2048], 150).text, /^3 KiB in 3 operations, at most 2 KiB/);
+const counter = [100, 200, 3, 3072, 512, 2048];
+assert.match(find('n', counter, 150).text, /^3 KiB in 3 operations, at most 2 KiB\n/);
+assert.match(find('n', counter, 150, 0, '').text, /^3,072 in 3 events, at most 2,048\n/);
 const point = find('f', [100, 1.5, 9], 100);
 assert.deepEqual([point.row, point.text.split('\n')[0]], [9, '1.5']);
 assert.equal(stepItem({ kind: 'k', unit: '' }, marks, 100, 1, names).start, 300);

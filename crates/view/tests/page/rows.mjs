@@ -1,0 +1,28 @@
+// Checks the names of tracks: node rows.mjs, next to the scripts of the page.
+import assert from 'node:assert/strict';
+
+globalThis.window = globalThis;
+globalThis.document = { getElementById: () => null };
+globalThis.location = { hash: '' };
+globalThis.history = { replaceState: () => {} };
+const { allRows, findRow, ownerOf, scopeName, setList } = await import('./rows.js');
+
+const thread = { id: 7, name: 'worker (70)', lanes: 0, running: 5, events: 1 };
+const process = (id, machine, threads = []) => ({ id, pid: 40, name: 'shop.exe', machine, running: 5, events: 1, more: 0, threads });
+const list = (machines) => ({
+  cpus: [], counters: [{ id: 0, name: 'Page faults', unit: '' }], more_processes: 0, more_providers: 0,
+  processes: [process(1, machines[0], [thread]), process(2, machines[1]), { ...process(3, machines[0]), pid: 4294967295, name: null }],
+  providers: [{ id: 4, name: 'Shop', guid: '', count: 2, more: 0, kinds: [{ id: 9, name: 'Sale', level: 4, count: 2 }] }],
+});
+const labelOf = (key) => allRows()[findRow(key)].label;
+
+// Processes of several machines have the same names and ids.
+setList(list(['a.etl', 'b.etl']));
+assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40) · a.etl', 'shop.exe (40) · b.etl', 'No process · a.etl']);
+assert.equal(scopeName('thread:7'), 'worker (70) of shop.exe (40) · a.etl');
+setList(list([null, null]));
+assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40)', 'shop.exe (40)', 'No process']);
+assert.deepEqual(['process:2', 'process:99', 'thread:7', 'thread:99', ''].map(scopeName),
+  ['shop.exe (40)', 'one process', 'worker (70) of shop.exe (40)', 'one thread', '']);
+assert.deepEqual(['t7', 'k9', 't9', 'k7', 'p1'].map(ownerOf), ['p1', 'v4', null, null, null]);
+assert.equal(allRows()[findRow('n0')].unit, '');
