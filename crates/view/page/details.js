@@ -135,7 +135,7 @@ function showFields(event) {
 /** @param {any} event */
 function showStack(event) {
   if (!event.stack.length && !event.partial) return;
-  const note = event.partial ? '; incomplete: the time limit was reached' : '';
+  const note = event.partial ? '; incomplete: a limit was reached' : '';
   body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames${note})`));
   const frames = element('ol', 'frames');
   for (const [address, name, place, isInlined, isKernel, functionName] of event.stack) {

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn copies_are_equal_to_their_records() {
-        let mut encoded = vec![Vec::new(), Vec::new(), Vec::new()];
+        let mut encoded = [Vec::new(), Vec::new(), Vec::new()];
         let provider = Guid::from_u128(7);
         EventHeader { provider, time: 5, ..EventHeader::default() }.encode(b"abc", &mut encoded[0]).unwrap();
         let data = [0_u64, 5, 6].map(u64::to_le_bytes).concat();

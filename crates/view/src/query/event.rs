@@ -28,7 +28,7 @@ const MAX_RAW_BYTES: usize = 4096;
 const MAX_MESSAGE_CHARS: usize = 4000;
 const MAX_FRAMES: usize = 512;
 /// The most stack-walk events of each kind that are searched for those of the event's threads.
-const MAX_STACK_ROWS: usize = 4096;
+const MAX_STACK_ROWS: usize = 1 << 16;
 /// The width of the column of threads.
 const THREAD_BYTES: usize = 4;
 /// The most stack-walk events that are read.
