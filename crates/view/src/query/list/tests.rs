@@ -199,7 +199,7 @@ fn link_of_a_file_lists_its_transfers() {
     for file in files {
         let (link, number) = (&file[0], file[0][1].as_u64().unwrap());
         assert_eq!(link[0], "file");
-        // The trace has transfers of disks only, so that each file has one row.
+        // Transfers of files are those of disks only, so that each file has one row.
         let expected = file[3].as_u64().unwrap() + file[5].as_u64().unwrap();
         let query = EventQuery::parse(&format!("file:{number}")).unwrap();
         let lists = EventLists::default();
