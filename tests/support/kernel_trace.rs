@@ -57,8 +57,8 @@ const REMOTE_ADDRESS: [u8; 4] = [198, 51, 100, 7];
 const PORTS: u64 = 3;
 const KERNEL_BASE: u64 = 0xFFFF_F800_0000_0000;
 const PROGRAM_BASE: u64 = 0x7FF6_0000_0000;
-/// The paths through the calls of a program: four choices of four functions.
-const CALL_PATHS: u64 = 256;
+/// The paths through the calls of a program: four choices of two functions.
+const CALL_PATHS: u64 = 16;
 const LIBRARY_BASE: u64 = 0x7FFA_0000_0000;
 const HEAP_BASE: u64 = 0x1_0000_0000;
 const IMAGE_BYTES: u64 = 0x40_0000;
@@ -561,15 +561,14 @@ impl Machine {
 
     /// Writes the stack of an event. One in four begins in the kernel.
     fn stack(&mut self, cpu: u16, time: i64, thread: u32, innermost: Option<u64>) -> Result<()> {
-        let depth = 6 + self.numbers.below(10);
+        // Programs spend most of their time in few of the paths.
+        let path = self.numbers.below(CALL_PATHS).min(self.numbers.below(CALL_PATHS));
         let mut frames: Vec<u64> = innermost.into_iter().collect();
         if innermost.is_none() {
             frames.extend((0..3).map(|frame| KERNEL_BASE + frame * 0x2000 + 0x40));
         }
-        // Stacks share the outermost frames, and those of one path all frames.
-        let path = self.numbers.below(CALL_PATHS);
-        frames.extend((0..depth).rev().map(|frame| {
-            let choice = if frame < 3 { 0 } else { (path >> (frame % 4 * 2)) % 4 };
+        frames.extend((0..6 + path % 10).rev().map(|frame| {
+            let choice = if frame < 3 { 0 } else { (path >> (frame % 4)) % 2 };
             PROGRAM_BASE + ((frame + 1) * 8 + choice) * 0x400 + 0x20
         }));
         self.output.put_stack(cpu, time, self.pid_of(thread), FIRST_TID + thread, &frames)

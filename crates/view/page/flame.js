@@ -106,9 +106,11 @@ function summarize({ count, total, left_out: merged, cut, partial }, where) {
   return text;
 }
 
-/** Shows the process or thread that the graph is limited to, and how much it shows. */
+/** Shows the process or thread that the graph is limited to, how much it shows, and if it lacks the marked function. */
 function showStatus() {
-  status.textContent = [state.scope && `Only ${scopeName(state.scope)}`, summary].filter(Boolean).join(': ');
+  const isMissing = state.mark && nodes.length > 1 && !nodes.some((node) => node.name.toLowerCase().includes(state.mark.toLowerCase()));
+  const note = isMissing ? `; no node that is shown has “${state.mark}” in its name` : '';
+  status.textContent = [state.scope && `Only ${scopeName(state.scope)}`, summary + note].filter(Boolean).join(': ');
   allButton.hidden = !state.scope;
 }
 

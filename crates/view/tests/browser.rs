@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kernel_trace::{KernelTraceLayout, KernelWriter};
@@ -50,6 +50,8 @@ fn node_path() -> Option<OsString> {
 struct Browser {
     program: PathBuf,
     node_path: OsString,
+    /// Until the end of the test: a server ends when a minute has passed without a page.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Browser {
@@ -68,7 +70,8 @@ impl Browser {
         if !skip::holds_or_skip(has_playwright && program.is_some(), "browser", reason) {
             return None;
         }
-        Some(Self { program: program?, node_path })
+        let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Self { program: program?, node_path, _alone })
     }
 
     /// Runs a scenario of `browser.cjs` and fails with its output if it fails.
@@ -78,7 +81,6 @@ impl Browser {
 
     /// Runs a scenario on one or more pages, with environment variables.
     fn run_with(&self, scenario: &str, urls: &[&str], variables: &[(&str, &Path)]) {
-        let _alone = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser.cjs");
         let output = Command::new("node")
             .arg(script)
