@@ -5,9 +5,10 @@ import { embeddedSpan, isEmbedded } from './embedded.js';
 import * as events from './events.js';
 import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
-import { formatBytes, formatCount, formatDuration, formatTime } from './format.js';
+import { formatBytes, formatDuration, formatQuantity, formatSpan, formatTime } from './format.js';
 import * as live from './live.js';
 import { describeMerged, listenToLosses, setLossCounts } from './losses.js';
+import { addLinkName } from './rows.js';
 import { follow } from './source.js';
 import { TABS, changed, chosenSpan, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
@@ -44,8 +45,14 @@ function moveToTab(name, target) {
   if (hadFocus) target.focus();
 }
 
-/** @param {string} filter @param {number} time */
-function showEvents(filter, time) {
+/**
+ * Shows the events of a link.
+ * @param {string} filter
+ * @param {number} time
+ * @param {string} [name] what the link stands for
+ */
+function showEvents(filter, time, name = '') {
+  if (name) addLinkName(filter, name);
   moveToTab('events', byId('event-grid', HTMLDivElement));
   events.setFilter(filter);
   events.goTo(time);
@@ -100,7 +107,12 @@ function takeTrace(trace) {
 
 /** @param {any} trace */
 function showFacts(trace) {
-  const facts = [`${formatCount(trace.events)} events`, formatDuration(trace.end - (trace.begin ?? 0)), `began ${trace.start.slice(0, 19).replace('T', ' ')} UTC`];
+  const begin = trace.begin ?? 0;
+  const start = `began ${trace.start.slice(0, 19).replace('T', ' ')} UTC`;
+  const facts = [formatQuantity(trace.events, 'event'), formatDuration(trace.end - begin)];
+  // An exported page may have a part of the traces.
+  if (isEmbedded()) facts.push(`${formatSpan(begin, trace.end)} of the trace that ${start}`);
+  else facts.push(start);
   const place = byId('facts', HTMLParagraphElement);
   place.textContent = facts.join(' · ');
   place.title = place.textContent;
@@ -231,8 +243,8 @@ details.start({
   showFunction,
 });
 tables.start({
-  open: (type, number) => {
-    if (['kind', 'file', 'connection'].includes(type)) showEvents(`${type}:${number}`, chosenSpan()[0]);
+  open: (type, number, name) => {
+    if (['kind', 'file', 'connection'].includes(type)) showEvents(`${type}:${number}`, chosenSpan()[0], name);
     else timeline.revealTrack(`${type === 'thread' ? 't' : 'p'}${number}`);
   },
   showTrack: timeline.revealTrack,

@@ -1,6 +1,7 @@
 // The details of an event: fields, stack, raw bytes.
-import { announce, byId, element, link } from './dom.js';
-import { formatCount, formatTime } from './format.js';
+import { announce, byId, element, link, sideLink } from './dom.js';
+import { isEmbedded } from './embedded.js';
+import { formatCount, formatQuantity, formatTime } from './format.js';
 import { Asker } from './source.js';
 import { changed, state } from './state.js';
 
@@ -15,7 +16,7 @@ let opened = 0;
  * @typedef {object} Links what the details lead to
  * @property {(time: number) => void} showTime
  * @property {(key: string) => void} showTrack
- * @property {(filter: string, time: number) => void} showEvents
+ * @property {(filter: string, time: number, name?: string) => void} showEvents `name` is that of a link in the filter
  * @property {(kind: number, field: string) => void} showField
  * @property {(name: string) => void} showFunction
  */
@@ -56,7 +57,7 @@ export async function open(row) {
     return;
   }
   title.textContent = event.name;
-  announce(`${event.name}, ${event.fields.length} fields`);
+  announce(`${event.name}, ${formatQuantity(event.fields.length, 'field')}`);
   show(event);
 }
 
@@ -77,15 +78,15 @@ function show(event) {
   };
   add('Time', link(`${formatTime(event.time)} s`, () => links.showTime(event.time)));
   add('Wall time', `${event.wall} UTC`);
-  const trackLink = link('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
-  add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time)), ' ', trackLink);
+  const trackLink = sideLink('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
+  add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time, event.name)), ' ', trackLink);
   add('Provider', event.provider);
   add('Process', event.process);
   add('Thread', link(event.thread_name, () => links.showTrack(`t${event.thread}`)));
   add('CPU', String(event.cpu));
   if (event.transfer) {
     const [type, number, name] = event.transfer;
-    add(type === 'file' ? 'File' : 'Connection', link(name, () => links.showEvents(`${type}:${number}`, event.time)));
+    add(type === 'file' ? 'File' : 'Connection', link(name, () => links.showEvents(`${type}:${number}`, event.time, name)));
   }
   if (event.message) add('Message', event.message);
   if (event.undecoded) add('Not decoded', event.undecoded);
@@ -118,7 +119,7 @@ function showFields(event) {
     const head = element('th');
     head.scope = 'row';
     head.style.paddingLeft = `${depth}rem`;
-    if (isNumber || depth === 0) {
+    if ((isNumber || depth === 0) && !isEmbedded()) {
       const button = link(name, () => links.showField(event.kind, name));
       button.title = 'Statistics of this field';
       head.append(button);
@@ -136,7 +137,7 @@ function showFields(event) {
 function showStack(event) {
   if (!event.stack.length && !event.partial) return;
   const note = event.partial ? '; incomplete: a limit was reached' : '';
-  body.append(element('h3', '', `Stack (${formatCount(event.stack.length)} frames${note})`));
+  body.append(element('h3', '', `Stack (${formatQuantity(event.stack.length, 'frame')}${note})`));
   const frames = element('ol', 'frames');
   for (const [address, name, place, isInlined, isKernel, functionName] of event.stack) {
     const frame = element('li', isKernel ? 'kernel' : '');

@@ -46,6 +46,18 @@ export function link(text, onClick, label = '') {
 }
 
 /**
+ * Creates a small button next to a link, which leads elsewhere.
+ * @param {string} text
+ * @param {() => void} onClick
+ * @param {string} label what it is called where the text alone is ambiguous
+ */
+export function sideLink(text, onClick, label) {
+  const button = link(text, onClick, label);
+  button.className = 'side-link';
+  return button;
+}
+
+/**
  * Fits the bitmap of a canvas to its size on the screen. Returns the size in CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width

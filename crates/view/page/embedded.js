@@ -4,6 +4,9 @@ import { filterEvents, parseFilter } from './filter.js';
 
 /** @typedef {import('./source.js').Question} Question */
 
+/** Why a page that contains its data shows nothing about fields. */
+export const NO_FIELDS = 'This page does not contain statistics of fields. Open the trace with weir view for them.';
+
 /** @type {any} */
 let data = null;
 
@@ -130,6 +133,6 @@ export function answerEmbedded(name, question) {
     case 'event': return data.details[String(question.row)] ?? { problem: 'This page does not contain the details of this event.' };
     case 'table': return findTable(question);
     case 'flame': return findFlame(question);
-    default: return { problem: 'This page does not contain the values of fields.' };
+    default: return { problem: NO_FIELDS };
   }
 }

@@ -1,7 +1,9 @@
 // The list of events. Only the rows on the screen exist; the server is asked for them.
 import { announce, byId, debounce, element } from './dom.js';
 import { isEmbedded } from './embedded.js';
-import { formatCount, formatTime } from './format.js';
+import { describeLinks, explainNoMatch, filterHint } from './filter.js';
+import { formatQuantity, formatTime } from './format.js';
+import { knownProviders, linkName } from './rows.js';
 import { Asker, ask } from './source.js';
 import { changed, onChange, state } from './state.js';
 
@@ -40,6 +42,10 @@ const counter = new Asker();
 const locator = new Asker();
 /** Time of the event that was opened last. @type {number | null} */
 let openTime = null;
+/** How far the events are searched, or why the list is not complete. */
+let progress = '';
+/** What is wrong with the filter. */
+let problem = '';
 /** @type {(row: number) => void} */
 let onOpenEvent = () => {};
 
@@ -97,20 +103,27 @@ async function count() {
 /** @param {any} answer */
 function take(answer) {
   grid.setAttribute('aria-busy', 'false');
-  filterInput.setAttribute('aria-invalid', String(Boolean(answer.error)));
-  status.classList.toggle('wrong', Boolean(answer.error));
-  total = answer.error ? 0 : answer.total;
-  isDone = answer.error ? true : answer.done;
+  problem = answer.error ?? '';
+  filterInput.setAttribute('aria-invalid', String(Boolean(problem)));
+  status.classList.toggle('wrong', Boolean(problem));
+  total = problem ? 0 : answer.total;
+  isDone = problem ? true : answer.done;
   const part = answer.of ? Math.floor((100 * answer.scanned) / answer.of) : 100;
-  const progress = answer.cut ? (isEmbedded() ? ' (only the first events are in this page)' : ' (the first that match)') : isDone ? '' : `, ${part} % searched`;
-  status.textContent = answer.error ?? `${formatCount(total)} events${progress}`;
+  progress = answer.cut ? (isEmbedded() ? ' (only the first events are in this page)' : ' (the first that match)') : isDone ? '' : `, ${part} % searched`;
+  showStatus();
   if (answer.rows?.length) keep(0, answer.rows);
-  empty.hidden = total > 0 || !isDone || Boolean(answer.error);
-  empty.textContent = state.filter || state.inSelection
-    ? `No event matches${state.inSelection && state.selection ? ' in the selection' : ''}.`
-    : 'The trace has no events.';
   layOut();
   if (isDone && total > 0) isRestoring = false;
+}
+
+/** Shows how many events there are, what they are events of, or why there are none. */
+function showStatus() {
+  status.textContent = problem || `${formatQuantity(total, 'event')}${describeLinks(state.filter, linkName)}${progress}`;
+  empty.hidden = total > 0 || !isDone || Boolean(problem);
+  const place = state.inSelection && state.selection ? ' in the selection' : '';
+  empty.textContent = state.filter || state.inSelection
+    ? `No event matches${place}. ${explainNoMatch(state.filter, knownProviders())}`.trim()
+    : 'The trace has no events.';
 }
 
 /** @param {number} page @param {any[]} rows */
@@ -354,6 +367,7 @@ export function refresh(isComplete) {
 export function start(onOpen) {
   onOpenEvent = onOpen;
   filterInput.value = state.filter;
+  filterInput.placeholder = filterHint(isEmbedded());
   rangeInput.checked = state.inSelection;
   const apply = debounce(() => setFilter(filterInput.value), 250);
   filterInput.addEventListener('input', apply);
@@ -374,6 +388,8 @@ export function start(onOpen) {
     if (change === 'selection') applySelection();
     if (change === 'panel') layOut();
     if (change === 'event') draw();
+    // Names may arrive after the events. A new list has no number yet.
+    if (change === 'names' && grid.getAttribute('aria-busy') === 'false') showStatus();
   });
   new ResizeObserver(() => layOut()).observe(scroller);
   followTimeline();

@@ -35,22 +35,29 @@ function splitWords(text) {
   return words;
 }
 
+/** Options in the hint of the filter. @type {[string, string][]} */
+const HINTS = [['provider', 'NAME'], ['event', 'NAME'], ['pid', 'N'], ['tid', 'N'], ['cpu', 'N'], ['level', 'N']];
+
+/** Returns a hint about filters. @param {boolean} isExported whether the page applies them itself */
+export function filterHint(isExported) {
+  const shown = HINTS.filter(([name]) => !isExported || APPLICABLE.includes(name));
+  return ['text', ...shown.map((option) => option.join(':'))].join(', ');
+}
+
 /**
- * Parses a filter. Fails with the reason if it is wrong or cannot be applied.
+ * Splits a filter into options with their values. Words are values of `grep`. Fails with the reason if
+ * an option is unknown or has no value.
  * @param {string} text
- * @returns {Filter}
+ * @returns {[string, string][]}
  */
-export function parseFilter(text) {
-  /** @type {Filter} */
-  const filter = { options: [], texts: [] };
+function parseOptions(text) {
+  /** @type {[string, string][]} */
+  const options = [];
   /** @param {string} name @param {string} value */
-  const set = (name, value) => {
-    if (name === 'grep') filter.texts.push(value);
-    else if (OTHERS.includes(name) || (name === 'event' && /^\d+$/.test(value))) throw new Error(`${name}:${value} cannot be applied: this page does not contain what it needs`);
-    else if (!APPLICABLE.includes(name)) return false;
-    else if (NUMBERS.includes(name) && !/^\d+$/.test(value)) throw new Error(`${name}: ${value} is not a number`);
-    else filter.options.push([name, value]);
-    return true;
+  const add = (name, value) => {
+    const isKnown = name === 'grep' || APPLICABLE.includes(name) || OTHERS.includes(name);
+    if (isKnown) options.push([name, value]);
+    return isKnown;
   };
   const words = splitWords(text);
   for (let at = 0; at < words.length; at += 1) {
@@ -62,12 +69,73 @@ export function parseFilter(text) {
       if (equals < 0) at += 1;
       const value = equals < 0 ? words[at]?.text : word.slice(equals + 1);
       if (value === undefined) throw new Error(`--${name} needs a value`);
-      if (!set(name, value)) throw new Error(`unknown option --${name}`);
-    } else if (isQuoted || colon < 0 || colon === word.length - 1 || !set(word.slice(0, colon), word.slice(colon + 1))) {
-      filter.texts.push(word);
+      if (!add(name, value)) throw new Error(`unknown option --${name}`);
+    } else if (isQuoted || colon < 0 || colon === word.length - 1 || !add(word.slice(0, colon), word.slice(colon + 1))) {
+      options.push(['grep', word]);
     }
   }
+  return options;
+}
+
+/**
+ * Parses a filter. Fails with the reason if it is wrong or cannot be applied.
+ * @param {string} text
+ * @returns {Filter}
+ */
+export function parseFilter(text) {
+  /** @type {Filter} */
+  const filter = { options: [], texts: [] };
+  for (const [name, value] of parseOptions(text)) {
+    if (name === 'grep') filter.texts.push(value);
+    else if (OTHERS.includes(name) || (name === 'event' && /^\d+$/.test(value))) throw new Error(`${name}:${value} cannot be applied: this page does not contain what it needs`);
+    else if (NUMBERS.includes(name) && !/^\d+$/.test(value)) throw new Error(`${name}: ${value} is not a number`);
+    else filter.options.push([name, value]);
+  }
   return filter;
+}
+
+/** Returns the values of an option in a filter, none if the filter is wrong. @param {string} text @param {string} option */
+function valuesOf(text, option) {
+  try {
+    return parseOptions(text).filter(([name]) => name === option).map(([, value]) => value);
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Names what the links in a filter stand for, or returns ''.
+ * @param {string} text
+ * @param {(link: string) => string} nameOf returns the name of an option with its value, or ''
+ */
+export function describeLinks(text, nameOf) {
+  const parts = ['kind', 'thread', 'process', 'file', 'connection'].map((option) => {
+    const names = valuesOf(text, option).map((value) => nameOf(`${option}:${value}`));
+    if (!names.length || names.includes('')) return '';
+    return ` of ${option === 'kind' ? 'the kind ' : ''}${names.join(' or ')}`;
+  });
+  return parts.filter(Boolean).join(',');
+}
+
+/** The most providers that an explanation names. */
+const MAX_SUGGESTIONS = 3;
+
+/**
+ * Explains why a filter accepts no event, as far as the names in it show that, or returns ''.
+ * @param {string} text
+ * @param {Provider[]} providers
+ */
+export function explainNoMatch(text, providers) {
+  const isKnown = (/** @type {string} */ value) => providers.some(({ name }) => hasProvider(value, { provider: name }, providers));
+  const unknown = valuesOf(text, 'provider').filter((value) => !guidDigits(value) && !isKnown(value));
+  const similar = providers.filter(({ name }) => unknown.some((value) => name.toLowerCase().includes(value.toLowerCase())));
+  const names = [...new Set(similar.map(({ name }) => name))];
+  if (names.length) {
+    const others = names.length > MAX_SUGGESTIONS ? ' and others' : '';
+    return `The trace has events of ${names.slice(0, MAX_SUGGESTIONS).join(', ')}${others}.`;
+  }
+  const hasEventName = valuesOf(text, 'event').some((value) => !/^\d+$/.test(value));
+  return unknown.length || hasEventName ? 'Names are compared as a whole.' : '';
 }
 
 /**
@@ -86,7 +154,7 @@ function guidDigits(text) {
   return /^[0-9a-f]{32}$/.test(digits) ? digits : null;
 }
 
-/** @param {string} value @param {Event} event @param {Provider[]} providers */
+/** @param {string} value @param {Pick<Event, 'provider'>} event @param {Provider[]} providers */
 function hasProvider(value, event, providers) {
   const guid = guidDigits(value);
   if (guid) return providers.some((provider) => provider.name === event.provider && guidDigits(provider.guid) === guid);

@@ -1,6 +1,6 @@
 // The flame graph of the selection.
 import { announce, byId, color, element, fitCanvas, fitText, setFont } from './dom.js';
-import { formatCount, formatDuration } from './format.js';
+import { formatDuration, formatQuantity } from './format.js';
 import { scopeName } from './rows.js';
 import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
@@ -96,12 +96,12 @@ function take(answer) {
 
 /** Describes how much a graph shows. @param {any} answer @param {string} where */
 function summarize({ count, total, left_out: merged, cut, partial }, where) {
-  const noun = state.flame === 'waits' ? 'waits' : 'samples';
-  if (!count) return `no ${noun} in ${where}`;
-  let text = `${formatCount(count)} ${noun} in ${where}`;
-  if (state.flame === 'waits') text += `, ${formatDuration(total)}`;
-  if (merged) text += `; ${formatCount(merged)} small nodes are merged`;
-  if (cut) text += `; ${formatCount(cut)} stacks of the trace lack inner frames`;
+  const noun = state.flame === 'waits' ? 'wait' : 'sample';
+  if (!count) return `no ${noun}s in ${where}`;
+  let text = `${formatQuantity(count, noun)} in ${where}`;
+  if (state.flame === 'waits') text += `, ${formatDuration(total)} waiting and ready`;
+  if (merged) text += `; ${formatQuantity(merged, 'small node is merged', 'small nodes are merged')}`;
+  if (cut) text += `; ${formatQuantity(cut, 'stack of the trace lacks', 'stacks of the trace lack')} inner frames`;
   if (partial) text += '; incomplete: the time limit was reached';
   return text;
 }
@@ -144,7 +144,7 @@ function showLegend() {
 
 /** @param {number} weight */
 function formatWeight(weight) {
-  return unit === 'ns' ? formatDuration(weight) : `${formatCount(weight)} samples`;
+  return unit === 'ns' ? formatDuration(weight) : formatQuantity(weight, 'sample');
 }
 
 /** @param {number} index */

@@ -40,6 +40,30 @@ export function formatCount(number) {
   return Math.round(number).toLocaleString('en-US');
 }
 
+/**
+ * Formats a number of things: “1 event”, “2 events”.
+ * @param {number} number
+ * @param {string} noun
+ * @param {string} [plural]
+ */
+export function formatQuantity(number, noun, plural = `${noun}s`) {
+  return `${formatCount(number)} ${number === 1 ? noun : plural}`;
+}
+
+/**
+ * Formats both ends of a time span in seconds, with as many digits as differ in a thousandth of it.
+ * @param {number} from
+ * @param {number} to
+ */
+export function formatSpan(from, to) {
+  const digits = Math.max(0, Math.min(9, Math.ceil(12 - Math.log10(Math.max(to - from, 1)))));
+  const [first, last] = [from, to].map((ns) => {
+    const seconds = (ns / 1e9).toFixed(digits);
+    return seconds.includes('.') ? seconds.replace(/\.?0+$/, '') : seconds;
+  });
+  return `${first} s to ${last} s`;
+}
+
 /** @param {number} bytes */
 export function formatBytes(bytes) {
   const names = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];

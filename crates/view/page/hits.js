@@ -1,5 +1,5 @@
 // Finds and describes the items of tracks.
-import { formatDuration, formatTime, formatValue } from './format.js';
+import { formatDuration, formatQuantity, formatTime, formatValue } from './format.js';
 import { firstFrom } from './scale.js';
 import { LAYOUTS, STRIDES, readItem } from './tracks.js';
 
@@ -75,8 +75,8 @@ function describe(kind, data, at, names, unit) {
     case 'n': {
       const { count, sum, largest } = readItem('n', data, at);
       hit.count = count;
-      const noun = unit === 'bytes' ? 'operations' : 'events';
-      hit.text = `${formatValue(sum, unit)} in ${count} ${noun}, at most ${formatValue(largest, unit)}\n${span}`;
+      const quantity = formatQuantity(count, unit === 'bytes' ? 'operation' : 'event');
+      hit.text = `${formatValue(sum, unit)} in ${quantity}, at most ${formatValue(largest, unit)}\n${span}`;
       break;
     }
     default:

@@ -1,6 +1,7 @@
 // Losses: how many events, and a button that goes to where they are missing.
 import { announce, byId } from './dom.js';
-import { formatCount, formatTime } from './format.js';
+import { isEmbedded } from './embedded.js';
+import { formatQuantity, formatTime } from './format.js';
 import { onChange, state } from './state.js';
 import { reveal } from './window.js';
 
@@ -9,22 +10,37 @@ const button = byId('lost', HTMLButtonElement);
 /** Times of the losses that the overview shows. @type {number[]} */
 let times = [];
 let counts = '';
+/** Whether events were lost at known times, also outside of an exported time. */
+let hasTimes = false;
+/** Context switches that are missing between others: a session does not report them as lost. */
+let gaps = 0;
 
 function show() {
-  button.hidden = !counts && !times.length;
+  const isLost = Boolean(counts || hasTimes || times.length);
+  button.hidden = !isLost && !gaps;
+  button.classList.toggle('inferred', !isLost);
+  if (!isLost) {
+    button.textContent = `${formatQuantity(gaps, 'context switch', 'context switches')} missing`;
+    button.title = 'Found by comparing switches: the session reports no lost event. Times around them are estimates.';
+    button.disabled = true;
+    return;
+  }
   const place = times.indexOf(state.cursor ?? -1);
   const where = place < 0 ? '' : ` (${place + 1} of ${times.length}: before ${formatTime(times[place])} s)`;
   button.textContent = `${counts ? `Lost: ${counts}` : 'Events were lost'}${where}`;
   button.disabled = !times.length;
-  button.title = times.length ? `Show where events were lost (${formatCount(times.length)} places)` : 'The trace does not say when.';
+  if (times.length) button.title = `Show where events were lost (${formatQuantity(times.length, 'place')})`;
+  else if (hasTimes && isEmbedded()) button.title = 'Events were lost at other times than those in this page.';
+  else button.title = 'The trace does not contain the times.';
 }
 
 /** Takes the numbers of losses. @param {any} trace */
-export function setLossCounts({ lost_events: events, lost_buffers: buffers, gaps }) {
+export function setLossCounts({ lost_events: events, lost_buffers: buffers, loss_times: timeCount, gaps: missing }) {
   const parts = [];
-  if (events) parts.push(`${formatCount(events)} events`);
-  if (buffers) parts.push(`${formatCount(buffers)} buffers`);
-  if (gaps) parts.push(`${formatCount(gaps)} context switches`);
+  if (events) parts.push(formatQuantity(events, 'event'));
+  if (buffers) parts.push(formatQuantity(buffers, 'buffer'));
+  gaps = missing;
+  hasTimes = timeCount > 0;
   counts = parts.join(', ');
   show();
 }

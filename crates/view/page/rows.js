@@ -1,5 +1,5 @@
 // The rows of the timeline: which tracks there are, in which order, and which of them are folded.
-import { formatCount, formatDuration } from './format.js';
+import { formatCount, formatDuration, formatQuantity } from './format.js';
 import { changed, state } from './state.js';
 
 /**
@@ -30,6 +30,10 @@ const NO_PID = 4294967295;
 let list = { cpus: [], processes: [], providers: [], counters: [] };
 /** @type {Row[]} */
 let rows = [];
+/** Names of what links of filters stand for, such as `thread:7`. A later list of tracks may lack them. @type {Map<string, string>} */
+const linkNames = new Map();
+/** Providers by their ids. A later list of tracks may lack them. @type {Map<number, { name: string, guid: string }>} */
+const providers = new Map();
 
 /** Returns all rows. */
 export function allRows() {
@@ -79,26 +83,54 @@ function processLabel({ name, pid, machine }) {
   return machine ? `${label} · ${machine}` : label;
 }
 
+/** Returns the name of what a link stands for, or ''. @param {string} link such as `thread:7` */
+export function linkName(link) {
+  return linkNames.get(link) ?? '';
+}
+
+/** The name of files and connections that the trace does not name. */
+const UNKNOWN = '(unknown)';
+
+/** Keeps the name of a link that the lists of tracks do not have. @param {string} link @param {string} name */
+export function addLinkName(link, name) {
+  if (!linkNames.has(link) && name !== UNKNOWN) linkNames.set(link, name);
+}
+
 /** Names what a flame graph is limited to, or returns ''. @param {string} scope `process:N` or `thread:N` */
 export function scopeName(scope) {
-  const [type, text] = scope.split(':');
-  const number = Number(text);
-  for (const process of list.processes) {
-    if (type === 'process' && process.id === number) return processLabel(process);
-    const thread = type === 'thread' && process.threads.find((/** @type {any} */ known) => known.id === number);
-    if (thread) return `${thread.name} of ${processLabel(process)}`;
-  }
-  return scope && (type === 'process' ? 'one process' : 'one thread');
+  return scope && (linkName(scope) || (scope.startsWith('process:') ? 'one process' : 'one thread'));
+}
+
+/** Returns the providers of the trace, as far as they were in lists of tracks. */
+export function knownProviders() {
+  return [...providers.values()];
 }
 
 /** Returns the GUID of a provider. @param {number} id */
 export function providerGuid(id) {
-  return String(list.providers.find((/** @type {any} */ provider) => provider.id === id)?.guid ?? '');
+  return providers.get(id)?.guid ?? '';
+}
+
+/** Returns whether a listed thread has states: a trace without context switches has none. */
+export function hasThreadStates() {
+  return list.processes.some((/** @type {any} */ process) => process.threads.some((/** @type {any} */ thread) => thread.states > 0));
+}
+
+function keepNames() {
+  for (const process of list.processes) {
+    linkNames.set(`process:${process.id}`, processLabel(process));
+    for (const { id, name } of process.threads) linkNames.set(`thread:${id}`, `${name} of ${processLabel(process)}`);
+  }
+  for (const { id, name, guid, kinds } of list.providers) {
+    providers.set(id, { name, guid });
+    for (const kind of kinds) linkNames.set(`kind:${kind.id}`, kind.name);
+  }
 }
 
 /** @param {any} answer */
 export function setList(answer) {
   list = answer;
+  keepNames();
   makeRows();
   changed('names');
 }
@@ -118,7 +150,7 @@ function isFolded(key, isFoldedFirst) {
 
 /** @param {{ running: number, events: number }} used */
 function hintOf({ running, events }) {
-  return running ? formatDuration(running, 3) : `${formatCount(events)} events`;
+  return running ? formatDuration(running, 3) : formatQuantity(events, 'event');
 }
 
 /** Makes the rows from the list of tracks. */
@@ -135,9 +167,9 @@ export function makeRows() {
   /** @param {string} key @param {string} label @param {number} count */
   const opensGroup = (key, label, count) =>
     count > 0 && !add({ key, label, hint: formatCount(count), folds: true, isFolded: isFolded(key, false) }).isFolded;
-  /** @param {string} key @param {number | undefined} count @param {string} what @param {number} depth */
-  const addMore = (key, count, what, depth) => {
-    if (count) add({ key, label: `${formatCount(count)} more ${what}: use Find tracks`, depth });
+  /** @param {string} key @param {number | undefined} count @param {[string, string]} nouns @param {number} depth */
+  const addMore = (key, count, [noun, plural], depth) => {
+    if (count) add({ key, label: `${formatQuantity(count, `more ${noun}`, `more ${plural}`)}: use Find tracks`, depth });
   };
   if (opensGroup('g-cpu', 'Processors', list.cpus.length)) {
     list.cpus.forEach((/** @type {number} */ cpu, /** @type {number} */ index) => {
@@ -155,11 +187,11 @@ export function makeRows() {
   const busiest = new Set(list.processes.filter((/** @type {any} */ process) => process.pid !== 0 && process.pid !== NO_PID).slice(0, UNFOLDED_PROCESSES));
   if (opensGroup('g-process', 'Processes', list.processes.length + (list.more_processes || 0))) {
     list.processes.forEach(addProcess);
-    addMore('p-more', list.more_processes, 'processes', 1);
+    addMore('p-more', list.more_processes, ['process', 'processes'], 1);
   }
   if (opensGroup('g-provider', 'Events', list.providers.length + (list.more_providers || 0))) {
     list.providers.forEach(addProvider);
-    addMore('v-more', list.more_providers, 'providers', 1);
+    addMore('v-more', list.more_providers, ['provider', 'providers'], 1);
   }
 
   /** @param {any} process */
@@ -175,7 +207,7 @@ export function makeRows() {
       add({ key: `t${id}`, kind: 't', id: `t${id}`, label, hint: hintOf(used), depth: 2, target });
       if (lanes) add({ key: `s${id}`, kind: 's', id: `s${id}`, label: 'activities', depth: 3, height: LANE_HEIGHT * lanes + 2, target });
     }
-    addMore(`${key}-more`, process.more, 'threads', 2);
+    addMore(`${key}-more`, process.more, ['thread', 'threads'], 2);
   }
 
   /** @param {any} provider */
@@ -189,6 +221,6 @@ export function makeRows() {
     for (const { id, name, count } of provider.kinds) {
       add({ key: `k${id}`, kind: 'k', id: `k${id}`, label: name, hint: formatCount(count), depth: 2, target: { type: 'kind', number: id } });
     }
-    addMore(`${key}-more`, provider.more, 'kinds of events', 2);
+    addMore(`${key}-more`, provider.more, ['kind of events', 'kinds of events'], 2);
   }
 }

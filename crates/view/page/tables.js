@@ -1,6 +1,7 @@
 // Tables of the selection, and the statistics of a field.
-import { byId, element, link } from './dom.js';
-import { formatCount, formatValue } from './format.js';
+import { byId, element, link, sideLink } from './dom.js';
+import { NO_FIELDS, isEmbedded } from './embedded.js';
+import { formatCount, formatQuantity, formatValue } from './format.js';
 import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
@@ -15,10 +16,10 @@ const fieldAsker = new Asker();
 
 /**
  * @typedef {object} Links
- * @property {(type: string, number: number) => void} open
+ * @property {(type: string, number: number, name: string) => void} open
  * @property {(key: string) => void} showTrack
  * @property {(name: string) => void} showFunction
- * @property {(filter: string, time: number) => void} showEvents
+ * @property {(filter: string, time: number, name?: string) => void} showEvents `name` is that of a link in the filter
  */
 
 /** The most functions of an answer: those with the most own samples. */
@@ -66,10 +67,29 @@ function sortKey(cell) {
   return typeof cell === 'string' ? cell.toLowerCase() : cell;
 }
 
-/** Returns the column by which the table is sorted, or −1. */
+/** Returns the column that was chosen for the order, or −1. */
 function sortColumn() {
   const column = Math.abs(Number(state.sort || '0')) - 1;
   return table && column < table.columns.length ? column : -1;
+}
+
+/** The columns that may determine the first order, in which the largest is first. @type {Record<string, string[]>} */
+const FIRST_ORDERS = { processes: ['CPU time', 'Samples'], threads: ['CPU time', 'Samples'], functions: ['Own samples'], events: ['Count'] };
+/** The first orders of tables by the sum of two columns. @type {Record<string, string>} */
+const SUMS = { files: 'bytes read and written', connections: 'bytes received and sent' };
+
+/**
+ * Returns the column by which rows are sorted, or −1, and whether its smallest value is first.
+ * @param {any[][]} rows in the order in which they are shown
+ */
+function orderOf(rows) {
+  const chosen = sortColumn();
+  if (chosen >= 0 || !table) return { column: chosen, isAscending: !state.sort.startsWith('-') };
+  const { columns } = table;
+  const candidates = (FIRST_ORDERS[state.table] ?? []).map((wanted) => columns.findIndex(([name]) => name === wanted));
+  // Without context switches, rows are in the order of samples.
+  const isOrder = (/** @type {number} */ column) => rows[0]?.[column] > 0 && rows.every((row, at) => at === 0 || row[column] <= rows[at - 1][column]);
+  return { column: candidates.find(isOrder) ?? -1, isAscending: false };
 }
 
 /** @param {any[][]} rows */
@@ -83,12 +103,16 @@ function sortRows(rows) {
   });
 }
 
-/** @param {string} name @param {number} index @param {boolean} isNumber */
-function makeHead(name, index, isNumber) {
+/**
+ * @param {string} name
+ * @param {number} index
+ * @param {boolean} isNumber
+ * @param {{ column: number, isAscending: boolean }} order
+ */
+function makeHead(name, index, isNumber, { column, isAscending }) {
   const cell = element('th', isNumber ? 'number' : '');
   cell.scope = 'col';
-  const isSorted = sortColumn() === index;
-  const isAscending = !state.sort.startsWith('-');
+  const isSorted = column === index;
   const button = element('button', '', name);
   button.type = 'button';
   button.append(element('span', 'order', isSorted ? (isAscending ? ' ↑' : ' ↓') : ''));
@@ -113,9 +137,9 @@ function makeHead(name, index, isNumber) {
  * @param {string} name
  */
 function makeSecondLink(type, number, name) {
-  if (type === 'kind') return link('track', () => links.showTrack(`k${number}`), `Track of ${name}`);
+  if (type === 'kind') return sideLink('track', () => links.showTrack(`k${number}`), `Track of ${name}`);
   if (type !== 'process' && type !== 'thread') return null;
-  return link('events', () => links.showEvents(`${type}:${number}`, chosenSpan()[0]), `Events of ${name}`);
+  return sideLink('events', () => links.showEvents(`${type}:${number}`, chosenSpan()[0], name), `Events of ${name}`);
 }
 
 /** @param {any} cell @param {string} unit @param {boolean} isFirst */
@@ -123,7 +147,7 @@ function makeCell(cell, unit, isFirst) {
   const made = element('td');
   if (Array.isArray(cell)) {
     const [type, number, text] = cell;
-    made.append(link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number))));
+    made.append(link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number, text))));
     const second = isFirst ? makeSecondLink(type, number, text) : null;
     if (second) made.append(' ', second);
   } else if (typeof cell === 'number') {
@@ -141,7 +165,8 @@ function show() {
   const rows = sortRows(table.rows);
   const made = element('table');
   const head = element('tr');
-  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number'))));
+  const order = orderOf(rows);
+  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number'), order)));
   const headGroup = element('thead');
   headGroup.append(head);
   const body = element('tbody');
@@ -160,8 +185,9 @@ function show() {
     isRestoring = false;
     place.scrollTop = state.tableScroll;
   }
-  const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : `${formatCount(total)} rows`;
-  status.textContent = `${count}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
+  const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : formatQuantity(total, 'row');
+  const sum = sortColumn() < 0 && rows.length > 1 && SUMS[state.table] ? ` by ${SUMS[state.table]}` : '';
+  status.textContent = `${count}${sum}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
 }
 
 /** Explains why a table is empty. */
@@ -244,7 +270,7 @@ function showField(answer, kind, name) {
     return;
   }
   const sampled = answer.step > 1 ? `, every ${formatCount(answer.step)}th was read` : '';
-  fieldStatus.textContent = `${name}: ${formatCount(answer.count)} events in ${spanName()}${sampled}${answer.partial ? `; incomplete: ${formatCount(answer.read)} were read within the limits` : ''}`;
+  fieldStatus.textContent = `${name}: ${formatQuantity(answer.count, 'event')} in ${spanName()}${sampled}${answer.partial ? `; incomplete: ${formatQuantity(answer.read, 'was', 'were')} read within the limits` : ''}`;
   fieldBody.replaceChildren();
   if (answer.numbers) {
     const key = `${kind}.${name}`;
@@ -303,6 +329,7 @@ export function start(given) {
     state.tableScroll = Math.round(place.scrollTop);
     changed('position');
   });
+  if (isEmbedded()) fieldStatus.textContent = NO_FIELDS;
   byId('table-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
   onChange((change) => {
     if (change === 'panel' || change === 'selection') {

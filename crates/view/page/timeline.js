@@ -7,7 +7,7 @@ import { formatDuration, formatTime } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
 import { setLossTimes } from './losses.js';
-import { LANE_HEIGHT, allRows, findRow, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
+import { LANE_HEIGHT, allRows, findRow, hasThreadStates, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
 import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
 import { rulerMarks, toPixel, toTime } from './scale.js';
 import { Asker, ask } from './source.js';
@@ -21,6 +21,8 @@ import { bounds, pan, reveal, select, setBounds, showSpan } from './window.js';
 /** The most tracks that one question may name. */
 const MAX_TRACKS = 64;
 const RULER_HEIGHT = 34;
+/** Pixels beside the overview, in which the frame of the window does not cover events. */
+const OVERVIEW_MARGIN = 2;
 
 /** The colours of a group of tracks. @type {Record<string, [string, string][]>} */
 const LEGENDS = {
@@ -71,7 +73,8 @@ export function scale() {
 
 /** Returns the scale of the overview. */
 export function wholeScale() {
-  return { from: bounds.begin, to: bounds.end, left: 0, width: Math.max(10, overview.clientWidth) };
+  const width = Math.max(10, overview.clientWidth - 2 * OVERVIEW_MARGIN);
+  return { from: bounds.begin, to: bounds.end, left: OVERVIEW_MARGIN, width };
 }
 
 function visibleRows() {
@@ -166,7 +169,7 @@ function drawTracks() {
       context.fillText(isEmbedded() ? 'not in this page' : 'no data', area.left + 4, y + 15);
     }
     const legend = LEGENDS[row.key];
-    if (legend && !row.isFolded) drawLegend(context, legend, area.left + area.width - 8, y + 15);
+    if (legend && !row.isFolded && hasThreadStates()) drawLegend(context, legend, area.left + area.width - 8, y + 15);
     context.fillStyle = color('grid');
     context.fillRect(area.left, y + row.height - 1, area.width, 1);
   }
@@ -200,18 +203,20 @@ function drawSelection(context, area, height) {
 
 function drawWhole() {
   const area = wholeScale();
-  const height = overview.clientHeight;
-  const context = fitCanvas(overview, area.width, height);
+  const [width, height] = [overview.clientWidth, overview.clientHeight];
+  const context = fitCanvas(overview, width, height);
   if (whole) {
     drawOverview(context, whole, area, height);
-    drawOverviewLegend(context, area.width);
+    drawOverviewLegend(context, width);
   }
   const [from, to] = [toPixel(area, state.from), toPixel(area, state.to)];
   context.fillStyle = color('select');
   context.fillRect(0, 0, Math.max(0, from), height);
-  context.fillRect(to, 0, Math.max(0, area.width - to), height);
+  context.fillRect(to, 0, Math.max(0, width - to), height);
   context.strokeStyle = color('accent');
-  context.strokeRect(Math.max(0.5, from), 0.5, Math.min(area.width - 1, Math.max(2, to - from)), height - 1);
+  const left = Math.min(width - 2.5, Math.max(0.5, Math.floor(from) - 0.5));
+  const right = Math.max(left + 2, Math.min(width - 0.5, Math.ceil(to) + 0.5));
+  context.strokeRect(left, 0.5, right - left, height - 1);
   const percent = Math.round((100 * (state.from - bounds.begin)) / (bounds.end - bounds.begin));
   overview.setAttribute('aria-valuenow', String(Math.max(0, Math.min(100, percent))));
   overview.setAttribute('aria-valuetext', `${formatTime(state.from)} to ${formatTime(state.to)} seconds`);

@@ -61,7 +61,7 @@ async function chooseTab(page, id) {
 
 /** Waits until all events are searched and the first row is there. */
 const listed = (page, filter) => until(page, (wanted) => window.view.filter === wanted
-  && /^[1-9][\d,]* events( \((the first that match|only the first events are in this page)\))?$/.test(document.getElementById('event-state').textContent)
+  && /^[1-9][\d,]* events?( of [^%]+?)?( \((the first that match|only the first events are in this page)\))?$/.test(document.getElementById('event-state').textContent)
   && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0, filter);
 
 /** Filters the events by the keyboard. */
@@ -120,6 +120,20 @@ const coloredPixels = (page, selector) => page.evaluate((name) => {
   }
   return count;
 }, selector);
+
+/** Checks that the frame of a window with the whole trace is beside the picture of the overview. */
+async function frameIsBeside(page) {
+  await painted(page);
+  const colors = await page.evaluate(() => {
+    const canvas = document.getElementById('overview');
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, canvas.height >> 1, canvas.width, 1);
+    return [1, 2, canvas.width - 3, canvas.width - 2].map((x) => data.slice(4 * x, 4 * x + 4).join(' '));
+  });
+  assert.equal(colors[0], colors[3], 'the frame has two sides');
+  assert(!colors.slice(1, 3).includes(colors[0]), `the frame covers the picture: ${colors}`);
+}
 
 /** Waits until the visible tracks and the overview have items. */
 async function picturesHaveItems(page) {
@@ -329,6 +343,9 @@ async function openProcess(page, name) {
   await listed(page, filter);
   const owners = await page.evaluate(() => [...document.querySelectorAll('.event-row > span:nth-child(3)')].map((cell) => cell.textContent));
   assert.deepEqual([...new Set(owners)], [label], 'events of the process');
+  // The filter has an internal number; the status says what it stands for.
+  const status = await text(page, '#event-state');
+  assert(status.endsWith(` of ${label}`), status);
   assert.equal(await text(page, '#announcer'), `Events and flame graph of ${label}`);
   assert.equal(await page.getAttribute('.track-label.current', 'aria-expanded'), isFolded, 'Enter does not fold the track');
   await page.keyboard.press('Space');
@@ -340,6 +357,13 @@ async function openProcess(page, name) {
   await page.keyboard.press('Enter');
   await hasText(page, '#flame-state', /^[1-9][\d,]* samples in the visible time/);
   await filterEvents(page, '');
+}
+
+/** Filters the events by a filter that accepts none, and waits for the explanation. */
+async function explains(page, filter, pattern) {
+  await page.fill('#event-filter', filter);
+  await until(page, ([wanted, source]) => window.view.filter === wanted && document.getElementById('event-state').textContent.startsWith('0 events')
+    && !document.getElementById('event-empty').hidden && new RegExp(source).test(document.getElementById('event-empty').textContent), [filter, pattern.source]);
 }
 
 /** Opens an item of a counter by the keyboard: the events at its time. */
@@ -355,8 +379,13 @@ async function openCounter(page) {
 const scenarios = {
   async mouse(page) {
     assert.match(await text(page, '#labels'), /CPU 0/);
+    await frameIsBeside(page);
     assert.match(await text(page, '#facts'), /^[1-9][\d,]* events · [\d.]+ m?s · began 2023-11-14 22:13:20 UTC$/);
     await exploreByMouse(page, KERNEL);
+    assert.equal(await page.getAttribute('#event-filter', 'placeholder'), 'text, provider:NAME, event:NAME, pid:N, tid:N, cpu:N, level:N');
+    await explains(page, 'provider:kern', /^No event matches\. The trace has events of Windows Kernel.*\.$/);
+    await explains(page, 'event:CSwi', /^No event matches\. Names are compared as a whole\.$/);
+    await explains(page, 'no such text', /^No event matches\.$/);
     await filterEvents(page, 'event:CSwitch');
     const all = await text(page, '#event-state');
     await page.check('#event-range');
@@ -370,12 +399,21 @@ const scenarios = {
       await until(page, ([label, before, wanted]) => (document.querySelector(label).getAttribute('aria-expanded') !== before) === wanted, [fold, expanded, isChanged]);
     }
     await chooseTable(page, 'threads', 'Thread');
+    // The first order has an arrow, and a click on it reverses the order.
+    assert.deepEqual(await page.locator('#table-scroll th[aria-sort="descending"]').allTextContents(), ['CPU time ↓']);
+    await page.click('#table-scroll th[aria-sort="descending"] button');
+    await hasText(page, '#table-scroll th[aria-sort="ascending"]', /^CPU time ↑$/);
+    await page.click('#table-scroll th[aria-sort="ascending"] button');
+    await page.waitForSelector('#table-scroll th[aria-sort="descending"]');
     const thread = await text(page, '#table-scroll tbody td button');
     await page.click('#table-scroll tbody td button');
     await until(page, (name) => document.querySelector('.track-label.current > .name')?.textContent === name, thread);
     // A kind of events leads to its track, a process to its events.
     await chooseTable(page, 'events', 'Event');
+    assert.deepEqual(await page.locator('#table-scroll th[aria-sort="descending"]').allTextContents(), ['Count ↓']);
     const kind = await text(page, '#table-scroll tbody td button');
+    const colors = await page.evaluate(() => ['.link', '.side-link'].map((name) => getComputedStyle(document.querySelector(`#table-scroll tbody ${name}`)).color));
+    assert.notEqual(colors[0], colors[1], 'the second link looks different');
     await page.click('#table-scroll tbody td button:text-is("track")');
     await until(page, (name) => document.querySelector('.track-label.current > .name')?.textContent === name, kind);
     await chooseTable(page, 'processes', 'Process');
@@ -669,15 +707,17 @@ const scenarios = {
   // Which file was written most? More was read from another one.
   async written(page) {
     await chooseTable(page, 'files', 'File');
+    assert.match(await text(page, '#table-state'), /^\d+ rows by bytes read and written, in the visible time$/);
     await page.click('#table-scroll thead button:text-is("Written")');
     await until(page, () => document.querySelector('#table-scroll th[aria-sort="descending"]')?.textContent.startsWith('Written'));
     assert.match(await text(page, '#table-scroll tbody tr'), /journal\.log/);
     // The name leads to the writes, and each of these to the others.
     const listed = (pattern) => until(page, ([source]) => new RegExp(source).test(window.view.filter)
-      && document.getElementById('event-state').textContent === '70 events'
+      && /^70 events( of [^%]+)?$/.test(document.getElementById('event-state').textContent)
       && document.querySelector('.event-row > span[role="gridcell"]'), [pattern.source]);
     await page.click('#table-scroll tbody tr td button');
     await listed(/^file:\d+$/);
+    assert.match(await text(page, '#event-state'), /^70 events of .*journal\.log$/);
     await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
     await page.click('#details-body td button:has-text("journal.log")');
     await listed(/^file:\d+$/);
@@ -687,6 +727,7 @@ const scenarios = {
     assert.match(await text(page, '#field-body table >> nth=1'), /70/);
     await page.click('#field-body td button >> nth=0');
     await listed(/^kind:\d+ field:"TransferSize=/);
+    assert.match(await text(page, '#event-state'), /^70 events of the kind .+$/);
     await page.click('#tab-field');
     await tabTo(page, '#field-body .bars button');
     await page.keyboard.press('ArrowRight');
@@ -794,6 +835,13 @@ const scenarios = {
     await page.waitForSelector('#details-body table');
     await page.click('#tab-flame');
     await hasText(page, '#flame-state', /samples in the exported time/);
+    // Nothing offers what is not in the page.
+    assert.equal(await page.getAttribute('#event-filter', 'placeholder'), 'text, provider:NAME, event:NAME, cpu:N');
+    assert.equal(await page.locator('#details-body h3:text-is("Fields") + table button').count(), 0);
+    await page.click('#tab-field');
+    assert.match(await text(page, '#field-state'), /^This page does not contain statistics of fields\./);
+    await page.click('#tab-events');
+    await explains(page, 'provider:kern', /^No event matches\. The trace has events of Windows Kernel/);
   },
 
   // A page of a part of the trace shows what the server shows of this part.
@@ -807,6 +855,8 @@ const scenarios = {
     const [{ begin: from, end: to, events }, whole] = await both('trace', {});
     assert(from > whole.begin && to < whole.end && events < whole.events, 'the page is of a part');
     const shown = await span(page);
+    const ends = /· ([\d.]+) s to ([\d.]+) s of the trace that began 2023-11-14 22:13:20 UTC$/.exec(await text(page, '#facts')) ?? [];
+    [from, to].forEach((time, index) => assert(Math.abs(Number(ends[index + 1]) * 1e9 - time) <= (to - from) / 1000, `${ends}`));
     assert(Math.abs(shown.from - from) <= 0.05 * (to - from) && Math.abs(shown.to - to) <= 0.05 * (to - from), 'the page begins with this part');
     const { providers } = await ask(server, 'tracks', {});
     const kinds = providers.flatMap((provider) => provider.kinds.map((kind) => `k${kind.id}`)).slice(0, 20);

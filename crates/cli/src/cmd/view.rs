@@ -15,7 +15,7 @@ const TRACE_SUFFIXES: [&str; 4] = [".etl", ".zip", ".gz", ".etlgz"];
 fn print_address(url: &str, is_opened: bool) {
     anstream::println!("{url}");
     let hint = if is_opened { "the page opens in the browser" } else { "open this address in a browser" };
-    anstream::eprintln!("{hint}; Ctrl-C ends weir view");
+    anstream::eprintln!("{hint}; weir view ends with Ctrl-C, or a minute after the last page is closed");
 }
 
 #[cfg(feature = "view")]

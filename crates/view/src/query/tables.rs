@@ -55,6 +55,7 @@ struct ThreadTotals {
     switches: u64,
     waits: u64,
     waiting_ns: u64,
+    ready_ns: u64,
     samples: u64,
 }
 
@@ -139,8 +140,17 @@ fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> B
     for_waits(index, span, guard, |wait| {
         let entry = totals.entry(u32::try_from(wait.thread).unwrap_or(1)).or_default();
         entry.waits += 1;
-        entry.waiting_ns = entry.waiting_ns.saturating_add(wait.overlap_ns);
     });
+    for (number, entry) in &mut totals {
+        let Some(thread) = index.threads.get(ThreadIndex(*number)) else { continue };
+        if !guard.may_continue() {
+            break;
+        }
+        // A wait of `for_waits` lasts until the thread runs again: a part of it is ready time.
+        let [_, _, ready, waiting] = thread.states.summarize(span.from, span.to, &index.store).totals;
+        entry.ready_ns = ready.max(0).unsigned_abs();
+        entry.waiting_ns = waiting.max(0).unsigned_abs();
+    }
     let begin = index.samples.find_time(span.from, &index.store);
     let end = index.samples.find_time(span.to.saturating_add(1), &index.store);
     index.samples.for_rows(begin, end, &index.store, |_, values| {
@@ -153,12 +163,18 @@ fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> B
     totals
 }
 
-const THREAD_COLUMNS: [(&str, &str); 5] =
-    [("CPU time", "ns"), ("Switches", ""), ("Waits", ""), ("Waiting", "ns"), ("Samples", "")];
+const THREAD_COLUMNS: [(&str, &str); 6] = [
+    ("CPU time", "ns"),
+    ("Switches", ""),
+    ("Waits", ""),
+    ("Waiting", "ns"),
+    ("Ready", "ns"),
+    ("Samples", ""),
+];
 
 fn push_totals(totals: &ThreadTotals, cells: &mut Vec<Cell>) {
-    let ThreadTotals { running_ns, switches, waits, waiting_ns, samples } = *totals;
-    cells.extend([running_ns, switches, waits, waiting_ns, samples].map(Cell::Number));
+    let ThreadTotals { running_ns, switches, waits, waiting_ns, ready_ns, samples } = *totals;
+    cells.extend([running_ns, switches, waits, waiting_ns, ready_ns, samples].map(Cell::Number));
 }
 
 fn list_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
@@ -186,6 +202,7 @@ fn list_processes(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> T
         sum.switches = sum.switches.saturating_add(totals.switches);
         sum.waits = sum.waits.saturating_add(totals.waits);
         sum.waiting_ns = sum.waiting_ns.saturating_add(totals.waiting_ns);
+        sum.ready_ns = sum.ready_ns.saturating_add(totals.ready_ns);
         sum.samples = sum.samples.saturating_add(totals.samples);
         *threads += 1;
     }

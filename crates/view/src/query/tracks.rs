@@ -52,7 +52,7 @@ fn describe(view: &TraceView, span: TimeSpan, events: u64, json: &mut JsonWriter
         json.key("start_ms");
         let since_1970 = view.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME);
         json.float(since_1970 as f64 / 10_000.0);
-        let numbers: [(&str, i128); 11] = [
+        let numbers: [(&str, i128); 12] = [
             ("begin", span.from.into()),
             ("end", span.to.into()),
             ("indexed", index.end().into()),
@@ -61,6 +61,7 @@ fn describe(view: &TraceView, span: TimeSpan, events: u64, json: &mut JsonWriter
             ("waits", index.waits.rows().into()),
             ("lost_events", index.losses.events.into()),
             ("lost_buffers", index.losses.buffers.into()),
+            ("loss_times", index.loss_times.len() as i128),
             ("gaps", index.gaps.into()),
             ("bytes_read", progress.bytes_read.into()),
             ("bytes", progress.total_bytes.into()),

@@ -13,7 +13,8 @@ use crate::query::{EventLists, EventQuery, TableQuery, TimeSpan, fill_table, lis
 use crate::test_trace::ask;
 use crate::trace::TraceView;
 
-/// Thread 71 runs, waits while 72 runs and the processor is idle, and runs again. A tick is 100 ns.
+/// Thread 71 runs, waits while 72 runs and the processor is idle, is woken at 7000, and runs again. A
+/// tick is 100 ns, and the trace ends at 9400.
 const SWITCHES: [(i64, u32, u32); 5] =
     [(1000, 0, 71), (3000, 71, 72), (6000, 72, 0), (8000, 0, 71), (9000, 71, 0)];
 const WHOLE: TimeSpan = TimeSpan { from: 0, to: i64::MAX };
@@ -30,6 +31,9 @@ fn write_trace(path: &Path) -> TraceView {
         let old_state = if old_tid == 0 { 2 } else { WAITING };
         let switch = Switch { new_tid, old_tid, old_state, wait_reason: 6 };
         writer.put_switch(0, time, switch).unwrap();
+        if time == 6000 {
+            writer.put_ready(0, 7000, 71).unwrap();
+        }
     }
     for (time, file, bytes, is_write) in [
         (9100, 0x1000, 100, false),
@@ -66,7 +70,8 @@ fn check(row: &Value, expected: &[(&str, u64)]) {
 fn times_of_threads_are_clipped_at_the_edges_of_a_span() {
     let folder = tempfile::tempdir().unwrap();
     let view = write_trace(&folder.path().join("kernel.etl"));
-    let whole = [("CPU time", 300_000), ("Switches", 2), ("Waits", 1), ("Waiting", 500_000)];
+    let whole =
+        [("CPU time", 300_000), ("Switches", 2), ("Waits", 1), ("Waiting", 440_000), ("Ready", 100_000)];
     check(&find_row(&view, "threads", WHOLE, "thread 71"), &whole);
     check(&find_row(&view, "threads", WHOLE, "thread 72"), &[("CPU time", 300_000), ("Waits", 0)]);
     let middle = TimeSpan { from: 200_000, to: 400_000 };
@@ -80,7 +85,7 @@ fn process_has_the_sum_of_its_threads() {
     let folder = tempfile::tempdir().unwrap();
     let view = write_trace(&folder.path().join("kernel.etl"));
     let row = find_row(&view, "processes", WHOLE, "app.exe");
-    check(&row, &[("Active threads", 2), ("CPU time", 600_000), ("Switches", 3), ("Waiting", 500_000)]);
+    check(&row, &[("Active threads", 2), ("CPU time", 600_000), ("Switches", 3), ("Waiting", 780_000)]);
 }
 
 #[test]

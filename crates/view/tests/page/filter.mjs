@@ -1,6 +1,6 @@
 // Checks the filter of exported pages: node filter.mjs, next to the scripts of the page.
 import assert from 'node:assert/strict';
-import { filterEvents, parseFilter } from './filter.js';
+import { describeLinks, explainNoMatch, filterEvents, filterHint, parseFilter } from './filter.js';
 
 const GUID = '3d6fa8d4-fe05-11d0-9dda-00c04fd7ba7c';
 const providers = [{ name: 'Windows Kernel (Process)', guid: GUID }, { name: 'Contoso-Shop', guid: '00000000-0000-0000-0000-0000000000ab' }];
@@ -56,3 +56,39 @@ for (const [filter, reason] of [
   ['--provider', /^--provider needs a value/],
   ['--nosuch 1', /^unknown option --nosuch/],
 ]) assert.throws(() => parseFilter(filter), ({ message }) => reason.test(message), filter);
+
+// The hint names the options that the page can apply.
+assert.equal(filterHint(false), 'text, provider:NAME, event:NAME, pid:N, tid:N, cpu:N, level:N');
+assert.equal(filterHint(true), 'text, provider:NAME, event:NAME, cpu:N');
+
+// Why no event matches.
+const kernel = ['Process', 'Thread', 'Disk', 'File'].map((part) => ({ name: `Windows Kernel (${part})`, guid: GUID }));
+const known = [...kernel, providers[1]];
+for (const [filter, reason] of [
+  ['', ''],
+  ['provider:contoso', 'The trace has events of Contoso-Shop.'],
+  ['pid:5 --provider SHOP', 'The trace has events of Contoso-Shop.'],
+  ['provider:kernel', 'The trace has events of Windows Kernel (Process), Windows Kernel (Thread), Windows Kernel (Disk) and others.'],
+  ['provider:nosuch', 'Names are compared as a whole.'],
+  ['event:Ad', 'Names are compared as a whole.'],
+  ['provider:contoso-shop event:Ad', 'Names are compared as a whole.'],
+  ['provider:Contoso-* cpu:7', ''],
+  ['provider:"windows kernel" event:5', ''],
+  [`--provider {${GUID.replace('3', '4')}}`, ''],
+  ['shop', ''],
+  ['--nosuch 1 provider:contoso', ''],
+]) assert.equal(explainNoMatch(filter, known), reason, filter);
+
+// What links stand for.
+const names = new Map([['thread:7', 'worker (70) of shop.exe (40)'], ['process:1', 'shop.exe (40)'], ['process:2', 'b.exe (2)'], ['kind:5', 'Cart/Add'], ['file:3', 'a.log']]);
+for (const [filter, expected] of [
+  ['', ''],
+  ['shop cpu:1', ''],
+  ['thread:7', ' of worker (70) of shop.exe (40)'],
+  ['process:1 process:2', ' of shop.exe (40) or b.exe (2)'],
+  ['process:1 process:99', ''],
+  ['kind:5 field:"Item=soup"', ' of the kind Cart/Add'],
+  ['thread:7 kind:5', ' of the kind Cart/Add, of worker (70) of shop.exe (40)'],
+  ['file:3', ' of a.log'],
+  ['connection:3', ''],
+]) assert.equal(describeLinks(filter, (link) => names.get(link) ?? ''), expected, filter);

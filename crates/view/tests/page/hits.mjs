@@ -25,6 +25,7 @@ assert.deepEqual([find('k', marks, 100).row, find('v', marks, 305).count, find('
 const counter = [100, 200, 3, 3072, 512, 2048];
 assert.match(find('n', counter, 150).text, /^3 KiB in 3 operations, at most 2 KiB\n/);
 assert.match(find('n', counter, 150, 0, '').text, /^3,072 in 3 events, at most 2,048\n/);
+assert.match(find('n', [100, 200, 1, 1024, 1024, 1024], 150).text, /^1 KiB in 1 operation, at most 1 KiB\n/);
 const point = find('f', [100, 1.5, 9], 100);
 assert.deepEqual([point.row, point.text.split('\n')[0]], [9, '1.5']);
 assert.equal(stepItem({ kind: 'k', unit: '' }, marks, 100, 1, names).start, 300);

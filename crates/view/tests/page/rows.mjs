@@ -5,7 +5,7 @@ globalThis.window = globalThis;
 globalThis.document = { getElementById: () => null };
 globalThis.location = { hash: '' };
 globalThis.history = { replaceState: () => {} };
-const { allRows, findRow, ownerOf, scopeName, setList } = await import('./rows.js');
+const { addLinkName, allRows, findRow, hasThreadStates, knownProviders, linkName, ownerOf, scopeName, setList } = await import('./rows.js');
 
 const thread = { id: 7, name: 'worker (70)', lanes: 0, running: 5, events: 1 };
 const process = (id, machine, threads = []) => ({ id, pid: 40, name: 'shop.exe', machine, running: 5, events: 1, more: 0, threads });
@@ -26,3 +26,16 @@ assert.deepEqual(['process:2', 'process:99', 'thread:7', 'thread:99', ''].map(sc
   ['shop.exe (40)', 'one process', 'worker (70) of shop.exe (40)', 'one thread', '']);
 assert.deepEqual(['t7', 'k9', 't9', 'k7', 'p1'].map(ownerOf), ['p1', 'v4', null, null, null]);
 assert.equal(allRows()[findRow('n0')].unit, '');
+assert.equal(allRows()[findRow('t7')].hint, '5 ns');
+// A legend names states, which only context switches give.
+assert.equal(hasThreadStates(), false);
+setList({ ...list([null, null]), processes: [process(1, null, [{ ...thread, states: 2, running: 0 }])], more_processes: 1 });
+assert.equal(hasThreadStates(), true);
+assert.deepEqual([allRows()[findRow('t7')].hint, labelOf('p-more')], ['1 event', '1 more process: use Find tracks']);
+// Names stay known when a search hides the tracks. Links have names of their own where the list has none.
+setList({ ...list([null, null]), processes: [], providers: [] });
+assert.deepEqual(['thread:7', 'kind:9', 'file:3'].map(linkName), ['worker (70) of shop.exe (40)', 'Sale', '']);
+assert.deepEqual(knownProviders(), [{ name: 'Shop', guid: '' }]);
+addLinkName('file:3', 'a.log');
+addLinkName('thread:7', 'worker (70)');
+assert.deepEqual(['file:3', 'thread:7'].map(linkName), ['a.log', 'worker (70) of shop.exe (40)']);

@@ -52,6 +52,7 @@ struct OpenSlice {
     start: i64,
     row: u64,
     kind: KindIndex,
+    version: u8,
     lane: usize,
 }
 
@@ -103,21 +104,21 @@ impl OpenSlices {
         let task = (record.provider(), descriptor.task, if descriptor.task == 0 { id } else { 0 });
         let activity = read_activity(record);
         if descriptor.opcode == START {
-            self.begin(task, activity, event);
+            self.begin(task, activity, descriptor.version, event);
         } else {
             self.end(task, activity, event, index);
         }
     }
 
-    fn begin(&mut self, task: SliceTask, activity: ActivityKey, event: SliceEvent) {
+    fn begin(&mut self, task: SliceTask, activity: ActivityKey, version: u8, event: SliceEvent) {
         if self.count >= MAX_OPEN_SLICES || event.thread == ThreadIndex::OTHER {
             return;
         }
         let open = self.by_thread.entry(event.thread).or_default();
         let is_same = |slice: &OpenSlice| slice.task == task && slice.activity == activity;
         if let Some(known) = open.iter().position(is_same) {
-            // Some providers write two events at a start.
-            if open.get(known).is_some_and(|slice| slice.kind != event.kind) {
+            // Some providers write two events at a start, also two versions of one.
+            if open.get(known).is_some_and(|slice| (slice.kind, slice.version) != (event.kind, version)) {
                 return;
             }
             // The start of an activity that never ends is replaced.
@@ -130,8 +131,8 @@ impl OpenSlices {
         let lane = (0..MAX_LANES).find(|lane| open.iter().all(|slice| slice.lane != *lane));
         if let Some(lane) = lane {
             self.count = self.count.saturating_add(1);
-            let slice =
-                OpenSlice { task, activity, start: event.at.ns, row: event.row, kind: event.kind, lane };
+            let (start, row, kind) = (event.at.ns, event.row, event.kind);
+            let slice = OpenSlice { task, activity, start, row, kind, version, lane };
             slice.shared_key().and_then(|key| self.shared.insert(key, event.thread));
             open.push(slice);
         }

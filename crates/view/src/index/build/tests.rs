@@ -135,6 +135,27 @@ fn stop_on_another_thread_ends_the_last_start_of_the_activity() {
 }
 
 #[test]
+fn two_versions_of_a_start_are_one_slice() {
+    let view = build(|writer| {
+        let mut put = |time, opcode, version| {
+            let id = u16::from(opcode);
+            let descriptor = EventDescriptor { id, version, opcode, task: 1, ..EventDescriptor::default() };
+            let (provider, process_id, thread_id) = (PROVIDER, 70, 71);
+            let header =
+                EventHeader { provider, descriptor, process_id, thread_id, time, ..EventHeader::default() };
+            writer.payload.clear();
+            writer.put_event(&header, 0).unwrap();
+        };
+        for time in [10, 50] {
+            put(time, START, 1);
+            put(time + 1, START, 2);
+            put(time + 10, STOP, 1);
+        }
+    });
+    assert_eq!(slices_of(&view, 71), [(10, 20, 0), (50, 60, 0)]);
+}
+
+#[test]
 fn classic_events_nest_by_thread_and_class() {
     let (outer, inner, kernel) =
         (Guid::from_u128(0xC1), Guid::from_u128(0xC2), class_of(hook::PROCESS_START));

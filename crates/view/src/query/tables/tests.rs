@@ -1,6 +1,8 @@
 //! Checks names and order of tables.
 
 use super::*;
+use crate::index::ThreadState;
+use crate::index::series::Item;
 
 #[test]
 fn page_offers_all_tables() {
@@ -89,6 +91,9 @@ fn thread_that_only_waits_is_first_by_its_waits() {
         if number == ROWS - 1 {
             let wait = [500, thread, 0, 0, 0];
             index.waits.push_span(end.cast_signed(), 500, &wait, &mut index.store);
+            let start = end.cast_signed() - 500;
+            let state = Item { start, duration: 500, value: ThreadState::Waiting as u64 };
+            index.threads.threads.last_mut().unwrap().states.push(state, &mut index.store);
         } else {
             index.samples.push(end.cast_signed(), &[thread, 0, 1], &mut index.store);
         }
