@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   busy shells ──────────────┐ not in the file
-//!   weir record -- workload ──┴─▶ file ──▶ report cpu, flame: three quarters, one quarter
+//!   weir record -- workload ──┴─▶ file ──▶ report cpu, flame: the shares that the workload measured
 //! ```
 
 use std::collections::BTreeSet;
@@ -155,8 +155,11 @@ fn check_shares(recorder: &Recorder) {
         let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
         row.map_or(0.0, |row| number(&row["own"]) / samples)
     };
-    assert_share("three_parts in the report", own_share("three_parts"), 0.75);
-    assert_share("one_part in the report", own_share("one_part"), 0.25);
+    // The workload measures how long its functions take: a loop of one can be slower than that of the other.
+    let (three, one) = (output.number("three") as f64, output.number("one") as f64);
+    let (three, one) = (three / (three + one), one / (three + one));
+    assert_share("three_parts in the report", own_share("three_parts"), three);
+    assert_share("one_part in the report", own_share("one_part"), one);
 
     let flame = recorder.weir(&["flame", "--collapsed", as_text(&recorder.file)]).expect(0).text();
     let stacks: Vec<(&str, f64)> = flame
@@ -171,8 +174,8 @@ fn check_shares(recorder: &Recorder) {
         let is_inside = |stack: &str| stack.split(';').any(|frame| frame.contains(function));
         stacks.iter().filter(|(stack, _)| is_inside(stack)).map(|(_, weight)| weight).sum::<f64>() / total
     };
-    assert_share("three_parts in the flame graph", share_of("three_parts"), 0.75);
-    assert_share("one_part in the flame graph", share_of("one_part"), 0.25);
+    assert_share("three_parts in the flame graph", share_of("three_parts"), three);
+    assert_share("one_part in the flame graph", share_of("one_part"), one);
     assert_share("both functions in the flame graph", share_of("_part"), 1.0);
 }
 
