@@ -80,8 +80,8 @@ fn write_divided_stack(path: &Path, others: i64) -> TraceView {
     for number in 0..others {
         put_late_stack(&mut writer, 100, 102 + number, 72, OTHER_FRAME);
     }
-    put_late_stack(&mut writer, 100, 9000, 71, USER_FRAME);
-    writer.finish(10_000, 0).unwrap();
+    put_late_stack(&mut writer, 100, 102 + others, 71, USER_FRAME);
+    writer.finish(102 + others, 0).unwrap();
     build_view(vec![File::open(path).unwrap()]).unwrap().0
 }
 
