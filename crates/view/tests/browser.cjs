@@ -789,6 +789,32 @@ const scenarios = {
     assert.notEqual(await page.title(), 'changed');
   },
 
+  // What the page holds does not grow with the number of processes, and it answers at each step.
+  async million(page) {
+    const elements = () => page.evaluate(() => document.querySelectorAll('*').length);
+    const steps = async () => {
+      await page.keyboard.press('t');
+      for (const key of ['w', 'd', 's', 'a', '0', 'End', 'Home']) {
+        await page.keyboard.press(key);
+        await drawn(page);
+        await painted(page);
+      }
+    };
+    await steps();
+    for (const [name, head] of [['processes', 'Process'], ['threads', 'Thread'], ['events', 'Event']]) {
+      await chooseTable(page, name, head);
+      const rows = await page.locator('#table-scroll tbody tr').count();
+      assert(rows <= 500, `${rows} rows`);
+    }
+    await filterEvents(page, 'onerror');
+    await page.click('.event-row:has(span[role="gridcell"]) >> nth=0');
+    await page.waitForSelector('#details-body table');
+    await steps();
+    assert(await elements() < 10_000, `${await elements()} elements`);
+    assert.equal(await page.evaluate(() => document.querySelectorAll('img').length), 0);
+    assert.notEqual(await page.title(), 'changed');
+  },
+
   // The file that a browser gets leads to the page.
   async opened(page) {
     assert.match(await text(page, '#labels'), /CPU 0/);

@@ -211,6 +211,23 @@ fn names_with_markup_stay_text() {
 }
 
 #[test]
+fn million_processes_do_not_stall_the_page() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("processes.etl");
+    let mut writer = KernelWriter::create(&path, 1).unwrap();
+    for pid in 1..=1_000_000_u32 {
+        writer.put_process(pid, if pid % 3 == 0 { MARKUP } else { "p.exe" }, "").unwrap();
+    }
+    for sample in 0..2_000_u32 {
+        let (thread, time) = (sample % 500, i64::from(sample) * 10_000);
+        writer.put_sample(0, time, thread, 0x7FF6_0000_1000).unwrap();
+    }
+    writer.finish(20_000_000, 0).unwrap();
+    browser.run("million", &serve(path));
+}
+
+#[test]
 fn exported_page_needs_no_server() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
