@@ -76,7 +76,7 @@ async function filterEvents(page, filter) {
   await page.fill('#event-filter', filter);
   await page.press('#event-filter', 'Enter');
   await page.waitForFunction(
-    (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events( \(the first that match\))?$/.test(document.getElementById('event-state').textContent)
+    (wanted) => window.view.filter === wanted && /^[1-9][\d,]* events?( \(the first that match\))?$/.test(document.getElementById('event-state').textContent)
       && document.querySelectorAll('.event-row > span[role="gridcell"]').length > 0,
     filter,
     { timeout: QUESTION_TIMEOUT_MS },
