@@ -25,13 +25,19 @@ skip() {
     echo "skipped: $1 is not installed"
 }
 
+# Traces whose names, texts and payloads try to break a format, and one of many events.
+cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-convert --example hostile_trace -- \
+    "$work/hostile.etl" 3000
+cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format --example interop_write -- \
+    "$work" 20000
+
 # Prints the traces to convert.
 list_traces() {
     if [ $# -gt 0 ]; then
         printf '%s\n' "$@"
         return
     fi
-    ls "$root"/fixtures/etl/*.etl
+    ls "$root"/fixtures/etl/*.etl "$work/hostile.etl" "$work/plain.etl"
     samples=${TRACEWEIR_SAMPLES:-$root/../shared/data}
     if [ -d "$samples" ]; then
         ls "$samples"/*.etl "$samples"/*.etl.zip

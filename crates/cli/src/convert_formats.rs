@@ -28,8 +28,8 @@ pub(crate) struct ConvertFormat {
 pub(crate) enum FormatWriter {
     /// The printer of `weir dump`.
     Printer(PrintedFormat),
-    /// A converter to text.
-    Text(ConvertToStream),
+    /// A converter to one stream. Binary data is not written to a terminal.
+    Stream { convert: ConvertToStream, is_binary: bool },
     /// A converter that fills a folder. Its files have names that begin with one of `names`.
     Folder { convert: ConvertToFolder, names: &'static [&'static str] },
 }
@@ -89,7 +89,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["collapsed", "folded"],
         about: "Call stacks with weights, one line per stack",
         tools: "flamegraph.pl, inferno",
-        writer: FormatWriter::Text(collapsed::convert),
+        writer: FormatWriter::Stream { convert: collapsed::convert, is_binary: false },
     },
     ConvertFormat {
         name: "speedscope",
@@ -97,7 +97,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["speedscope.json", "speedscope"],
         about: "Call stacks with weights, as a JSON profile",
         tools: "speedscope.app",
-        writer: FormatWriter::Text(speedscope::convert),
+        writer: FormatWriter::Stream { convert: speedscope::convert, is_binary: false },
     },
     ConvertFormat {
         name: "ctf",

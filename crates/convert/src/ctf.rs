@@ -28,7 +28,8 @@ mod layout;
 mod streams;
 mod tsdl;
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -225,12 +226,15 @@ impl TraceWriter {
     ) -> Result<Vec<String>> {
         let moved = self.streams.finish(losses)?;
         let path = folder.join(METADATA_FILE);
-        let metadata = description.format(&self.classes);
-        fs::write(&path, metadata).with_context(|| format!("cannot write {}", escape_path(&path)))?;
+        let start = description.format(&self.classes);
+        let parts = [start.as_bytes(), self.classes.declarations().as_bytes()];
+        File::create_new(&path)
+            .and_then(|mut file| parts.into_iter().try_for_each(|part| file.write_all(part)))
+            .with_context(|| format!("cannot write {}", escape_path(&path)))?;
         let mut notes = Vec::new();
         if self.undecoded > 0 {
             let events = format_count(self.undecoded, "event");
-            notes.push(format!("without fields: {events} that could not be decoded; their payload is bytes"));
+            notes.push(format!("without fields: {events} that could not be decoded; the payload is bytes"));
         }
         if moved > 0 {
             let events = format_count(moved, "event");

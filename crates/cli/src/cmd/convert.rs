@@ -37,7 +37,12 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
     check_span(options);
     match format.writer {
         FormatWriter::Printer(printed) => print(options, printed, output),
-        FormatWriter::Text(convert) => write_stream(options, convert, output),
+        FormatWriter::Stream { is_binary: true, .. }
+            if output.is_none() && std::io::stdout().is_terminal() =>
+        {
+            bail!("{} is binary, and standard output is a terminal: name a file with -o", format.name)
+        }
+        FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
         FormatWriter::Folder { convert, names } => {
             let Some(output) = output else {
                 exit_with_missing_argument(&format!("{} is a folder: name it with -o OUT", format.name));

@@ -17,7 +17,7 @@ use super::tsdl::{NameSet, push_string_literal};
 /// The largest number of classes and of providers.
 const MAX_CLASSES: u32 = 1 << 16;
 /// The limit of the text of all classes.
-const MAX_DECLARATION_BYTES: usize = 64 << 20;
+const MAX_DECLARATION_BYTES: usize = 32 << 20;
 /// The largest number of entries of a cache, which is emptied when it is full.
 const MAX_CACHED: usize = 1 << 16;
 /// The largest number of fields of all cached layouts.

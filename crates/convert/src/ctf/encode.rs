@@ -65,6 +65,7 @@ impl<'a> PayloadEncoder<'a> {
             (FieldType::Float32, Value::F32(number)) => self.out.extend_from_slice(&number.to_le_bytes()),
             (FieldType::Float64, Value::F64(number)) => self.out.extend_from_slice(&number.to_le_bytes()),
             (FieldType::Bytes, Value::Bytes(bytes)) => push_bytes(bytes, self.out),
+            (FieldType::Padding, _) => {}
             (FieldType::Text, _) => encode_text(field, value, self.out),
             _ => return None,
         }

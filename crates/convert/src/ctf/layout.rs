@@ -10,7 +10,7 @@
 //! | structure | structure |
 //! | several values | sequence |
 
-use traceweir_decode::schema::{Count, Field, FieldKind, Schema, ValueMap};
+use traceweir_decode::schema::{Count, Field, FieldKind, Schema, SchemaOrigin, ValueMap};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -34,6 +34,8 @@ pub(super) enum FieldType {
     Bytes,
     /// A structure of other fields.
     Struct,
+    /// Padding of a kernel event, which is left out.
+    Padding,
 }
 
 /// The type of an integer.
@@ -58,7 +60,14 @@ impl Layout {
     pub(super) fn new(schema: &Schema) -> Self {
         // Two pointers of the log-file header stand for names.
         let is_header = schema.provider == class::EVENT_TRACE;
-        let types = schema.fields().iter().map(|field| choose_type(field, is_header)).collect();
+        let is_kernel = schema.origin == SchemaOrigin::Kernel;
+        let choose = |field: &Field| match field.kind {
+            FieldKind::Value { output: OutType::NOPRINT, .. } if is_kernel && field.count == Count::One => {
+                FieldType::Padding
+            }
+            _ => choose_type(field, is_header),
+        };
+        let types = schema.fields().iter().map(choose).collect();
         Self { types, top: schema.top().len() }
     }
 
@@ -179,7 +188,8 @@ fn push_members(
 ) {
     let fields = schema.fields().iter().enumerate().skip(first).take(count);
     for (index, field) in fields {
-        let Some(field_type) = layout.field_type(index) else { continue };
+        let field_type = layout.field_type(index);
+        let Some(field_type) = field_type.filter(|kind| *kind != FieldType::Padding) else { continue };
         let is_sequence = field.count != Count::One && !is_text_array(field);
         let name = names.choose(&field.name);
         let indent = "\t".repeat(depth);

@@ -123,7 +123,7 @@ impl TraceDescription {
         Self { uuid: make_uuid(hashers.map(|hasher| hasher.finish())), environment }
     }
 
-    /// Returns the metadata.
+    /// Returns the metadata without the event classes, which follow it.
     pub(super) fn format(&self, classes: &ClassTable) -> String {
         let mut text = String::from(SIGNATURE);
         text.push_str(TYPES);
@@ -140,7 +140,6 @@ impl TraceDescription {
         classes.push_provider_names(&mut text);
         text.push_str(" } _provider;\n");
         text.push_str(STREAM_END);
-        text.push_str(classes.declarations());
         text
     }
 }
@@ -227,7 +226,7 @@ mod tests {
         let mut names = NameSet::default();
         let chosen: Vec<String> =
             ["a", "a", "a_2", "a", "", "é}; /*", "struct", "1"].iter().map(|n| names.choose(n)).collect();
-        assert_eq!(chosen, ["_a", "_a_2", "_a_2_2", "_a_3", "_field", "______", "_struct", "_1"]);
+        assert_eq!(chosen, ["_a", "_a_2", "_a_2_2", "_a_3", "_field", "_______", "_struct", "_1"]);
         let length = names.choose_length("_a");
         assert_eq!((length.as_str(), names.choose("_a_length").as_str()), ("__a_length", "__a_length_2"));
         assert_eq!(names.choose(&"x".repeat(70_000)).len(), MAX_NAME_CHARS + 1);

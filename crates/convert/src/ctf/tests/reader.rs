@@ -82,7 +82,11 @@ impl Tree {
                 "Infinity" => *number == f64::INFINITY,
                 _ => *number == f64::NEG_INFINITY,
             },
-            (Self::Text(text), Json::String(json)) => *text == json.replace('\0', "\u{2400}"),
+            (Self::Text(text), Json::String(json)) => {
+                // Bytes that are no address are hexadecimal.
+                let hex = text.strip_prefix("0x").map(str::to_lowercase);
+                *text == json.replace('\0', "\u{2400}") || hex.as_ref() == Some(json)
+            }
             (Self::Text(text), Json::Null) => text.is_empty() || text == "(no date)",
             (Self::Text(text), Json::Number(json)) => *text == json.to_string(),
             (Self::Array(bytes), Json::String(json)) => {
@@ -97,9 +101,14 @@ impl Tree {
                 members.values.len() == json.len()
                     && members.values.iter().zip(json).all(|((_, tree), json)| tree.matches(json))
             }
+            // The members of the JSON object are sorted by name.
             (Self::Struct(members), Json::Object(json)) => {
-                members.values.len() == json.len()
-                    && members.values.iter().zip(json.values()).all(|((_, tree), json)| tree.matches(json))
+                let is_other = |c: char| !c.is_ascii_alphanumeric();
+                let identifier = |key: &str| format!("_{}", key.replace(is_other, "_"));
+                let has_member = |(key, json): (&String, &Json)| {
+                    members.get(&identifier(key)).is_some_and(|tree| tree.matches(json))
+                };
+                members.values.len() == json.len() && json.iter().all(has_member)
             }
             // A sequence of byte strings has one structure for each.
             (Self::Struct(members), json) => members.values.len() == 1 && members.values[0].1.matches(json),
@@ -162,7 +171,7 @@ fn tokenize(text: &str) -> Vec<Token> {
             '/' => {
                 assert_eq!(rest.next(), Some('*'));
                 let mut last = ' ';
-                while let Some(c) = rest.next() {
+                for c in rest.by_ref() {
                     if last == '*' && c == '/' {
                         break;
                     }
