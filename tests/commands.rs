@@ -1,6 +1,7 @@
 //! Tests of the commands that read or write files, one behaviour per test.
 
 mod cc;
+mod convert;
 mod error;
 mod filters;
 mod help;

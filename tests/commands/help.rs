@@ -142,6 +142,7 @@ fn help_pages_match_their_golden_text() {
         "ask",
         "doctor",
         "dump",
+        "convert",
         "report",
         "flame",
         "view",

@@ -4,6 +4,7 @@ mod access;
 mod ask;
 mod autologger;
 mod cc;
+mod convert;
 mod daemon_choice;
 mod doctor;
 mod error;
@@ -39,6 +40,7 @@ pub(crate) use autologger::{
     AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger,
 };
 pub(crate) use cc::CcArgs;
+pub(crate) use convert::ConvertArgs;
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
@@ -187,6 +189,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// Print every event, decoded, in time order; merges several traces
     Dump(Box<DumpArgs>),
+    /// Write traces in the formats of other tools
+    Convert(Box<ConvertArgs>),
     /// Count events and bytes by provider, event and process
     Stats(Box<StatsArgs>),
     /// Report on a kernel trace: CPU, threads, disks, files, network

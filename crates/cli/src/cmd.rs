@@ -8,6 +8,7 @@ mod cc;
 mod check;
 mod command_result;
 mod control;
+mod convert;
 mod daemon;
 mod demo;
 mod doctor;
@@ -77,6 +78,10 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::Dump(mut options) => {
             recordings::choose_newest_if_empty(&mut options.files);
             dump::run(&options)
+        }
+        Command::Convert(mut options) => {
+            recordings::choose_newest_if_empty(&mut options.files);
+            convert::run(&options)
         }
         Command::Stats(mut options) => {
             recordings::choose_newest_if_empty(&mut options.files);

@@ -5,11 +5,12 @@ use traceweir_analysis::filter::EventFilter;
 use crate::cli::exit_with_conflict;
 use crate::text::suggest_names;
 
-/// Exits with a usage error if no time can pass.
-pub(crate) fn check_times(filter: &EventFilter) {
+/// Exits with a usage error if no time can pass. `end_option` is the option for the end of the time
+/// span.
+pub(crate) fn check_times(filter: &EventFilter, end_option: &str) {
     let (from, to) = filter.time_span();
     if from.zip(to).is_some_and(|(from, to)| from > to) {
-        exit_with_conflict("--from is later than --to, so no event can match");
+        exit_with_conflict(&format!("--from is later than {end_option}, so no event can match"));
     }
 }
 

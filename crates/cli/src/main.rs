@@ -4,6 +4,7 @@
 mod advice;
 mod cli;
 mod cmd;
+mod convert_formats;
 mod existing_output;
 mod exit;
 mod export;

@@ -29,7 +29,7 @@ pub(crate) fn print_text(text: &str) -> Result<()> {
 
 /// Replaces the error of a file whose folder does not exist, with the words that the library uses
 /// for log files.
-fn name_missing_folder(path: &Path, error: Error) -> Error {
+pub(crate) fn name_missing_folder(path: &Path, error: Error) -> Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match (&error, folder) {
         (Error::File { source, .. }, Some(folder))
@@ -42,6 +42,12 @@ fn name_missing_folder(path: &Path, error: Error) -> Error {
     }
 }
 
+/// Creates or empties a file for output.
+pub(crate) fn create_file(path: &Path) -> Result<File> {
+    let file = traceweir::output::create(path, false);
+    file.map_err(|error| name_missing_folder(path, error)).context("cannot write")
+}
+
 enum OutputTarget {
     Stdout(io::Stdout),
     File(File),
@@ -51,15 +57,20 @@ impl BufferedOutput {
     /// Opens standard output (also by the name `-`), or creates or replaces a file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let target = match path {
-            Some(path) if path.as_os_str() != "-" => {
-                let file = traceweir::output::create(path, false);
-                let file = file.map_err(|error| name_missing_folder(path, error));
-                OutputTarget::File(file.context("cannot write")?)
-            }
+            Some(path) if path.as_os_str() != "-" => OutputTarget::File(create_file(path)?),
             _ => OutputTarget::Stdout(io::stdout()),
         };
+        Ok(Self::new(target))
+    }
+
+    /// Writes to a file that is open.
+    pub(crate) fn from_file(file: File) -> Self {
+        Self::new(OutputTarget::File(file))
+    }
+
+    fn new(target: OutputTarget) -> Self {
         let is_terminal = matches!(&target, OutputTarget::Stdout(out) if out.is_terminal());
-        Ok(Self { target, buffer: Vec::with_capacity(2 * WRITE_BYTES), is_terminal })
+        Self { target, buffer: Vec::with_capacity(2 * WRITE_BYTES), is_terminal }
     }
 
     /// Returns whether the output may have colours.
@@ -87,6 +98,10 @@ impl BufferedOutput {
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
+        Ok(self.write_buffer()?)
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
         match &mut self.target {
             OutputTarget::Stdout(out) => {
                 let mut out = out.lock();
@@ -97,5 +112,20 @@ impl BufferedOutput {
         }
         self.buffer.clear();
         Ok(())
+    }
+}
+
+/// Collects data in the buffer, for code that writes to a [`Write`].
+impl Write for BufferedOutput {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write_buffer()?;
+        }
+        self.buffer.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_buffer()
     }
 }

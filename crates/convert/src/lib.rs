@@ -9,6 +9,11 @@
 //! end the string that contains it.
 #![forbid(unsafe_code)]
 
+pub mod collapsed;
+pub mod ctf;
+pub mod speedscope;
+mod stacks;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -102,12 +102,15 @@ fn option_tip(command: &Command, word: &str) -> Option<String> {
     long_options(command).contains(&option).then(|| format!("use '{name} {option}'"))
 }
 
-/// Returns a tip for an option that is a value of `--format`.
+/// Returns a tip for an option that is a value of `--format`, or of `--to` of `weir convert`.
 fn format_tip(command: &Command, word: &str) -> Option<String> {
     let value = word.strip_prefix("--")?;
-    let format = command.get_arguments().find(|argument| argument.get_long() == Some("format"))?;
-    let is_format = format.get_possible_values().iter().any(|possible| possible.matches(value, false));
-    is_format.then(|| format!("use '--format {value}'"))
+    let options = command.get_arguments().filter_map(|argument| Some((argument, argument.get_long()?)));
+    let mut formats = options.filter(|(_, long)| matches!(*long, "format" | "to"));
+    let is_value = |argument: &clap::Arg| {
+        argument.get_possible_values().iter().any(|possible| possible.matches(value, false))
+    };
+    formats.find(|(argument, _)| is_value(argument)).map(|(_, long)| format!("use '--{long} {value}'"))
 }
 
 /// Returns a tip for a program without the `--` that must precede it.
@@ -198,6 +201,7 @@ mod tests {
             ("weir access grnt", "subcommand exists: 'grant'"),
             ("weir dump x.etl --formt csv", "exist: '--format'"),
             ("weir dump x.etl --format=jsnl", "value exists: 'jsonl'"),
+            ("weir convert x.etl --to speedscop", "value exists: 'speedscope'"),
         ] {
             let text = error_text(typed);
             assert!(text.contains(suggestion), "{typed}: {text}");
@@ -213,6 +217,7 @@ mod tests {
             ("weir dump x.etl --csv", "tip: use '--format csv'\n"),
             ("weir --color never dump --json", "tip: use '--format json'\n"),
             ("weir watch --xml", "tip: use '--format xml'\n"),
+            ("weir convert x.etl --csv", "tip: use '--to csv'\n"),
             ("weir record ./app", "tip: put -- before the program: weir record -- ./app\n"),
             ("weir record -o app app -x", "tip: put -- before the program: weir record -o app -- app -x\n"),
             ("weir report --function NAME", "tip: '--function' belongs to 'weir report cpu'\n"),

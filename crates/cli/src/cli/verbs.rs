@@ -19,7 +19,7 @@ const FIRST_COMMANDS: [(&str, &str); 6] = [
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Record and look", &["record", "watch", "profiles", "providers", "demo"]),
     ("Sessions", &["list", "start", "stop", "query", "update", "flush", "enable", "disable", "autologger"]),
-    ("Traces", &["dump", "info", "stats", "check", "repair", "relog"]),
+    ("Traces", &["dump", "convert", "info", "stats", "check", "repair", "relog"]),
     ("Analysis", &["report", "flame", "view"]),
     ("Programs", &["mc", "cc", "shims"]),
     ("Machine", &["doctor", "daemon", "access", "ask", "error"]),

@@ -56,15 +56,9 @@ fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
 }
 
 fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandOutcome> {
-    let mut following = if options.follow { Some(Following::new(traces)?) } else { None };
-    if options.show.stacks && options.output_format() == OutputFormat::Text {
-        traces.collect_images();
-    }
-    if options.resolves_functions() {
-        traces.collect_symbols(&options.symbol.options());
-    }
+    let following = if options.follow { Some(Following::new(traces)?) } else { None };
     let filter = EventFilter::new(&options.filters.criteria(), traces.start());
-    check_times(&filter);
+    check_times(&filter, "--to");
     if let Some(output) = &options.output {
         if options.input_paths().any(|input| is_same_file(input, output)) {
             bail!("{} is an input; name another file with -o", output.display());
@@ -72,21 +66,48 @@ fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandO
         existing_output::check_other(output, options.force)?;
     }
     let mut output = BufferedOutput::open(options.output.as_deref())?;
+    print_followed(options, traces, &filter, following, &mut output)
+}
+
+/// Prints the events of traces that are not followed.
+pub(super) fn print_traces(
+    options: &DumpArgs,
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    output: &mut BufferedOutput,
+) -> Result<CommandOutcome> {
+    print_followed(options, traces, filter, None, output)
+}
+
+/// Prints the events of traces and, if a trace is followed, those that are added to it.
+fn print_followed(
+    options: &DumpArgs,
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    mut following: Option<Following>,
+    output: &mut BufferedOutput,
+) -> Result<CommandOutcome> {
+    if options.show.stacks && options.output_format() == OutputFormat::Text {
+        traces.collect_images();
+    }
+    if options.resolves_functions() {
+        traces.collect_symbols(&options.symbol.options());
+    }
     let style = Style { numeric: options.numeric };
     if options.show.stacks && options.output_format() == OutputFormat::Text {
-        return run_with_stacks(options, traces, &filter, &mut output);
+        return run_with_stacks(options, traces, filter, output);
     }
     let threads =
-        if can_be_parallel(options, &output) { traces.choose_threads(options.threads.requested) } else { 1 };
+        if can_be_parallel(options, output) { traces.choose_threads(options.threads.requested) } else { 1 };
     if threads > 1 {
-        return print_in_parallel(options, traces, &filter, &mut output, threads);
+        return print_in_parallel(options, traces, filter, output, threads);
     }
     let mut printer =
-        EventPrinter::new(&filter, options.output_format(), style, options.show, output.is_colourful());
+        EventPrinter::new(filter, options.output_format(), style, options.show, output.is_colourful());
     if options.hides_file_events() {
         printer.hide_file_events();
     }
-    let mut dump = DumpOutput { printer, output: EventOutput::new(&mut output, options.tail) };
+    let mut dump = DumpOutput { printer, output: EventOutput::new(output, options.tail) };
     dump.printer.write_start(dump.output.buffer());
     let mut last_flow = ReadFlow::Continue;
     let reading = traces.read(
@@ -106,7 +127,7 @@ fn print_events_of(options: &DumpArgs, traces: &mut TraceSet) -> Result<CommandO
         return Ok(reading_outcome(&reading));
     };
     if last_flow == ReadFlow::Continue {
-        following.print_added(traces, &filter, &mut dump)?;
+        following.print_added(traces, filter, &mut dump)?;
     }
     dump.end()?;
     // Without damage, the only warning is that the file was not finalised.

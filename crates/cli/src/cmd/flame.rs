@@ -9,10 +9,8 @@
 //! Names in a trace are untrusted. Each format has one function that writes names, and no name can
 //! end the string that contains it.
 
-mod collapsed;
 mod html;
 mod notes;
-mod speedscope;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -21,6 +19,7 @@ use anstream::eprintln;
 use anyhow::{Result, bail};
 use traceweir_analysis::report::flame::{FlameGraph, FlameOptions, StackMeasure};
 use traceweir_analysis::report::{Analysis, AnalysisOptions, NeededEvents};
+use traceweir_convert::{collapsed, speedscope};
 
 use self::notes::{empty_reason, format_file_names, format_total, truncation_note, unknown_note};
 use crate::cli::{FlameArgs, FlameKind};

@@ -107,7 +107,7 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     let mut traces =
         TraceSet::open(&options.files.files, &options.schemas.files(), TerminalObserver::create(false))?;
     let filter = EventFilter::new(&options.filters.criteria(), traces.start());
-    check_times(&filter);
+    check_times(&filter, "--to");
     let threads = if filter.head.is_none() { traces.choose_threads(options.threads.requested) } else { 1 };
     let (stats, reading) = match threads {
         1 => read_stats(&mut traces, &filter, options.by)?,

@@ -2,18 +2,27 @@
 //! in microseconds, as is usual in this format.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
+use anyhow::Result;
 use traceweir_analysis::report::flame::{FlameGraph, StackMeasure};
+use traceweir_analysis::text::escape;
 
-use crate::text::escape;
+use crate::stacks::convert_stacks;
+use crate::{Conversion, ConvertInput};
 
 /// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes,
 /// and there can be a million stacks.
 const MAX_OUTPUT_BYTES: usize = 128 << 20;
 
+/// Writes the samples of traces, or the events that the criteria name, as collapsed stacks.
+pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
+    convert_stacks(input, out, write)
+}
+
 /// Writes the heaviest stacks, sorted by text, merges the others into one line, and returns the
 /// number of merged stacks.
-pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
+pub fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_OUTPUT_BYTES, out)
 }
 
@@ -48,8 +57,8 @@ fn escape_label(label: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::notes::tests::graph_with_stacks;
     use super::*;
+    use crate::stacks::tests::graph_with_stacks;
 
     #[test]
     fn separators_in_names_are_replaced() {

@@ -11,10 +11,15 @@
 //! The long lists are written directly into the output, at the ends of objects, because each can
 //! take more than a hundred megabytes.
 
+use std::io::Write;
+
+use anyhow::Result;
 use traceweir_analysis::report::FunctionId;
 use traceweir_analysis::report::flame::{FlameGraph, StackMeasure};
+use traceweir_decode::format::push_json_string;
 
-use crate::text::JsonObject;
+use crate::stacks::convert_stacks;
+use crate::{Conversion, ConvertInput};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum size of all stacks in bytes.
@@ -22,33 +27,41 @@ const MAX_STACKS_BYTES: usize = 128 << 20;
 /// Estimated size of a frame of a stack: up to six digits of a function index, and a comma.
 const FRAME_BYTES: usize = 7;
 
+/// Writes the samples of traces, or the events that the criteria name, as a profile.
+pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
+    convert_stacks(input, out, write)
+}
+
 /// Writes the heaviest stacks, merges the others into one, and returns the number of merged stacks.
-pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
+pub fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_STACKS_BYTES, out)
 }
 
 fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
-    let mut file = JsonObject::new();
-    file.text("$schema", SCHEMA).raw("activeProfileIndex", "0");
-    file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
-    write_unclosed(&file, out);
+    out.push(b'{');
+    push_text_member("$schema", SCHEMA, out);
+    out.extend_from_slice(b",\"activeProfileIndex\":0,");
+    push_text_member("name", graph.measure.title(), out);
+    out.push(b',');
+    push_text_member("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")), out);
     out.extend_from_slice(b",\"shared\":{\"frames\":[");
     write_list(out, graph.paths.functions.all(), |out, function| {
-        let mut frame = JsonObject::new();
-        frame.text("name", &function.label());
+        out.push(b'{');
+        push_text_member("name", &function.label(), out);
         if let Some(module) = &function.module {
-            frame.text("file", module);
+            out.push(b',');
+            push_text_member("file", module, out);
         }
-        out.extend_from_slice(frame.finish().as_bytes());
+        out.push(b'}');
     });
     let ends = graph.tree.stack_ends_within(max_bytes, |_| FRAME_BYTES);
-    let mut profile = JsonObject::new();
-    profile.text("type", "sampled").text("name", graph.measure.title());
-    profile.text("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" });
-    // The schema requires numbers. `JsonObject::number` would write large ones as strings.
-    profile.raw("startValue", "0").raw("endValue", &graph.total_weight.to_string());
-    out.extend_from_slice(b"]},\"profiles\":[");
-    write_unclosed(&profile, out);
+    out.extend_from_slice(b"]},\"profiles\":[{");
+    push_text_member("type", "sampled", out);
+    out.push(b',');
+    push_text_member("name", graph.measure.title(), out);
+    out.push(b',');
+    push_text_member("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" }, out);
+    out.extend_from_slice(format!(",\"startValue\":0,\"endValue\":{}", graph.total_weight).as_bytes());
     let merged_weight = (ends.merged_stacks > 0).then_some(ends.merged_weight);
     let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(merged_weight);
     out.extend_from_slice(b",\"weights\":[");
@@ -64,10 +77,11 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
     ends.merged_stacks
 }
 
-/// Writes an object without its closing brace, so that more members can follow.
-fn write_unclosed(object: &JsonObject, out: &mut Vec<u8>) {
-    let text = object.finish();
-    out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
+/// Appends a member whose value is a string.
+fn push_text_member(key: &str, value: &str, out: &mut Vec<u8>) {
+    push_json_string(key, out);
+    out.push(b':');
+    push_json_string(value, out);
 }
 
 /// Writes values separated by commas.
@@ -82,8 +96,8 @@ fn write_list<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::notes::tests::graph_with_stacks;
     use super::*;
+    use crate::stacks::tests::graph_with_stacks;
 
     fn write_and_parse(graph: &FlameGraph, max_bytes: usize) -> (serde_json::Value, usize) {
         let mut out = Vec::new();

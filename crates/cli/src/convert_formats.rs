@@ -1,0 +1,202 @@
+//! The formats of `weir convert`. The help page, the choice of a format by the name of the output,
+//! usage errors and the table in `docs/convert.md` come from [`FORMATS`].
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use traceweir_convert::{Conversion, ConvertInput, collapsed, ctf, speedscope};
+
+/// A format that `weir convert` writes.
+pub(crate) struct ConvertFormat {
+    /// The value of `--to`.
+    pub(crate) name: &'static str,
+    /// Other values of `--to` with the same meaning.
+    pub(crate) aliases: &'static [&'static str],
+    /// Endings of file names, without the first dot. Each belongs to one format.
+    pub(crate) extensions: &'static [&'static str],
+    /// The line in the help page.
+    pub(crate) about: &'static str,
+    /// Tools that open the format.
+    pub(crate) tools: &'static str,
+    /// What writes the format.
+    pub(crate) writer: FormatWriter,
+}
+
+/// What writes a format.
+#[derive(Clone, Copy)]
+pub(crate) enum FormatWriter {
+    /// The printer of `weir dump`.
+    Printer(PrintedFormat),
+    /// A converter to one stream. Binary data is not written to a terminal.
+    Stream { convert: ConvertToStream, is_binary: bool },
+    /// A converter that fills a folder. Its files have names that begin with one of `names`.
+    Folder { convert: ConvertToFolder, names: &'static [&'static str] },
+}
+
+/// Converts traces to one stream.
+pub(crate) type ConvertToStream = fn(&ConvertInput, &mut dyn Write) -> Result<Conversion>;
+
+/// Converts traces to files in a folder.
+pub(crate) type ConvertToFolder = fn(&ConvertInput, &Path) -> Result<Conversion>;
+
+/// A format of `weir dump`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PrintedFormat {
+    Text,
+    Jsonl,
+    Csv,
+    Xml,
+}
+
+/// All formats, in the order of the help page.
+pub(crate) static FORMATS: &[ConvertFormat] = &[
+    ConvertFormat {
+        name: "text",
+        aliases: &[],
+        extensions: &["txt", "log"],
+        about: "One line per event",
+        tools: "editors and grep",
+        writer: FormatWriter::Printer(PrintedFormat::Text),
+    },
+    ConvertFormat {
+        name: "jsonl",
+        aliases: &["json", "ndjson"],
+        extensions: &["jsonl", "ndjson", "json"],
+        about: "One JSON object per event and line",
+        tools: "jq, DuckDB, pandas",
+        writer: FormatWriter::Printer(PrintedFormat::Jsonl),
+    },
+    ConvertFormat {
+        name: "csv",
+        aliases: &[],
+        extensions: &["csv"],
+        about: "Comma-separated values; the fields of an event share one column",
+        tools: "spreadsheets",
+        writer: FormatWriter::Printer(PrintedFormat::Csv),
+    },
+    ConvertFormat {
+        name: "xml",
+        aliases: &[],
+        extensions: &["xml"],
+        about: "XML in the format of tracerpt",
+        tools: "tools that read the output of tracerpt",
+        writer: FormatWriter::Printer(PrintedFormat::Xml),
+    },
+    ConvertFormat {
+        name: "collapsed",
+        aliases: &["folded"],
+        extensions: &["collapsed", "folded"],
+        about: "Call stacks with weights, one line per stack",
+        tools: "flamegraph.pl, inferno",
+        writer: FormatWriter::Stream { convert: collapsed::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "speedscope",
+        aliases: &[],
+        extensions: &["speedscope.json", "speedscope"],
+        about: "Call stacks with weights, as a JSON profile",
+        tools: "speedscope.app",
+        writer: FormatWriter::Stream { convert: speedscope::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "ctf",
+        aliases: &[],
+        extensions: &["ctf"],
+        about: "Common Trace Format 1.8, a folder",
+        tools: "babeltrace2, Trace Compass",
+        writer: FormatWriter::Folder {
+            convert: ctf::convert,
+            names: &[ctf::METADATA_FILE, ctf::STREAM_PREFIX],
+        },
+    },
+];
+
+/// Returns the format with a name or alias, ignoring case.
+pub(crate) fn find_format(name: &str) -> Option<&'static ConvertFormat> {
+    let has_name = |format: &&ConvertFormat| {
+        std::iter::once(&format.name).chain(format.aliases).any(|own| own.eq_ignore_ascii_case(name))
+    };
+    FORMATS.iter().find(has_name)
+}
+
+/// Returns the format that the name of an output ends with; of several, the one with the longest
+/// ending.
+pub(crate) fn format_of_path(path: &Path) -> Option<&'static ConvertFormat> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let endings = FORMATS.iter().flat_map(|format| format.extensions.iter().map(move |end| (end, format)));
+    let matching = endings
+        .filter(|(end, _)| name.strip_suffix(*end).is_some_and(|stem| stem.len() > 1 && stem.ends_with('.')));
+    matching.max_by_key(|(end, _)| end.len()).map(|(_, format)| format)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_aliases_and_endings_are_unique() {
+        let mut names = BTreeSet::new();
+        let mut endings = BTreeSet::new();
+        for format in FORMATS {
+            for name in std::iter::once(&format.name).chain(format.aliases) {
+                assert!(names.insert(*name), "{name}");
+                assert_eq!(find_format(&name.to_uppercase()).map(|found| found.name), Some(format.name));
+            }
+            for ending in format.extensions {
+                assert!(endings.insert(*ending), "{ending}");
+                let path = format!("out/a.b.{}", ending.to_uppercase());
+                assert_eq!(format_of_path(Path::new(&path)).map(|found| found.name), Some(format.name));
+            }
+            assert!(!format.about.ends_with('.') && !format.about.is_empty(), "{}", format.name);
+        }
+    }
+
+    /// Returns the table of formats for the documentation.
+    fn format_table() -> String {
+        let mut table =
+            "| Format | Other names | Endings of OUT | Content | Opened by |\n|---|---|---|---|---|\n"
+                .to_owned();
+        let list = |words: &[&str], prefix: &str| {
+            words.iter().map(|word| format!("`{prefix}{word}`")).collect::<Vec<_>>().join(", ")
+        };
+        for format in FORMATS {
+            let (aliases, endings) = (list(format.aliases, ""), list(format.extensions, "."));
+            table += &format!(
+                "| `{}` | {aliases} | {endings} | {} | {} |\n",
+                format.name, format.about, format.tools
+            );
+        }
+        table.replace("|  |", "| – |")
+    }
+
+    #[test]
+    fn documentation_has_the_table_of_formats() {
+        const MARKS: [&str; 2] =
+            ["compares it with the program. -->\n", "<!-- The table of formats ends. -->"];
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/convert.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = page.split_once(MARKS[0]).unwrap();
+        let (table, after) = rest.split_once(MARKS[1]).unwrap();
+        if table != format_table() {
+            assert!(
+                std::env::var_os("BLESS").is_some(),
+                "docs/convert.md has another table; BLESS=1 writes it"
+            );
+            std::fs::write(path, [before, MARKS[0], &format_table(), MARKS[1], after].concat()).unwrap();
+        }
+    }
+
+    #[test]
+    fn longest_ending_selects_the_format() {
+        let name_of = |path: &str| format_of_path(Path::new(path)).map(|format| format.name);
+        assert_eq!(name_of("a.speedscope.json"), Some("speedscope"));
+        assert_eq!(name_of("speedscope.json"), Some("jsonl"));
+        assert_eq!(name_of("a.json"), Some("jsonl"));
+        for path in ["a", "json", ".json", "a.unknown", "ajson", ""] {
+            assert_eq!(name_of(path), None, "{path}");
+        }
+    }
+}

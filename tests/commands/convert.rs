@@ -1,0 +1,216 @@
+//! Tests of `weir convert`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use traceweir_format::tracelogging::MetadataBuilder;
+
+use super::{arg, five_events, fixture_path, make_folder, write_file};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
+use crate::util::{Process, eventually, weir, weir_command};
+
+/// Returns the names of the files in a folder, hidden files included.
+fn list_names(folder: &Path) -> BTreeSet<String> {
+    folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn printed_formats_are_those_of_dump() {
+    let folder = make_folder();
+    let trace = fixture_path("kernel");
+    for (format, ending) in [("text", "txt"), ("jsonl", "jsonl"), ("csv", "csv"), ("xml", "xml")] {
+        let printed = weir(["dump", "--format", format, arg(&trace)]).expect(0).stdout;
+        assert_eq!(weir(["convert", "--to", format, arg(&trace)]).expect(0).stdout, printed, "{format}");
+        let out = folder.path().join(format!("out.{ending}"));
+        let run = weir(["convert", arg(&trace), "-o", arg(&out), "--threads", "2"]).expect(0);
+        assert!(run.stdout.is_empty() && run.stderr.contains("bytes"), "{}", run.stderr);
+        assert_eq!(fs::read(&out).unwrap(), printed, "{format}");
+    }
+    assert_eq!(list_names(folder.path()).len(), 4, "{:?}", list_names(folder.path()));
+}
+
+#[test]
+fn filters_are_those_of_dump_with_until_for_the_end() {
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    for options in [
+        &["--provider", "Shop.A"][..],
+        &["--event", "Alpha", "--level", "info"],
+        &["--pid", "20", "--cpu", "0"],
+        &["--keyword", "0x2"],
+        &["--head", "2"],
+        &["--grep", "crème"],
+        &["--tid", "21"],
+    ] {
+        let dump = weir([&["dump", "--format", "jsonl", arg(&path)], options].concat()).expect(0);
+        let convert = weir([&["convert", "--to", "jsonl", arg(&path)], options].concat()).expect(0);
+        assert_eq!(convert.stdout, dump.stdout, "{options:?}");
+    }
+    let span = ["--from", "150us", "--to", "350us"];
+    let dump = weir([&["dump", arg(&path)], &span[..]].concat()).expect(0);
+    let span = ["--from", "150us", "--until", "350us"];
+    let convert = weir([&["convert", "--to", "text", arg(&path)], &span[..]].concat()).expect(0);
+    assert_eq!(convert.stdout, dump.stdout);
+    assert_eq!(convert.text().lines().count(), 2);
+    for format in ["jsonl", "ctf", "collapsed"] {
+        let run =
+            weir(["convert", arg(&path), "--to", format, "--from", "2s", "--until", "1s", "-o", "unused"]);
+        assert!(run.expect(2).stderr.contains("--from is later than --until"), "{format}");
+    }
+}
+
+#[test]
+fn format_follows_from_the_name_or_is_asked_for() {
+    let folder = make_folder();
+    let trace = fixture_path("tracelogging");
+    let out = folder.path().join("out");
+    let run = weir(["convert", arg(&trace), "-o", arg(&out)]).expect(2);
+    assert!(
+        run.stderr.contains("--to FORMAT") && run.stderr.contains("Usage: weir convert"),
+        "{}",
+        run.stderr
+    );
+    let run = weir(["convert", arg(&trace)]).expect(2);
+    assert!(run.stderr.contains("--to FORMAT"), "{}", run.stderr);
+    let run = weir(["convert", arg(&trace), "--to", "speedscop"]).expect(2);
+    assert!(run.stderr.contains("'speedscope'"), "{}", run.stderr);
+    let run = weir(["convert", arg(&trace), "--to", "CSV", "-o", arg(&out)]).expect(0);
+    assert!(run.stderr.contains("bytes"), "{}", run.stderr);
+    assert!(fs::read_to_string(&out).unwrap().starts_with("time,"), "--to comes before the name");
+}
+
+#[test]
+fn inputs_and_existing_files_are_kept() {
+    let folder = make_folder();
+    let bytes = five_events();
+    let path = write_file(&folder, "five.etl", &bytes);
+    let run = weir(["convert", arg(&path), "--to", "csv", "-o", arg(&path), "--force"]).expect(1);
+    assert!(run.stderr.contains("is an input"), "{}", run.stderr);
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let out = write_file(&folder, "out.csv", b"mine");
+    let run = weir(["convert", arg(&path), "-o", arg(&out)]).expect(1);
+    assert!(run.stderr.contains("--force replaces it"), "{}", run.stderr);
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    weir(["convert", arg(&path), "-o", arg(&out), "--force"]).expect(0);
+    assert!(fs::read_to_string(&out).unwrap().starts_with("time,"));
+    let missing = folder.path().join("missing/out.csv");
+    let run = weir(["convert", arg(&path), "-o", arg(&missing)]).expect(1);
+    let message =
+        format!("cannot write: {0}/out.csv: folder {0} does not exist", missing.parent().unwrap().display());
+    assert!(run.stderr.contains(&message), "{}", run.stderr);
+    assert_eq!(list_names(folder.path()).len(), 2);
+}
+
+#[test]
+fn failure_leaves_no_file() {
+    let folder = make_folder();
+    let trace = fixture_path("tracelogging");
+    let old = write_file(&folder, "old.collapsed", b"old");
+    for name in ["new.collapsed", "old.collapsed"] {
+        let out = folder.path().join(name);
+        let run = weir(["convert", arg(&trace), "-o", arg(&out), "--force"]).expect(1);
+        assert!(run.stderr.contains("no samples"), "{}", run.stderr);
+    }
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    assert_eq!(list_names(folder.path()).len(), 1);
+}
+
+#[test]
+fn interrupted_conversion_leaves_no_file() {
+    let folder = make_folder();
+    let mut maker = TraceMaker::new(session_options("long"));
+    let event = SelfDescribing::new("Shop.Long");
+    for _ in 0..20_000 {
+        event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);
+    }
+    let path = write_file(&folder, "long.etl", &maker.finish());
+    for name in ["out.jsonl", "out.ctf"] {
+        let out = folder.path().join(name);
+        let mut command = weir_command(["convert", "-o", arg(&out)]);
+        // So many copies take seconds.
+        command.args(std::iter::repeat_n(&path, 50)).stderr(Stdio::piped()).stdout(Stdio::piped());
+        let process = Process::start(&mut command);
+        let is_hidden = |name: &String| name.starts_with(".out.");
+        let find_hidden = || list_names(folder.path()).iter().any(is_hidden).then_some(());
+        eventually("the hidden output exists", find_hidden);
+        process.signal(Signal::INT);
+        let run = process.finish().expect(130);
+        assert!(run.stderr.contains("interrupted; nothing was written"), "{}", run.stderr);
+        assert_eq!(list_names(folder.path()), BTreeSet::from(["long.etl".to_owned()]));
+    }
+}
+
+#[test]
+fn damaged_trace_is_converted_with_status_3() {
+    let folder = make_folder();
+    for (format, name) in [("jsonl", "out.jsonl"), ("ctf", "out.ctf")] {
+        let out = folder.path().join(name);
+        let run = weir(["convert", arg(&fixture_path("crashed")), "--to", format, "-o", arg(&out)]).expect(3);
+        assert!(out.exists() && run.stderr.contains("warning:"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn devices_and_links_are_written_in_place() {
+    let folder = make_folder();
+    let trace = fixture_path("tracelogging");
+    let printed = weir(["dump", arg(&trace)]).expect(0).stdout;
+    let run = weir(["convert", arg(&trace), "--to", "text", "-o", "/dev/stdout"]).expect(0);
+    assert_eq!(run.stdout, printed);
+    weir(["convert", arg(&trace), "--to", "text", "-o", "/dev/null"]).expect(0);
+    assert!(!Path::new("/dev/null").is_file());
+    let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    weir(["convert", arg(&trace), "--to", "text", "-o", arg(&link)]).expect(0);
+    assert_eq!(fs::read(&target).unwrap(), printed);
+}
+
+#[test]
+fn ctf_is_a_folder_that_only_its_own_kind_replaces() {
+    let folder = make_folder();
+    let trace = fixture_path("kernel");
+    let out = folder.path().join("trace.ctf");
+    let run = weir(["convert", arg(&trace), "--to", "ctf"]).expect(2);
+    assert!(run.stderr.contains("ctf is a folder: name it with -o OUT"), "{}", run.stderr);
+    let run = weir(["convert", arg(&trace), "-o", arg(&out)]).expect(0);
+    assert!(run.stderr.contains("events, "), "{}", run.stderr);
+    let names = list_names(&out);
+    assert!(names.contains("metadata") && names.contains("stream_0"), "{names:?}");
+    let run = weir(["convert", arg(&trace), "-o", arg(&out)]).expect(1);
+    assert!(run.stderr.contains("--force replaces it"), "{}", run.stderr);
+    weir(["convert", arg(&trace), "-o", arg(&out), "--force"]).expect(0);
+    assert_eq!(list_names(&out), names);
+    fs::write(out.join("notes.txt"), "mine").unwrap();
+    let run = weir(["convert", arg(&trace), "-o", arg(&out), "--force"]).expect(1);
+    assert!(run.stderr.contains("notes.txt"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine");
+    let file = write_file(&folder, "file", b"text");
+    let run = weir(["convert", arg(&trace), "--to", "ctf", "-o", arg(&file), "--force"]).expect(1);
+    assert!(run.stderr.contains("is not a folder"), "{}", run.stderr);
+    assert_eq!(list_names(folder.path()).len(), 2, "{:?}", list_names(folder.path()));
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    weir(["convert", arg(&trace), "--to", "ctf", "-o", arg(&empty)]).expect(0);
+    assert_eq!(list_names(&empty), names);
+}
+
+#[test]
+fn stack_formats_refuse_filters_that_they_cannot_apply() {
+    let run =
+        weir(["convert", arg(&fixture_path("kernel")), "--to", "collapsed", "--level", "info"]).expect(1);
+    assert!(run.stderr.contains("cannot be selected by the level"), "{}", run.stderr);
+}
+
+#[test]
+fn collapsed_stacks_are_those_of_flame() {
+    let trace = fixture_path("kernel");
+    let flame = weir(["flame", arg(&trace), "--collapsed"]);
+    let convert = weir(["convert", arg(&trace), "--to", "collapsed"]);
+    assert_eq!((convert.code, convert.stdout), (flame.code, flame.stdout));
+    let flame = weir(["flame", arg(&trace), "--speedscope"]);
+    let convert = weir(["convert", arg(&trace), "--to", "speedscope"]);
+    assert_eq!((convert.code, convert.stdout), (flame.code, flame.stdout));
+}
