@@ -9,6 +9,14 @@
 //! end the string that contains it.
 #![forbid(unsafe_code)]
 
+pub mod activity;
+pub mod chrome;
+pub mod firefox;
+mod json;
+pub mod perfetto;
+pub mod pprof;
+mod protobuf;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
