@@ -13,6 +13,13 @@ pub mod collapsed;
 pub mod ctf;
 pub mod speedscope;
 mod stacks;
+pub mod activity;
+pub mod chrome;
+pub mod firefox;
+mod json;
+pub mod perfetto;
+pub mod pprof;
+mod protobuf;
 
 use std::path::PathBuf;
 use std::sync::Arc;

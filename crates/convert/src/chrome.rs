@@ -1,0 +1,547 @@
+//! Chrome's Trace Event JSON, for <https://ui.perfetto.dev>, `chrome://tracing` and speedscope.
+//!
+//! ```text
+//!   {"traceEvents": [
+//!      M  names of processes and threads       X  a thread on a processor, a disk operation
+//!      B, E  slices of a thread                b, e  slices that overlap others
+//!      i  other events                         C  counters           P  CPU samples
+//!    ], "stackFrames": {"1": {"name", "category", "parent"}}, "otherData": {…}}
+//! ```
+//!
+//! Documented: "Trace Event Format". Times are microseconds since the first trace began, with three
+//! digits after the point.
+//!
+//! The processors and the disks are threads of two processes of their own, [`PROCESSORS_PID`] and
+//! [`DISKS_PID`]. Events are written as they come. Stack frames are written at the end; their number
+//! is limited.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Result;
+use traceweir_analysis::text::format_count;
+use traceweir_decode::source::kernel::wait_reason;
+
+use crate::activity::{
+    Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, FrameTree, Loss, NeededActivity,
+    NodeIndex, ProcessIndex, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex, network_fields,
+    network_name, read_activity,
+};
+use crate::json::{push_detail, push_double, push_integer, push_members, push_microseconds, push_text};
+use crate::{Conversion, ConvertInput};
+
+/// Process ids of the processors and of the disks. Real ids are below 2³¹ and, on Linux, below 2²².
+const PROCESSORS_PID: u32 = 2_000_000_000;
+const DISKS_PID: u32 = 2_000_000_001;
+/// The process and thread id of events without a process.
+const NO_PROCESS_PID: u32 = 2_000_000_002;
+/// Bytes of the output to collect before they are written.
+const OUTPUT_BYTES: usize = 1 << 16;
+/// The most nodes of all stacks, and the most functions.
+const MAX_STACK_NODES: usize = 1 << 20;
+const MAX_FUNCTIONS: usize = 1 << 18;
+/// The most bytes of names of functions.
+const MAX_FUNCTION_BYTES: usize = 32 << 20;
+/// The most wakes that wait for their thread to run, and the most sums of counters.
+const MAX_WAKES: usize = 1 << 16;
+const MAX_TOTALS: usize = 1 << 12;
+
+/// Writes traces as Trace Event JSON.
+pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
+    let mut writer = ChromeWriter::new(out);
+    let needed = NeededActivity { events: true, event_stacks: false };
+    let summary = read_activity(input, needed, |tables, event| writer.add(tables, event))?;
+    writer.finish(&summary.tables, summary.end_ns)?;
+    let mut notes = summary.notes;
+    writer.describe_missing(&mut notes);
+    let written = writer.written;
+    Ok(Conversion {
+        events: summary.events,
+        written,
+        written_noun: "trace event",
+        notes,
+        reading: summary.reading,
+    })
+}
+
+/// The thread on a processor.
+#[derive(Clone, Copy)]
+struct Running {
+    thread: Option<ThreadIndex>,
+    since_ns: i64,
+    waker: Option<ThreadIndex>,
+    woken_ns: Option<i64>,
+}
+
+/// Process id and thread id of an event.
+type Ids = (u32, u32);
+
+struct ChromeWriter<'o> {
+    out: &'o mut dyn Write,
+    buffer: Vec<u8>,
+    written: u64,
+    /// Ids of the processes and threads whose names have been written.
+    named_processes: HashSet<ProcessIndex>,
+    named_threads: HashSet<ThreadIndex>,
+    named_ids: HashSet<Ids>,
+    running: BTreeMap<u32, Running>,
+    wakes: HashMap<ThreadIndex, (i64, Option<ThreadIndex>)>,
+    functions: Functions,
+    stacks: FrameTree<u32>,
+    totals: BTreeMap<String, u64>,
+    next_id: u64,
+    idle_samples: u64,
+}
+
+/// Names and modules of functions, each with a number.
+#[derive(Default)]
+struct Functions {
+    list: Vec<(Arc<str>, Option<Arc<str>>)>,
+    ids: HashMap<(Arc<str>, Option<Arc<str>>), u32>,
+    bytes: usize,
+}
+
+impl Functions {
+    /// Returns the number of a function. Functions beyond the limit have the number 0.
+    fn find_or_add(&mut self, name: Arc<str>, module: Option<Arc<str>>) -> u32 {
+        if self.list.is_empty() {
+            self.list.push(("(other)".into(), None));
+        }
+        let key = (name, module);
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        self.bytes = self.bytes.saturating_add(key.0.len());
+        if self.list.len() >= MAX_FUNCTIONS || self.bytes > MAX_FUNCTION_BYTES {
+            return 0;
+        }
+        let id = u32::try_from(self.list.len()).unwrap_or(0);
+        self.list.push(key.clone());
+        self.ids.insert(key, id);
+        id
+    }
+}
+
+impl<'o> ChromeWriter<'o> {
+    fn new(out: &'o mut dyn Write) -> Self {
+        Self {
+            out,
+            buffer: b"{\"traceEvents\":[".to_vec(),
+            written: 0,
+            named_processes: HashSet::new(),
+            named_threads: HashSet::new(),
+            named_ids: HashSet::new(),
+            running: BTreeMap::new(),
+            wakes: HashMap::new(),
+            functions: Functions::default(),
+            stacks: FrameTree::with_max_nodes(MAX_STACK_NODES),
+            totals: BTreeMap::new(),
+            next_id: 1 << 48,
+            idle_samples: 0,
+        }
+    }
+
+    fn describe_missing(&self, notes: &mut Vec<String>) {
+        if self.idle_samples > 0 {
+            let count = format_count(self.idle_samples, "sample");
+            notes.push(format!("samples of idle processors left out: {count}"));
+        }
+        if self.stacks.truncated > 0 {
+            let count = format_count(self.stacks.truncated, "sample");
+            notes.push(format!("there are too many stacks; the inner functions are missing in {count}"));
+        }
+    }
+
+    fn add(&mut self, tables: &ActivityTables, event: &ActivityEvent) -> Result<()> {
+        let ActivityEvent { time_ns, machine, cpu, stack, activity } = event;
+        let at = *time_ns;
+        let cpu = tables.output_cpu(*machine, *cpu);
+        match activity {
+            Activity::ProcessStart(process) => self.add_life(tables, at, *process, "Process start"),
+            Activity::ProcessEnd(process) => self.add_life(tables, at, *process, "Process end"),
+            Activity::ThreadStart(thread) | Activity::ThreadEnd(thread) => {
+                let is_start = matches!(activity, Activity::ThreadStart(_));
+                let ids = self.thread_ids(tables, Some(*thread))?;
+                let name = if is_start { "Thread start" } else { "Thread end" };
+                self.begin("i", name, "lifetime", ids, at);
+                self.buffer.extend_from_slice(b",\"s\":\"t\"");
+                self.end()
+            }
+            Activity::Switch(switch) => self.add_switch(tables, at, cpu, switch),
+            Activity::Wake { thread: Some(thread), waker } => {
+                if self.wakes.len() < MAX_WAKES {
+                    self.wakes.entry(*thread).or_insert((at, *waker));
+                }
+                Ok(())
+            }
+            Activity::Wake { thread: None, .. } => Ok(()),
+            Activity::Sample(sample) => self.add_sample(tables, at, cpu, sample, stack),
+            Activity::SliceBegin(slice) => self.add_slice(tables, at, slice, Some(&slice.detail), true),
+            Activity::SliceEnd { slice, stop } => self.add_slice(tables, at, slice, stop.as_deref(), false),
+            Activity::Instant { thread, detail } => {
+                let ids = self.thread_ids(tables, *thread)?;
+                self.begin("i", &detail.name, &detail.provider, ids, at);
+                self.buffer.extend_from_slice(b",\"s\":\"t\",\"args\":");
+                push_detail(detail, &mut self.buffer);
+                self.end()
+            }
+            Activity::Counters { process, values } => {
+                let ids = self.process_ids(tables, *process)?;
+                for (name, value) in values {
+                    self.add_counter(name, ids, at, *value)?;
+                }
+                Ok(())
+            }
+            Activity::Disk { thread, transfer } => {
+                let begin = at.saturating_sub_unsigned(transfer.duration_ns.unwrap_or(0)).max(0);
+                self.name_single(DISKS_PID, transfer.disk, "Disks", &format!("Disk {}", transfer.disk))?;
+                let (ids, id) = ((DISKS_PID, transfer.disk), self.next_id);
+                self.next_id = id.saturating_add(1);
+                let (pid, tid) = tables.output_ids(*thread);
+                self.begin("b", transfer.operation, "disk", ids, begin);
+                self.push_id(id);
+                let values = [
+                    ("bytes", Some(transfer.bytes)),
+                    ("pid", pid.map(u64::from)),
+                    ("tid", tid.map(u64::from)),
+                ];
+                self.push_numbers(&values);
+                self.end()?;
+                self.begin("e", transfer.operation, "disk", ids, at);
+                self.push_id(id);
+                self.end()?;
+                self.add_total(
+                    format!("Disk {} {} bytes", transfer.disk, transfer.operation),
+                    at,
+                    transfer.bytes,
+                )
+            }
+            Activity::Network { process, transfer } => {
+                let ids = self.process_ids(tables, *process)?;
+                let name = network_name(transfer);
+                self.begin("i", &name, "network", ids, at);
+                self.buffer.extend_from_slice(b",\"s\":\"p\",\"args\":");
+                let fields = network_fields(transfer);
+                push_members(fields.iter().map(|(name, value)| (&**name, value)), &mut self.buffer);
+                self.end()?;
+                self.add_total(format!("{name} bytes"), at, transfer.bytes)
+            }
+            Activity::Loss(loss) => self.add_loss(at, loss),
+        }
+    }
+
+    /// Begins an event: phase, name, category, ids and time.
+    fn begin(&mut self, phase: &str, name: &str, category: &str, (pid, tid): Ids, at_ns: i64) {
+        if self.written > 0 {
+            self.buffer.push(b',');
+        }
+        self.buffer.extend_from_slice(b"\n{\"ph\":\"");
+        self.buffer.extend_from_slice(phase.as_bytes());
+        self.buffer.extend_from_slice(b"\",\"name\":");
+        push_text(name, &mut self.buffer);
+        if !category.is_empty() {
+            self.buffer.extend_from_slice(b",\"cat\":");
+            push_text(category, &mut self.buffer);
+        }
+        for (key, id) in [("pid", pid), ("tid", tid)] {
+            self.buffer.extend_from_slice(format!(",\"{key}\":{id}").as_bytes());
+        }
+        self.buffer.extend_from_slice(b",\"ts\":");
+        push_microseconds(at_ns, &mut self.buffer);
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.buffer.push(b'}');
+        self.written = self.written.saturating_add(1);
+        self.write_if_full()
+    }
+
+    fn write_if_full(&mut self) -> Result<()> {
+        if self.buffer.len() >= OUTPUT_BYTES {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    fn push_id(&mut self, id: u64) {
+        self.buffer.extend_from_slice(format!(",\"id\":\"{id:#x}\"").as_bytes());
+    }
+
+    /// Appends numbers as arguments; `None` is left out.
+    fn push_numbers(&mut self, values: &[(&str, Option<u64>)]) {
+        self.buffer.extend_from_slice(b",\"args\":");
+        let values: Vec<(&str, FieldValue)> = values
+            .iter()
+            .filter_map(|(name, value)| Some((*name, FieldValue::Unsigned((*value)?))))
+            .collect();
+        push_members(values.iter().map(|(name, value)| (*name, value)), &mut self.buffer);
+    }
+
+    /// Writes the name of a process or thread.
+    fn write_name(&mut self, kind: &str, ids: Ids, name: &str) -> Result<()> {
+        self.begin("M", kind, "", ids, 0);
+        self.buffer.extend_from_slice(b",\"args\":{\"name\":");
+        push_text(name, &mut self.buffer);
+        self.buffer.push(b'}');
+        self.end()
+    }
+
+    /// Writes the names of a process and a thread that stand for something else.
+    fn name_single(&mut self, pid: u32, tid: u32, process: &str, thread: &str) -> Result<()> {
+        if self.named_ids.len() >= MAX_WAKES || !self.named_ids.insert((pid, tid)) {
+            return Ok(());
+        }
+        self.write_name("process_name", (pid, tid), process)?;
+        self.write_name("thread_name", (pid, tid), thread)
+    }
+
+    /// Returns the ids of a process, and writes its name before its first event.
+    fn process_ids(&mut self, tables: &ActivityTables, process: Option<ProcessIndex>) -> Result<Ids> {
+        let Some((index, process)) = process.and_then(|index| Some((index, tables.lives.process(index)?)))
+        else {
+            self.name_single(NO_PROCESS_PID, 0, "(no process)", "events")?;
+            return Ok((NO_PROCESS_PID, 0));
+        };
+        let pid = ActivityTables::output_id(process.machine, process.pid);
+        if self.named_processes.insert(index) {
+            if let Some(name) = &process.name {
+                self.write_name("process_name", (pid, pid), name)?;
+            }
+            if let Some(command_line) = &process.command_line {
+                self.begin("M", "process_labels", "", (pid, pid), 0);
+                self.buffer.extend_from_slice(b",\"args\":{\"labels\":");
+                push_text(command_line, &mut self.buffer);
+                self.buffer.push(b'}');
+                self.end()?;
+            }
+        }
+        Ok((pid, pid))
+    }
+
+    /// Returns the ids of a thread, and writes the names of process and thread before its first event.
+    fn thread_ids(&mut self, tables: &ActivityTables, thread: Option<ThreadIndex>) -> Result<Ids> {
+        let known = thread.and_then(|index| Some((index, tables.lives.thread(index)?)));
+        let Some((index, thread)) = known else { return self.process_ids(tables, None) };
+        let (pid, _) = self.process_ids(tables, thread.process)?;
+        let ids = (pid, ActivityTables::output_id(thread.machine, thread.tid));
+        if let Some(name) = thread.name.as_ref().filter(|_| self.named_threads.insert(index)) {
+            self.write_name("thread_name", ids, name)?;
+        }
+        Ok(ids)
+    }
+
+    fn add_life(
+        &mut self,
+        tables: &ActivityTables,
+        at: i64,
+        process: ProcessIndex,
+        name: &str,
+    ) -> Result<()> {
+        let ids = self.process_ids(tables, Some(process))?;
+        self.begin("i", name, "lifetime", ids, at);
+        self.buffer.extend_from_slice(b",\"s\":\"p\"");
+        let parent = tables.lives.process(process).and_then(|process| process.parent_pid);
+        self.push_numbers(&[("parent pid", parent.map(u64::from))]);
+        self.end()
+    }
+
+    /// Writes the run of the thread that a switch ends.
+    fn add_switch(&mut self, tables: &ActivityTables, at: i64, cpu: u32, switch: &Switch) -> Result<()> {
+        let wake = switch.new.and_then(|thread| self.wakes.remove(&thread));
+        let (woken_ns, waker) = wake.map_or((None, None), |(time, waker)| (Some(time), waker));
+        let running = Running { thread: switch.new, since_ns: at, waker, woken_ns };
+        let previous = self.running.insert(cpu, running);
+        // A run is only known if both its switches are.
+        let Some(run) = previous.filter(|run| run.thread == switch.old) else { return Ok(()) };
+        let reason = match switch.state {
+            Switch::WAITING => wait_reason(switch.reason).unwrap_or("wait"),
+            Switch::TERMINATED => "end",
+            _ => "preempted",
+        };
+        self.add_run(tables, cpu, run, at, reason)
+    }
+
+    fn add_run(
+        &mut self,
+        tables: &ActivityTables,
+        cpu: u32,
+        run: Running,
+        end_ns: i64,
+        reason: &str,
+    ) -> Result<()> {
+        let Some((index, thread)) = run.thread.and_then(|index| Some((index, tables.lives.thread(index)?)))
+        else {
+            return Ok(());
+        };
+        if thread.tid == 0 {
+            return Ok(());
+        }
+        self.name_single(PROCESSORS_PID, cpu, "Processors", &format!("Processor {cpu}"))?;
+        let process = thread.process.and_then(|process| tables.lives.process(process));
+        let name = thread.name.as_deref().or(process.and_then(|process| process.name.as_deref()));
+        let (pid, tid) = tables.output_ids(Some(index));
+        let label = match name {
+            Some(name) => format!("{name} ({})", tid.unwrap_or(0)),
+            None => format!("thread {}", tid.unwrap_or(0)),
+        };
+        self.begin("X", &label, "scheduling", (PROCESSORS_PID, cpu), run.since_ns);
+        self.buffer.extend_from_slice(b",\"dur\":");
+        push_microseconds(end_ns.saturating_sub(run.since_ns), &mut self.buffer);
+        let waker = tables.output_ids(run.waker).1;
+        let latency =
+            run.woken_ns.map(|woken| u64::try_from(run.since_ns.saturating_sub(woken)).unwrap_or(0));
+        self.push_numbers(&[
+            ("pid", pid.map(u64::from)),
+            ("tid", tid.map(u64::from)),
+            ("woken by tid", waker.map(u64::from)),
+            ("wake latency ns", latency),
+        ]);
+        // The arguments are an object that is not empty, because the thread has an id.
+        self.buffer.pop();
+        self.buffer.extend_from_slice(b",\"end\":");
+        push_text(reason, &mut self.buffer);
+        self.buffer.push(b'}');
+        self.end()
+    }
+
+    fn add_sample(
+        &mut self,
+        tables: &ActivityTables,
+        at: i64,
+        cpu: u32,
+        sample: &Sample,
+        stack: &[StackFrame],
+    ) -> Result<()> {
+        if sample.is_idle {
+            self.idle_samples = self.idle_samples.saturating_add(sample.weight);
+            return Ok(());
+        }
+        let ids = self.thread_ids(tables, sample.thread)?;
+        let functions = &mut self.functions;
+        let frames = stack.iter().rev().flat_map(|frame| {
+            frame
+                .functions
+                .iter()
+                .rev()
+                .map(move |function| (frame.function_name(function), function.module.clone()))
+        });
+        let frames = frames.map(|(name, module)| functions.find_or_add(name, module));
+        let node = self.stacks.find_or_add(frames);
+        self.begin("P", "sample", "sample", ids, at);
+        if node != NodeIndex::ROOT {
+            self.buffer.extend_from_slice(format!(",\"sf\":{}", node.0).as_bytes());
+        }
+        self.push_numbers(&[("cpu", Some(cpu.into())), ("weight", Some(sample.weight))]);
+        self.end()
+    }
+
+    fn add_slice(
+        &mut self,
+        tables: &ActivityTables,
+        at: i64,
+        slice: &Slice,
+        detail: Option<&EventDetail>,
+        is_begin: bool,
+    ) -> Result<()> {
+        let ids = self.thread_ids(tables, slice.thread)?;
+        let phase = match (slice.track, is_begin) {
+            (SliceTrack::Thread, true) => "B",
+            (SliceTrack::Thread, false) => "E",
+            (SliceTrack::Task { .. }, true) => "b",
+            (SliceTrack::Task { .. }, false) => "e",
+        };
+        self.begin(phase, &slice.detail.name, &slice.detail.provider, ids, at);
+        if slice.track != SliceTrack::Thread {
+            self.push_id(slice.id.0);
+        }
+        if let Some(detail) = detail {
+            self.buffer.extend_from_slice(b",\"args\":");
+            push_detail(detail, &mut self.buffer);
+        }
+        self.end()
+    }
+
+    fn add_counter(&mut self, name: &str, ids: Ids, at: i64, value: f64) -> Result<()> {
+        self.begin("C", name, "", ids, at);
+        self.buffer.extend_from_slice(b",\"args\":{\"value\":");
+        push_double(value, &mut self.buffer);
+        self.buffer.push(b'}');
+        self.end()
+    }
+
+    /// Adds to the sum of a counter, and writes the sum.
+    fn add_total(&mut self, name: String, at: i64, bytes: u64) -> Result<()> {
+        if bytes == 0 || (self.totals.len() >= MAX_TOTALS && !self.totals.contains_key(&name)) {
+            return Ok(());
+        }
+        let total = self.totals.entry(name.clone()).or_default();
+        *total = total.saturating_add(bytes);
+        let total = i64::try_from(*total).unwrap_or(i64::MAX);
+        self.begin("C", &name, "", (DISKS_PID, 0), at);
+        self.buffer.extend_from_slice(b",\"args\":{\"value\":");
+        push_integer(total, &mut self.buffer);
+        self.buffer.push(b'}');
+        self.end()
+    }
+
+    fn add_loss(&mut self, at: i64, loss: &Loss) -> Result<()> {
+        self.name_single(NO_PROCESS_PID, 0, "(no process)", "events")?;
+        self.begin("i", "Lost events", "loss", (NO_PROCESS_PID, 0), at);
+        self.buffer.extend_from_slice(b",\"s\":\"g\",\"args\":");
+        let number = |value: Option<u64>| value.map(FieldValue::Unsigned);
+        let values = [
+            ("trace", Some(FieldValue::Text((&*loss.trace).into()))),
+            ("cpu", number(loss.cpu.map(u64::from))),
+            ("lost events", number(loss.events)),
+            ("lost buffers", number(loss.buffers)),
+        ];
+        let values = values.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?)));
+        push_members(values, &mut self.buffer);
+        self.end()
+    }
+
+    /// Writes the threads that still run, the stack frames and the end of the file.
+    fn finish(&mut self, tables: &ActivityTables, end_ns: i64) -> Result<()> {
+        for (cpu, run) in std::mem::take(&mut self.running) {
+            self.add_run(tables, cpu, run, end_ns, "end of trace")?;
+        }
+        self.buffer.extend_from_slice(b"\n],\"stackFrames\":{");
+        let Self { stacks, functions, buffer, out, .. } = self;
+        for (index, (node, parent, function)) in stacks.nodes().enumerate() {
+            if index > 0 {
+                buffer.push(b',');
+            }
+            let (name, module) = functions
+                .list
+                .get(function as usize)
+                .map_or(("", None), |(name, module)| (name, module.as_deref()));
+            buffer.extend_from_slice(format!("\n\"{}\":{{\"name\":", node.0).as_bytes());
+            push_text(name, buffer);
+            if let Some(module) = module {
+                buffer.extend_from_slice(b",\"category\":");
+                push_text(module, buffer);
+            }
+            if parent != NodeIndex::ROOT {
+                buffer.extend_from_slice(format!(",\"parent\":{}", parent.0).as_bytes());
+            }
+            buffer.push(b'}');
+            if buffer.len() >= OUTPUT_BYTES {
+                out.write_all(buffer)?;
+                buffer.clear();
+            }
+        }
+        self.buffer.extend_from_slice(b"},\"displayTimeUnit\":\"ns\",\"otherData\":{\"exporter\":");
+        push_text(concat!("weir ", env!("CARGO_PKG_VERSION")), &mut self.buffer);
+        self.buffer.extend_from_slice(b",\"start\":");
+        push_text(&tables.start.to_string(), &mut self.buffer);
+        self.buffer.extend_from_slice(b"}}\n");
+        self.out.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Reads the written JSON.
+
+use serde_json::Value;
+
+use super::*;
+use crate::activity::test_input::kernel_trace::{Packet, Switch as TestSwitch, Transfer};
+use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
+
+fn convert_to_json(input: &ConvertInput) -> Value {
+    let mut bytes = Vec::new();
+    let conversion = convert(input, &mut bytes).unwrap();
+    let json: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(json["traceEvents"].as_array().unwrap().len() as u64, conversion.written);
+    json
+}
+
+fn events<'j>(json: &'j Value, phase: &str) -> Vec<&'j Value> {
+    json["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).collect()
+}
+
+#[test]
+fn all_fixtures_become_valid_events() {
+    for name in FIXTURES {
+        let json = convert_to_json(&input(&[fixture(name)]));
+        for event in json["traceEvents"].as_array().unwrap() {
+            assert!(
+                event["pid"].is_u64() && event["tid"].is_u64() && event["ts"].is_number(),
+                "{name}: {event}"
+            );
+            assert!(event["name"].is_string(), "{name}: {event}");
+        }
+        assert_eq!(events(&json, "B").len(), events(&json, "E").len(), "{name}");
+        assert_eq!(events(&json, "b").len(), events(&json, "e").len(), "{name}");
+    }
+}
+
+#[test]
+fn samples_have_their_stacks() {
+    let json = convert_to_json(&input(&[fixture("kernel")]));
+    let samples = events(&json, "P");
+    assert_eq!(samples.len(), 2);
+    let mut frame = samples[0]["sf"].to_string();
+    let mut names = Vec::new();
+    while let Value::Object(node) = &json["stackFrames"][&frame] {
+        names.push(node["name"].as_str().unwrap().to_owned());
+        frame = node.get("parent").map(Value::to_string).unwrap_or_default();
+    }
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(json["otherData"]["start"], "2024-05-01T10:00:00.0000000Z");
+}
+
+#[test]
+fn threads_run_on_processors() {
+    let trace = TestTrace::write(0, |writer| {
+        writer.put_process(70, "a\"b.exe", "").unwrap();
+        writer.put_thread(70, 71).unwrap();
+        let switch = |new_tid, old_tid, old_state| TestSwitch { new_tid, old_tid, old_state, wait_reason: 6 };
+        writer.put_ready(1, 50, 71).unwrap();
+        writer.put_switch(1, 100, switch(71, 0, 2)).unwrap();
+        writer.put_switch(1, 250, switch(0, 71, 5)).unwrap();
+        writer.put_switch(1, 300, switch(71, 0, 2)).unwrap();
+        writer.put_packet(1, 400, Packet { pid: 70, bytes: 5, local_port: 1, is_sent: true }).unwrap();
+        let (tid, file, bytes, is_write) = (71, 1, 512, false);
+        writer.put_transfer(0, 450, Transfer { tid, file, bytes, is_write, duration: 30 }).unwrap();
+    });
+    let json = convert_to_json(&trace.input());
+    let runs = events(&json, "X");
+    let describe = |run: &&Value| (run["ts"].as_f64().unwrap(), run["dur"].as_f64().unwrap());
+    assert_eq!(runs.iter().map(describe).collect::<Vec<_>>(), [(10.0, 15.0), (30.0, 15.0)]);
+    assert_eq!(runs[0]["name"], "a\"b.exe (71)");
+    assert_eq!(
+        (&runs[0]["args"]["end"], &runs[1]["args"]["end"]),
+        (&"UserRequest".into(), &"end of trace".into())
+    );
+    assert_eq!(runs[0]["args"]["wake latency ns"], 5000);
+    let disk = events(&json, "b");
+    assert_eq!((disk[0]["ts"].as_f64(), &disk[0]["args"]["bytes"]), (Some(42.0), &512.into()));
+    let names: Vec<&Value> = events(&json, "M").iter().map(|event| &event["args"]["name"]).collect();
+    assert!(names.contains(&&Value::from("a\"b.exe")), "{names:?}");
+}
+
+#[test]
+fn hostile_names_stay_in_their_strings() {
+    let json = convert_to_json(&TestTrace::generate(1 << 19).input());
+    assert!(events(&json, "P").len() > 10);
+    let is_process = |event: &&&Value| event["name"] == "process_name";
+    assert!(
+        events(&json, "M")
+            .iter()
+            .filter(is_process)
+            .any(|event| { event["args"]["name"].as_str().is_some_and(|name| name.contains("</p>")) })
+    );
+}

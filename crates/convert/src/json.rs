@@ -1,0 +1,156 @@
+//! Writes JSON. [`push_text`] is the one function that writes names: no text can end its string.
+
+use traceweir_decode::format::push_json_string;
+use traceweir_format::Guid;
+
+use crate::activity::{EventDetail, FieldValue};
+
+/// The largest integer up to which readers that use `f64` represent every integer exactly.
+const MAX_EXACT_INTEGER: u64 = 1 << 53;
+
+/// Appends a text in quotes, with escapes.
+pub(crate) fn push_text(text: &str, out: &mut Vec<u8>) {
+    push_json_string(text, out);
+}
+
+/// Appends an integer.
+pub(crate) fn push_integer(value: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(value.to_string().as_bytes());
+}
+
+/// Appends nanoseconds as microseconds with three digits after the point.
+pub(crate) fn push_microseconds(ns: i64, out: &mut Vec<u8>) {
+    let sign = if ns < 0 { "-" } else { "" };
+    let ns = ns.unsigned_abs();
+    out.extend_from_slice(format!("{sign}{}.{:03}", ns / 1000, ns % 1000).as_bytes());
+}
+
+/// Appends a number with a fraction; `null` if it is not finite.
+pub(crate) fn push_double(value: f64, out: &mut Vec<u8>) {
+    match value.is_finite() {
+        true => out.extend_from_slice(format!("{value:?}").as_bytes()),
+        false => out.extend_from_slice(b"null"),
+    }
+}
+
+/// Appends the value of a field. Integers above 2⁵³ become texts.
+pub(crate) fn push_value(value: &FieldValue, out: &mut Vec<u8>) {
+    match value {
+        FieldValue::Null => out.extend_from_slice(b"null"),
+        FieldValue::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        FieldValue::Unsigned(value) if *value <= MAX_EXACT_INTEGER => {
+            out.extend_from_slice(value.to_string().as_bytes());
+        }
+        FieldValue::Unsigned(value) => push_text(&value.to_string(), out),
+        FieldValue::Signed(value) if value.unsigned_abs() <= MAX_EXACT_INTEGER => push_integer(*value, out),
+        FieldValue::Signed(value) => push_text(&value.to_string(), out),
+        FieldValue::Double(value) => push_double(*value, out),
+        FieldValue::Text(text) => push_text(text, out),
+        FieldValue::Array(elements) => {
+            out.push(b'[');
+            for (index, element) in elements.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                push_value(element, out);
+            }
+            out.push(b']');
+        }
+        FieldValue::Struct(members) => {
+            push_members(members.iter().map(|(name, value)| (&**name, value)), out);
+        }
+    }
+}
+
+/// Appends an object of named values. A name that occurs again gets a number.
+pub(crate) fn push_members<'v>(members: impl Iterator<Item = (&'v str, &'v FieldValue)>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let mut keys = UniqueKeys::default();
+    for (index, (name, value)) in members.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        push_text(&keys.make_unique(name), out);
+        out.push(b':');
+        push_value(value, out);
+    }
+    out.push(b'}');
+}
+
+/// Makes the keys of an object unique.
+#[derive(Default)]
+pub(crate) struct UniqueKeys(std::collections::HashMap<String, u32>);
+
+impl UniqueKeys {
+    /// Returns the name, or the name with a number if it has been used.
+    pub(crate) fn make_unique(&mut self, name: &str) -> String {
+        let mut key = name.to_owned();
+        while let Some(count) = self.0.get_mut(&key) {
+            *count = count.saturating_add(1);
+            key = format!("{name}:{count}");
+        }
+        self.0.insert(key.clone(), 1);
+        key
+    }
+}
+
+/// Appends the fields of an event as an object, together with its activity ids.
+pub(crate) fn push_detail(detail: &EventDetail, out: &mut Vec<u8>) {
+    let text = |id: &Option<Guid>| id.map(|id| FieldValue::Text(id.to_string().into()));
+    let (activity, related) = (text(&detail.activity), text(&detail.related_activity));
+    let ids = [("activity id", &activity), ("related activity id", &related)];
+    let ids = ids.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let fields = detail.fields.values.iter().map(|(name, value)| (&**name, value));
+    push_members(fields.chain(ids), out);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text_of(push: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        push(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn times_have_three_digits_after_the_point() {
+        let format = |ns| text_of(|out| push_microseconds(ns, out));
+        assert_eq!(
+            [0, 1, 1500, -1, i64::MAX].map(format).join(" "),
+            "0.000 0.001 1.500 -0.001 9223372036854775.807"
+        );
+    }
+
+    #[test]
+    fn repeated_names_are_different_keys() {
+        let value = FieldValue::Unsigned(1);
+        let members = [("a", &value), ("a", &value), ("a:2", &value), ("a", &value)];
+        let text = text_of(|out| push_members(members.into_iter(), out));
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object.as_object().unwrap().len(), 4, "{text}");
+    }
+
+    #[test]
+    fn numbers_that_readers_would_round_are_texts() {
+        let format = |value| text_of(|out| push_value(&value, out));
+        assert_eq!(format(FieldValue::Unsigned(1 << 53)), "9007199254740992");
+        assert_eq!(format(FieldValue::Unsigned((1 << 53) + 1)), "\"9007199254740993\"");
+        assert_eq!(format(FieldValue::Signed(i64::MIN)), "\"-9223372036854775808\"");
+        assert_eq!(format(FieldValue::Double(f64::NAN)), "null");
+        assert_eq!(format(FieldValue::Double(1e300)).parse::<f64>(), Ok(1e300));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_ends_its_string(name in any::<String>(), text in any::<String>()) {
+            let value = FieldValue::Array(vec![FieldValue::Text(text.as_str().into())]);
+            let json = text_of(|out| push_members([(name.as_str(), &value)].into_iter(), out));
+            let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(&object[&name][0], &serde_json::Value::String(text));
+        }
+    }
+}

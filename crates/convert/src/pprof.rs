@@ -1,0 +1,501 @@
+//! Profiles for pprof: gzip-compressed `profile.proto`.
+//!
+//! ```text
+//!   samples ──▶ samples/count, cpu/nanoseconds          switches ──▶ off-cpu/nanoseconds
+//!   stack ──▶ locations ──▶ functions and lines, mappings with build ids
+//!   labels: process, pid, thread, tid
+//! ```
+//!
+//! Documented: `proto/profile.proto` in the repository of pprof.
+//!
+//! A wait belongs to the stack where its thread was switched out or, if that stack is unknown, to the
+//! stack where it runs again. Preemptions are not waits. Stacks with equal labels are added up; the
+//! number of stacks, locations and functions is limited.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Result;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use traceweir_analysis::report::{ContextSwitch, Scheduler, ThreadReturn};
+use traceweir_analysis::text::format_count;
+use traceweir_format::header::NO_ID;
+
+use crate::activity::{
+    Activity, ActivityEvent, ActivityTables, FrameTree, MappingIndex, NeededActivity, NodeIndex, Sample,
+    StackFrame, Switch, ThreadIndex, read_activity,
+};
+use crate::protobuf::Message;
+use crate::{Conversion, ConvertInput};
+
+/// The most nodes of all stacks, and the most rows of stack and thread.
+const MAX_STACK_NODES: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 19;
+/// The most locations, functions and texts.
+const MAX_LOCATIONS: usize = 1 << 19;
+const MAX_TEXTS: usize = 1 << 19;
+/// The most bytes of texts.
+const MAX_TEXT_BYTES: usize = 64 << 20;
+/// Bytes of the output to collect before they are compressed.
+const OUTPUT_BYTES: usize = 1 << 16;
+/// The interval of samples whose trace does not contain one: 1 ms is the default of Windows.
+const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
+
+/// Numbers of the fields of `Profile` and its messages.
+mod field {
+    pub(super) const SAMPLE_TYPE: u32 = 1;
+    pub(super) const SAMPLE: u32 = 2;
+    pub(super) const MAPPING: u32 = 3;
+    pub(super) const LOCATION: u32 = 4;
+    pub(super) const FUNCTION: u32 = 5;
+    pub(super) const STRING_TABLE: u32 = 6;
+    pub(super) const TIME_NANOS: u32 = 9;
+    pub(super) const DURATION_NANOS: u32 = 10;
+    pub(super) const PERIOD_TYPE: u32 = 11;
+    pub(super) const PERIOD: u32 = 12;
+    pub(super) const COMMENT: u32 = 13;
+    pub(super) const VALUE_TYPE: u32 = 1;
+    pub(super) const VALUE_UNIT: u32 = 2;
+    pub(super) const SAMPLE_LOCATION_ID: u32 = 1;
+    pub(super) const SAMPLE_VALUE: u32 = 2;
+    pub(super) const SAMPLE_LABEL: u32 = 3;
+    pub(super) const LABEL_KEY: u32 = 1;
+    pub(super) const LABEL_TEXT: u32 = 2;
+    pub(super) const LABEL_NUMBER: u32 = 3;
+    pub(super) const ID: u32 = 1;
+    pub(super) const MAPPING_START: u32 = 2;
+    pub(super) const MAPPING_LIMIT: u32 = 3;
+    pub(super) const MAPPING_FILE: u32 = 5;
+    pub(super) const MAPPING_BUILD_ID: u32 = 6;
+    pub(super) const MAPPING_HAS_FUNCTIONS: u32 = 7;
+    pub(super) const MAPPING_HAS_FILE_NAMES: u32 = 8;
+    pub(super) const MAPPING_HAS_LINES: u32 = 9;
+    pub(super) const MAPPING_HAS_INLINED: u32 = 10;
+    pub(super) const LOCATION_MAPPING: u32 = 2;
+    pub(super) const LOCATION_ADDRESS: u32 = 3;
+    pub(super) const LOCATION_LINE: u32 = 4;
+    pub(super) const LINE_FUNCTION: u32 = 1;
+    pub(super) const LINE_NUMBER: u32 = 2;
+    pub(super) const FUNCTION_NAME: u32 = 2;
+    pub(super) const FUNCTION_SYSTEM_NAME: u32 = 3;
+    pub(super) const FUNCTION_FILE: u32 = 4;
+}
+
+/// Writes the CPU samples and the waits of traces as a profile.
+pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
+    let mut profile = Profile::new();
+    let needed = NeededActivity { events: false, event_stacks: false };
+    let summary = read_activity(input, needed, |tables, event| {
+        profile.add(tables, event);
+        Ok(())
+    })?;
+    let mut notes = summary.notes;
+    profile.describe_missing(&mut notes);
+    let written = profile.rows.len() as u64;
+    profile.write(&summary.tables, summary.end_ns, out)?;
+    Ok(Conversion { events: summary.events, written, written_noun: "stack", notes, reading: summary.reading })
+}
+
+/// Number of samples, time on a processor, time of waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Values {
+    samples: u64,
+    cpu_ns: u64,
+    off_cpu_ns: u64,
+}
+
+/// A function of a location with its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LineKey {
+    name: u32,
+    file: u32,
+    line: u32,
+}
+
+/// A location: address, file and functions, the innermost first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LocationKey {
+    address: u64,
+    mapping: Option<MappingIndex>,
+    lines: Vec<LineKey>,
+}
+
+/// Values of a limited table, each with a number.
+#[derive(Debug)]
+struct Numbered<K> {
+    list: Vec<K>,
+    ids: HashMap<K, u32>,
+    max: usize,
+}
+
+impl<K: Clone + Eq + Hash> Numbered<K> {
+    fn with_max(max: usize, first: K) -> Self {
+        Self { list: vec![first.clone()], ids: HashMap::from([(first, 0)]), max }
+    }
+
+    /// Returns the number of a value. Values beyond the limit have the number of the first one.
+    fn find_or_add(&mut self, key: K) -> u32 {
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        if self.list.len() >= self.max {
+            return 0;
+        }
+        let id = u32::try_from(self.list.len()).unwrap_or(0);
+        self.list.push(key.clone());
+        self.ids.insert(key, id);
+        id
+    }
+}
+
+/// What a profile contains.
+struct Profile {
+    texts: Numbered<Arc<str>>,
+    text_bytes: usize,
+    locations: Numbered<LocationKey>,
+    stacks: FrameTree<u32>,
+    rows: HashMap<(NodeIndex, Option<ThreadIndex>), Values>,
+    /// One for each machine.
+    schedulers: HashMap<u16, Scheduler<Option<NodeIndex>>>,
+    /// The first known sampling interval.
+    interval_ns: Option<u64>,
+    has_samples: bool,
+    lacks_interval: bool,
+    idle_samples: u64,
+    /// Number of samples and waits without a row of their own.
+    over_limit: u64,
+}
+
+impl Profile {
+    fn new() -> Self {
+        let no_location = LocationKey { address: 0, mapping: None, lines: Vec::new() };
+        Self {
+            texts: Numbered::with_max(MAX_TEXTS, "".into()),
+            text_bytes: 0,
+            locations: Numbered::with_max(MAX_LOCATIONS, no_location),
+            stacks: FrameTree::with_max_nodes(MAX_STACK_NODES),
+            rows: HashMap::new(),
+            schedulers: HashMap::new(),
+            interval_ns: None,
+            has_samples: false,
+            lacks_interval: false,
+            idle_samples: 0,
+            over_limit: 0,
+        }
+    }
+
+    fn describe_missing(&self, notes: &mut Vec<String>) {
+        if self.rows.is_empty() {
+            notes.push("the traces contain neither CPU samples nor waits".to_owned());
+        }
+        if self.lacks_interval {
+            notes.push("the traces do not contain the sampling interval; a sample counts as 1 ms".to_owned());
+        }
+        if self.idle_samples > 0 {
+            let count = format_count(self.idle_samples, "sample");
+            notes.push(format!("samples of idle processors left out: {count}"));
+        }
+        let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
+        if gaps > 0 {
+            let count = format_count(gaps, "switch");
+            notes.push(format!("context switches are missing in the traces, so waits may be too: {count}"));
+        }
+        if self.stacks.truncated > 0 || self.over_limit > 0 {
+            let count = format_count(self.stacks.truncated.saturating_add(self.over_limit), "sample");
+            notes.push(format!(
+                "there are too many stacks; merged into others or without inner functions: {count}"
+            ));
+        }
+    }
+
+    fn add(&mut self, tables: &ActivityTables, event: &ActivityEvent) {
+        match &event.activity {
+            Activity::Sample(sample) => self.add_sample(tables, sample, &event.stack),
+            Activity::Switch(switch) => self.add_switch(tables, event, switch),
+            _ => {}
+        }
+    }
+
+    fn add_sample(&mut self, tables: &ActivityTables, sample: &Sample, stack: &[StackFrame]) {
+        if sample.is_idle {
+            self.idle_samples = self.idle_samples.saturating_add(sample.weight);
+            return;
+        }
+        self.has_samples = true;
+        self.lacks_interval |= sample.interval_ns.is_none();
+        self.interval_ns = self.interval_ns.or(sample.interval_ns);
+        let interval_ns = sample.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS);
+        let (samples, cpu_ns) = (sample.weight, sample.weight.saturating_mul(interval_ns));
+        let node = self.find_stack(tables, stack);
+        self.add_values(node, sample.thread, Values { samples, cpu_ns, off_cpu_ns: 0 });
+    }
+
+    fn add_switch(&mut self, tables: &ActivityTables, event: &ActivityEvent, switch: &Switch) {
+        // The number of a thread for the scheduler: reused thread ids are different threads.
+        let number = |thread: Option<ThreadIndex>| match thread {
+            Some(index) if tables.lives.thread(index).is_some_and(|thread| thread.tid == 0) => 0,
+            Some(index) => index.0.saturating_add(1),
+            None => NO_ID,
+        };
+        let (new, old) = (number(switch.new), number(switch.old));
+        let owner = switch.stack_thread;
+        let node = owner.map(|_| self.find_stack(tables, &event.stack));
+        let old_node = node.filter(|_| owner == switch.old);
+        let new_node = node.filter(|_| owner == switch.new);
+        let (state, reason) = (switch.state, switch.reason);
+        let context_switch = ContextSwitch { cpu: event.cpu, new, old, state, reason };
+        let scheduler = self.schedulers.entry(event.machine).or_default();
+        let (_, thread_return) = scheduler.record_switch(event.time_ns, context_switch, old_node);
+        let Some(ThreadReturn { to, absence: Some(absence), .. }) = thread_return else { return };
+        let off_cpu_ns = u64::try_from(to.saturating_sub(absence.from)).unwrap_or(0);
+        if absence.reason.is_none() || off_cpu_ns == 0 {
+            return;
+        }
+        let node = absence.stack.or(new_node).unwrap_or(NodeIndex::ROOT);
+        self.add_values(node, switch.new, Values { samples: 0, cpu_ns: 0, off_cpu_ns });
+    }
+
+    fn add_values(&mut self, node: NodeIndex, thread: Option<ThreadIndex>, added: Values) {
+        let mut key = (node, thread);
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
+            // Rows of no thread and no stack are always found.
+            self.over_limit = self.over_limit.saturating_add(1);
+            key = (NodeIndex::ROOT, None);
+        }
+        let values = self.rows.entry(key).or_default();
+        values.samples = values.samples.saturating_add(added.samples);
+        values.cpu_ns = values.cpu_ns.saturating_add(added.cpu_ns);
+        values.off_cpu_ns = values.off_cpu_ns.saturating_add(added.off_cpu_ns);
+    }
+
+    /// Returns the node of a stack, which is innermost frame first.
+    fn find_stack(&mut self, tables: &ActivityTables, stack: &[StackFrame]) -> NodeIndex {
+        let mut locations = Vec::with_capacity(stack.len());
+        for frame in stack.iter().rev() {
+            let mut lines = Vec::with_capacity(frame.functions.len());
+            for function in frame.functions.iter() {
+                let name = self.find_text(&frame.function_name(function));
+                let file = function.file.as_ref().map_or(0, |file| self.find_text(file));
+                lines.push(LineKey { name, file, line: function.line.unwrap_or(0) });
+            }
+            if let Some(mapping) = frame.mapping.and_then(|index| tables.stacks.mapping(index)) {
+                self.find_text(&mapping.path);
+                self.find_text(&Arc::from(mapping.build_id.as_str()));
+            }
+            let key = LocationKey { address: frame.address, mapping: frame.mapping, lines };
+            locations.push(self.locations.find_or_add(key));
+        }
+        self.stacks.find_or_add(locations.into_iter())
+    }
+
+    /// Returns the number of a text; that of the empty text beyond the limits.
+    fn find_text(&mut self, text: &Arc<str>) -> u32 {
+        let known = self.texts.list.len();
+        if self.text_bytes.saturating_add(text.len()) > MAX_TEXT_BYTES && !self.texts.ids.contains_key(text) {
+            return 0;
+        }
+        let number = self.texts.find_or_add(Arc::clone(text));
+        if self.texts.list.len() > known {
+            self.text_bytes = self.text_bytes.saturating_add(text.len());
+        }
+        number
+    }
+
+    /// Writes the profile.
+    fn write(mut self, tables: &ActivityTables, end_ns: i64, out: &mut dyn Write) -> Result<()> {
+        let mut writer =
+            ProfileWriter { out: GzEncoder::new(out, Compression::default()), message: Message::default() };
+        let mut text = |text: &str| u64::from(self.find_text(&Arc::from(text)));
+        let (samples, count) = (text("samples"), text("count"));
+        let (cpu, off_cpu, nanoseconds) = (text("cpu"), text("off-cpu"), text("nanoseconds"));
+        let keys = LabelKeys {
+            process: text("process"),
+            pid: text("pid"),
+            thread: text("thread"),
+            tid: text("tid"),
+        };
+        let comment = text(concat!("weir ", env!("CARGO_PKG_VERSION")));
+        let mut types = Vec::new();
+        let has_waits = !self.schedulers.is_empty();
+        if self.has_samples || !has_waits {
+            types.extend([(samples, count), (cpu, nanoseconds)]);
+        }
+        if has_waits {
+            types.push((off_cpu, nanoseconds));
+        }
+        for (kind, unit) in &types {
+            writer.message.put_message(field::SAMPLE_TYPE, |message| put_value_type(message, *kind, *unit));
+        }
+        let mut rows: Vec<((NodeIndex, Option<ThreadIndex>), Values)> = self.rows.drain().collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        for ((node, thread), values) in rows {
+            let labels = self.labels(tables, thread, &keys);
+            let Self { stacks, has_samples, .. } = &self;
+            writer.message.put_message(field::SAMPLE, |message| {
+                // Location ids begin at 1; the first location stands for those beyond the limit.
+                let locations = stacks.frames(node).map(|location| u64::from(location).saturating_add(1));
+                message.put_packed(field::SAMPLE_LOCATION_ID, locations);
+                let cpu_values = [values.samples, values.cpu_ns];
+                let cpu_values = cpu_values.into_iter().filter(|_| *has_samples || !has_waits);
+                let values = cpu_values.chain(has_waits.then_some(values.off_cpu_ns));
+                message.put_packed(field::SAMPLE_VALUE, values);
+                for (key, value) in &labels {
+                    message.put_message(field::SAMPLE_LABEL, |message| {
+                        message.put_u64(field::LABEL_KEY, *key);
+                        match value {
+                            LabelValue::Text(text) => message.put_u64(field::LABEL_TEXT, *text),
+                            LabelValue::Number(number) => message.put_u64(field::LABEL_NUMBER, *number),
+                        };
+                    });
+                }
+            });
+            writer.write_if_full()?;
+        }
+        self.write_mappings(tables, &mut writer)?;
+        self.write_locations(&mut writer)?;
+        for text in &self.texts.list {
+            writer.message.put_text(field::STRING_TABLE, text);
+            writer.write_if_full()?;
+        }
+        writer.message.put_i64(field::TIME_NANOS, tables.start_unix_ns());
+        writer.message.put_i64(field::DURATION_NANOS, end_ns);
+        writer.message.put_message(field::PERIOD_TYPE, |message| put_value_type(message, cpu, nanoseconds));
+        writer.message.put_u64(field::PERIOD, self.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS));
+        writer.message.put_u64(field::COMMENT, comment);
+        writer.write()?;
+        writer.out.finish()?;
+        Ok(())
+    }
+
+    /// Returns the labels of a thread and its process.
+    fn labels(
+        &mut self,
+        tables: &ActivityTables,
+        thread: Option<ThreadIndex>,
+        keys: &LabelKeys,
+    ) -> Vec<(u64, LabelValue)> {
+        let mut labels = Vec::new();
+        let Some((index, thread)) = thread.and_then(|index| Some((index, tables.lives.thread(index)?)))
+        else {
+            return labels;
+        };
+        let (pid, tid) = tables.output_ids(Some(index));
+        let process = thread.process.and_then(|process| tables.lives.process(process));
+        let names = [
+            (keys.process, process.and_then(|process| process.name.as_ref())),
+            (keys.thread, thread.name.as_ref()),
+        ];
+        for (key, name) in names {
+            if let Some(name) = name {
+                labels.push((key, LabelValue::Text(self.find_text(name).into())));
+            }
+        }
+        for (key, id) in [(keys.pid, pid), (keys.tid, tid)] {
+            labels.extend(id.map(|id| (key, LabelValue::Number(id.into()))));
+        }
+        labels
+    }
+
+    fn write_mappings(&mut self, tables: &ActivityTables, writer: &mut ProfileWriter<'_>) -> Result<()> {
+        for (id, mapping) in (1_u64..).zip(tables.stacks.mappings()) {
+            let file = self.find_text(&mapping.path);
+            let build_id = self.find_text(&Arc::from(mapping.build_id.as_str()));
+            writer.message.put_message(field::MAPPING, |message| {
+                message.put_u64(field::ID, id).put_u64(field::MAPPING_START, mapping.base);
+                message.put_u64(field::MAPPING_LIMIT, mapping.base.saturating_add(mapping.size));
+                message
+                    .put_u64(field::MAPPING_FILE, file.into())
+                    .put_u64(field::MAPPING_BUILD_ID, build_id.into());
+                // Names are final: a reader does not look for symbols.
+                for has in [
+                    field::MAPPING_HAS_FUNCTIONS,
+                    field::MAPPING_HAS_FILE_NAMES,
+                    field::MAPPING_HAS_LINES,
+                    field::MAPPING_HAS_INLINED,
+                ] {
+                    message.put_u64(has, 1);
+                }
+            });
+            writer.write_if_full()?;
+        }
+        Ok(())
+    }
+
+    fn write_locations(&mut self, writer: &mut ProfileWriter<'_>) -> Result<()> {
+        let other = self.find_text(&Arc::from("(other)"));
+        let mut functions: Numbered<(u32, u32)> = Numbered::with_max(MAX_LOCATIONS, (other, 0));
+        for (id, location) in (1_u64..).zip(&self.locations.list) {
+            let line_of_other = [LineKey { name: other, file: 0, line: 0 }];
+            let lines = if id == 1 { &line_of_other[..] } else { &location.lines };
+            writer.message.put_message(field::LOCATION, |message| {
+                message.put_u64(field::ID, id);
+                if let Some(mapping) = location.mapping {
+                    message.put_u64(field::LOCATION_MAPPING, u64::from(mapping.0).saturating_add(1));
+                }
+                message.put_u64(field::LOCATION_ADDRESS, location.address);
+                for line in lines {
+                    let function = functions.find_or_add((line.name, line.file));
+                    message.put_message(field::LOCATION_LINE, |message| {
+                        message.put_u64(field::LINE_FUNCTION, u64::from(function).saturating_add(1));
+                        if line.line > 0 {
+                            message.put_u64(field::LINE_NUMBER, line.line.into());
+                        }
+                    });
+                }
+            });
+            writer.write_if_full()?;
+        }
+        for (id, (name, file)) in (1_u64..).zip(&functions.list) {
+            writer.message.put_message(field::FUNCTION, |message| {
+                message.put_u64(field::ID, id).put_u64(field::FUNCTION_NAME, (*name).into());
+                message.put_u64(field::FUNCTION_SYSTEM_NAME, (*name).into());
+                message.put_u64(field::FUNCTION_FILE, (*file).into());
+            });
+            writer.write_if_full()?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of the texts that are keys of labels.
+struct LabelKeys {
+    process: u64,
+    pid: u64,
+    thread: u64,
+    tid: u64,
+}
+
+/// The value of a label.
+enum LabelValue {
+    /// Number of the text.
+    Text(u64),
+    Number(u64),
+}
+
+fn put_value_type(message: &mut Message, kind: u64, unit: u64) {
+    message.put_u64(field::VALUE_TYPE, kind).put_u64(field::VALUE_UNIT, unit);
+}
+
+/// Writes and compresses the fields of a profile.
+struct ProfileWriter<'o> {
+    out: GzEncoder<&'o mut dyn Write>,
+    message: Message,
+}
+
+impl ProfileWriter<'_> {
+    fn write_if_full(&mut self) -> Result<()> {
+        if self.message.bytes().len() >= OUTPUT_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.out.write_all(self.message.bytes())?;
+        self.message.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
