@@ -9,6 +9,11 @@
 //! end the string that contains it.
 #![forbid(unsafe_code)]
 
+pub mod otlp;
+pub mod otlp_spans;
+pub mod pcapng;
+pub mod perf_data;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
