@@ -20,6 +20,10 @@ mod json;
 pub mod perfetto;
 pub mod pprof;
 mod protobuf;
+pub mod otlp;
+pub mod otlp_spans;
+pub mod pcapng;
+pub mod perf_data;
 
 use std::path::PathBuf;
 use std::sync::Arc;

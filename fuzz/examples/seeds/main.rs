@@ -10,6 +10,7 @@
 mod calls;
 mod containers;
 mod control;
+mod convert;
 mod dotnet;
 mod filter;
 mod records;
@@ -104,6 +105,8 @@ fn seeds_of_all_targets() -> Vec<(&'static str, Seeds)> {
         ("symbols", symbols::symbol_seeds()),
         ("dotnet", dotnet::dotnet_seeds()),
         ("view_index", view::view_index_seeds()),
+        ("perf_data", convert::perf_data_seeds()),
+        ("packets", convert::packet_seeds()),
     ]
 }
 

@@ -1,0 +1,85 @@
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::*;
+use crate::otlp::tests::{TestEvent, attribute, build_trace, convert_bytes};
+
+const ACTIVITY: Guid = Guid::from_u128(0x01020304_0506_0708_090A_0B0C0D0E0F10);
+const CHILD: Guid = Guid::from_u128(7);
+
+fn event(name: &'static str, opcode: u8) -> TestEvent<'static> {
+    TestEvent { name, opcode, level: 4, thread: 5, ..TestEvent::default() }
+}
+
+fn spans_of(events: &[TestEvent<'_>]) -> (Vec<Value>, Conversion) {
+    let (lines, conversion) = convert_bytes(&build_trace("p", events, 0), convert);
+    let resources = lines.iter().flat_map(|line| line["resourceSpans"].as_array().unwrap());
+    let scopes = resources.flat_map(|resource| resource["scopeSpans"].as_array().unwrap());
+    (scopes.flat_map(|scope| scope["spans"].as_array().unwrap()).cloned().collect(), conversion)
+}
+
+#[test]
+fn pairs_of_an_activity_become_spans_of_its_trace() {
+    let (spans, conversion) = spans_of(&[
+        TestEvent { activity: ACTIVITY, value: 1, ..event("JobStart", 1) },
+        TestEvent { activity: CHILD, related: Some(ACTIVITY), ..event("PartStart", 1) },
+        TestEvent { activity: CHILD, ..event("PartStop", 2) },
+        TestEvent { activity: ACTIVITY, thread: 6, level: 2, value: 2, ..event("JobStop", 2) },
+    ]);
+    assert_eq!((conversion.events, conversion.written), (4, 2));
+    let (part, job) = (&spans[0], &spans[1]);
+    assert_eq!((&part["name"], &job["name"]), (&Value::from("Part"), &Value::from("Job")));
+    assert_eq!(job["traceId"], "0102030405060708090a0b0c0d0e0f10");
+    assert_eq!((&part["traceId"], &part["parentSpanId"]), (&job["traceId"], &job["spanId"]));
+    assert_eq!(job["parentSpanId"], Value::Null);
+    assert_eq!(job["startTimeUnixNano"], "1714557600000001000");
+    assert_eq!(job["endTimeUnixNano"], "1714557600000004000");
+    assert_eq!(
+        (job["kind"].as_u64(), &job["status"]["code"], &part["status"]),
+        (Some(1), &Value::from(2), &Value::Null)
+    );
+    assert_eq!(attribute(job, "value")["intValue"], "1");
+    assert_eq!(attribute(job, "stop.value")["intValue"], "2");
+}
+
+#[test]
+fn spans_without_activity_nest_by_thread() {
+    let (spans, _) = spans_of(&[
+        event("OuterStart", 1),
+        TestEvent { thread: 9, ..event("OtherStart", 1) },
+        event("InnerStart", 1),
+        event("InnerStop", 2),
+        event("OuterStop", 2),
+        TestEvent { thread: 9, ..event("OtherStop", 2) },
+    ]);
+    let [inner, outer, other] = spans.as_slice() else { panic!("{spans:?}") };
+    assert_eq!((&inner["parentSpanId"], &inner["traceId"]), (&outer["spanId"], &outer["traceId"]));
+    assert_eq!((&outer["parentSpanId"], &other["parentSpanId"]), (&Value::Null, &Value::Null));
+    assert_ne!(outer["traceId"], other["traceId"]);
+    let ids: HashSet<&str> = spans.iter().map(|span| span["spanId"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 3);
+}
+
+#[test]
+fn starts_and_stops_without_partner_are_counted() {
+    let (spans, conversion) =
+        spans_of(&[event("AStop", 2), event("AStart", 1), event("AStop", 2), event("AStart", 1)]);
+    assert_eq!(spans.len(), 1);
+    assert_eq!(
+        conversion.notes,
+        ["1 start event without a stop event", "1 stop event without a start event"]
+    );
+}
+
+#[test]
+fn number_of_open_spans_is_bounded() {
+    let starts = vec![event("AStart", 1); MAX_OPEN_SPANS + 5];
+    let (spans, conversion) = spans_of(&starts);
+    assert_eq!(spans.len(), 0);
+    assert!(
+        conversion.notes.iter().any(|note| note.starts_with("5 start events left out")),
+        "{:?}",
+        conversion.notes
+    );
+}

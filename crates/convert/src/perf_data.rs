@@ -1,0 +1,108 @@
+//! Imports recordings of `perf record` as event traces.
+//!
+//! ```text
+//!   perf.data ──first pass──▶ events, names, build ids, formats of tracepoints; first and last time
+//!       │
+//!       └──second pass──▶ sorted by time ──▶ sample      ─▶ PerfInfo/SampleProf, StackWalk/Stack
+//!                                        ├─▶ sched_*     ─▶ Thread/CSwitch, Thread/ReadyThread
+//!                                        ├─▶ tracepoint  ─▶ event that describes itself
+//!                                        └─▶ FORK, COMM, EXIT, MMAP ─▶ processes, threads, images
+//! ```
+//!
+//! 1. Stamps of the trace are nanoseconds of the recording's clock. Its wall time is known if the
+//!    recording holds clock data (`perf record -k`). Else the recording is taken to end when its
+//!    file was last changed, and a note says so.
+//! 2. The event that measures CPU time best becomes the sampled profile: `cpu-clock` or
+//!    `task-clock`, else `cycles`, else an event with a frequency, else the first one. Samples of
+//!    all other events are `PerfInfo/PmcCounterProf`, whose source is named at the start.
+//! 3. Records are sorted with bounded memory ([`sort`]). Tables of tasks, images and stacks are
+//!    bounded.
+//! 4. Nothing in a recording is trusted. A record that is too short for its type is counted and
+//!    left out.
+//!
+//! Not supported: compressed recordings (`-z`), folders of recordings (`--threads`), big-endian
+//! machines, hardware traces (`intel_pt`), and unwinding the copies of user stacks that
+//! `--call-graph dwarf` records: such a sample gets the user function that was running.
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
+
+mod attr;
+mod elf;
+mod events;
+mod features;
+mod file;
+mod images;
+mod importer;
+mod output;
+mod profile;
+mod record;
+mod schedule;
+mod sort;
+mod stacks;
+mod survey;
+mod target;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod tracepoint;
+
+use std::fs::File;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+use traceweir_analysis::observer::ReadObserver;
+use traceweir_analysis::text::escape_path;
+
+use self::importer::Importer;
+use self::survey::Survey;
+use self::target::RecordingFile;
+use crate::Conversion;
+
+/// The name that the recording of a folder has.
+const FILE_IN_FOLDER: &str = "data";
+
+/// Imports the recording at `path` as the trace `output`, which is created or replaced. If the
+/// import fails, no output is left. `observer` receives the progress.
+pub fn import(path: &Path, output: &Path, observer: &dyn ReadObserver) -> Result<Conversion> {
+    let (file, modified) = open(path)?;
+    let survey = Survey::read(&file, observer).with_context(|| escape_path(path))?;
+    let trace = File::create(output).with_context(|| format!("cannot create {}", escape_path(output)))?;
+    let recording = RecordingFile { name: path.display().to_string(), modified };
+    let result = Importer::new(&file, survey, &recording, trace).and_then(|importer| importer.run(observer));
+    if result.is_err() {
+        // The error of the import is the one to report.
+        let _ = std::fs::remove_file(output);
+    }
+    result.with_context(|| escape_path(path))
+}
+
+/// Imports a recording in memory, for tests.
+#[doc(hidden)]
+pub fn import_bytes(recording: &[u8]) -> Result<(Vec<u8>, Conversion)> {
+    let survey = Survey::read(recording, &())?;
+    let file = RecordingFile { name: "perf.data".to_owned(), modified: SystemTime::UNIX_EPOCH };
+    let mut trace = Vec::new();
+    let conversion = Importer::new(recording, survey, &file, &mut trace)?.run(&())?;
+    Ok((trace, conversion))
+}
+
+/// Opens a recording, which must be a regular file.
+fn open(path: &Path) -> Result<(File, SystemTime)> {
+    let describe = || format!("cannot open {}", escape_path(path));
+    let metadata = path.metadata().with_context(describe)?;
+    if metadata.is_dir() {
+        let inner = path.join(FILE_IN_FOLDER);
+        if path.join("data.0").exists() || !inner.is_file() {
+            bail!("{} is a folder; a recording of several threads cannot be read", escape_path(path));
+        }
+        return open(&inner);
+    }
+    // A pipe has neither a length nor a second pass.
+    if !metadata.is_file() {
+        bail!("{} is not a regular file", escape_path(path));
+    }
+    let file = File::open(path).with_context(describe)?;
+    Ok((file, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)))
+}
