@@ -1,0 +1,589 @@
+//! The table `events`: one row for each event, with the same columns for every event.
+//!
+//! ```text
+//!   DescribedEvent ──▶ EventColumns: one builder for each wanted column ──▶ RecordBatch
+//! ```
+//!
+//! Only wanted columns are built: without `payload`, `message`, `undecoded` and `raw`, no payload is
+//! decoded.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::Result;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use traceweir_analysis::event::DescribedEvent;
+use traceweir_analysis::frames::resolve_stack;
+use traceweir_analysis::symbols::SymbolFrame;
+use traceweir_decode::Undecoded;
+use traceweir_decode::expand::MessageExpander;
+use traceweir_decode::format::Style;
+use traceweir_decode::source::prepared::SchemaId;
+use traceweir_decode::walk::Walker;
+use traceweir_format::Guid;
+use traceweir_format::header::NO_ID;
+use traceweir_format::stack_walk::StackWalk;
+
+use crate::column::{Column, list_type, name_type, time_type, unix_nanoseconds};
+use crate::dictionary::{NO_NAME, NameKey};
+use crate::json::JsonFields;
+
+/// A column of the table `events`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)] // `docs/tables.md` describes the columns.
+pub enum EventColumn {
+    Time,
+    Host,
+    Provider,
+    ProviderId,
+    Event,
+    Id,
+    Version,
+    Opcode,
+    Task,
+    Level,
+    Keywords,
+    ProcessId,
+    Process,
+    ThreadId,
+    WriterProcessId,
+    WriterThreadId,
+    Cpu,
+    Activity,
+    RelatedActivity,
+    PayloadBytes,
+    Payload,
+    Message,
+    Stack,
+    Functions,
+    Undecoded,
+    Raw,
+}
+
+impl EventColumn {
+    /// All columns, in the order of the table.
+    pub const ALL: [Self; 26] = [
+        Self::Time,
+        Self::Host,
+        Self::Provider,
+        Self::ProviderId,
+        Self::Event,
+        Self::Id,
+        Self::Version,
+        Self::Opcode,
+        Self::Task,
+        Self::Level,
+        Self::Keywords,
+        Self::ProcessId,
+        Self::Process,
+        Self::ThreadId,
+        Self::WriterProcessId,
+        Self::WriterThreadId,
+        Self::Cpu,
+        Self::Activity,
+        Self::RelatedActivity,
+        Self::PayloadBytes,
+        Self::Payload,
+        Self::Message,
+        Self::Stack,
+        Self::Functions,
+        Self::Undecoded,
+        Self::Raw,
+    ];
+
+    /// Returns the name of the column.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Host => "host",
+            Self::Provider => "provider",
+            Self::ProviderId => "provider_id",
+            Self::Event => "event",
+            Self::Id => "id",
+            Self::Version => "version",
+            Self::Opcode => "opcode",
+            Self::Task => "task",
+            Self::Level => "level",
+            Self::Keywords => "keywords",
+            Self::ProcessId => "process_id",
+            Self::Process => "process",
+            Self::ThreadId => "thread_id",
+            Self::WriterProcessId => "writer_process_id",
+            Self::WriterThreadId => "writer_thread_id",
+            Self::Cpu => "cpu",
+            Self::Activity => "activity",
+            Self::RelatedActivity => "related_activity",
+            Self::PayloadBytes => "payload_bytes",
+            Self::Payload => "payload",
+            Self::Message => "message",
+            Self::Stack => "stack",
+            Self::Functions => "functions",
+            Self::Undecoded => "undecoded",
+            Self::Raw => "raw",
+        }
+    }
+
+    /// Returns the column with a name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|column| column.name() == name)
+    }
+
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Time => time_type(),
+            Self::Host
+            | Self::Provider
+            | Self::ProviderId
+            | Self::Event
+            | Self::Process
+            | Self::Undecoded => name_type(),
+            Self::Version | Self::Opcode | Self::Level => DataType::UInt8,
+            Self::Id | Self::Task | Self::Cpu => DataType::UInt16,
+            Self::ProcessId
+            | Self::ThreadId
+            | Self::WriterProcessId
+            | Self::WriterThreadId
+            | Self::PayloadBytes => DataType::UInt32,
+            Self::Keywords => DataType::UInt64,
+            Self::Activity | Self::RelatedActivity | Self::Payload | Self::Message => DataType::Utf8,
+            Self::Stack => list_type(DataType::UInt64),
+            Self::Functions => list_type(DataType::Utf8),
+            Self::Raw => DataType::Binary,
+        }
+    }
+
+    fn field(self) -> Field {
+        Field::new(self.name(), self.data_type(), true)
+    }
+}
+
+/// A set of columns of the table `events`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ColumnSet(u32);
+
+impl ColumnSet {
+    /// All columns.
+    pub const ALL: Self = Self((1 << EventColumn::ALL.len()) - 1);
+
+    /// Returns a set of these columns.
+    #[must_use]
+    pub fn new(columns: &[EventColumn]) -> Self {
+        Self(columns.iter().fold(0, |bits, column| bits | 1 << *column as u8))
+    }
+
+    /// Returns whether the set contains a column.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, column: EventColumn) -> bool {
+        self.0 & 1 << column as u8 != 0
+    }
+
+    /// Returns the set without a column.
+    #[must_use]
+    pub const fn without(self, column: EventColumn) -> Self {
+        Self(self.0 & !(1 << column as u8))
+    }
+
+    /// Returns the columns in the order of the table.
+    pub fn iter(self) -> impl Iterator<Item = EventColumn> {
+        EventColumn::ALL.into_iter().filter(move |column| self.contains(*column))
+    }
+
+    /// Returns the Arrow schema of the columns.
+    #[must_use]
+    pub fn schema(self) -> SchemaRef {
+        Arc::new(Schema::new(self.iter().map(EventColumn::field).collect::<Vec<_>>()))
+    }
+}
+
+impl fmt::Debug for ColumnSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(EventColumn::name)).finish()
+    }
+}
+
+/// The number of recent kinds of events whose dictionary keys are remembered.
+const IDENTITY_SLOTS: usize = 128;
+
+/// The dictionary keys of the provider and the name of a kind of event.
+#[derive(Clone, Copy, Debug)]
+struct Identity {
+    of: Option<(SchemaId, Guid)>,
+    generations: u32,
+    provider: NameKey,
+    provider_id: NameKey,
+    event: NameKey,
+}
+
+const EMPTY_IDENTITY: Identity =
+    Identity { of: None, generations: 0, provider: NO_NAME, provider_id: NO_NAME, event: NO_NAME };
+
+/// Builds the rows of the table `events`.
+pub struct EventColumns {
+    wanted: ColumnSet,
+    schema: SchemaRef,
+    columns: [Option<Column>; EventColumn::ALL.len()],
+    rows: usize,
+    bytes: usize,
+    identities: Vec<Identity>,
+    walker: Walker,
+    expander: MessageExpander,
+}
+
+impl fmt::Debug for EventColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EventColumns({:?}, {} rows)", self.wanted, self.rows)
+    }
+}
+
+/// Bytes of a row besides its texts and lists, for limits of memory.
+const ROW_BYTES: usize = 120;
+
+impl EventColumns {
+    /// Creates builders for these columns.
+    #[must_use]
+    pub fn new(wanted: ColumnSet) -> Self {
+        let columns =
+            EventColumn::ALL.map(|column| wanted.contains(column).then(|| Column::new(&column.data_type())));
+        Self {
+            wanted,
+            schema: wanted.schema(),
+            columns,
+            rows: 0,
+            bytes: 0,
+            identities: vec![EMPTY_IDENTITY; IDENTITY_SLOTS],
+            walker: Walker::default(),
+            expander: MessageExpander::default(),
+        }
+    }
+
+    /// Returns the number of rows since the last batch.
+    #[must_use]
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns an estimate of the bytes of these rows.
+    #[must_use]
+    pub const fn byte_count(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the schema of the batches.
+    #[must_use]
+    pub const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    #[inline(always)]
+    fn column(&mut self, column: EventColumn) -> Option<&mut Column> {
+        self.columns.get_mut(column as usize).and_then(Option::as_mut)
+    }
+
+    #[inline(always)]
+    fn push_unsigned(&mut self, column: EventColumn, value: u64) {
+        if let Some(column) = self.column(column) {
+            column.push_unsigned(value);
+        }
+    }
+
+    /// Appends an event.
+    pub fn push_event(&mut self, event: &DescribedEvent<'_>, host: &str) {
+        self.push_head(event, host);
+        self.push_payload(event);
+    }
+
+    /// Appends an event without the columns `payload`, `message`, `undecoded` and `raw`. The caller
+    /// adds the last two with [`Self::push_undecoded`].
+    pub(crate) fn push_head(&mut self, event: &DescribedEvent<'_>, host: &str) {
+        self.rows = self.rows.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(ROW_BYTES);
+        let record = &event.record;
+        let descriptor = record.descriptor();
+        if let Some(column) = self.column(EventColumn::Time) {
+            // Times that do not fit are those of damaged events; the nearest keeps the column
+            // sorted and free of nulls.
+            let limit = if event.time.0 < 0 { i64::MIN } else { i64::MAX };
+            column.push_signed(Some(unix_nanoseconds(event.time).unwrap_or(limit)));
+        }
+        if let Some(Column::Name(column)) = self.column(EventColumn::Host) {
+            column.push(Some(host));
+        }
+        self.push_identity(event);
+        self.push_unsigned(EventColumn::Id, descriptor.id.into());
+        self.push_unsigned(EventColumn::Version, descriptor.version.into());
+        self.push_unsigned(EventColumn::Opcode, descriptor.opcode.into());
+        self.push_unsigned(EventColumn::Task, descriptor.task.into());
+        self.push_unsigned(EventColumn::Level, descriptor.level.into());
+        self.push_unsigned(EventColumn::Keywords, descriptor.keyword);
+        let writer = (record.process_id(), record.thread_id());
+        let (pid, tid) = event.actor.map_or(writer, |actor| (actor.pid, actor.tid));
+        for (column, id) in [
+            (EventColumn::ProcessId, pid),
+            (EventColumn::ThreadId, tid),
+            (EventColumn::WriterProcessId, writer.0),
+            (EventColumn::WriterThreadId, writer.1),
+        ] {
+            match self.column(column) {
+                Some(column) if id == NO_ID => column.push_null(),
+                Some(column) => column.push_unsigned(id.into()),
+                None => {}
+            }
+        }
+        if let Some(Column::Name(column)) = self.column(EventColumn::Process) {
+            column.push(event.process);
+        }
+        self.push_unsigned(EventColumn::Cpu, record.cpu().into());
+        self.push_unsigned(EventColumn::PayloadBytes, record.payload().len() as u64);
+        if let Some(Column::Text(column)) = self.column(EventColumn::Activity) {
+            let guid = record.activity().map(|guid| guid.to_ascii());
+            column.push(guid.as_ref().map(<[u8; 36]>::as_slice));
+        }
+        if let Some(Column::Text(column)) = self.column(EventColumn::RelatedActivity) {
+            let related = if event.may_have_items { record.items().related_activity() } else { None };
+            let guid = related.map(|guid| guid.to_ascii());
+            column.push(guid.as_ref().map(<[u8; 36]>::as_slice));
+        }
+        self.push_stack(event);
+    }
+
+    #[inline]
+    fn push_identity(&mut self, event: &DescribedEvent<'_>) {
+        let [provider, provider_id, name] =
+            [EventColumn::Provider, EventColumn::ProviderId, EventColumn::Event];
+        if ![provider, provider_id, name].iter().any(|column| self.wanted.contains(*column)) {
+            return;
+        }
+        let generations = self.generations();
+        let guid = event.record.provider();
+        // Without a schema that names it, the name of a provider may change when the decoder
+        // learns one.
+        let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
+        let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
+        let of = prepared.map(|prepared| (prepared.id(), guid));
+        let descriptor = event.record.descriptor();
+        let slot = (guid.data1 ^ u32::from(descriptor.id) ^ u32::from(descriptor.opcode)) as usize;
+        let slot = slot % IDENTITY_SLOTS;
+        let recent = self.identities.get(slot).copied().unwrap_or(EMPTY_IDENTITY);
+        let identity = if of.is_some() && recent.of == of && recent.generations == generations {
+            recent
+        } else {
+            let identity = self.find_identity(event, of, guid);
+            if let Some(recent) = self.identities.get_mut(slot) {
+                *recent = identity;
+            }
+            identity
+        };
+        for (column, key) in
+            [(provider, identity.provider), (provider_id, identity.provider_id), (name, identity.event)]
+        {
+            if let Some(Column::Name(column)) = self.column(column) {
+                column.push_key(key);
+            }
+        }
+    }
+
+    /// Returns a number that changes when a dictionary key becomes invalid.
+    fn generations(&mut self) -> u32 {
+        let mut sum = 0_u32;
+        for column in [EventColumn::Provider, EventColumn::ProviderId, EventColumn::Event] {
+            if let Some(Column::Name(column)) = self.column(column) {
+                sum = sum.wrapping_add(column.generation());
+            }
+        }
+        sum
+    }
+
+    #[cold]
+    fn find_identity(
+        &mut self,
+        event: &DescribedEvent<'_>,
+        of: Option<(SchemaId, Guid)>,
+        guid: Guid,
+    ) -> Identity {
+        let generations = self.generations();
+        let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
+        let name = prepared.and_then(|prepared| prepared.event_name.as_deref());
+        let id = guid.to_ascii();
+        let id = std::str::from_utf8(&id).unwrap_or_default();
+        let mut added = 0;
+        let mut key = |column: EventColumn, name: Option<&str>| match (self.column(column), name) {
+            (Some(Column::Name(column)), Some(name)) => {
+                added += name.len();
+                column.find_or_add(name)
+            }
+            _ => NO_NAME,
+        };
+        let provider = key(EventColumn::Provider, event.provider);
+        let provider_id = key(EventColumn::ProviderId, Some(id));
+        let event = key(EventColumn::Event, name);
+        self.bytes = self.bytes.saturating_add(added);
+        Identity { of, generations, provider, provider_id, event }
+    }
+
+    fn push_stack(&mut self, event: &DescribedEvent<'_>) {
+        let mut added = 0;
+        if let Some(Column::List(column)) = self.column(EventColumn::Stack) {
+            let before = column.items.len();
+            let items = &mut column.items;
+            let has_stack = event.may_have_items
+                && match StackWalk::parse(&event.record) {
+                    Some(walk) => walk
+                        .frames(event.definitions())
+                        .map(|frames| frames.for_each(|frame| items.push_unsigned(frame)))
+                        .is_some(),
+                    None => event
+                        .frames()
+                        .map(|frames| frames.for_each(|frame| items.push_unsigned(frame)))
+                        .is_some(),
+                };
+            added = column.items.len().saturating_sub(before).saturating_mul(8);
+            let list = self.column(EventColumn::Stack);
+            match list {
+                Some(list) if has_stack => list.end_list(),
+                Some(list) => list.push_null(),
+                None => {}
+            }
+        }
+        self.bytes = self.bytes.saturating_add(added);
+        if !self.wanted.contains(EventColumn::Functions) {
+            return;
+        }
+        let resolved = if event.symbols.is_some() { resolve_stack(event) } else { None };
+        let Some(list) = self.column(EventColumn::Functions) else { return };
+        let Some(resolved) = resolved else { return list.push_null() };
+        let mut added = 0_usize;
+        if let Column::List(column) = list {
+            for address in &resolved {
+                if address.frames.is_empty() {
+                    column.items.push_text(&format!("{:#x}", address.address));
+                }
+                for frame in address.frames.iter() {
+                    let name = function_name(frame);
+                    added = added.saturating_add(name.len());
+                    column.items.push_text(&name);
+                }
+            }
+        }
+        list.end_list();
+        self.bytes = self.bytes.saturating_add(added);
+    }
+
+    fn push_payload(&mut self, event: &DescribedEvent<'_>) {
+        let Self { columns, walker, expander, wanted, .. } = self;
+        let decodes = [EventColumn::Payload, EventColumn::Undecoded, EventColumn::Raw];
+        let mut misfit: Option<Undecoded> = None;
+        let mut raw: Option<&[u8]> = None;
+        let mut added = 0_usize;
+        match &event.schema_match {
+            Ok(schema_match) if decodes.iter().any(|column| wanted.contains(*column)) => {
+                let prepared = schema_match.prepared;
+                let mut unwanted = Vec::new();
+                let mut payload = column_of(columns, EventColumn::Payload);
+                let out = match &mut payload {
+                    Some(Column::Text(column)) => column.open_value(),
+                    _ => &mut unwanted,
+                };
+                let before = out.len();
+                out.push(b'{');
+                let pointer_size = event.record.pointer_size();
+                let mut fields = JsonFields::new(out, prepared);
+                let walked = walker.walk(&prepared.schema, schema_match.payload, pointer_size, &mut fields);
+                out.push(b'}');
+                added = out.len().saturating_sub(before);
+                if let Some(Column::Text(column)) = payload {
+                    column.end_value();
+                }
+                match walked {
+                    Ok([]) => {}
+                    Ok(extra) => raw = Some(extra),
+                    Err(reason) => (raw, misfit) = (Some(schema_match.payload), Some(reason)),
+                }
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                if let Some(column) = column_of(columns, EventColumn::Payload) {
+                    column.push_null();
+                }
+                (raw, misfit) = (Some(event.record.payload()), Some(reason.clone()));
+            }
+        }
+        if let Some(Column::Text(column)) = column_of(columns, EventColumn::Message) {
+            let expanded = match &event.schema_match {
+                Ok(schema_match) => {
+                    let out = column.open_value();
+                    let before = out.len();
+                    let expanded =
+                        expander.expand(schema_match, event.record.pointer_size(), Style::default(), out);
+                    make_utf8(out, before);
+                    added = added.saturating_add(out.len().saturating_sub(before));
+                    expanded.is_some()
+                }
+                Err(_) => false,
+            };
+            if expanded { column.end_value() } else { column.push_null() }
+        }
+        self.bytes = self.bytes.saturating_add(added);
+        self.push_undecoded(misfit.as_ref(), raw);
+    }
+
+    /// Appends the columns `undecoded` and `raw`: why a payload was not decoded, and the bytes that
+    /// were not.
+    pub(crate) fn push_undecoded(&mut self, reason: Option<&Undecoded>, raw: Option<&[u8]>) {
+        if let Some(Column::Name(column)) = self.column(EventColumn::Undecoded) {
+            match reason {
+                // Reasons name fields and offsets, so they can be many; they are short.
+                Some(reason) => column.push(Some(&reason.to_string())),
+                None => column.push(None),
+            }
+        }
+        if let Some(Column::Bytes(column)) = self.column(EventColumn::Raw) {
+            column.push(raw);
+        }
+        self.bytes = self.bytes.saturating_add(raw.map_or(0, <[u8]>::len));
+    }
+
+    /// Returns the arrays of the columns, and begins the next batch.
+    pub(crate) fn finish_arrays(&mut self) -> Result<Vec<ArrayRef>> {
+        (self.rows, self.bytes) = (0, 0);
+        let arrays = self.columns.iter_mut().flatten().map(Column::finish);
+        Ok(arrays.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the rows as a batch, and begins the next batch.
+    pub fn finish(&mut self) -> Result<RecordBatch> {
+        let rows = self.rows;
+        let arrays = self.finish_arrays()?;
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+}
+
+/// Returns a column under construction.
+fn column_of(columns: &mut [Option<Column>], column: EventColumn) -> Option<&mut Column> {
+    columns.get_mut(column as usize).and_then(Option::as_mut)
+}
+
+/// Returns the name of a function; without one, the module and the offset in it.
+pub(crate) fn function_name(frame: &SymbolFrame) -> Cow<'_, str> {
+    match (&frame.function, &frame.module) {
+        (Some(function), _) => Cow::Borrowed(function),
+        (None, Some(module)) => Cow::Owned(format!("{module}+{:#x}", frame.offset)),
+        (None, None) => Cow::Owned(format!("{:#x}", frame.offset)),
+    }
+}
+
+/// Replaces what is not UTF-8 after an offset; messages repeat bytes of the payload.
+fn make_utf8(out: &mut Vec<u8>, from: usize) {
+    let appended = out.get(from..).unwrap_or_default();
+    if std::str::from_utf8(appended).is_err() {
+        let text = String::from_utf8_lossy(appended).into_owned();
+        out.truncate(from);
+        out.extend_from_slice(text.as_bytes());
+    }
+}

@@ -1,0 +1,300 @@
+//! Reads the table `events` as a stream of Arrow batches.
+//!
+//! ```text
+//!   trace ─▶ merge ─┬─▶ worker: filter, decode, EventColumns ─┬─▶ in time order ─▶ sink
+//!                   └─▶ worker: filter, decode, EventColumns ─┘
+//! ```
+//!
+//! Times and providers are compared before anything is decoded or copied into a column. With
+//! several threads, each batch covers consecutive events, and [`InOrder`] delivers the batches in
+//! the order of the events. With one thread, a batch has up to [`ScanOptions::batch_rows`] rows.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Error, Result};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::grep::Grep;
+use traceweir_analysis::traces::parallel::EventWorker;
+use traceweir_analysis::traces::{ReadSummary, TraceSet};
+use traceweir_convert::{Conversion, ConvertInput};
+use traceweir_decode::format::Style;
+
+use crate::events::{ColumnSet, EventColumn, EventColumns};
+use crate::host::find_hosts;
+
+/// The rows of a batch, unless a reader asks for another number.
+pub const DEFAULT_BATCH_ROWS: usize = 8192;
+/// A batch with this many bytes ends before it has all its rows.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+/// Batches that wait for a slow reader of [`EventBatches`].
+const QUEUED_BATCHES: usize = 4;
+
+/// Which columns of which events to read, and how.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// The columns to read.
+    pub columns: ColumnSet,
+    /// The rows of a batch. With several threads, batches may have fewer.
+    pub batch_rows: usize,
+    /// Number of threads that decode, if it is not chosen by the size of the traces.
+    pub threads: Option<NonZero<usize>>,
+    /// The host of traces that do not name it.
+    pub host: Option<String>,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        let columns = ColumnSet::ALL.without(EventColumn::Functions);
+        Self { columns, batch_rows: DEFAULT_BATCH_ROWS, threads: None, host: None }
+    }
+}
+
+/// Selects events by the criteria of an input.
+pub(crate) struct EventSelection<'f> {
+    filter: &'f EventFilter,
+    grep: Grep<'f>,
+    needs_description: bool,
+    remaining: u64,
+}
+
+impl<'f> EventSelection<'f> {
+    pub(crate) fn new(filter: &'f EventFilter) -> Self {
+        let grep = Grep::new(filter, Style::default());
+        let remaining = filter.head.unwrap_or(u64::MAX);
+        Self { filter, grep, needs_description: filter.needs_description(), remaining }
+    }
+
+    #[inline]
+    pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
+        !self.needs_description || (self.filter.accepts(event) && self.grep.accepts(event))
+    }
+
+    /// Counts an accepted event, and returns whether `head` allows more.
+    pub(crate) fn count(&mut self, event: &DescribedEvent<'_>) -> ReadFlow {
+        self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(&event.record)));
+        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
+    }
+}
+
+/// Reads the events of traces in time order, and passes them to `sink` in batches until it returns
+/// [`ReadFlow::Stop`].
+pub fn scan_events(
+    input: &ConvertInput,
+    options: &ScanOptions,
+    sink: &mut (dyn FnMut(RecordBatch) -> Result<ReadFlow> + Send),
+) -> Result<Conversion> {
+    let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
+    let has_symbols = options.columns.contains(EventColumn::Functions);
+    if has_symbols {
+        traces.collect_symbols(&input.symbols);
+    }
+    let hosts = match options.columns.contains(EventColumn::Host) {
+        true => find_hosts(&mut traces, options.host.as_deref())?,
+        false => Vec::new(),
+    };
+    let filter = EventFilter::new(&input.criteria, traces.start());
+    if filter.head == Some(0) {
+        return Ok(Conversion { written_noun: "event", ..Conversion::default() });
+    }
+    let is_serial = has_symbols || filter.head.is_some();
+    let threads = if is_serial { 1 } else { traces.choose_threads(options.threads) };
+    let (rows, reading) = if threads > 1 {
+        scan_in_parallel(&mut traces, &filter, options, &hosts, threads, sink)?
+    } else {
+        scan_serially(&mut traces, &filter, options, &hosts, sink)?
+    };
+    let written_noun = "event";
+    Ok(Conversion { events: rows, written: rows, written_noun, reading, ..Conversion::default() })
+}
+
+fn scan_serially(
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    options: &ScanOptions,
+    hosts: &[String],
+    sink: &mut (dyn FnMut(RecordBatch) -> Result<ReadFlow> + Send),
+) -> Result<(u64, ReadSummary)> {
+    let mut selection = EventSelection::new(filter);
+    let mut columns = EventColumns::new(options.columns);
+    let mut rows = 0_u64;
+    let mut last_flow = ReadFlow::Continue;
+    let reading = traces.read(
+        |record, time| filter.accepts_header(record, time),
+        |event| {
+            if !selection.accepts(event) {
+                return Ok(ReadFlow::Continue);
+            }
+            columns.push_event(event, hosts.get(event.file).map_or("", String::as_str));
+            rows = rows.saturating_add(1);
+            if columns.rows() >= options.batch_rows || columns.byte_count() >= MAX_BATCH_BYTES {
+                last_flow = sink(columns.finish()?)?;
+            }
+            let flow = selection.count(event);
+            Ok(if last_flow == ReadFlow::Stop { last_flow } else { flow })
+        },
+    )?;
+    if columns.rows() > 0 && last_flow == ReadFlow::Continue {
+        sink(columns.finish()?)?;
+    }
+    Ok((rows, reading))
+}
+
+/// The sink wants no more batches.
+#[derive(Debug)]
+struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the reader stopped")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Batches of consecutive events that wait for the batches before them: by the number of their
+/// first event, with the number after their last event.
+#[derive(Default)]
+struct InOrder {
+    waiting: Mutex<BTreeMap<u64, (u64, Result<RecordBatch>)>>,
+}
+
+impl InOrder {
+    fn add(&self, first: u64, end: u64, batch: Result<RecordBatch>) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(first, (end, batch));
+    }
+
+    /// Removes the batch that begins with event `next`, or at the end of all events with any event.
+    fn take(&self, next: u64, is_end: bool) -> Option<(u64, Result<RecordBatch>)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = waiting.first_entry()?;
+        (is_end || *entry.key() == next).then(|| entry.remove())
+    }
+}
+
+/// Builds batches of the events that one thread gets.
+struct BatchWorker<'a> {
+    selection: EventSelection<'a>,
+    columns: EventColumns,
+    hosts: &'a [String],
+    batch_rows: usize,
+    in_order: &'a InOrder,
+    /// The numbers of the first event of the batch, and of the event after its last.
+    span: Option<(u64, u64)>,
+}
+
+impl BatchWorker<'_> {
+    fn end_batch(&mut self) {
+        if let Some((first, end)) = self.span.take() {
+            self.in_order.add(first, end, self.columns.finish());
+        }
+    }
+}
+
+impl EventWorker for BatchWorker<'_> {
+    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, _: &mut Vec<u8>) {
+        if self.span.is_some_and(|(_, end)| end != order) {
+            self.end_batch();
+        }
+        let (first, _) = self.span.unwrap_or((order, order));
+        self.span = Some((first, order.saturating_add(1)));
+        if self.selection.accepts(event) {
+            self.columns.push_event(event, self.hosts.get(event.file).map_or("", String::as_str));
+            if self.columns.rows() >= self.batch_rows || self.columns.byte_count() >= MAX_BATCH_BYTES {
+                self.end_batch();
+            }
+        }
+    }
+}
+
+fn scan_in_parallel(
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    options: &ScanOptions,
+    hosts: &[String],
+    threads: usize,
+    sink: &mut (dyn FnMut(RecordBatch) -> Result<ReadFlow> + Send),
+) -> Result<(u64, ReadSummary)> {
+    let in_order = InOrder::default();
+    let mut workers: Vec<BatchWorker<'_>> = (0..threads)
+        .map(|_| BatchWorker {
+            selection: EventSelection::new(filter),
+            columns: EventColumns::new(options.columns),
+            hosts,
+            batch_rows: options.batch_rows,
+            in_order: &in_order,
+            span: None,
+        })
+        .collect();
+    let (mut next, mut rows) = (0_u64, 0_u64);
+    let mut deliver = |is_end: bool| -> Result<()> {
+        while let Some((end, batch)) = in_order.take(next, is_end) {
+            next = end;
+            let batch = batch?;
+            rows = rows.saturating_add(batch.num_rows() as u64);
+            if batch.num_rows() > 0 && sink(batch)? == ReadFlow::Stop {
+                return Err(Error::new(Stopped));
+            }
+        }
+        Ok(())
+    };
+    let reading = traces.read_in_parallel(
+        &mut workers,
+        |record, time| filter.accepts_header(record, time),
+        |_| deliver(false),
+    );
+    let reading = reading.and_then(|reading| {
+        workers.iter_mut().for_each(BatchWorker::end_batch);
+        deliver(true)?;
+        Ok(reading)
+    });
+    match reading {
+        Ok(reading) => Ok((rows, reading)),
+        Err(error) if error.is::<Stopped>() => Ok((rows, ReadSummary::default())),
+        Err(error) => Err(error),
+    }
+}
+
+/// An iterator over the batches of the table `events`, which another thread reads.
+pub struct EventBatches {
+    schema: SchemaRef,
+    batches: Receiver<Result<RecordBatch>>,
+}
+
+impl EventBatches {
+    /// Starts to read. Dropping the iterator ends the reading.
+    pub fn start(input: ConvertInput, options: ScanOptions) -> Result<Self> {
+        let schema = options.columns.schema();
+        let (sender, batches) = sync_channel(QUEUED_BATCHES);
+        std::thread::Builder::new().name("tables".to_owned()).spawn(move || {
+            let mut sink = |batch| match sender.send(Ok(batch)) {
+                Ok(()) => Ok(ReadFlow::Continue),
+                Err(_) => Ok(ReadFlow::Stop),
+            };
+            if let Err(error) = scan_events(&input, &options, &mut sink) {
+                // If nothing receives the error, the reader has stopped before.
+                let _ = sender.send(Err(error));
+            }
+        })?;
+        Ok(Self { schema, batches })
+    }
+
+    /// Returns the schema of the batches.
+    #[must_use]
+    pub const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+}
+
+impl Iterator for EventBatches {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.batches.recv().ok()
+    }
+}

@@ -1,0 +1,664 @@
+//! Compares tables with what `weir dump --format jsonl` prints for the same traces, and feeds the
+//! converters damaged traces.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampNanosecondType, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Value, json};
+use traceweir_analysis::event::ReadFlow;
+use traceweir_analysis::filter::FilterCriteria;
+use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::symbols::SymbolOptions;
+use traceweir_convert::{Conversion, ConvertInput};
+use traceweir_format::time::FileTime;
+use traceweir_table::events::{ColumnSet, EventColumn};
+use traceweir_table::kernel::{KernelTable, scan_kernel_table};
+use traceweir_table::{
+    DatasetOptions, FileFormat, Layout, ScanOptions, TableOptions, convert_to_tables, scan_events,
+    write_dataset,
+};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+/// The names of the traces among the fixtures.
+const TRACES: [&str; 10] = [
+    "compressed",
+    "crashed",
+    "eventsource",
+    "kernel",
+    "manifest",
+    "merged",
+    "narrow",
+    "tracelogging",
+    "undecodable",
+    "wpp",
+];
+
+/// The options with which `weir dump` printed the expected output of a fixture.
+fn input(path: &Path) -> ConvertInput {
+    let schemas = SchemaFiles {
+        manifests: vec![fixtures().join("manifests")],
+        tmf: vec![fixtures().join("tmf")],
+        ..SchemaFiles::default()
+    };
+    ConvertInput {
+        files: vec![path.to_owned()],
+        schemas,
+        symbols: SymbolOptions::default(),
+        criteria: FilterCriteria::default(),
+        observer: Arc::new(()),
+    }
+}
+
+fn fixture(name: &str) -> ConvertInput {
+    input(&fixtures().join(format!("etl/{name}.etl")))
+}
+
+fn expected(name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(fixtures().join(format!("expected/{name}.jsonl"))).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn scan(input: &ConvertInput, options: &ScanOptions) -> (Vec<RecordBatch>, Conversion) {
+    let mut batches = Vec::new();
+    let conversion = scan_events(input, options, &mut |batch| {
+        batches.push(batch);
+        Ok(ReadFlow::Continue)
+    })
+    .unwrap();
+    (batches, conversion)
+}
+
+/// Returns a value as JSON: times in nanoseconds, bytes in hexadecimal.
+fn cell(array: &ArrayRef, row: usize) -> Value {
+    if array.is_null(row) {
+        return Value::Null;
+    }
+    match array.data_type() {
+        DataType::Boolean => json!(array.as_boolean().value(row)),
+        DataType::Int8 => json!(array.as_primitive::<Int8Type>().value(row)),
+        DataType::Int16 => json!(array.as_primitive::<Int16Type>().value(row)),
+        DataType::Int32 => json!(array.as_primitive::<Int32Type>().value(row)),
+        DataType::Int64 => json!(array.as_primitive::<Int64Type>().value(row)),
+        DataType::UInt8 => json!(array.as_primitive::<UInt8Type>().value(row)),
+        DataType::UInt16 => json!(array.as_primitive::<UInt16Type>().value(row)),
+        DataType::UInt32 => json!(array.as_primitive::<UInt32Type>().value(row)),
+        DataType::UInt64 => json!(array.as_primitive::<UInt64Type>().value(row)),
+        DataType::Float32 => json!(array.as_primitive::<Float32Type>().value(row)),
+        DataType::Float64 => json!(array.as_primitive::<Float64Type>().value(row)),
+        DataType::Timestamp(..) => json!(array.as_primitive::<TimestampNanosecondType>().value(row)),
+        DataType::Utf8 => json!(array.as_string::<i32>().value(row)),
+        DataType::Binary => {
+            let bytes = array.as_binary::<i32>().value(row);
+            json!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary();
+            let key = dictionary.normalized_keys()[row];
+            cell(dictionary.values(), key)
+        }
+        DataType::List(_) => {
+            let items = array.as_list::<i32>().value(row);
+            (0..items.len()).map(|item| cell(&items, item)).collect()
+        }
+        other => panic!("unexpected type {other}"),
+    }
+}
+
+/// Returns the rows of batches as objects.
+fn rows(batches: &[RecordBatch]) -> Vec<BTreeMap<String, Value>> {
+    let mut rows = Vec::new();
+    for batch in batches {
+        let schema = batch.schema();
+        for row in 0..batch.num_rows() {
+            let cells = schema.fields().iter().zip(batch.columns());
+            rows.push(cells.map(|(field, column)| (field.name().clone(), cell(column, row))).collect());
+        }
+    }
+    rows
+}
+
+/// Parses a time such as `2024-05-01T10:00:00.0001000Z` into nanoseconds since 1970.
+fn nanoseconds(text: &str) -> i64 {
+    let number = |range: std::ops::Range<usize>| text[range].parse::<i64>().unwrap();
+    let civil = traceweir_format::time::Civil {
+        year: i32::try_from(number(0..4)).unwrap(),
+        month: u8::try_from(number(5..7)).unwrap(),
+        day: u8::try_from(number(8..10)).unwrap(),
+        hour: u8::try_from(number(11..13)).unwrap(),
+        minute: u8::try_from(number(14..16)).unwrap(),
+        second: u8::try_from(number(17..19)).unwrap(),
+        units: u32::try_from(number(20..27)).unwrap(),
+    };
+    let FileTime(units) = FileTime::from_civil(&civil).unwrap();
+    (units - 116_444_736_000_000_000) * 100
+}
+
+fn without_minus_one(value: &Value) -> Value {
+    if *value == json!(-1) { Value::Null } else { value.clone() }
+}
+
+#[test]
+fn events_equal_the_output_of_dump() {
+    for name in TRACES {
+        let (batches, conversion) = scan(&fixture(name), &ScanOptions::default());
+        let (rows, lines) = (rows(&batches), expected(name));
+        assert_eq!(rows.len(), lines.len(), "{name}");
+        assert_eq!(conversion.written, lines.len() as u64);
+        for (row, line) in rows.iter().zip(&lines) {
+            assert_eq!(row["time"], json!(nanoseconds(line["time"].as_str().unwrap())), "{name}: {line}");
+            for (column, key) in [
+                ("provider", "provider"),
+                ("provider_id", "guid"),
+                ("event", "event"),
+                ("id", "id"),
+                ("version", "version"),
+                ("level", "level"),
+                ("opcode", "opcode"),
+                ("task", "task"),
+                ("cpu", "cpu"),
+                ("payload_bytes", "len"),
+                ("process", "process"),
+                ("activity", "activity"),
+                ("related_activity", "related"),
+                ("message", "message"),
+            ] {
+                assert_eq!(
+                    row[column],
+                    line.get(key).cloned().unwrap_or_default(),
+                    "{name}: {column} of {line}"
+                );
+            }
+            assert_eq!(row["writer_process_id"], without_minus_one(&line["pid"]), "{name}: {line}");
+            assert_eq!(row["writer_thread_id"], without_minus_one(&line["tid"]), "{name}: {line}");
+            let attributed = line.get("attributed").unwrap_or(line);
+            assert_eq!(row["process_id"], without_minus_one(&attributed["pid"]), "{name}: {line}");
+            assert_eq!(row["thread_id"], without_minus_one(&attributed["tid"]), "{name}: {line}");
+            let keywords = line["keywords"].as_str().unwrap();
+            assert_eq!(row["keywords"], json!(u64::from_str_radix(&keywords[2..], 16).unwrap()));
+            let is_decoded = row["payload"] != Value::Null;
+            let payload: Value =
+                row["payload"].as_str().map_or_else(|| json!({}), |text| serde_json::from_str(text).unwrap());
+            assert_eq!(payload, line["fields"], "{name}");
+            assert_eq!(row["undecoded"] == Value::Null, line.get("undecoded").is_none(), "{name}: {line}");
+            let raw = line.get("raw").or_else(|| line.get("extra")).cloned().unwrap_or_default();
+            assert_eq!(row["raw"], raw, "{name}: {line}");
+            assert!(is_decoded || line.get("undecoded").is_some());
+            if let Some(stack) = line.get("stack") {
+                let hex = |address: &Value| json!(format!("{:#x}", address.as_u64().unwrap()));
+                let addresses: Value = row["stack"].as_array().unwrap().iter().map(hex).collect();
+                assert_eq!(addresses, *stack);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_threads_read_the_same_rows_in_the_same_order() {
+    for name in TRACES {
+        let options =
+            |threads| ScanOptions { threads: NonZero::new(threads), batch_rows: 3, ..ScanOptions::default() };
+        let (serial, _) = scan(&fixture(name), &options(1));
+        for threads in [2, 5] {
+            let (parallel, _) = scan(&fixture(name), &options(threads));
+            assert_eq!(rows(&serial), rows(&parallel), "{name} with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn only_wanted_columns_and_events_are_read() {
+    let columns = ColumnSet::new(&[EventColumn::Event, EventColumn::Time]);
+    let options = ScanOptions { columns, ..ScanOptions::default() };
+    let mut input = fixture("kernel");
+    input.criteria.events = vec!["Process/*".to_owned()];
+    let (batches, _) = scan(&input, &options);
+    let names: Vec<String> = batches[0].schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["time", "event"]);
+    let rows = rows(&batches);
+    let wanted = expected("kernel")
+        .iter()
+        .filter(|l| l["event"].as_str().unwrap_or("").starts_with("Process/"))
+        .count();
+    assert!(wanted > 0);
+    assert_eq!(rows.len(), wanted);
+    let none = ScanOptions { columns: ColumnSet::new(&[]), ..ScanOptions::default() };
+    let (batches, _) = scan(&fixture("kernel"), &none);
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), expected("kernel").len());
+}
+
+#[test]
+fn head_and_a_reader_that_stops_end_the_scan() {
+    let mut input = fixture("tracelogging");
+    input.criteria.head = Some(2);
+    let (batches, _) = scan(&input, &ScanOptions { batch_rows: 1, ..ScanOptions::default() });
+    let all = expected("tracelogging");
+    assert!(rows(&batches).len() < all.len());
+    for threads in [1, 2] {
+        let options = ScanOptions { batch_rows: 1, threads: NonZero::new(threads), ..ScanOptions::default() };
+        let mut count = 0;
+        scan_events(&fixture("tracelogging"), &options, &mut |_| {
+            count += 1;
+            Ok(ReadFlow::Stop)
+        })
+        .unwrap();
+        assert_eq!(count, 1);
+    }
+}
+
+/// Returns the Parquet files below a folder, by their folder relative to it.
+fn parquet_files(root: &Path) -> BTreeMap<String, Vec<PathBuf>> {
+    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(!path.to_string_lossy().ends_with(".tmp"), "an incomplete file was left: {path:?}");
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "parquet") {
+                let relative = folder.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+                found.entry(relative).or_default().push(path);
+            }
+        }
+    }
+    found.values_mut().for_each(|files| files.sort());
+    found
+}
+
+fn read_parquet(path: &Path) -> Vec<RecordBatch> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    builder.build().unwrap().map(Result::unwrap).collect()
+}
+
+/// Writes a dataset, and returns the rows of each table.
+fn dataset(
+    input: &ConvertInput,
+    options: &DatasetOptions,
+    root: &Path,
+) -> BTreeMap<String, Vec<BTreeMap<String, Value>>> {
+    write_dataset(input, options, root).unwrap();
+    let mut tables: BTreeMap<String, Vec<BTreeMap<String, Value>>> = BTreeMap::new();
+    for (folder, files) in parquet_files(root) {
+        let table = folder.split('/').next().unwrap().to_owned();
+        for file in files {
+            tables.entry(table.clone()).or_default().extend(rows(&read_parquet(&file)));
+        }
+    }
+    tables
+}
+
+#[test]
+fn dataset_of_events_has_every_event_once() {
+    for name in TRACES {
+        let root = tempfile::tempdir().unwrap();
+        let tables = dataset(&fixture(name), &DatasetOptions::default(), root.path());
+        assert_eq!(tables["events"].len(), expected(name).len(), "{name}");
+        assert!(tables["losses"].len() >= 2);
+        let folders = parquet_files(root.path());
+        let events = folders.keys().filter(|folder| folder.starts_with("events/"));
+        for folder in events {
+            let parts: Vec<&str> = folder.split('/').collect();
+            assert!(
+                parts[1].starts_with("date=20")
+                    && parts[2].starts_with("host=")
+                    && parts[3].starts_with("provider="),
+                "{folder}"
+            );
+        }
+        // The same conversion replaces its files.
+        let again = dataset(&fixture(name), &DatasetOptions::default(), root.path());
+        assert_eq!(again["events"].len(), expected(name).len(), "{name}");
+    }
+}
+
+/// Returns a JSON value of dump in the form in which a typed column has it.
+fn normalise(value: &Value, column: &Value) -> Value {
+    match (value, column) {
+        // Nested fields are JSON texts in columns.
+        (Value::Object(_), Value::String(text)) => {
+            let parsed: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(parsed, *value);
+            column.clone()
+        }
+        (Value::Array(items), Value::String(text)) if items.iter().any(Value::is_object) => {
+            let parsed: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(parsed, *value);
+            column.clone()
+        }
+        (Value::Array(items), Value::Array(columns)) => {
+            assert_eq!(items.len(), columns.len());
+            items.iter().zip(columns).map(|(item, column)| normalise(item, column)).collect()
+        }
+        (Value::String(text), Value::Number(number)) if text.starts_with("0x") => {
+            let value = u64::from_str_radix(&text[2..], 16).unwrap();
+            assert_eq!(number.as_u64(), Some(value));
+            column.clone()
+        }
+        (Value::String(text), Value::Number(_)) if text.len() == 28 && text.ends_with('Z') => {
+            json!(nanoseconds(text))
+        }
+        // Dates before 1677 have no nanoseconds.
+        (Value::String(text), Value::Null) if text.starts_with("1601-") => Value::Null,
+        (Value::String(text), Value::Number(number)) => {
+            assert_eq!(number.to_string(), *text);
+            column.clone()
+        }
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            assert!((a - b).abs() <= a.abs() * 1e-6, "{a} and {b}");
+            column.clone()
+        }
+        // A mapped value without a name is a number in JSON, and text in a column of names.
+        (Value::Number(number), Value::String(text)) => {
+            assert_eq!(number.to_string(), *text);
+            column.clone()
+        }
+        _ => value.clone(),
+    }
+}
+
+#[test]
+fn tables_by_type_have_the_fields_of_dump() {
+    let options = DatasetOptions { layout: Layout::ByType, ..DatasetOptions::default() };
+    let mut compared = 0;
+    for name in TRACES {
+        let root = tempfile::tempdir().unwrap();
+        let tables = dataset(&fixture(name), &options, root.path());
+        let total: usize =
+            tables.iter().filter(|(table, _)| *table != "losses").map(|(_, rows)| rows.len()).sum();
+        let lines = expected(name);
+        assert_eq!(total, lines.len(), "{name}");
+        for (table, rows) in &tables {
+            if ["losses", "undecoded", "other"].contains(&table.as_str()) {
+                continue;
+            }
+            for row in rows {
+                // The event of the row: with the same time and the same fields.
+                let is_match = |line: &&Value| {
+                    let fields = line["fields"].as_object().unwrap();
+                    json!(nanoseconds(line["time"].as_str().unwrap())) == row["time"]
+                        && fields.keys().all(|key| row.contains_key(&column_of(key)))
+                        && line.get("raw").or_else(|| line.get("extra")).cloned().unwrap_or_default()
+                            == row["raw"]
+                        && table.starts_with(&traceweir_table::names::table_name(
+                            line["provider"].as_str().unwrap_or(line["guid"].as_str().unwrap()),
+                            line["event"].as_str().unwrap_or(&line["id"].to_string()),
+                            u8::try_from(line["version"].as_u64().unwrap()).unwrap(),
+                        ))
+                };
+                let candidates: Vec<&Value> = lines.iter().filter(is_match).collect();
+                assert!(!candidates.is_empty(), "{name}: {table}: no event for {row:?}");
+                if candidates.len() > 1 {
+                    continue;
+                }
+                for (key, value) in candidates[0]["fields"].as_object().unwrap() {
+                    let column = &row[&column_of(key)];
+                    assert_eq!(*column, normalise(value, column), "{name}: {table}: {key}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 200, "only {compared} fields were compared");
+}
+
+/// Returns the column of a field that has a name of its own.
+fn column_of(field: &str) -> String {
+    let name = traceweir_table::names::column_name(field);
+    let reserved = [
+        "time",
+        "host",
+        "provider",
+        "date",
+        "process_id",
+        "process",
+        "thread_id",
+        "cpu",
+        "level",
+        "keywords",
+        "activity",
+        "related_activity",
+        "stack",
+        "undecoded",
+        "raw",
+    ];
+    if reserved.contains(&name.to_lowercase().as_str()) { format!("{name}_2") } else { name }
+}
+
+#[test]
+fn kernel_tables_follow_processes_and_threads() {
+    let root = tempfile::tempdir().unwrap();
+    let options = DatasetOptions { layout: Layout::Kernel, ..DatasetOptions::default() };
+    let tables = dataset(&fixture("kernel"), &options, root.path());
+    let processes = &tables["processes"];
+    let lines = expected("kernel");
+    let mut pids: Vec<&Value> = lines
+        .iter()
+        .filter(|line| matches!(line["event"].as_str(), Some("Process/Start" | "Process/DCStart")))
+        .map(|line| &line["fields"]["ProcessId"])
+        .collect();
+    pids.sort_by_key(|pid| pid.as_u64());
+    pids.dedup();
+    for pid in pids {
+        assert!(processes.iter().any(|row| row["process_id"] == *pid), "no row of process {pid}");
+    }
+    let switches = lines.iter().filter(|line| line["event"] == "Thread/CSwitch").count();
+    assert_eq!(tables.get("switches").map_or(0, Vec::len), switches);
+    for table in KernelTable::ALL {
+        let mut scanned = Vec::new();
+        scan_kernel_table(&fixture("kernel"), table, Some("given"), false, &mut |batch| {
+            scanned.extend(rows(&[batch]));
+            Ok(ReadFlow::Continue)
+        })
+        .unwrap();
+        assert_eq!(scanned.len(), tables.get(table.name()).map_or(0, Vec::len), "{}", table.name());
+        assert!(scanned.iter().all(|row| row["host"] != Value::Null));
+    }
+}
+
+#[test]
+fn hosts_share_a_dataset() {
+    let root = tempfile::tempdir().unwrap();
+    for host in ["a", "b", "../c"] {
+        let options = DatasetOptions { host: Some(host.to_owned()), ..DatasetOptions::default() };
+        write_dataset(&fixture("tracelogging"), &options, root.path()).unwrap();
+    }
+    let files = parquet_files(root.path());
+    let hosts: std::collections::BTreeSet<&str> =
+        files.keys().filter_map(|folder| folder.split('/').nth(2)).collect();
+    assert_eq!(hosts.len(), 3, "{hosts:?}");
+    assert!(!root.path().parent().unwrap().join("c").exists());
+}
+
+#[test]
+fn single_files_have_the_rows_of_the_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let (batches, _) = scan(&fixture("kernel"), &ScanOptions::default());
+    let streamed = rows(&batches);
+    for (name, format) in
+        [("a.parquet", FileFormat::Parquet), ("a.arrow", FileFormat::Arrow), ("a.arrows", FileFormat::Arrow)]
+    {
+        let options = TableOptions { format, layout: Layout::Events, host: None, functions: false };
+        let path = folder.path().join(name);
+        convert_to_tables(&fixture("kernel"), &options, &path).unwrap();
+        let file = File::open(&path).unwrap();
+        let read: Vec<RecordBatch> = match name {
+            "a.parquet" => read_parquet(&path),
+            "a.arrow" => {
+                arrow_ipc::reader::FileReader::try_new(file, None).unwrap().map(Result::unwrap).collect()
+            }
+            _ => arrow_ipc::reader::StreamReader::try_new(file, None).unwrap().map(Result::unwrap).collect(),
+        };
+        assert_eq!(rows(&read), streamed, "{name}");
+        let wrong = TableOptions { layout: Layout::ByType, ..options };
+        assert!(convert_to_tables(&fixture("kernel"), &wrong, &path).is_err());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "no temporary file is left");
+}
+
+#[test]
+fn rows_of_a_file_are_sorted_and_columns_have_statistics() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(&fixture("kernel"), &DatasetOptions::default(), root.path()).unwrap();
+    let files = parquet_files(root.path());
+    let (_, files) = files.iter().find(|(folder, _)| folder.starts_with("events/")).unwrap();
+    let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&files[0]).unwrap()).unwrap();
+    let metadata = builder.metadata().clone();
+    let group = metadata.row_group(0);
+    assert_eq!(group.sorting_columns().map(|columns| columns[0].column_idx), Some(0));
+    assert!(group.column(0).statistics().is_some());
+    let event = group.columns().iter().find(|column| column.column_path().string() == "event").unwrap();
+    assert!(event.bloom_filter_offset().is_some());
+    let times: Vec<i64> =
+        rows(&read_parquet(&files[0])).iter().map(|row| row["time"].as_i64().unwrap()).collect();
+    assert!(times.is_sorted());
+}
+
+#[test]
+fn damaged_traces_cause_errors_and_no_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.etl");
+    let mut state = 0x9E37_79B9_u64;
+    let mut random = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % limit.max(1)
+    };
+    let mut converted = 0;
+    for name in ["kernel", "manifest", "tracelogging", "merged", "eventsource", "narrow"] {
+        let whole = fs::read(fixtures().join(format!("etl/{name}.etl"))).unwrap();
+        for round in 0..12 {
+            let mut bytes = whole.clone();
+            if round % 3 == 0 {
+                bytes.truncate(random(bytes.len()));
+            }
+            for _ in 0..random(60) {
+                let at = random(bytes.len());
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = u8::try_from(random(256)).unwrap();
+                }
+            }
+            fs::write(&path, &bytes).unwrap();
+            for layout in [Layout::Events, Layout::ByType, Layout::Kernel] {
+                let root = tempfile::tempdir().unwrap();
+                let options = DatasetOptions { layout, ..DatasetOptions::default() };
+                if write_dataset(&input(&path), &options, root.path()).is_ok() {
+                    converted += 1;
+                    for file in parquet_files(root.path()).values().flatten() {
+                        read_parquet(file);
+                    }
+                }
+            }
+        }
+    }
+    assert!(converted > 50, "only {converted} conversions read anything");
+}
+
+#[path = "support/trace_maker.rs"]
+#[allow(dead_code, missing_docs, unreachable_pub)]
+mod trace_maker;
+
+use trace_maker::{MadeEvent, write_requests, write_trace};
+
+#[test]
+fn hostile_names_and_many_types_stay_in_the_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("hostile.etl");
+    let names = ["../../escape", "a/b", "a\\b", "", ".", "..", "CON", "a=b", "date=x", "\u{202e}x", "%2e%2e", "é\u{1}", "x\"; --"];
+    let bytes = write_trace(Vec::new(), 3000, |index, write| {
+        let number = usize::try_from(index).unwrap();
+        let name = names[number % names.len()];
+        let (provider, event) = (format!("{name}{}", number % 40), format!("{name}{number}"));
+        // Names that differ in case only, names of head columns, and names that no column can have.
+        let fields = [("time", 8), ("Time", 8), ("TIME_2", 8), (name, 8), ("", 8), ("host", 8)];
+        let offset = i64::try_from(index * 1000).unwrap();
+        write(&MadeEvent { provider: &provider, event: &event, fields: &fields, payload: &[7; 24], offset });
+    })
+    .unwrap();
+    fs::write(&trace, bytes).unwrap();
+    for layout in [Layout::Events, Layout::ByType] {
+        let root = folder.path().join(format!("out{layout:?}"));
+        let conversion =
+            write_dataset(&input(&trace), &DatasetOptions { layout, ..DatasetOptions::default() }, &root).unwrap();
+        assert!(conversion.events >= 3000);
+        let files = parquet_files(&root);
+        let mut total = 0;
+        for (path, files) in &files {
+            assert!(path.split('/').all(|part| !part.is_empty() && part != ".." && part != "."), "{path}");
+            for file in files {
+                let batches = read_parquet(file);
+                if !path.starts_with("losses") {
+                    total += batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+                }
+                for batch in &batches {
+                    let schema = batch.schema();
+                    let mut names: Vec<String> = schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
+                    names.sort();
+                    names.dedup();
+                    assert_eq!(names.len(), schema.fields().len(), "names differ without case");
+                    assert!(names.iter().all(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_')));
+                }
+            }
+        }
+        assert_eq!(total as u64, conversion.written - 2, "all rows except those of losses");
+        let entries: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert!(entries.len() <= 3, "something was written outside of the dataset: {entries:?}");
+        if layout == Layout::ByType {
+            let tables = fs::read_dir(&root).unwrap().count();
+            assert!(tables <= 2052, "{tables} tables");
+            assert!(files.keys().any(|folder| folder.starts_with("other/")), "types beyond the limit are in other");
+        }
+    }
+}
+
+#[test]
+fn times_out_of_order_begin_row_groups_that_are_sorted() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("jumps.etl");
+    let bytes = write_trace(Vec::new(), 2000, |index, write| {
+        // Times jump by days, also far beyond the range of nanoseconds.
+        let day = 864_000_000_000_i64;
+        let offset = i64::try_from(index % 7).unwrap() * day * 40_000 + i64::try_from(index).unwrap();
+        let fields = [("n", 8)];
+        write(&MadeEvent { provider: "P", event: "E", fields: &fields, payload: &[1, 0, 0, 0], offset });
+    })
+    .unwrap();
+    fs::write(&trace, bytes).unwrap();
+    let root = folder.path().join("out");
+    let conversion = write_dataset(&input(&trace), &DatasetOptions::default(), &root).unwrap();
+    assert!(conversion.events >= 2000);
+    for file in parquet_files(&root).iter().filter(|(path, _)| path.starts_with("events")).flat_map(|(_, f)| f) {
+        let times: Vec<i64> = rows(&read_parquet(file)).iter().map(|row| row["time"].as_i64().unwrap()).collect();
+        assert!(times.is_sorted(), "a day has one file with one row group here");
+    }
+}
+
+#[test]
+fn large_trace_is_read_in_parallel_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("large.etl");
+    let count = 60_000;
+    fs::write(&trace, write_requests(Vec::new(), count).unwrap()).unwrap();
+    let columns = ColumnSet::new(&[EventColumn::Time, EventColumn::Event, EventColumn::Payload]);
+    let read = |threads| {
+        let options = ScanOptions { columns, threads: NonZero::new(threads), ..ScanOptions::default() };
+        let (batches, _) = scan(&input(&trace), &options);
+        rows(&batches)
+    };
+    let serial = read(1);
+    assert!(serial.len() >= usize::try_from(count).unwrap());
+    assert_eq!(serial, read(3));
+}
