@@ -5,7 +5,10 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use traceweir_convert::{Conversion, ConvertInput, collapsed, ctf, speedscope};
+use traceweir_convert::{
+    Conversion, ConvertInput, chrome, collapsed, ctf, firefox, otlp, otlp_spans, pcapng, perfetto, pprof,
+    speedscope,
+};
 
 /// A format that `weir convert` writes.
 pub(crate) struct ConvertFormat {
@@ -98,6 +101,62 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         about: "Call stacks with weights, as a JSON profile",
         tools: "speedscope.app",
         writer: FormatWriter::Stream { convert: speedscope::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "perfetto",
+        aliases: &["perfetto-trace"],
+        extensions: &["perfetto-trace", "pftrace"],
+        about: "Processes, threads, scheduling, slices, counters and samples",
+        tools: "ui.perfetto.dev, trace_processor",
+        writer: FormatWriter::Stream { convert: perfetto::convert, is_binary: true },
+    },
+    ConvertFormat {
+        name: "chrome",
+        aliases: &["trace-event"],
+        extensions: &["trace.json"],
+        about: "The same as JSON, in the Trace Event format",
+        tools: "chrome://tracing, ui.perfetto.dev",
+        writer: FormatWriter::Stream { convert: chrome::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "firefox",
+        aliases: &[],
+        extensions: &["profile.json"],
+        about: "Samples, markers and counters, as a processed profile",
+        tools: "profiler.firefox.com, samply",
+        writer: FormatWriter::Stream { convert: firefox::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "pprof",
+        aliases: &[],
+        extensions: &["pprof", "pb.gz"],
+        about: "Samples and waits with stacks, as a compressed profile",
+        tools: "go tool pprof, Grafana Pyroscope",
+        writer: FormatWriter::Stream { convert: pprof::convert, is_binary: true },
+    },
+    ConvertFormat {
+        name: "pcapng",
+        aliases: &["pcap"],
+        extensions: &["pcapng"],
+        about: "Packets of captures by NDIS and PktMon",
+        tools: "Wireshark, tshark",
+        writer: FormatWriter::Stream { convert: pcapng::convert, is_binary: true },
+    },
+    ConvertFormat {
+        name: "otlp",
+        aliases: &["otlp-logs"],
+        extensions: &["otlp.jsonl"],
+        about: "Events as OpenTelemetry logs, one request per line",
+        tools: "the OpenTelemetry collector",
+        writer: FormatWriter::Stream { convert: otlp::convert, is_binary: false },
+    },
+    ConvertFormat {
+        name: "otlp-spans",
+        aliases: &["otlp-traces"],
+        extensions: &["spans.jsonl"],
+        about: "Start and stop pairs as OpenTelemetry spans",
+        tools: "the OpenTelemetry collector",
+        writer: FormatWriter::Stream { convert: otlp_spans::convert, is_binary: false },
     },
     ConvertFormat {
         name: "ctf",

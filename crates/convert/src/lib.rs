@@ -9,21 +9,21 @@
 //! end the string that contains it.
 #![forbid(unsafe_code)]
 
-pub mod collapsed;
-pub mod ctf;
-pub mod speedscope;
-mod stacks;
 pub mod activity;
 pub mod chrome;
+pub mod collapsed;
+pub mod ctf;
 pub mod firefox;
 mod json;
-pub mod perfetto;
-pub mod pprof;
-mod protobuf;
 pub mod otlp;
 pub mod otlp_spans;
 pub mod pcapng;
 pub mod perf_data;
+pub mod perfetto;
+pub mod pprof;
+mod protobuf;
+pub mod speedscope;
+mod stacks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
