@@ -1,13 +1,15 @@
 //! The formats of `weir convert`. The help page, the choice of a format by the name of the output,
 //! usage errors and the table in `docs/convert.md` come from [`FORMATS`].
 
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use traceweir_analysis::observer::ReadObserver;
 use traceweir_convert::{
-    Conversion, ConvertInput, chrome, collapsed, ctf, firefox, otlp, otlp_spans, pcapng, perfetto, pprof,
-    speedscope,
+    Conversion, ConvertInput, chrome, collapsed, ctf, firefox, otlp, otlp_spans, pcapng, perf_data, perfetto,
+    pprof, speedscope,
 };
 
 /// A format that `weir convert` writes.
@@ -33,6 +35,8 @@ pub(crate) enum FormatWriter {
     Printer(PrintedFormat),
     /// A converter to one stream. Binary data is not written to a terminal.
     Stream { convert: ConvertToStream, is_binary: bool },
+    /// The import of one recording of another tool.
+    Import(ImportRecording),
     /// A converter that fills a folder. Its files have names that begin with one of `names`.
     Folder { convert: ConvertToFolder, names: &'static [&'static str] },
 }
@@ -42,6 +46,9 @@ pub(crate) type ConvertToStream = fn(&ConvertInput, &mut dyn Write) -> Result<Co
 
 /// Converts traces to files in a folder.
 pub(crate) type ConvertToFolder = fn(&ConvertInput, &Path) -> Result<Conversion>;
+
+/// Imports the recording at a path, and writes the trace to a file.
+pub(crate) type ImportRecording = fn(&Path, File, &dyn ReadObserver) -> Result<Conversion>;
 
 /// A format of `weir dump`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +175,14 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
             convert: ctf::convert,
             names: &[ctf::METADATA_FILE, ctf::STREAM_PREFIX],
         },
+    },
+    ConvertFormat {
+        name: "etl",
+        aliases: &[],
+        extensions: &["etl"],
+        about: "Event trace, from the perf.data of perf record",
+        tools: "weir, Windows Performance Analyzer",
+        writer: FormatWriter::Import(perf_data::import),
     },
 ];
 

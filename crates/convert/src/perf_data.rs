@@ -63,19 +63,16 @@ use crate::Conversion;
 /// The name that the recording of a folder has.
 const FILE_IN_FOLDER: &str = "data";
 
-/// Imports the recording at `path` as the trace `output`, which is created or replaced. If the
-/// import fails, no output is left. `observer` receives the progress.
-pub fn import(path: &Path, output: &Path, observer: &dyn ReadObserver) -> Result<Conversion> {
+/// Imports the recording at `path`, and writes the trace to `output`, an empty file. `observer`
+/// receives the progress.
+pub fn import(path: &Path, output: File, observer: &dyn ReadObserver) -> Result<Conversion> {
     let (file, modified) = open(path)?;
-    let survey = Survey::read(&file, observer).with_context(|| escape_path(path))?;
-    let trace = File::create(output).with_context(|| format!("cannot create {}", escape_path(output)))?;
-    let recording = RecordingFile { name: path.display().to_string(), modified };
-    let result = Importer::new(&file, survey, &recording, trace).and_then(|importer| importer.run(observer));
-    if result.is_err() {
-        // The error of the import is the one to report.
-        let _ = std::fs::remove_file(output);
-    }
-    result.with_context(|| escape_path(path))
+    let run = || {
+        let survey = Survey::read(&file, observer)?;
+        let recording = RecordingFile { name: path.display().to_string(), modified };
+        Importer::new(&file, survey, &recording, output)?.run(observer)
+    };
+    run().with_context(|| escape_path(path))
 }
 
 /// Imports a recording in memory, for tests.

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
-use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::filter::{EventFilter, FilterCriteria};
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
@@ -21,7 +21,9 @@ use traceweir_format::time::FileTime;
 use self::target::{OutputFile, OutputFolder};
 use super::dump;
 use crate::cli::{ConvertArgs, exit_with_missing_argument};
-use crate::convert_formats::{ConvertFormat, ConvertToStream, FormatWriter, PrintedFormat, format_of_path};
+use crate::convert_formats::{
+    ConvertFormat, ConvertToStream, FormatWriter, ImportRecording, PrintedFormat, format_of_path,
+};
 use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
 use crate::filter::{check_times, no_match_hint};
@@ -43,6 +45,7 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
             bail!("{} is binary, and standard output is a terminal: name a file with -o", format.name)
         }
         FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
+        FormatWriter::Import(import) => import_recording(options, import, output),
         FormatWriter::Folder { convert, names } => {
             let Some(output) = output else {
                 exit_with_missing_argument(&format!("{} is a folder: name it with -o OUT", format.name));
@@ -139,6 +142,30 @@ fn write_stream(
     let conversion = convert(&input, &mut out)?;
     out.flush()?;
     drop(out);
+    let size = hidden.finish()?;
+    finish(options, &conversion, Some((path, size)))
+}
+
+/// Imports a recording of another tool.
+fn import_recording(
+    options: &ConvertArgs,
+    import: ImportRecording,
+    output: Option<&Path>,
+) -> Result<CommandOutcome> {
+    let Some(path) = output else {
+        exit_with_missing_argument("the trace is a file: name it with -o OUT.etl");
+    };
+    let [recording] = options.files.files.as_slice() else {
+        exit_with_missing_argument("an import reads one recording: name one file");
+    };
+    if recording.extension().is_some_and(|extension| extension == "etl") {
+        bail!("{} is a trace already; weir relog copies traces", escape_path(recording));
+    }
+    if options.criteria() != FilterCriteria::default() {
+        bail!("an import takes the whole recording; filter the trace with weir relog afterwards");
+    }
+    let (hidden, file) = OutputFile::create(path)?;
+    let conversion = import(recording, file, &*TerminalObserver::create(false))?;
     let size = hidden.finish()?;
     finish(options, &conversion, Some((path, size)))
 }
