@@ -8,6 +8,7 @@ MESSAGES is what babeltrace2 printed to standard error: it names discarded event
 import json
 import math
 import re
+import struct
 import sys
 from collections import defaultdict
 from datetime import datetime, timezone
@@ -50,7 +51,10 @@ def is_equal(field, expected):
     if isinstance(field, float):
         names = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
         number = names.get(expected, expected) if isinstance(expected, str) else expected
-        return (math.isnan(field) and math.isnan(number)) or math.isclose(field, number, rel_tol=1e-6)
+        if math.isnan(field) or math.isnan(number):
+            return math.isnan(field) and math.isnan(number)
+        # JSON has the shortest text of a 32-bit or of a 64-bit number.
+        return number == field or (abs(number) < 3.5e38 and to_float32(number) == field)
     if isinstance(field, int):
         if isinstance(expected, str):
             expected = int(expected, 16) if expected.startswith("0x") else int(expected)
@@ -69,7 +73,11 @@ def is_equal(field, expected):
     return len(field) == 1 and is_equal(next(iter(field.values())), expected)
 
 
-def nanoseconds(text):
+def to_float32(number):
+    return struct.unpack("<f", struct.pack("<f", number))[0]
+
+
+def parse_time(text):
     """Returns a time of JSON in units of 100 ns since 1970."""
     date, fraction = re.fullmatch(r"(.*)\.(\d{7})Z", text).groups()
     seconds = datetime.strptime(date, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
@@ -98,9 +106,9 @@ def difference(event, line):
     expected = {
         "pid": ids["pid"],
         "tid": ids["tid"],
-        "process": line.get("process", ""),
-        "activity": line.get("activity", ""),
-        "related_activity": line.get("related", ""),
+        "process": line.get("process", "-"),
+        "activity": line.get("activity", "-"),
+        "related_activity": line.get("related", "-"),
         "event_id": line["id"],
         "version": line["version"],
         "level": line["level"],
@@ -139,7 +147,7 @@ def main(folder, jsonl, messages):
         for text in file:
             line = json.loads(text)
             lines += 1
-            candidates = events[nanoseconds(line["time"]), line["cpu"]]
+            candidates = events[parse_time(line["time"]), line["cpu"]]
             # Events of one processor and time may be in another order.
             reasons = [difference(event, line) for event in candidates]
             if None not in reasons:

@@ -77,8 +77,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Some events are earlier than those before them.
         let time = i64::from(index) * 1000 - i64::try_from(random.next(5))? * 900;
         let mut record = Vec::new();
-        encode_event(&mut random, time.max(0), &mut record)?;
-        writer.write(u16::try_from(random.next(4))?, time.max(0), &record)?;
+        if encode_event(&mut random, time.max(0), &mut record)? {
+            writer.write(u16::try_from(random.next(4))?, time.max(0), &record)?;
+        }
     }
     let summary =
         Summary { end_time: FileTime(START + 1_000_000_000), events_lost: 17, ..Summary::default() };
@@ -86,8 +87,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Encodes an event with up to eight fields.
-fn encode_event(random: &mut Random, time: i64, out: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
+/// Encodes an event with up to eight fields. Returns false if its types are no valid metadata.
+fn encode_event(random: &mut Random, time: i64, out: &mut Vec<u8>) -> Result<bool, Box<dyn Error>> {
     let mut traits = TraitsBuilder::new(&format!("Hostile{}", random.name()));
     let mut metadata = MetadataBuilder::new(&format!("{}{}", random.name(), random.next(50)), 0);
     for _ in 0..random.next(9) {
@@ -101,9 +102,10 @@ fn encode_event(random: &mut Random, time: i64, out: &mut Vec<u8>) -> Result<(),
             _ => metadata.add_field(name, input, output, 0),
         };
     }
+    let Ok(metadata) = metadata.finish() else { return Ok(false) };
     let items = [
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
-        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
+        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata },
     ];
     let mut payload = Vec::new();
     for _ in 0..random.next(120) {
@@ -128,5 +130,5 @@ fn encode_event(random: &mut Random, time: i64, out: &mut Vec<u8>) -> Result<(),
         ..EventHeader::default()
     };
     header.encode(&payload, out)?;
-    Ok(())
+    Ok(true)
 }

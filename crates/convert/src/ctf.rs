@@ -11,8 +11,8 @@
 //! F1  The metadata is written last, because the schema of an event type may come late in a trace. An
 //!     event type gets the number of its class when its first event is written.
 //!
-//! F2  The bytes of an event fit the text of its class. A payload that ends early, or that has more
-//!     bytes than its schema, has a class of its own. A payload that does not fit its schema, or that
+//! F2  The bytes of an event fit the text of its class. A payload that ends early, that has more bytes
+//!     than its schema, or that has other empty texts, has a class of its own. A payload that does not fit its schema, or that
 //!     has none, is written as bytes.
 //!
 //! F3  Timestamps in a stream never decrease. An event that is earlier than those before it in its
@@ -44,7 +44,7 @@ use traceweir_decode::walk::Walker;
 use traceweir_format::header::NO_ID;
 use traceweir_format::time::FileTime;
 
-use self::classes::{ClassTable, UndecodedEvent};
+use self::classes::{ClassTable, PayloadShape, UndecodedEvent};
 use self::encode::{PayloadEncoder, push_bytes, push_text_field};
 use self::streams::{PacketEvent, StreamSet};
 use self::tsdl::TraceDescription;
@@ -57,6 +57,12 @@ pub const STREAM_PREFIX: &str = "stream_";
 
 /// 100 ns units between 1601 and 1970.
 const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
+/// The bit of an empty message in [`PayloadShape::empty_texts`].
+const MESSAGE_BIT: u32 = 63;
+/// The text of the context where there is none. It is not empty, because babeltrace2 2.0.4 shows an
+/// empty text as that of an earlier event.
+const NO_TEXT: &[u8] = b"-";
+
 /// The largest number of frames of a stack that is written.
 const MAX_FRAMES: usize = u16::MAX as usize;
 
@@ -120,8 +126,8 @@ impl TraceWriter {
 
     fn write_event(&mut self, event: &DescribedEvent<'_>) -> Result<()> {
         let class = match self.encode_fields(event) {
-            Some(class) => class,
-            None => self.encode_undecoded(event),
+            Ok(class) => class,
+            Err(reason) => self.encode_undecoded(event, &reason),
         };
         self.encode_context(event);
         self.bytes.extend_from_slice(&self.payload);
@@ -136,19 +142,18 @@ impl TraceWriter {
         })
     }
 
-    /// Encodes the fields of an event and returns its class; `None` if its payload does not fit a
-    /// schema.
-    fn encode_fields(&mut self, event: &DescribedEvent<'_>) -> Option<u32> {
-        let schema_match = event.schema_match.as_ref().ok()?;
+    /// Encodes the fields of an event and returns its class, or the reason why it has none.
+    fn encode_fields(&mut self, event: &DescribedEvent<'_>) -> Result<u32, String> {
+        let schema_match = event.schema_match.as_ref().map_err(ToString::to_string)?;
         let prepared = schema_match.prepared;
         let layout = self.classes.layout(prepared);
         self.payload.clear();
         let mut encoder = PayloadEncoder::new(&layout, &mut self.payload);
         let pointer_size = event.record.pointer_size();
         let walked = self.walker.walk(&prepared.schema, schema_match.payload, pointer_size, &mut encoder);
-        let present = encoder.finish()?;
-        let extra = walked.ok()?;
-        let class = self.classes.find_typed(event, prepared, present, !extra.is_empty())?;
+        let present = encoder.finish();
+        let extra = walked.map_err(|reason| reason.to_string())?;
+        let (present, mut empty_texts) = present.ok_or("a value of another type than its field")?;
         if !extra.is_empty() {
             push_bytes(extra, &mut self.payload);
         }
@@ -158,12 +163,15 @@ impl TraceWriter {
             let expanded = self.expander.expand(schema_match, pointer_size, style, &mut self.message);
             let message = if expanded.is_some() { &*self.message } else { &[][..] };
             push_text_field(message, &mut self.payload);
+            empty_texts |= u64::from(message.is_empty()) << MESSAGE_BIT;
         }
-        Some(class)
+        let shape = PayloadShape { present, has_extra: !extra.is_empty(), empty_texts };
+        let class = self.classes.find_typed(event, prepared, shape).ok_or("too many event types")?;
+        Ok(class)
     }
 
     /// Encodes the payload of an event as bytes, and returns its class.
-    fn encode_undecoded(&mut self, event: &DescribedEvent<'_>) -> u32 {
+    fn encode_undecoded(&mut self, event: &DescribedEvent<'_>, reason: &str) -> u32 {
         self.undecoded = self.undecoded.saturating_add(1);
         self.payload.clear();
         let undecoded = UndecodedEvent::new(event);
@@ -171,6 +179,7 @@ impl TraceWriter {
         if class == ClassTable::SHARED {
             push_text_field(undecoded.name.as_bytes(), &mut self.payload);
         }
+        push_text_field(reason.as_bytes(), &mut self.payload);
         push_bytes(event.record.payload(), &mut self.payload);
         class
     }
@@ -189,12 +198,13 @@ impl TraceWriter {
             out.extend_from_slice(&id.to_le_bytes());
         }
         out.extend_from_slice(&record.cpu().to_le_bytes());
-        push_text_field(event.process.unwrap_or_default().as_bytes(), out);
+        let process = event.process.filter(|process| !process.is_empty());
+        push_text_field(process.map_or(NO_TEXT, str::as_bytes), out);
         out.extend_from_slice(&provider.to_le_bytes());
         if provider == ClassTable::UNLISTED_PROVIDER {
             push_text_field(&record.provider().to_ascii(), out);
         } else {
-            push_text_field(b"", out);
+            push_text_field(NO_TEXT, out);
         }
         out.extend_from_slice(&descriptor.id.to_le_bytes());
         out.extend_from_slice(&[descriptor.version, descriptor.level, descriptor.opcode]);
@@ -203,7 +213,7 @@ impl TraceWriter {
         let related = if event.may_have_items { record.items().related_activity() } else { None };
         for activity in [record.activity(), related] {
             let text = activity.map(|activity| activity.to_ascii());
-            push_text_field(text.as_ref().map_or(&[][..], |text| &text[..]), out);
+            push_text_field(text.as_ref().map_or(NO_TEXT, |text| &text[..]), out);
         }
         let count_at = out.len();
         out.extend_from_slice(&[0; 2]);
@@ -226,7 +236,7 @@ impl TraceWriter {
     ) -> Result<Vec<String>> {
         let moved = self.streams.finish(losses)?;
         let path = folder.join(METADATA_FILE);
-        let start = description.format(&self.classes);
+        let start = description.format(&self.classes.list_providers());
         let parts = [start.as_bytes(), self.classes.declarations().as_bytes()];
         File::create_new(&path)
             .and_then(|mut file| parts.into_iter().try_for_each(|part| file.write_all(part)))

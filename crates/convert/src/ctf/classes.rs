@@ -23,11 +23,43 @@ const MAX_CACHED: usize = 1 << 16;
 /// The largest number of fields of all cached layouts.
 const MAX_CACHED_FIELDS: usize = 1 << 20;
 
+/// The largest number of classes of one event type.
+const MAX_VARIANTS: u16 = 32;
+
+/// What the payload of an event has, besides its schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct PayloadShape {
+    /// The number of top-level fields.
+    pub(super) present: usize,
+    /// Whether bytes follow the fields.
+    pub(super) has_extra: bool,
+    /// The texts that are empty, one bit each.
+    pub(super) empty_texts: u64,
+}
+
+/// The fields of an event without fields of its own.
+const UNDECODED_FIELDS: &str =
+    "\t\tstring _undecoded;\n\t\tu32 __payload_length;\n\t\tx8 _payload[__payload_length];\n";
+
 /// What decides the class of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ClassKey {
-    Typed { schema: SchemaId, provider: Guid, level: u8, present: usize, has_extra: bool },
-    Undecoded { provider: Guid, is_classic: bool, id: u16, opcode: u8, version: u8, level: u8 },
+    Typed {
+        schema: SchemaId,
+        provider: Guid,
+        level: u8,
+        present: usize,
+        has_extra: bool,
+    },
+    Undecoded {
+        schema: Option<SchemaId>,
+        provider: Guid,
+        is_classic: bool,
+        id: u16,
+        opcode: u8,
+        version: u8,
+        level: u8,
+    },
 }
 
 /// An event that has no class with fields.
@@ -44,7 +76,8 @@ impl UndecodedEvent {
         let is_classic = !matches!(record.family(), Family::Event | Family::Message);
         let (id, opcode) = if is_classic { (0, descriptor.opcode) } else { (descriptor.id, 0) };
         let (provider, version, level) = (record.provider(), descriptor.version, descriptor.level);
-        let key = ClassKey::Undecoded { provider, is_classic, id, opcode, version, level };
+        let schema = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared.id());
+        let key = ClassKey::Undecoded { schema, provider, is_classic, id, opcode, version, level };
         Self { key, level: descriptor.level, name: name_event(event) }
     }
 }
@@ -54,9 +87,11 @@ pub(super) struct ClassTable {
     layouts: HashMap<SchemaId, Arc<Layout>>,
     cached_fields: usize,
     classes: HashMap<ClassKey, u32>,
-    /// The classes by the hash of their text. Schemas that are dropped and read again have other
-    /// ids, but the same text.
-    classes_by_text: HashMap<u128, u32>,
+    /// The classes by the hash of their text and their empty texts. Schemas that are dropped and read
+    /// again have other ids, but the same text.
+    classes_by_text: HashMap<(u128, u64), u32>,
+    /// The number of classes with a text.
+    variants: HashMap<u128, u16>,
     hashers: [RandomState; 2],
     providers: HashMap<Guid, u32>,
     provider_names: Vec<Guid>,
@@ -71,20 +106,15 @@ impl Default for ClassTable {
             cached_fields: 0,
             classes: HashMap::new(),
             classes_by_text: HashMap::new(),
+            variants: HashMap::new(),
             hashers: [RandomState::new(), RandomState::new()],
             providers: HashMap::new(),
             provider_names: Vec::new(),
             declarations: String::new(),
             is_full: false,
         };
-        table.declare(
-            Self::SHARED,
-            &declare_event(
-                "other",
-                0,
-                "\t\tstring _name;\n\t\tu32 __payload_length;\n\t\tx8 _payload[__payload_length];\n",
-            ),
-        );
+        let fields = format!("\t\tstring _name;\n{UNDECODED_FIELDS}");
+        table.declare(Self::SHARED, &declare_event("other", 0, &fields));
         table
     }
 }
@@ -110,26 +140,28 @@ impl ClassTable {
         layout
     }
 
-    /// Returns the class of an event with `present` top-level fields and possibly bytes after them;
-    /// `None` if there is no room for its class.
+    /// Returns the class of an event whose payload has this shape; `None` if there is no room for its
+    /// class.
+    ///
+    /// Events with different empty texts have classes of their own: babeltrace2 2.0.4 shows an empty
+    /// text as the text of an earlier event of its class, if that was not empty.
     pub(super) fn find_typed(
         &mut self,
         event: &DescribedEvent<'_>,
         prepared: &PreparedSchema,
-        present: usize,
-        has_extra: bool,
+        shape: PayloadShape,
     ) -> Option<u32> {
         let level = event.record.descriptor().level;
         let provider = event.record.provider();
-        let key = ClassKey::Typed { schema: prepared.id(), provider, level, present, has_extra };
+        let key = ClassKey::Typed { schema: prepared.id(), provider, level, shape };
         if let Some(class) = self.classes.get(&key) {
             return Some(*class).filter(|class| *class != Self::SHARED);
         }
         let layout = self.layout(prepared);
         let mut names = NameSet::default();
         let mut fields = String::new();
-        push_declarations(&prepared.schema, &layout, present, &mut names, &mut fields);
-        if has_extra {
+        push_declarations(&prepared.schema, &layout, shape.present, &mut names, &mut fields);
+        if shape.has_extra {
             let name = names.choose("extra");
             let length = names.choose_length(&name);
             // Writing to a string cannot fail.
@@ -138,7 +170,8 @@ impl ClassTable {
         if prepared.message.is_some() {
             let _ = writeln!(fields, "\t\tstring {};", names.choose("message"));
         }
-        let class = self.add_class(key, &declare_event(&name_event(event), level, &fields));
+        let declaration = declare_event(&name_event(event), level, &fields);
+        let class = self.add_class(key, &declaration, shape.empty_texts);
         Some(class).filter(|class| *class != Self::SHARED)
     }
 
@@ -147,36 +180,40 @@ impl ClassTable {
         if let Some(class) = self.classes.get(&event.key) {
             return *class;
         }
-        let fields = "\t\tu32 __payload_length;\n\t\tx8 _payload[__payload_length];\n";
-        self.add_class(event.key.clone(), &declare_event(&event.name, event.level, fields))
+        self.add_class(event.key.clone(), &declare_event(&event.name, event.level, UNDECODED_FIELDS), 0)
     }
 
-    /// Adds a class, or finds the one with the same text.
-    fn add_class(&mut self, key: ClassKey, declaration: &str) -> u32 {
-        let [high, low] = [0, 1].map(|index| {
-            self.hashers.get(index).map_or(0, |hasher: &RandomState| hasher.hash_one(declaration))
-        });
+    /// Adds a class, or finds the one with the same text and the same empty texts.
+    fn add_class(&mut self, key: ClassKey, declaration: &str, empty_texts: u64) -> u32 {
+        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(declaration));
         let hash = u128::from(high) << 64 | u128::from(low);
-        let class = match self.classes_by_text.get(&hash) {
+        let is_known = self.classes_by_text.contains_key(&(hash, empty_texts));
+        let has_many = || self.variants.get(&hash).is_some_and(|count| *count >= MAX_VARIANTS);
+        let empty_texts = if !is_known && has_many() { 0 } else { empty_texts };
+        let class = match self.classes_by_text.get(&(hash, empty_texts)) {
             Some(class) => *class,
-            None => {
-                let number = u32::try_from(self.classes_by_text.len()).map_or(MAX_CLASSES, |n| n + 1);
-                let size = self.declarations.len().saturating_add(declaration.len());
-                if number >= MAX_CLASSES || size > MAX_DECLARATION_BYTES {
-                    self.is_full = true;
-                    Self::SHARED
-                } else {
-                    self.classes_by_text.insert(hash, number);
-                    self.declare(number, declaration);
-                    number
-                }
-            }
+            None => self.declare_new(declaration, (hash, empty_texts)),
         };
         if self.classes.len() >= MAX_CACHED {
             self.classes.clear();
         }
         self.classes.insert(key, class);
         class
+    }
+
+    /// Declares a class, if there is room.
+    fn declare_new(&mut self, declaration: &str, text_key: (u128, u64)) -> u32 {
+        let number = u32::try_from(self.classes_by_text.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let size = self.declarations.len().saturating_add(declaration.len());
+        if number >= MAX_CLASSES || size > MAX_DECLARATION_BYTES {
+            self.is_full = true;
+            return Self::SHARED;
+        }
+        self.classes_by_text.insert(text_key, number);
+        let count = self.variants.entry(text_key.0).or_default();
+        *count = count.saturating_add(1);
+        self.declare(number, declaration);
+        number
     }
 
     fn declare(&mut self, number: u32, declaration: &str) {
@@ -197,12 +234,14 @@ impl ClassTable {
         number
     }
 
-    /// Appends the GUIDs of the providers with their numbers.
-    pub(super) fn push_provider_names(&self, out: &mut String) {
+    /// Returns the GUIDs of the providers with their numbers, as the values of an enumeration.
+    pub(super) fn list_providers(&self) -> String {
+        let mut out = String::new();
         let _ = write!(out, "\"other\" = {}", Self::UNLISTED_PROVIDER);
         for (number, provider) in self.provider_names.iter().enumerate() {
             let _ = write!(out, ", \"{provider}\" = {number}");
         }
+        out
     }
 
     /// Returns the text of all classes.

@@ -31,19 +31,21 @@ pub(super) struct PayloadEncoder<'a> {
     open: Vec<OpenField>,
     /// The number of top-level fields that the payload has.
     present: usize,
+    /// The top-level texts that are empty, one bit each.
+    empty_texts: u64,
     /// Whether a value did not have the type of its field.
     has_failed: bool,
 }
 
 impl<'a> PayloadEncoder<'a> {
     pub(super) fn new(layout: &'a Layout, out: &'a mut Vec<u8>) -> Self {
-        Self { layout, out, open: Vec::new(), present: 0, has_failed: false }
+        Self { layout, out, open: Vec::new(), present: 0, empty_texts: 0, has_failed: false }
     }
 
-    /// Returns the number of top-level fields; `None` if a value does not have the type of its
-    /// field.
-    pub(super) fn finish(self) -> Option<usize> {
-        (!self.has_failed && self.open.is_empty()).then_some(self.present)
+    /// Returns the number of top-level fields and the texts of these that are empty; `None` if a value
+    /// does not have the type of its field.
+    pub(super) fn finish(self) -> Option<(usize, u64)> {
+        (!self.has_failed && self.open.is_empty()).then_some((self.present, self.empty_texts))
     }
 
     /// Counts an element of the innermost array, or a top-level field.
@@ -76,9 +78,16 @@ impl<'a> PayloadEncoder<'a> {
 impl<'p> Visitor<'p> for PayloadEncoder<'_> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         self.count(index);
+        let start = self.out.len();
         let encoded =
             self.layout.field_type(index).and_then(|field_type| self.encode_value(field, field_type, &value));
         self.has_failed |= encoded.is_none();
+        let is_empty_text = self.layout.field_type(index) == Some(FieldType::Text)
+            && self.out.len() == start.saturating_add(1);
+        if is_empty_text && self.open.is_empty() {
+            self.empty_texts |=
+                u32::try_from(index).ok().and_then(|index| 1_u64.checked_shl(index)).unwrap_or(0);
+        }
     }
 
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {

@@ -109,7 +109,7 @@ fn fixtures_have_the_same_events_times_and_fields_as_in_json() {
             for (member, key) in
                 [("_process", "process"), ("_activity", "activity"), ("_related_activity", "related")]
             {
-                assert_eq!(event.context[member].as_text(), line[key].as_str().unwrap_or(""), "{message}");
+                assert_eq!(event.context[member].as_text(), line[key].as_str().unwrap_or("-"), "{message}");
             }
             assert_eq!(event.context["_provider"].as_text(), line["guid"].as_str().unwrap(), "{message}");
             if let Some(name) = line["event"].as_str() {
@@ -304,7 +304,7 @@ fn encode_and_read(schema: &Schema, payload: &[u8]) -> Option<Vec<Tree>> {
     let walked = Walker::default().walk(schema, payload, 8, &mut encoder);
     let present = encoder.finish();
     walked.ok()?;
-    let present = present.expect("a payload that fits its schema must be encoded");
+    let (present, _) = present.expect("a payload that fits its schema must be encoded");
     let mut text = String::new();
     push_declarations(schema, &layout, present, &mut NameSet::default(), &mut text);
     let fields = Metadata::parse_fields(&text);

@@ -8,8 +8,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use traceweir_analysis::text::escape;
 use traceweir_analysis::traces::TraceSet;
 
-use super::classes::ClassTable;
-
 /// Comes first in every metadata file of CTF 1.8.
 const SIGNATURE: &str = "/* CTF 1.8 */\n\n";
 
@@ -47,7 +45,7 @@ clock {
 	offset = 0;
 	absolute = true;
 };
-typealias integer { size = 64; align = 8; signed = false; map = clock.utc.value; } := timestamp;
+typealias integer { size = 64; align = 8; signed = false; map = clock.utc.value; } := utc_time;
 ";
 
 /// What all packets and events begin with. `streams` writes the packets, `ctf` the contexts.
@@ -55,8 +53,8 @@ const STREAM_START: &str = "
 stream {
 	id = 0;
 	packet.context := struct {
-		timestamp timestamp_begin;
-		timestamp timestamp_end;
+		utc_time timestamp_begin;
+		utc_time timestamp_end;
 		u64 content_size;
 		u64 packet_size;
 		u64 packet_seq_num;
@@ -65,7 +63,7 @@ stream {
 	};
 	event.header := struct {
 		u32 id;
-		timestamp timestamp;
+		utc_time timestamp;
 	};
 	event.context := struct {
 		s64 _pid;
@@ -123,8 +121,9 @@ impl TraceDescription {
         Self { uuid: make_uuid(hashers.map(|hasher| hasher.finish())), environment }
     }
 
-    /// Returns the metadata without the event classes, which follow it.
-    pub(super) fn format(&self, classes: &ClassTable) -> String {
+    /// Returns the metadata without the event classes, which follow it. `providers` are the values of
+    /// an enumeration.
+    pub(super) fn format(&self, providers: &str) -> String {
         let mut text = String::from(SIGNATURE);
         text.push_str(TYPES);
         let uuid = format_uuid(&self.uuid);
@@ -136,9 +135,7 @@ impl TraceDescription {
         text.push_str(&self.environment);
         text.push_str(CLOCK);
         text.push_str(STREAM_START);
-        text.push_str("\t\tenum : u32 { ");
-        classes.push_provider_names(&mut text);
-        text.push_str(" } _provider;\n");
+        let _ = writeln!(text, "\t\tenum : u32 {{ {providers} }} _provider;");
         text.push_str(STREAM_END);
         text
     }
