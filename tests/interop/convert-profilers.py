@@ -14,6 +14,8 @@ import sys
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 CLEARED = 1
+# The opcode of events that end an activity.
+STOP = 2
 
 
 class Expected:
@@ -34,7 +36,13 @@ class Expected:
         self.user_events = collections.Counter(
             e["event"] for e in events if e["provider"] != "Windows Kernel" and e.get("event")
         )
+        self.stops = collections.Counter(
+            e["event"] for e in events if e["provider"] != "Windows Kernel" and e.get("event") and e["opcode"] == STOP
+        )
         self.stacks = read_folded(folder / "samples.folded")
+        # The fields of events whose name occurs once.
+        once = lambda e: self.user_events.get(e.get("event")) == 1 and "fields" in e
+        self.fields = {e["event"]: e["fields"] for e in events if e["provider"] != "Windows Kernel" and once(e)}
 
 
 def flags_of(fields):
@@ -137,14 +145,17 @@ def check_perfetto(folder, expected):
     check("perfetto: unfinished slices", sum(found.depth.values()), 0)
     check_times("perfetto", found.sample_times, expected.sample_times)
     check_stacks("perfetto: stacks", found.stacks, expected)
-    # Stop events end slices, so they have no name of their own.
-    missing = [name for name in expected.user_events if not is_stop(name) and name not in found.names]
-    check("perfetto: missing events", missing, [])
+    check_names("perfetto", found.names, expected)
     return found
 
 
-def is_stop(name):
-    return name.rsplit("/", 1)[-1].lower() in ("stop", "win:stop", "end") or name.endswith("Stop")
+def check_names(what, names, expected):
+    """Compares the counts of events by name. A stop ends a slice, and is an event of its own only if the
+    slice did not begin in the trace."""
+    for name, count in expected.user_events.items():
+        least = count - expected.stops[name]
+        if not least <= names[name] <= count:
+            sys.exit(f"{what}: {name} occurs {names[name]} times, expected {least} to {count}")
 
 
 def check_times(what, found, expected):
@@ -157,6 +168,7 @@ def check_times(what, found, expected):
 def check_chrome(folder, expected):
     trace = json.load(open(folder / "trace.chrome", encoding="utf-8"))
     frames, samples, times, stacks, open_slices = trace["stackFrames"], 0, [], collections.Counter(), collections.Counter()
+    compared = 0
     for event in trace["traceEvents"]:
         if not (isinstance(event["pid"], int) and isinstance(event["tid"], int) and event["ts"] >= 0):
             sys.exit(f"chrome: invalid event {event}")
@@ -167,6 +179,8 @@ def check_chrome(folder, expected):
             open_slices[event["pid"], event["tid"]] += 1 if phase == "B" else -1
         if phase in "be":
             open_slices[event["cat"], event["id"]] += 1 if phase == "b" else -1
+        if phase in "iBb" and event["name"] in expected.fields:
+            compared += check_fields(event["name"], event.get("args", {}), expected.fields[event["name"]])
         if phase != "P":
             continue
         weight = event["args"]["weight"]
@@ -181,6 +195,19 @@ def check_chrome(folder, expected):
     check("chrome: unfinished slices", [count for count in open_slices.values() if count != 0], [])
     check_times("chrome", times, expected.sample_times)
     check_stacks("chrome: stacks", stacks, expected)
+    return compared
+
+
+def check_fields(name, found, expected):
+    """Compares the fields of an event that have one value. Returns their number."""
+    compared = 0
+    for field, value in expected.items():
+        if isinstance(value, (int, float, str)) and field in found and not isinstance(found[field], (list, dict)):
+            # JSON has large integers as texts in both.
+            if str(found[field]) != str(value):
+                sys.exit(f"chrome: {name}: {field} is {found[field]!r}, expected {value!r}")
+            compared += 1
+    return compared
 
 
 def check_firefox(folder, expected):
@@ -211,8 +238,7 @@ def check_firefox(folder, expected):
     check("firefox: samples", samples, expected.samples)
     check_times("firefox", sorted(times), expected.sample_times)
     check_stacks("firefox: stacks", stacks, expected)
-    missing = [name for name in expected.user_events if not is_stop(name) and name not in names]
-    check("firefox: missing events", missing, [])
+    check_names("firefox", names, expected)
 
 
 def check_pprof(folder, expected):
@@ -237,13 +263,13 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     expected = Expected(folder)
     found = check_perfetto(folder, expected)
-    check_chrome(folder, expected)
+    fields = check_chrome(folder, expected)
     check_firefox(folder, expected)
     readers = ["perfetto", "chrome", "firefox"] + (["pprof"] if check_pprof(folder, expected) else [])
     stacks = f", {len(expected.stacks)} different stacks" if expected.stacks else ""
     print(
         f"{folder.name}: {expected.samples} samples{stacks}, {expected.switches} switches, {expected.wakes} wakes,"
-        f" {sum(found.names.values())} named events agree in {', '.join(readers)}"
+        f" {sum(found.names.values())} named events and {fields} fields agree in {', '.join(readers)}"
     )
 
 

@@ -15,11 +15,14 @@
 //! A4  Events that only describe processes, threads, images, files and stacks are not delivered. The
 //!     events that refer to them have their content.
 
+mod converter;
+mod counters;
 mod event;
 mod fields;
 mod frame_tree;
 mod lives;
 mod network;
+mod numbers;
 mod reader;
 mod slices;
 mod stacks;
@@ -61,6 +64,8 @@ pub struct ActivityTables {
     pub start: FileTime,
     /// The time from boot to the start of the first trace, if its header contains it.
     pub boot_to_start_ns: Option<i64>,
+    /// Number of the first processor of each machine in outputs that cannot tell machines apart.
+    first_cpus: Vec<u32>,
 }
 
 /// Facts about a trace.
@@ -93,11 +98,7 @@ impl ActivityTables {
 
     /// Returns the number of a processor in outputs that cannot tell machines apart.
     pub fn output_cpu(&self, machine: u16, cpu: u16) -> u32 {
-        let earlier = (0..machine).map(|machine| {
-            let traces = self.traces.iter().filter(|trace| trace.machine == machine);
-            traces.map(|trace| trace.processors.min(u16::MAX.into())).max().unwrap_or(0)
-        });
-        earlier.fold(u32::from(cpu), u32::saturating_add)
+        self.first_cpus.get(usize::from(machine)).copied().unwrap_or(0).saturating_add(cpu.into())
     }
 
     /// Returns the output id of the process of a thread and that of the thread; `None` for unknown

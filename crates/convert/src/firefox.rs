@@ -38,6 +38,9 @@ const MAX_SAMPLES: usize = 1 << 20;
 const MAX_STACKS: usize = 1 << 19;
 const MAX_MARKERS: usize = 1 << 19;
 const MAX_COUNTER_VALUES: usize = 1 << 19;
+/// The most processes and threads; what belongs to others has no thread.
+const MAX_PROCESSES: usize = 1 << 12;
+const MAX_THREADS: usize = 1 << 13;
 /// The most counters.
 const MAX_COUNTERS: usize = 1 << 12;
 /// The most bytes of texts in markers, and of names of functions.
@@ -68,7 +71,7 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     serde_json::to_writer(&mut out, &builder.profile)?;
     out.write_all(b"\n")?;
     out.flush()?;
-    let written_noun = "sample and marker";
+    let written_noun = "entry";
     Ok(Conversion { events: summary.events, written, written_noun, notes, reading: summary.reading })
 }
 
@@ -169,7 +172,7 @@ impl ProfileBuilder {
             | Activity::Wake { .. }
             | Activity::SliceBegin(_) => {}
             Activity::Switch(switch) => self.add_switch(event, switch),
-            Activity::Sample(sample) => self.add_sample(tables, at, sample, &event.stack),
+            Activity::Sample(sample) => self.add_sample(tables, event, sample),
             Activity::SliceEnd { slice, stop: _ } => {
                 let timing = MarkerTiming::Interval(timestamp(slice.begin_ns), timestamp(at));
                 let thread = self.find_thread(tables, slice.thread);
@@ -226,7 +229,8 @@ impl ProfileBuilder {
         *total = total.saturating_add(ran_ns);
     }
 
-    fn add_sample(&mut self, tables: &ActivityTables, at: i64, sample: &Sample, stack: &[StackFrame]) {
+    fn add_sample(&mut self, tables: &ActivityTables, event: &ActivityEvent, sample: &Sample) {
+        let at = event.time_ns;
         if sample.is_idle {
             self.left_out.idle_samples = self.left_out.idle_samples.saturating_add(sample.weight);
             return;
@@ -244,14 +248,14 @@ impl ProfileBuilder {
         }
         self.samples += 1;
         let thread = self.find_thread(tables, sample.thread);
-        let stack = self.find_stack(thread, stack);
+        let stack = self.find_stack(thread, &event.stack);
         let interval_ns = sample.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS);
         let ran_ns = match sample.thread.filter(|_| self.has_switches) {
             Some(index) => {
                 // The thread runs now: its run so far counts too.
-                let running = self.running.values_mut().find(|(running, _)| *running == Some(index));
-                let current = running.map(|(_, since_ns)| std::mem::replace(since_ns, at));
-                if let Some(since_ns) = current {
+                let running = self.running.get_mut(&(event.machine, event.cpu));
+                let running = running.filter(|(running, _)| *running == Some(index));
+                if let Some(since_ns) = running.map(|(_, since_ns)| std::mem::replace(since_ns, at)) {
                     self.add_run(index, since_ns, at);
                 }
                 self.ran_ns.remove(&index).unwrap_or(0)
@@ -366,6 +370,9 @@ impl ProfileBuilder {
     }
 
     fn find_process(&mut self, tables: &ActivityTables, index: Option<ProcessIndex>) -> ProcessHandle {
+        let index = index.filter(|index| {
+            self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&Some(*index))
+        });
         if let Some(handle) = self.processes.get(&index) {
             return *handle;
         }
@@ -391,6 +398,8 @@ impl ProfileBuilder {
     }
 
     fn find_thread(&mut self, tables: &ActivityTables, index: Option<ThreadIndex>) -> ThreadHandle {
+        let index = index
+            .filter(|index| self.threads.len() < MAX_THREADS || self.threads.contains_key(&Some(*index)));
         if let Some(handle) = self.threads.get(&index) {
             return *handle;
         }
@@ -420,6 +429,9 @@ impl ProfileBuilder {
 
     /// Returns the thread that carries what belongs to a process as a whole.
     fn process_thread(&mut self, tables: &ActivityTables, index: Option<ProcessIndex>) -> ThreadHandle {
+        let index = index.filter(|index| {
+            self.process_threads.len() < MAX_PROCESSES || self.process_threads.contains_key(&Some(*index))
+        });
         if let Some(handle) = self.process_threads.get(&index) {
             return *handle;
         }

@@ -25,11 +25,13 @@ pub(crate) fn push_microseconds(ns: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{sign}{}.{:03}", ns / 1000, ns % 1000).as_bytes());
 }
 
-/// Appends a number with a fraction; `null` if it is not finite.
+/// Appends a number with a fraction; a text if it is not finite, as `weir dump` does.
 pub(crate) fn push_double(value: f64, out: &mut Vec<u8>) {
-    match value.is_finite() {
-        true => out.extend_from_slice(format!("{value:?}").as_bytes()),
-        false => out.extend_from_slice(b"null"),
+    match value {
+        _ if value.is_finite() => out.extend_from_slice(format!("{value:?}").as_bytes()),
+        _ if value.is_nan() => push_text("NaN", out),
+        _ if value > 0.0 => push_text("Infinity", out),
+        _ => push_text("-Infinity", out),
     }
 }
 
@@ -140,7 +142,8 @@ mod tests {
         assert_eq!(format(FieldValue::Unsigned(1 << 53)), "9007199254740992");
         assert_eq!(format(FieldValue::Unsigned((1 << 53) + 1)), "\"9007199254740993\"");
         assert_eq!(format(FieldValue::Signed(i64::MIN)), "\"-9223372036854775808\"");
-        assert_eq!(format(FieldValue::Double(f64::NAN)), "null");
+        assert_eq!(format(FieldValue::Double(f64::NAN)), "\"NaN\"");
+        assert_eq!(format(FieldValue::Double(f64::NEG_INFINITY)), "\"-Infinity\"");
         assert_eq!(format(FieldValue::Double(1e300)).parse::<f64>(), Ok(1e300));
     }
 

@@ -189,6 +189,12 @@ impl Default for EventDetail {
 }
 
 impl EventDetail {
+    /// Returns the estimated memory of the detail, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let names = self.provider.len().saturating_add(self.name.len());
+        size_of::<Self>().saturating_add(names).saturating_add(self.fields.memory_bytes())
+    }
+
     /// Returns the detail without its fields.
     pub(super) fn without_fields(&self) -> Self {
         Self { fields: Fields::left_out(), ..self.clone() }

@@ -17,7 +17,7 @@ use traceweir_decode::schema::{Field, FieldKind};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::spec::types::OutType;
+use traceweir_format::spec::types::{InType, OutType};
 
 /// The most values of one event.
 const MAX_VALUES: usize = 1 << 12;
@@ -124,6 +124,7 @@ struct FieldCollector {
     open: Vec<Container>,
     top: Vec<(Arc<str>, FieldValue)>,
     count: usize,
+    name_bytes: usize,
     text_bytes: usize,
     buffer: Vec<u8>,
 }
@@ -131,6 +132,10 @@ struct FieldCollector {
 impl FieldCollector {
     fn add(&mut self, name: &Arc<str>, value: FieldValue) {
         self.count = self.count.saturating_add(1);
+        if !matches!(self.open.last(), Some(Container::Array(..))) {
+            // A waiting event may be the last owner of the names of its fields.
+            self.name_bytes = self.name_bytes.saturating_add(name.len());
+        }
         match self.open.last_mut() {
             Some(Container::Struct(_, members)) => members.push((Arc::clone(name), value)),
             Some(Container::Array(_, elements)) => elements.push(value),
@@ -157,7 +162,8 @@ impl FieldCollector {
         let converted = match value {
             Value::Null => FieldValue::Null,
             Value::Bool(value) => FieldValue::Bool(*value),
-            Value::F32(value) => FieldValue::Double((*value).into()),
+            // The shortest decimal form that gives the 32-bit number, not all digits of the 64-bit one.
+            Value::F32(value) => FieldValue::Double(value.to_string().parse().unwrap_or((*value).into())),
             Value::F64(value) => FieldValue::Double(*value),
             Value::Text8(_) | Value::Text16(_) => {
                 push_text(field, value, Style::default(), &mut buffer);
@@ -171,14 +177,12 @@ impl FieldCollector {
 
     /// Converts a value whose out type may show it as something other than a number.
     fn convert_displayed(&mut self, field: &Field, value: &Value<'_>, buffer: &mut Vec<u8>) -> FieldValue {
-        if let FieldKind::Value { output: OutType::NULL, map: None, .. } = &field.kind {
-            match *value {
-                Value::U8(value) => return FieldValue::Unsigned(value.into()),
-                Value::U16(value) => return FieldValue::Unsigned(value.into()),
-                Value::U32(value) => return FieldValue::Unsigned(value.into()),
-                Value::U64(value) => return FieldValue::Unsigned(value),
-                _ => {}
-            }
+        // The most common fields need no formatting. Hexadecimal types have a format of their own.
+        if let FieldKind::Value { input, output: OutType::NULL, map: None } = &field.kind
+            && [InType::UINT8, InType::UINT16, InType::UINT32, InType::UINT64].contains(input)
+            && let Some(number) = value.as_u64()
+        {
+            return FieldValue::Unsigned(number);
         }
         push_json(field, value, Style::default(), buffer);
         let json = String::from_utf8_lossy(buffer);
@@ -235,24 +239,29 @@ pub(super) fn read_fields(
     schema_match: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> Fields {
-    let mut collector =
-        FieldCollector { open: Vec::new(), top: Vec::new(), count: 0, text_bytes: 0, buffer: Vec::new() };
+    let mut collector = FieldCollector {
+        open: Vec::new(),
+        top: Vec::new(),
+        count: 0,
+        name_bytes: 0,
+        text_bytes: 0,
+        buffer: Vec::new(),
+    };
     let walked =
         walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
     while !collector.open.is_empty() {
         collector.close();
     }
-    let bytes = collector.count.saturating_mul(VALUE_BYTES * 2).saturating_add(collector.text_bytes);
+    let texts = collector.text_bytes.saturating_add(collector.name_bytes);
+    let bytes = collector.count.saturating_mul(VALUE_BYTES * 2).saturating_add(texts);
     Fields { values: collector.top, is_incomplete: walked.is_err(), bytes }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use traceweir_decode::schema::{Count, Schema};
     use traceweir_decode::source::PreparedSchema;
-    use traceweir_format::spec::types::InType;
-
-    use super::*;
 
     fn read(fields: Vec<Field>, top: usize, payload: &[u8]) -> Fields {
         let prepared = PreparedSchema::new(Schema::default().seal(fields, top).unwrap());
@@ -267,6 +276,7 @@ mod tests {
             Field::value("big", InType::UINT64, OutType::NULL),
             Field::value("hex", InType::UINT64, OutType::HEXINT64),
             Field::value("text", InType::ANSISTRING, OutType::NULL),
+            Field::value("hex type", InType::HEXINT64, OutType::NULL),
         ];
         let mut payload = Vec::new();
         payload.extend_from_slice(&7_u32.to_le_bytes());
@@ -274,7 +284,9 @@ mod tests {
         payload.extend_from_slice(&u64::MAX.to_le_bytes());
         payload.extend_from_slice(&0x1F_u64.to_le_bytes());
         payload.extend_from_slice(b"a\"b\\\x01\0");
-        let fields = read(fields, 5, &payload);
+        payload.extend_from_slice(&4_u64.to_le_bytes());
+        let fields = read(fields, 6, &payload);
+        assert_eq!(fields.get("hex type"), Some(&FieldValue::Text("0x4".into())));
         assert_eq!(fields.get("u"), Some(&FieldValue::Unsigned(7)));
         assert_eq!(fields.get("i"), Some(&FieldValue::Signed(-7)));
         assert_eq!(fields.get("big"), Some(&FieldValue::Unsigned(u64::MAX)));

@@ -126,8 +126,8 @@ pub(super) struct MachineTime {
 pub struct Lives {
     processes: Vec<Process>,
     threads: Vec<Thread>,
-    by_pid: HashMap<(u16, u32), Vec<ProcessIndex>>,
-    by_tid: HashMap<(u16, u32), Vec<ThreadIndex>>,
+    by_pid: HashMap<(u16, u32), IdLives<ProcessIndex>>,
+    by_tid: HashMap<(u16, u32), IdLives<ThreadIndex>>,
     name_bytes: usize,
     /// Number of times that a process or thread beyond the limits was needed.
     pub over_limit: u64,
@@ -162,14 +162,14 @@ impl Lives {
 
     /// Finds the process that has an id at a time.
     pub fn find_process(&self, machine: u16, pid: u32, time_ns: i64) -> Option<ProcessIndex> {
-        let candidates = self.by_pid.get(&(machine, pid))?;
-        nearest(candidates, time_ns, |index| self.process(index).map(|process| process.life))
+        let lives = self.by_pid.get(&(machine, pid))?;
+        lives.nearest(time_ns, |index| self.process(index).map(|process| process.life))
     }
 
     /// Finds the thread that has an id at a time.
     pub fn find_thread(&self, machine: u16, tid: u32, time_ns: i64) -> Option<ThreadIndex> {
-        let candidates = self.by_tid.get(&(machine, tid))?;
-        nearest(candidates, time_ns, |index| self.thread(index).map(|thread| thread.life))
+        let lives = self.by_tid.get(&(machine, tid))?;
+        lives.nearest(time_ns, |index| self.thread(index).map(|thread| thread.life))
     }
 
     /// Finds the process that has an id at a time, and adds one of unknown name if there is none.
@@ -179,7 +179,7 @@ impl Lives {
         }
         match self.find_process(at.machine, pid, at.time_ns) {
             Some(index) => Some(index),
-            None => self.add_process(at.machine, pid, Life::default()),
+            None => self.add_process(at, pid, Life::default()),
         }
     }
 
@@ -208,47 +208,53 @@ impl Lives {
             }
             return Some(index);
         }
-        self.add_thread(at.machine, tid, process, Life::default())
+        self.add_thread(at, tid, process, Life::default())
     }
 
-    fn add_process(&mut self, machine: u16, pid: u32, life: Life) -> Option<ProcessIndex> {
-        let number = u32::try_from(self.processes.len()).ok()?;
-        let lives = self.by_pid.get(&(machine, pid)).map_or(0, Vec::len);
-        if self.processes.len() >= MAX_PROCESSES || lives >= MAX_LIVES_PER_ID {
+    fn add_process(&mut self, at: MachineTime, pid: u32, life: Life) -> Option<ProcessIndex> {
+        let machine = at.machine;
+        let index = ProcessIndex(u32::try_from(self.processes.len()).ok()?);
+        let has_room = self.processes.len() < MAX_PROCESSES;
+        let processes = &self.processes;
+        let life_of = |index: ProcessIndex| processes.get(index.0 as usize).map(|process| process.life);
+        let lives = self.by_pid.entry((machine, pid)).or_default();
+        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
         let (parent_pid, name, command_line) = (None, None, None);
         self.processes.push(Process { machine, pid, parent_pid, name, command_line, life });
-        self.by_pid.entry((machine, pid)).or_default().push(ProcessIndex(number));
-        Some(ProcessIndex(number))
+        Some(index)
     }
 
     fn add_thread(
         &mut self,
-        machine: u16,
+        at: MachineTime,
         tid: u32,
         process: Option<ProcessIndex>,
         life: Life,
     ) -> Option<ThreadIndex> {
-        let number = u32::try_from(self.threads.len()).ok()?;
-        let lives = self.by_tid.get(&(machine, tid)).map_or(0, Vec::len);
-        if self.threads.len() >= MAX_THREADS || lives >= MAX_LIVES_PER_ID {
+        let machine = at.machine;
+        let index = ThreadIndex(u32::try_from(self.threads.len()).ok()?);
+        let has_room = self.threads.len() < MAX_THREADS;
+        let threads = &self.threads;
+        let life_of = |index: ThreadIndex| threads.get(index.0 as usize).map(|thread| thread.life);
+        let lives = self.by_tid.entry((machine, tid)).or_default();
+        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
         self.threads.push(Thread { machine, tid, process, name: None, life });
-        self.by_tid.entry((machine, tid)).or_default().push(ThreadIndex(number));
-        Some(ThreadIndex(number))
+        Some(index)
     }
 
     /// Learns from an event about a process.
     pub(super) fn observe_process(&mut self, at: MachineTime, change: LifeChange, facts: &ProcessFacts) {
         let Some(pid) = facts.pid else { return };
-        let candidates = self.by_pid.get(&(at.machine, pid)).map(Vec::as_slice).unwrap_or_default();
-        let known = find_life(candidates, at.time_ns, change, |index| self.process(index).map(|p| p.life));
-        let Some(index) = known.or_else(|| self.add_process(at.machine, pid, new_life(at.time_ns, change)))
-        else {
+        let life_of = |index: ProcessIndex| self.process(index).map(|process| process.life);
+        let lives = self.by_pid.get(&(at.machine, pid));
+        let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
+        let Some(index) = known.or_else(|| self.add_process(at, pid, new_life(at.time_ns, change))) else {
             return;
         };
         let (name, command_line) = (self.intern(&facts.name), self.intern(&facts.command_line));
@@ -267,11 +273,12 @@ impl Lives {
     /// Learns from an event about a thread.
     pub(super) fn observe_thread(&mut self, at: MachineTime, change: LifeChange, facts: &ThreadFacts) {
         let Some(tid) = facts.tid else { return };
-        let candidates = self.by_tid.get(&(at.machine, tid)).map(Vec::as_slice).unwrap_or_default();
-        let known = find_life(candidates, at.time_ns, change, |index| self.thread(index).map(|t| t.life));
+        let life_of = |index: ThreadIndex| self.thread(index).map(|thread| thread.life);
+        let lives = self.by_tid.get(&(at.machine, tid));
+        let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
         let process = facts.pid.and_then(|pid| self.find_or_add_process(at, pid));
         let new = || new_life(at.time_ns, change);
-        let Some(index) = known.or_else(|| self.add_thread(at.machine, tid, process, new())) else { return };
+        let Some(index) = known.or_else(|| self.add_thread(at, tid, process, new())) else { return };
         let name = self.intern(&facts.name);
         let Some(thread) = self.threads.get_mut(index.0 as usize) else { return };
         change_life(&mut thread.life, at.time_ns, change);
@@ -289,35 +296,64 @@ impl Lives {
     }
 }
 
-/// Returns the candidate whose life contains a time, the last one if there are several; else the
-/// nearest one.
-fn nearest<I: Copy>(candidates: &[I], time_ns: i64, life: impl Fn(I) -> Option<Life>) -> Option<I> {
-    let key = |index: &I| {
-        let life = life(*index).unwrap_or_default();
-        (life.distance_ns(time_ns), std::cmp::Reverse(life.start_ns.unwrap_or(i64::MIN)))
-    };
-    candidates.iter().min_by_key(|index| key(index)).copied()
+/// The lives of one id, in the order of their begins.
+#[derive(Debug)]
+struct IdLives<I>(Vec<(i64, I)>);
+
+impl<I> Default for IdLives<I> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
 }
 
-/// Returns the candidate that an event is about; `None` if the event begins a new life.
-fn find_life<I: Copy>(
-    candidates: &[I],
-    time_ns: i64,
-    change: LifeChange,
-    life: impl Fn(I) -> Option<Life>,
-) -> Option<I> {
-    let is_subject = |index: &&I| {
-        let life = life(**index).unwrap_or_default();
-        match change {
-            // The same start in another trace (L2), or another program of the same process (L1).
-            LifeChange::Start => {
-                let is_same = |start: i64| start.abs_diff(time_ns) < SAME_START_NS.unsigned_abs();
-                life.start_ns.is_some_and(is_same) || life.end_ns == Some(time_ns)
+impl<I: Copy> IdLives<I> {
+    /// Returns the lives around a time: the last one that begins at or before it, and the next one.
+    fn around(&self, time_ns: i64) -> [Option<I>; 2] {
+        let next = self.0.partition_point(|(begin, _)| *begin <= time_ns);
+        let get = |at: Option<usize>| at.and_then(|at| self.0.get(at)).map(|(_, index)| *index);
+        [get(next.checked_sub(1)), get(Some(next))]
+    }
+
+    /// Returns the life that contains a time, else the nearest one.
+    fn nearest(&self, time_ns: i64, life_of: impl Fn(I) -> Option<Life>) -> Option<I> {
+        let distance = |index: &I| life_of(*index).unwrap_or_default().distance_ns(time_ns);
+        self.around(time_ns).into_iter().flatten().min_by_key(distance)
+    }
+
+    /// Returns the life that an event is about; `None` if the event begins a new life.
+    fn find_subject(
+        &self,
+        time_ns: i64,
+        change: LifeChange,
+        life_of: impl Fn(I) -> Option<Life>,
+    ) -> Option<I> {
+        let is_subject = |index: &I| {
+            let life = life_of(*index).unwrap_or_default();
+            match change {
+                // The same start in another trace (L2), or another program of the same process (L1).
+                LifeChange::Start => {
+                    let is_same = |start: i64| start.abs_diff(time_ns) < SAME_START_NS.unsigned_abs();
+                    life.start_ns.is_some_and(is_same) || life.end_ns == Some(time_ns)
+                }
+                LifeChange::End | LifeChange::Exists => life.distance_ns(time_ns) == 0,
             }
-            LifeChange::End | LifeChange::Exists => life.distance_ns(time_ns) == 0,
+        };
+        self.around(time_ns).into_iter().flatten().find(is_subject)
+    }
+
+    /// Adds a life that an event at a time is about. Without a start it begins when the id became
+    /// free. Returns false if there are too many.
+    fn add(&mut self, index: I, life: Life, time_ns: i64, life_of: impl Fn(I) -> Option<Life>) -> bool {
+        if self.0.len() >= MAX_LIVES_PER_ID {
+            return false;
         }
-    };
-    candidates.iter().rev().find(is_subject).copied()
+        let [previous, _] = self.around(time_ns);
+        let free_since = previous.and_then(|previous| life_of(previous)?.end_ns);
+        let begin = life.start_ns.or(free_since).unwrap_or(i64::MIN);
+        let at = self.0.partition_point(|(other, _)| *other <= begin);
+        self.0.insert(at, (begin, index));
+        true
+    }
 }
 
 const fn new_life(time_ns: i64, change: LifeChange) -> Life {
@@ -398,15 +434,16 @@ mod tests {
     #[test]
     fn numbers_and_names_are_limited() {
         let mut lives = Lives::default();
+        let long = "x".repeat(MAX_NAME_CHARS * 2);
         for pid in 0..MAX_PROCESSES as u32 + 10 {
-            lives.observe_process(at(0), LifeChange::Exists, &process(pid, &"x".repeat(1000)));
+            lives.observe_process(at(0), LifeChange::Exists, &process(pid, &long));
         }
         assert_eq!(lives.processes().len(), MAX_PROCESSES);
         assert_eq!(lives.over_limit, 10);
         let bytes: usize = lives.processes().iter().flat_map(|p| &p.name).map(|name| name.len()).sum();
         assert!(bytes <= MAX_TOTAL_NAME_BYTES, "{bytes}");
         let mut reused = Lives::default();
-        for time in 0..10_000_i64 {
+        for time in 0..MAX_LIVES_PER_ID as i64 + 100 {
             reused.observe_process(at(time * 10_000_000), LifeChange::Start, &process(7, "a"));
         }
         assert_eq!(reused.processes().len(), MAX_LIVES_PER_ID);

@@ -23,7 +23,7 @@ use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
 use super::lives::{LifeChange, Lives, MachineTime, ProcessFacts, ThreadFacts};
-use super::reader::read_interval;
+use super::numbers::read_interval;
 use super::slices::{SliceEvent, SliceSurvey, SliceTasks};
 use super::stacks::TraceCode;
 use super::{ActivityTables, StackResolver, TraceFacts};
@@ -115,13 +115,16 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
         is_linux: context.code.symbols.is_linux(),
         processors: input.trace.header().processors,
     });
+    let facts: Vec<TraceFacts> = facts.collect();
+    let first_cpus = number_processors(&facts);
     let boot_to_start = inputs.first().and_then(|first| boot_to_start_ns(first.trace.header(), start));
     let tables = ActivityTables {
         lives: surveyor.lives,
         stacks: StackResolver::default(),
-        traces: facts.collect(),
+        traces: facts,
         start,
         boot_to_start_ns: boot_to_start,
+        first_cpus,
     };
     let has_stack_events = surveyor.has_stack_events;
     Ok(Survey { contexts, tables, tasks: surveyor.slices.finish(), has_stack_events })
@@ -131,6 +134,26 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
 fn boot_to_start_ns(header: &LogFileHeader, start: FileTime) -> Option<i64> {
     let units = start.0.checked_sub(header.boot_time.0).filter(|units| *units >= 0)?;
     (header.boot_time.0 > 0).then(|| units.saturating_mul(100))
+}
+
+/// Returns the number of the first processor of each machine, if the processors of all machines are
+/// numbered one after another.
+fn number_processors(traces: &[TraceFacts]) -> Vec<u32> {
+    let mut counts: Vec<u32> = Vec::new();
+    for trace in traces {
+        let machine = usize::from(trace.machine);
+        counts.resize(counts.len().max(machine.saturating_add(1)), 0);
+        if let Some(count) = counts.get_mut(machine) {
+            *count = (*count).max(trace.processors.min(u16::MAX.into()));
+        }
+    }
+    let mut next = 0_u32;
+    let mut first_cpus = Vec::with_capacity(counts.len());
+    for count in counts {
+        first_cpus.push(next);
+        next = next.saturating_add(count);
+    }
+    first_cpus
 }
 
 /// Numbers the machines that traces come from: a machine has one version and one boot time.
@@ -197,7 +220,9 @@ impl Surveyor {
             hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END
                 if context.interval_ns.is_none() =>
             {
-                context.interval_ns = read_interval(record, decoder, &mut self.walker);
+                let schema = decoder.find(record).ok();
+                context.interval_ns =
+                    schema.and_then(|schema| read_interval(record, &schema, &mut self.walker));
             }
             _ => {}
         }

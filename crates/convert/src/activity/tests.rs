@@ -82,13 +82,11 @@ fn compare_with_reports(input: &ConvertInput) -> [u64; 5] {
 #[test]
 fn totals_are_those_of_reports() {
     assert_eq!(compare_with_reports(&input(&[fixture("kernel")])), [2, 2, 1, 1, 4]);
-    let trace = TestTrace::generate(2 << 20);
+    let trace = TestTrace::generate(1 << 20);
     let totals = compare_with_reports(&trace.input());
     assert!(totals.iter().all(|total| *total > 10), "{totals:?}");
-    for name in ["ShutdownPerfDiagLogger.etl", "net.4.5.2.x64.etl.zip"] {
-        if let Some(path) = sample_trace(name) {
-            compare_with_reports(&input(&[path]));
-        }
+    if let Some(path) = sample_trace("ShutdownPerfDiagLogger.etl") {
+        compare_with_reports(&input(&[path]));
     }
 }
 
@@ -263,7 +261,7 @@ fn transfers_losses_and_filters_are_delivered() {
 fn damaged_traces_are_read_as_far_as_possible() {
     for name in FIXTURES {
         let bytes = std::fs::read(fixture(name)).unwrap();
-        let step = bytes.len() / 40;
+        let step = bytes.len() / 24;
         for position in (0..bytes.len()).step_by(step.max(1)) {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0xFF;

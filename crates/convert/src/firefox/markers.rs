@@ -15,6 +15,8 @@ use crate::json::{UniqueKeys, push_value};
 /// The most kinds of events, and the most fields of a kind.
 const MAX_KINDS: usize = 1 << 12;
 const MAX_FIELDS: usize = 64;
+/// The most bytes of names of all kinds.
+const MAX_KIND_BYTES: usize = 8 << 20;
 
 /// A kind of event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,13 +31,14 @@ struct KindKey {
 pub(super) struct MarkerKinds {
     category: CategoryHandle,
     kinds: HashMap<KindKey, MarkerTypeHandle>,
+    bytes: usize,
     /// The schema of events beyond the limit: one field with all values as JSON.
     other: Option<MarkerTypeHandle>,
 }
 
 impl MarkerKinds {
     pub(super) fn new(category: CategoryHandle) -> Self {
-        Self { category, kinds: HashMap::new(), other: None }
+        Self { category, kinds: HashMap::new(), bytes: 0, other: None }
     }
 
     /// Returns the schema of a kind; `None` beyond the limit.
@@ -43,9 +46,12 @@ impl MarkerKinds {
         if let Some(handle) = self.kinds.get(&key) {
             return Some(*handle);
         }
-        if self.kinds.len() >= MAX_KINDS {
+        let names = key.fields.iter().map(|(name, _)| name.len());
+        let bytes = names.fold(key.provider.len().saturating_add(key.name.len()), usize::saturating_add);
+        if self.kinds.len() >= MAX_KINDS || self.bytes.saturating_add(bytes) > MAX_KIND_BYTES {
             return None;
         }
+        self.bytes = self.bytes.saturating_add(bytes);
         let mut keys = UniqueKeys::default();
         // These keys have a meaning of their own in the format.
         for reserved in ["type", "name", "category", "cause", "provider"] {

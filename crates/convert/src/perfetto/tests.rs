@@ -56,7 +56,9 @@ impl Reader {
             for ids in [&mut self.event_names, &mut self.field_names, &mut self.functions] {
                 ids.clear();
             }
-            (self.frames.clear(), self.stacks.clear(), self.mappings.clear());
+            self.frames.clear();
+            self.stacks.clear();
+            self.mappings.clear();
         }
         self.dropped += number(bytes, packet::PREVIOUS_PACKET_DROPPED).unwrap_or(0);
         for data in messages(bytes, packet::INTERNED_DATA) {

@@ -1,0 +1,487 @@
+//! Converts records to activities: takes what is needed out of a decoded event, then attributes it to
+//! processes and threads.
+//!
+//! ```text
+//!   DescribedEvent ──prepare──▶ Prepared ──convert──▶ Converted: activities
+//! ```
+//!
+//! There are two steps, because a decoded event borrows the tables that attribution needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use traceweir_analysis::event::DescribedEvent;
+use traceweir_analysis::report::{
+    Occurrence, Transfer, convert_network_event, is_disk_event, is_network_event,
+};
+use traceweir_decode::Decoder;
+use traceweir_decode::source::SchemaMatch;
+use traceweir_decode::walk::Walker;
+use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::{event_name, hook};
+use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
+
+use super::counters::{counter_values, is_counter_event};
+use super::event::{Activity, EventDetail, Sample, Switch};
+use super::fields::{FieldValue, Fields, read_fields};
+use super::lives::MachineTime;
+use super::numbers::{read_interval, read_numbers};
+use super::slices::{SliceBuilder, SliceEvent};
+use super::survey::{TraceContext, read_life_fields};
+use super::{ActivityTables, MissingCounts, NeededActivity};
+
+/// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
+const IN_INTERRUPT: u64 = 3;
+/// The most bytes of the name of a provider or an event.
+const MAX_NAME_BYTES: usize = 1024;
+/// The most names of providers and events without a schema to keep.
+const MAX_NAMES: usize = 1 << 14;
+
+/// A record with its trace and time.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'r, 'b> {
+    pub(super) file: usize,
+    pub(super) record: &'r Record<'b>,
+    pub(super) machine: u16,
+    pub(super) time_ns: i64,
+}
+
+impl Source<'_, '_> {
+    fn at(&self) -> MachineTime {
+        MachineTime { machine: self.machine, time_ns: self.time_ns }
+    }
+}
+
+/// An activity that a record means.
+pub(super) struct Converted {
+    pub(super) activity: Activity,
+    /// The instruction address of a sample.
+    pub(super) address: Option<u64>,
+    /// The process of the stack, unless the stack names its owner.
+    pub(super) pid: u32,
+    pub(super) may_have_stack: bool,
+}
+
+/// The content of a record, before it is attributed.
+pub(super) enum Prepared {
+    Switch { new: u32, old: u32, priorities: [i8; 2], state: u8, reason: u8 },
+    Ready { thread: u32 },
+    Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
+    Interval(u64),
+    Process { pid: u32, is_start: bool },
+    Thread { tid: u32, pid: Option<u32>, is_start: bool },
+    Disk { transfer: Transfer, ticks: Option<u64> },
+    Network,
+    SystemCall { ids: (u32, u32), address: Option<u64>, status: Option<u64> },
+    Event { ids: (u32, u32), detail: EventDetail, is_counter: bool },
+    Nothing,
+}
+
+/// Converts records to activities.
+pub(super) struct Converter {
+    walker: Walker,
+    pub(super) slices: SliceBuilder,
+    /// Names of providers and events that no schema contains.
+    names: HashMap<String, Arc<str>>,
+    /// The thread on each processor of each machine.
+    running: HashMap<(u16, u16), u32>,
+    /// The current sampling interval of each trace.
+    intervals: HashMap<usize, u64>,
+    needed: NeededActivity,
+    pub(super) counts: MissingCounts,
+}
+
+impl Converter {
+    pub(super) fn new(slices: SliceBuilder, needed: NeededActivity) -> Self {
+        Self {
+            walker: Walker::default(),
+            slices,
+            names: HashMap::new(),
+            running: HashMap::new(),
+            intervals: HashMap::new(),
+            needed,
+            counts: MissingCounts::default(),
+        }
+    }
+
+    /// Takes what is needed out of an event.
+    pub(super) fn prepare(&mut self, event: &DescribedEvent<'_>) -> Prepared {
+        let record = &event.record;
+        let header_ids = (record.process_id(), record.thread_id());
+        let ids = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
+        let (Some(hook), Ok(schema)) = (record.hook(), &event.schema_match) else {
+            return self.prepare_event(event, ids);
+        };
+        if is_only_fact(hook) {
+            return Prepared::Nothing;
+        }
+        let prepared = match hook {
+            hook::CONTEXT_SWITCH => self.prepare_switch(record, schema),
+            hook::READY_THREAD => {
+                let [thread] = read_numbers(&mut self.walker, record, schema, ["ThreadId"]);
+                to_u32(thread).map(|thread| Prepared::Ready { thread })
+            }
+            hook::COMPACT_SWITCHES => {
+                self.counts.compact_switches = self.counts.compact_switches.saturating_add(1);
+                Some(Prepared::Nothing)
+            }
+            hook::SAMPLED_PROFILE => self.prepare_sample(record, schema),
+            hook::PROFILE_START | hook::PROFILE_SET_INTERVAL => {
+                read_interval(record, schema, &mut self.walker).map(Prepared::Interval)
+            }
+            hook::PROCESS_START | hook::PROCESS_END | hook::THREAD_START | hook::THREAD_END => {
+                let fields = read_life_fields(&mut self.walker, record, schema);
+                let is_start = matches!(hook, hook::PROCESS_START | hook::THREAD_START);
+                if matches!(hook, hook::PROCESS_START | hook::PROCESS_END) {
+                    fields.process.pid.map(|pid| Prepared::Process { pid, is_start })
+                } else {
+                    let pid = fields.thread.pid;
+                    fields.thread.tid.map(|tid| Prepared::Thread { tid, pid, is_start })
+                }
+            }
+            _ if !self.needed.events => Some(Prepared::Nothing),
+            hook::SYSCALL_ENTER | hook::SYSCALL_EXIT => {
+                let names = ["SysCallAddress", "SysCallNtStatus"];
+                let [address, status] = read_numbers(&mut self.walker, record, schema, names);
+                Some(Prepared::SystemCall { ids, address, status })
+            }
+            _ if is_disk_event(hook) => self.prepare_disk(hook, record, schema),
+            _ if is_network_event(hook) => Some(Prepared::Network),
+            _ => None,
+        };
+        prepared.unwrap_or_else(|| self.prepare_event(event, ids))
+    }
+
+    fn prepare_switch(&mut self, record: &Record<'_>, schema: &SchemaMatch<'_, '_>) -> Option<Prepared> {
+        let names = [
+            "NewThreadId",
+            "OldThreadId",
+            "OldThreadState",
+            "OldThreadWaitReason",
+            "NewThreadPriority",
+            "OldThreadPriority",
+        ];
+        let [new, old, state, reason, new_priority, old_priority] =
+            read_numbers(&mut self.walker, record, schema, names);
+        let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
+        let to_priority = |number: Option<u64>| to_u8(number).map_or(0, u8::cast_signed);
+        Some(Prepared::Switch {
+            new: to_u32(new)?,
+            old: to_u32(old)?,
+            priorities: [to_priority(new_priority), to_priority(old_priority)],
+            state: to_u8(state)?,
+            reason: to_u8(reason)?,
+        })
+    }
+
+    fn prepare_sample(&mut self, record: &Record<'_>, schema: &SchemaMatch<'_, '_>) -> Option<Prepared> {
+        let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
+        let [address, thread, count, flags] = read_numbers(&mut self.walker, record, schema, names);
+        let thread = to_u32(thread)?;
+        let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
+        Some(Prepared::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
+    }
+
+    fn prepare_disk(
+        &mut self,
+        hook: u16,
+        record: &Record<'_>,
+        schema: &SchemaMatch<'_, '_>,
+    ) -> Option<Prepared> {
+        let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId"];
+        let [disk, bytes, ticks, thread] = read_numbers(&mut self.walker, record, schema, names);
+        let operation = match hook {
+            hook::DISK_READ | hook::OPTICAL_READ => "read",
+            hook::DISK_WRITE | hook::OPTICAL_WRITE => "write",
+            _ => "flush",
+        };
+        let transfer = Transfer {
+            disk: to_u32(disk)?,
+            operation,
+            bytes: bytes.unwrap_or(0),
+            duration_ns: None,
+            thread: to_u32(thread),
+            pid: record.process_id(),
+            file_name: None,
+        };
+        Some(Prepared::Disk { transfer, ticks })
+    }
+
+    /// Prepares an event with all its names and fields.
+    fn prepare_event(&mut self, event: &DescribedEvent<'_>, ids: (u32, u32)) -> Prepared {
+        if !self.needed.events || StackWalk::is_stack_walk(&event.record) {
+            return Prepared::Nothing;
+        }
+        let record = &event.record;
+        let descriptor = record.descriptor();
+        let fields = match &event.schema_match {
+            Ok(schema) => read_fields(&mut self.walker, schema, record.pointer_size()),
+            Err(_) => Fields::from_raw(record.payload()),
+        };
+        if fields.is_incomplete {
+            self.counts.incomplete_fields = self.counts.incomplete_fields.saturating_add(1);
+        }
+        let schema = event.schema_match.as_ref().ok();
+        let name = match schema.and_then(|schema| schema.prepared.event_name.clone()) {
+            Some(name) if name.len() <= MAX_NAME_BYTES => name,
+            Some(name) => shorten_name(&name),
+            None if record.hook().is_some() => self.intern(event_name(&record.provider(), descriptor.opcode)),
+            None => self.intern(format!("event {}", descriptor.id)),
+        };
+        let provider = match schema.and_then(|schema| schema.prepared.schema.names.provider.clone()) {
+            Some(provider) if provider.len() <= MAX_NAME_BYTES => provider,
+            Some(provider) => shorten_name(&provider),
+            None => match event.provider {
+                Some(provider) => self.intern(shorten_name(provider).to_string()),
+                None => self.intern(record.provider().to_string()),
+            },
+        };
+        let is_kernel = record.hook().is_some();
+        let is_counter = is_counter_event(is_kernel, &name);
+        let detail = EventDetail {
+            provider,
+            name,
+            level: descriptor.level,
+            id: if is_kernel { descriptor.opcode.into() } else { descriptor.id },
+            activity: record.activity().filter(|id| !id.is_null()),
+            related_activity: record.items().related_activity().filter(|id| !id.is_null()),
+            fields,
+        };
+        Prepared::Event { ids, detail, is_counter }
+    }
+
+    fn intern(&mut self, name: String) -> Arc<str> {
+        if let Some(known) = self.names.get(&name) {
+            return Arc::clone(known);
+        }
+        let interned: Arc<str> = name.as_str().into();
+        if self.names.len() < MAX_NAMES {
+            self.names.insert(name, Arc::clone(&interned));
+        }
+        interned
+    }
+
+    /// Attributes the content of a record to processes and threads, and adds what it means to `out`.
+    pub(super) fn convert(
+        &mut self,
+        prepared: Prepared,
+        source: Source<'_, '_>,
+        context: &mut TraceContext,
+        decoder: &mut Decoder,
+        tables: &mut ActivityTables,
+        out: &mut Vec<Converted>,
+    ) {
+        let (at, stamp) = (source.at(), source.record.time());
+        let mut add = |activity, address, pid, may_have_stack| {
+            out.push(Converted { activity, address, pid, may_have_stack });
+        };
+        let actors = &context.actors;
+        let mut find_thread = |tid: u32| {
+            let pid = actors.process_of(tid, stamp);
+            (tables.lives.find_or_add_thread(at, tid, pid), pid.unwrap_or(NO_ID))
+        };
+        match prepared {
+            Prepared::Nothing => {}
+            Prepared::Switch { new, old, priorities: [new_priority, old_priority], state, reason } => {
+                self.running.insert((source.machine, source.record.cpu()), new);
+                let ((new, _), (old, pid)) = (find_thread(new), find_thread(old));
+                let stack_thread = None;
+                let switch = Switch { new, new_priority, old, old_priority, state, reason, stack_thread };
+                add(Activity::Switch(switch), None, pid, true);
+            }
+            Prepared::Ready { thread } => {
+                // The header names the thread that wakes.
+                let waker = match source.record.thread_id() {
+                    NO_ID => self.running.get(&(source.machine, source.record.cpu())).copied(),
+                    waker => Some(waker),
+                };
+                let waker = waker.filter(|waker| *waker != 0).and_then(|waker| find_thread(waker).0);
+                add(Activity::Wake { thread: find_thread(thread).0, waker }, None, NO_ID, false);
+            }
+            Prepared::Sample { thread, address, weight, is_idle } => {
+                let interval_ns = self.intervals.get(&source.file).copied().or(context.interval_ns);
+                let is_kernel = is_kernel_address(address, source.record.pointer_size());
+                let (thread, pid) = find_thread(thread);
+                let sample = Sample { thread, weight, interval_ns, is_kernel, is_idle };
+                add(Activity::Sample(sample), Some(address).filter(|_| !is_idle), pid, !is_idle);
+            }
+            Prepared::Interval(interval_ns) => {
+                self.intervals.insert(source.file, interval_ns);
+            }
+            Prepared::Process { pid, is_start } => {
+                if let Some(process) = tables.lives.find_or_add_process(at, pid) {
+                    let is_start = if is_start { Activity::ProcessStart } else { Activity::ProcessEnd };
+                    add(is_start(process), None, pid, false);
+                }
+            }
+            Prepared::Thread { tid, pid, is_start } => {
+                if let Some(thread) = tables.lives.find_or_add_thread(at, tid, pid) {
+                    let is_start = if is_start { Activity::ThreadStart } else { Activity::ThreadEnd };
+                    add(is_start(thread), None, NO_ID, false);
+                }
+            }
+            Prepared::Disk { mut transfer, ticks } => {
+                let to_ns = |ticks: u64| {
+                    let product = u128::from(ticks).saturating_mul(1_000_000_000);
+                    product.checked_div(context.counter_hz.into())
+                };
+                let duration_ns = ticks.and_then(to_ns);
+                transfer.duration_ns = duration_ns.map(|ns| u64::try_from(ns).unwrap_or(u64::MAX));
+                let tid = transfer.thread.unwrap_or_else(|| source.record.thread_id());
+                let (thread, pid) = find_thread(tid);
+                add(Activity::Disk { thread, transfer }, None, pid, self.needed.event_stacks);
+            }
+            Prepared::Network => {
+                let hook = source.record.hook().unwrap_or(0);
+                let network = convert_network_event(&mut self.walker, hook, source.record, decoder);
+                if let Some(Occurrence::Network(transfer)) = network {
+                    let pid = transfer.pid.unwrap_or(NO_ID);
+                    let process = tables.lives.find_or_add_process(at, pid);
+                    add(Activity::Network { process, transfer }, None, pid, self.needed.event_stacks);
+                }
+            }
+            Prepared::SystemCall { ids, address, status } => {
+                self.convert_system_call(ids, (address, status), source, context, tables, out);
+            }
+            Prepared::Event { ids, detail, is_counter } => {
+                if is_counter {
+                    let values = counter_values(&detail);
+                    if !values.is_empty() {
+                        let process = tables.lives.find_or_add_process(at, ids.0);
+                        add(Activity::Counters { process, values }, None, NO_ID, false);
+                        return;
+                    }
+                }
+                self.convert_event(ids, detail, source, tables, out);
+            }
+        }
+    }
+
+    fn convert_event(
+        &mut self,
+        ids: (u32, u32),
+        detail: EventDetail,
+        source: Source<'_, '_>,
+        tables: &mut ActivityTables,
+        out: &mut Vec<Converted>,
+    ) {
+        let (pid, tid) = ids;
+        let thread = tables.lives.find_or_add_thread(source.at(), tid, Some(pid).filter(|pid| *pid != NO_ID));
+        let detail = Arc::new(detail);
+        let may_have_stack = self.needed.event_stacks;
+        let mut add = |activity, may_have_stack| {
+            out.push(Converted { activity, address: None, pid, may_have_stack });
+        };
+        let slice_event = SliceEvent::from_record(source.record, source.machine);
+        match slice_event {
+            Some(event) if event.is_start() => {
+                match self.slices.begin(&event, source.time_ns, thread, &detail) {
+                    Some(slice) => add(Activity::SliceBegin(slice), may_have_stack),
+                    None => add(Activity::Instant { thread, detail }, may_have_stack),
+                }
+            }
+            Some(event) => {
+                let mut ended = self.slices.end(&event);
+                let Some(subject) = ended.pop() else {
+                    return add(Activity::Instant { thread, detail }, may_have_stack);
+                };
+                for slice in ended {
+                    add(Activity::SliceEnd { slice, stop: None }, false);
+                }
+                add(Activity::SliceEnd { slice: subject, stop: Some(detail) }, may_have_stack);
+            }
+            None => add(Activity::Instant { thread, detail }, may_have_stack),
+        }
+    }
+
+    /// Begins or ends the slice of a system call, which has an address or a status.
+    fn convert_system_call(
+        &mut self,
+        ids: (u32, u32),
+        (address, status): (Option<u64>, Option<u64>),
+        source: Source<'_, '_>,
+        context: &mut TraceContext,
+        tables: &mut ActivityTables,
+        out: &mut Vec<Converted>,
+    ) {
+        let (pid, tid) = ids;
+        let known_pid = Some(pid).filter(|pid| *pid != NO_ID);
+        let Some(thread) = tables.lives.find_or_add_thread(source.at(), tid, known_pid) else { return };
+        let mut add = |activity| {
+            out.push(Converted { activity, address: None, pid, may_have_stack: false });
+        };
+        let key = (source.machine, tid);
+        let provider = source.record.provider();
+        // A call that did not return, such as the end of a thread, ends with the next one.
+        let stop = SliceEvent::for_system_call(key, provider, false);
+        let mut ended = self.slices.end(&stop);
+        let is_end = status.is_some();
+        let field = |name: &str, value| vec![(Arc::from(name), value)];
+        if let Some(slice) = ended.pop() {
+            for inner in ended {
+                add(Activity::SliceEnd { slice: inner, stop: None });
+            }
+            let detail = status.map(|status| {
+                let values = field("Status", FieldValue::Unsigned(status));
+                let fields = Fields::from_values(values);
+                Arc::new(EventDetail { fields, ..(*slice.detail).clone() })
+            });
+            add(Activity::SliceEnd { slice, stop: detail });
+        }
+        if is_end {
+            return;
+        }
+        let address = address.unwrap_or(0);
+        let function = context.code.symbols.resolve(pid, address, source.record.time());
+        let name = function.first().and_then(|function| function.function.clone());
+        let name = name.unwrap_or_else(|| self.intern("system call".to_owned()));
+        let values = field("Address", FieldValue::Text(format!("{address:#x}").into()));
+        let detail = EventDetail {
+            provider: self.intern("System calls".to_owned()),
+            name,
+            fields: Fields::from_values(values),
+            ..EventDetail::default()
+        };
+        let start = SliceEvent::for_system_call(key, provider, true);
+        if let Some(slice) = self.slices.begin(&start, source.time_ns, Some(thread), &Arc::new(detail)) {
+            add(Activity::SliceBegin(slice));
+        }
+    }
+}
+
+/// Returns the start of a name that is too long.
+fn shorten_name(name: &str) -> Arc<str> {
+    let end = (0..=MAX_NAME_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.get(..end.unwrap_or(0)).unwrap_or_default().into()
+}
+
+/// Returns whether an event only describes what other events refer to (A4).
+const fn is_only_fact(hook: u16) -> bool {
+    matches!(
+        hook,
+        hook::PROCESS_DC_START
+            | hook::PROCESS_DC_END
+            | hook::PROCESS_DEFUNCT
+            | hook::THREAD_DC_START
+            | hook::THREAD_DC_END
+            | hook::THREAD_SET_NAME
+            | hook::IMAGE_DC_START
+            | hook::IMAGE_DC_END
+            | hook::KERNEL_BASE
+            | hook::FILE_NAME
+            | hook::FILE_NAME_RUNDOWN
+            | hook::STACK_KEY_CREATE
+            | hook::STACK_KEY_DELETE
+            | hook::STACK_KEY_RUNDOWN
+            | hook::STACK_WALK
+            | hook::STACK_KEY_KERNEL
+            | hook::STACK_KEY_USER
+            | hook::RUNDOWN_COMPLETE
+            | hook::GROUP_MASKS
+            | hook::END_GROUP_MASKS
+    )
+}
+
+fn to_u32(number: Option<u64>) -> Option<u32> {
+    u32::try_from(number?).ok()
+}
