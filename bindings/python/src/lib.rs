@@ -24,6 +24,7 @@ mod kind;
 mod queue;
 mod reader;
 mod source;
+mod stacks;
 mod time;
 mod trace;
 mod value;

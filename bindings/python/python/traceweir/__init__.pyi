@@ -1,6 +1,6 @@
 """Reads event traces (ETW) of Windows and Linux, and live sessions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -137,7 +137,7 @@ class Event:
     def related_activity_id(self) -> UUID | None:
         """Related activity; None if there is none."""
     @property
-    def items(self) -> dict[str, str | int]:
+    def extended(self) -> dict[str, str | int]:
         """Details of the writer that the session recorded: "sid", "session", "app", "start_key",
         "event_key" and "container"."""
     @property
@@ -304,6 +304,7 @@ def open(
     pdb: _Paths | None = None,
     symbols: bool = False,
     symbol_paths: _Paths | None = None,
+    join_stacks: bool = False,
     numeric: bool = False,
 ) -> Trace:
     """Opens traces: .etl files, and .zip and .gz archives of them. Several are read as one stream."""
