@@ -24,6 +24,7 @@ use traceweir_format::text::decode_utf16;
 use traceweir_format::time::FileTime;
 
 use crate::arguments;
+use crate::arrow::ArrowStream;
 use crate::error::{TraceWarning, folder_error, to_exception};
 use crate::event::Event;
 use crate::guard::guard;
@@ -248,6 +249,23 @@ impl Trace {
             start_reading(traces, &slf.options, Arc::clone(&queue)).map_err(|error| to_exception(&error))?;
             Ok(EventIterator { source: EventSource::new(queue), trace: slf.into() })
         })
+    }
+
+    /// Returns the events as an Arrow stream, for pyarrow, polars, pandas, DuckDB and every other
+    /// library with the Arrow PyCapsule interface. The criteria of the trace apply.
+    ///
+    /// Arguments:
+    ///     layout: "events": one row for each event, its fields as JSON in the column payload.
+    ///     columns: Names of columns; None for all. Fewer columns are read faster.
+    ///     batch_rows: The most rows of a batch.
+    #[pyo3(signature = (layout = "events", *, columns = None, batch_rows = None))]
+    fn to_arrow(
+        &self,
+        layout: &str,
+        columns: Option<Vec<String>>,
+        batch_rows: Option<usize>,
+    ) -> PyResult<ArrowStream> {
+        ArrowStream::new(self.options.clone(), layout, columns, batch_rows, Arc::clone(&self.findings))
     }
 
     fn __repr__(&self) -> String {

@@ -23,6 +23,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "fixtures"
 
+# An expression for the most memory in KiB that a program has used. The maximum of getrusage includes
+# that of the process that started the program.
+PEAK_KIB = "next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))"
+
 
 def skip(reason: str) -> None:
     """Skips a test, or fails if nothing may be skipped."""

@@ -1,3 +1,4 @@
+from . import ArrowStream as ArrowStream
 from . import Event as Event
 from . import EventIterator as EventIterator
 from . import Frame as Frame
