@@ -13,6 +13,9 @@ fn list_of<'py, T>(
     read: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
     let Some(value) = value else { return Ok(Vec::new()) };
+    if value.hasattr("readline")? {
+        return Err(PyTypeError::new_err("file objects cannot be read; give the path of the file"));
+    }
     let is_single = value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBytes>()
         || value.hasattr("__fspath__")?

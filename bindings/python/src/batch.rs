@@ -87,6 +87,15 @@ impl EventData {
     }
 }
 
+/// A copy of an event without the bytes of its record.
+pub(crate) struct CopiedEvent {
+    pub(crate) data: EventData,
+    /// The payload, if it is not a part of the record.
+    other_payload: Vec<u8>,
+    /// The part of a batch that the kinds fill that were made for the event.
+    kind_cost: usize,
+}
+
 /// Events in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct EventBatch {
@@ -114,6 +123,17 @@ impl EventBatch {
         self.events.len()
     }
 
+    /// Adds an event.
+    pub(crate) fn push(&mut self, copied: CopiedEvent, record: &[u8]) {
+        let frames = copied.data.stack.as_ref().map_or(0, |frames| frames.len());
+        let cost = frames.saturating_mul(size_of::<FrameData>()).saturating_add(copied.kind_cost);
+        self.other_bytes = self.other_bytes.saturating_add(cost);
+        self.arena.extend_from_slice(record);
+        self.arena.extend_from_slice(&copied.other_payload);
+        let len = record.len().saturating_add(copied.other_payload.len());
+        self.events.push_back((copied.data, len));
+    }
+
     /// Takes the first event out of the batch.
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<EventData> {
@@ -132,7 +152,7 @@ impl EventBatch {
     }
 }
 
-/// Copies events to batches, and keeps the names and schemas that events share.
+/// Copies events, and keeps the names and schemas that events share.
 pub(crate) struct EventCopier {
     kinds: KindCache,
     provider_name: Option<Arc<str>>,
@@ -150,29 +170,15 @@ impl EventCopier {
         Self { kinds, provider_name: None, processes: vec![None; PROCESS_SLOTS], last_reason: "".into() }
     }
 
-    /// Adds a copy of an event to a batch.
-    pub(crate) fn add(&mut self, event: &DescribedEvent<'_>, batch: &mut EventBatch) {
+    /// Copies what an event consists of besides the bytes of its record.
+    pub(crate) fn copy(&mut self, event: &DescribedEvent<'_>) -> CopiedEvent {
         let record = &event.record;
-        let start = batch.arena.len();
-        batch.arena.extend_from_slice(record.bytes());
         let (kind, payload) = match &event.schema_match {
             Ok(schema_match) => (Ok(self.kinds.find(schema_match.prepared)), schema_match.payload),
             Err(reason) => (Err(self.share_reason(reason.to_string())), record.payload()),
         };
-        let payload_start = match position_in(record.bytes(), payload) {
-            Some(position) => position,
-            None => {
-                batch.arena.extend_from_slice(payload);
-                record.bytes().len()
-            }
-        };
-        let stack = copy_stack(event);
-        // Most batches have no stacks.
-        let frames = stack.as_ref().map_or(0, |frames| frames.len());
-        batch.other_bytes = batch
-            .other_bytes
-            .saturating_add(frames.saturating_mul(size_of::<FrameData>()))
-            .saturating_add(self.kinds.take_new_bytes().saturating_mul(BATCH_BYTES) / MAX_NEW_KIND_BYTES);
+        let position = position_in(record.bytes(), payload);
+        let payload_start = position.unwrap_or(record.bytes().len());
         let data = EventData {
             time: event.time,
             ns_since_start: event.ns_since_start(),
@@ -197,14 +203,15 @@ impl EventCopier {
                     None => name.into(),
                 }
             }),
-            stack,
+            stack: copy_stack(event),
             payload_start,
             payload_end: payload_start.saturating_add(payload.len()),
             bytes: Box::default(),
             record_len: record.bytes().len(),
         };
-        let len = batch.arena.len() - start;
-        batch.events.push_back((data, len));
+        let other_payload = if position.is_none() { payload.to_vec() } else { Vec::new() };
+        let kind_cost = self.kinds.take_new_bytes().saturating_mul(BATCH_BYTES) / MAX_NEW_KIND_BYTES;
+        CopiedEvent { data, other_payload, kind_cost }
     }
 
     fn share_reason(&mut self, reason: String) -> Arc<str> {
@@ -231,7 +238,7 @@ fn position_in(bytes: &[u8], part: &[u8]) -> Option<usize> {
 }
 
 /// Returns the call stack of an event, innermost frame first.
-fn copy_stack(event: &DescribedEvent<'_>) -> Option<Box<[FrameData]>> {
+pub(crate) fn copy_stack(event: &DescribedEvent<'_>) -> Option<Box<[FrameData]>> {
     if event.symbols.is_some() {
         let resolved = resolve_stack(event)?;
         return Some(resolved.into_iter().flat_map(to_frames).collect());

@@ -276,7 +276,7 @@ impl Event {
     /// Details of the writer that the session recorded, by name: "sid", "session", "app",
     /// "start_key", "event_key" and "container".
     #[getter]
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn extended<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let items = PyDict::new(py);
         for (name, value) in self.data.record().iter().flat_map(list_items) {
             match value {

@@ -13,8 +13,10 @@
 //! 3. An event owns a copy of its own record only. A program that keeps a few events of a large
 //!    trace keeps no others in memory.
 //! 4. No panic reaches Python: `guard` turns each into a `TraceError`.
+#![forbid(unsafe_code)]
 
 mod arguments;
+mod arrow;
 mod batch;
 mod error;
 mod event;
@@ -24,6 +26,7 @@ mod kind;
 mod queue;
 mod reader;
 mod source;
+mod stacks;
 mod time;
 mod trace;
 mod value;
@@ -34,6 +37,8 @@ use pyo3::prelude::*;
 /// The native part of the package `traceweir`.
 #[pymodule]
 mod _traceweir {
+    #[pymodule_export]
+    use crate::arrow::ArrowStream;
     #[pymodule_export]
     use crate::error::{TraceError, TraceWarning};
     #[pymodule_export]

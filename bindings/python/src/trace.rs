@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyList};
 use traceweir::consumer::TraceFile;
@@ -23,11 +24,12 @@ use traceweir_format::text::decode_utf16;
 use traceweir_format::time::FileTime;
 
 use crate::arguments;
+use crate::arrow::ArrowStream;
 use crate::error::{TraceWarning, folder_error, to_exception};
 use crate::event::Event;
 use crate::guard::guard;
 use crate::queue::EventQueue;
-use crate::reader::{ReadOptions, WarningLog, open_traces, start_reading};
+use crate::reader::{Findings, ReadOptions, open_traces, start_reading};
 use crate::source::{EventSource, NextEvent, lock};
 use crate::time::{datetime, extract_moment};
 
@@ -52,6 +54,8 @@ use crate::time::{datetime, extract_moment};
 ///     pdb: Message formats of WPP events: PDB files.
 ///     symbols: Whether stack frames get the names of functions.
 ///     symbol_paths: Folders to search for symbols.
+///     join_stacks: Whether events of the kernel get their call stacks, which are events of their own
+///         in the trace. Stack events that belong to no accepted event remain.
 ///     numeric: Whether values with names, such as those of enumerations, are numbers.
 ///
 /// Raises:
@@ -61,7 +65,8 @@ use crate::time::{datetime, extract_moment};
 #[pyo3(signature = (
     path, *, providers = None, events = None, level = None, keyword = None, pids = None, tids = None,
     cpus = None, start = None, end = None, text = None, manifests = None, tmf = None, pdb = None,
-    symbols = false, symbol_paths = None, numeric = false
+    symbols = false, symbol_paths = None,
+    join_stacks = false, numeric = false
 ))]
 #[allow(clippy::too_many_arguments)] // These are keyword arguments.
 pub(crate) fn open(
@@ -82,6 +87,7 @@ pub(crate) fn open(
     pdb: Option<&Bound<'_, PyAny>>,
     symbols: bool,
     symbol_paths: Option<&Bound<'_, PyAny>>,
+    join_stacks: bool,
     numeric: bool,
 ) -> PyResult<Trace> {
     let criteria = FilterCriteria {
@@ -106,7 +112,11 @@ pub(crate) fn open(
     let symbol_paths = arguments::paths(symbol_paths)?;
     let symbols = symbols.then(|| SymbolOptions { paths: symbol_paths, omits_lines: false, root: None });
     let files = arguments::paths(Some(path))?;
-    let options = ReadOptions { files, criteria, schemas, symbols, style: Style { numeric } };
+    if files.is_empty() {
+        return Err(PyValueError::new_err("no path is given"));
+    }
+    let style = Style { numeric };
+    let options = ReadOptions { files, criteria, schemas, symbols, style, joins_stacks: join_stacks };
     guard(|| Trace::open(py, options))
 }
 
@@ -115,12 +125,11 @@ pub(crate) fn open(
 #[pyclass(frozen, module = "traceweir")]
 pub(crate) struct Trace {
     options: ReadOptions,
-    log: Arc<WarningLog>,
+    findings: Arc<Findings>,
     files: Vec<TraceFileInfo>,
     start: FileTime,
     /// The traces for the first iteration.
     opened: Mutex<Option<TraceSet>>,
-    warnings: Mutex<Vec<String>>,
     has_warned: AtomicBool,
 }
 
@@ -129,21 +138,20 @@ impl Trace {
         if let Some(folder) = options.files.iter().find(|path| path.is_dir()) {
             return Err(folder_error(folder));
         }
-        let log = Arc::new(WarningLog::default());
-        let traces = py.detach(|| open_traces(&options, &log)).map_err(|error| to_exception(&error))?;
+        let findings = Arc::new(Findings::default());
+        let traces = py.detach(|| open_traces(&options, &findings)).map_err(|error| to_exception(&error))?;
         let files: Vec<TraceFileInfo> = traces
             .inputs
             .iter()
             .map(|input| TraceFileInfo::new(&input.name, &input.trace, input.damage.as_deref()))
             .collect();
-        let warnings = files.iter().flat_map(|file| file.warnings.iter().cloned()).collect();
+        findings.set_known(files.iter().flat_map(|file| file.warnings.iter().cloned()).collect());
         Ok(Self {
             options,
-            log,
+            findings,
             files,
             start: traces.start(),
             opened: Mutex::new(Some(traces)),
-            warnings: Mutex::new(warnings),
             has_warned: AtomicBool::new(false),
         })
     }
@@ -153,19 +161,16 @@ impl Trace {
         if let Some(traces) = lock(&self.opened).take() {
             return Ok(traces);
         }
-        py.detach(|| open_traces(&self.options, &self.log)).map_err(|error| to_exception(&error))
+        py.detach(|| open_traces(&self.options, &self.findings)).map_err(|error| to_exception(&error))
     }
 
     /// Keeps the defects and losses that a complete reading has found, and warns of them once.
     fn add_summary(&self, py: Python<'_>, summary: &ReadSummary) -> PyResult<()> {
-        let defects = summary.warnings.iter().map(ToString::to_string);
-        let found: Vec<String> =
-            defects.chain(summary.losses.iter().cloned()).chain(self.log.take()).collect();
-        *lock(&self.warnings) = found.clone();
+        self.findings.add_summary(summary);
         if self.has_warned.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        for warning in found {
+        for warning in self.findings.known() {
             warn(py, &warning)?;
         }
         Ok(())
@@ -175,7 +180,7 @@ impl Trace {
 /// Issues a `TraceWarning`.
 pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let category = py.get_type::<TraceWarning>();
-    py.import("warnings")?.call_method1("warn", (text, category, 2))?;
+    py.import("warnings")?.call_method1("warn", (text, category, 1))?;
     Ok(())
 }
 
@@ -232,7 +237,7 @@ impl Trace {
     /// all of them. The end of the first complete iteration issues each as a TraceWarning.
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        lock(&self.warnings).clone()
+        self.findings.known()
     }
 
     /// Starts to read the events.
@@ -244,6 +249,23 @@ impl Trace {
             start_reading(traces, &slf.options, Arc::clone(&queue)).map_err(|error| to_exception(&error))?;
             Ok(EventIterator { source: EventSource::new(queue), trace: slf.into() })
         })
+    }
+
+    /// Returns the events as an Arrow stream, for pyarrow, polars, pandas, DuckDB and every other
+    /// library with the Arrow PyCapsule interface. The criteria of the trace apply.
+    ///
+    /// Arguments:
+    ///     layout: "events": one row for each event, its fields as JSON in the column payload.
+    ///     columns: Names of columns; None for all. Fewer columns are read faster.
+    ///     batch_rows: The most rows of a batch.
+    #[pyo3(signature = (layout = "events", *, columns = None, batch_rows = None))]
+    fn to_arrow(
+        &self,
+        layout: &str,
+        columns: Option<Vec<String>>,
+        batch_rows: Option<usize>,
+    ) -> PyResult<ArrowStream> {
+        ArrowStream::new(self.options.clone(), layout, columns, batch_rows, Arc::clone(&self.findings))
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use traceweir::consumer::{Closer, Lost, Trace};
@@ -22,7 +22,7 @@ use crate::error::{TraceError, to_exception};
 use crate::event::Event;
 use crate::guard::guard;
 use crate::queue::EventQueue;
-use crate::reader::{LiveOptions, WarningLog, start_watching};
+use crate::reader::{Findings, LiveOptions, start_watching};
 use crate::source::{EventSource, NextEvent, lock};
 use crate::trace::warn;
 
@@ -115,7 +115,7 @@ pub(crate) fn watch(
     let options = LiveOptions { criteria, schemas, style: Style { numeric } };
     guard(|| {
         let watch = py.detach(|| Watch::start(&source, options)).map_err(|error| to_exception(&error))?;
-        for warning in watch.log.take() {
+        for warning in watch.findings.take_reported() {
             warn(py, &warning)?;
         }
         Ok(watch)
@@ -144,7 +144,7 @@ struct ProviderRequest {
 pub(crate) struct Watch {
     source: EventSource<Lost>,
     connection: LiveConnection,
-    log: Arc<WarningLog>,
+    findings: Arc<Findings>,
     name: String,
     lost: Mutex<Lost>,
 }
@@ -204,13 +204,13 @@ impl Watch {
         };
         let process = std::process::id();
         let connection = LiveConnection { closer: trace.closer(), session: Mutex::new(session), process };
-        let (log, queue) = (Arc::new(WarningLog::default()), Arc::new(EventQueue::new()));
+        let (findings, queue) = (Arc::new(Findings::default()), Arc::new(EventQueue::new()));
         let source_of_events = EventSource::new(Arc::clone(&queue));
-        start_watching(trace, options, Arc::clone(&log), queue)?;
+        start_watching(trace, options, Arc::clone(&findings), queue)?;
         if let (LiveSource::Providers(request), Some(session)) = (source, &*lock(&connection.session)) {
-            enable_providers(session, request, &log)?;
+            enable_providers(session, request, &findings)?;
         }
-        Ok(Self { source: source_of_events, connection, log, name, lost: Mutex::default() })
+        Ok(Self { source: source_of_events, connection, findings, name, lost: Mutex::default() })
     }
 
     fn close_connection(&self, py: Python<'_>) -> PyResult<()> {
@@ -242,7 +242,7 @@ impl Watch {
                 closed?;
                 Ok(NextEvent::End(None))
             }
-            Err(error) => {
+            Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
                 // Ctrl-C ends the watching; the exception is more important than a failed stop.
                 let _ = self.close_connection(py);
                 Err(error)
@@ -264,7 +264,7 @@ fn start_session(request: &ProviderRequest) -> Result<(Session, String)> {
     Ok((builder.start()?, name))
 }
 
-fn enable_providers(session: &Session, request: &ProviderRequest, log: &WarningLog) -> Result<()> {
+fn enable_providers(session: &Session, request: &ProviderRequest, findings: &Findings) -> Result<()> {
     for provider in &request.providers {
         let mut enable = session
             .enable(provider.as_str())
@@ -280,7 +280,7 @@ fn enable_providers(session: &Session, request: &ProviderRequest, log: &WarningL
             Ok(()) => {}
             // The provider is enabled, and slow processes apply the enable later.
             Err(error) if error.status() == Status::ERROR_TIMEOUT => {
-                log.add(format!("some processes have not enabled {} yet: {error}", escape(provider)));
+                findings.report(format!("some processes have not enabled {} yet: {error}", escape(provider)));
             }
             Err(error) => return Err(error).with_context(|| format!("cannot enable {}", escape(provider))),
         }

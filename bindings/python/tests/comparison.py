@@ -84,9 +84,9 @@ def assert_equal_event(event: traceweir.Event, expected: dict[str, Any], where: 
     activity, related = event.activity_id, event.related_activity_id
     assert (activity and str(activity)) == expected.get("activity"), where
     assert (related and str(related)) == expected.get("related"), where
-    items = {name: expected[name] for name in event.items}
+    items = {name: expected[name] for name in event.extended}
     for name, value in items.items():
-        assert_equal_value(event.items[name], value, f"{where} {name}")
+        assert_equal_value(event.extended[name], value, f"{where} {name}")
     known = {"sid", "session", "app", "start_key", "event_key", "container"}
     assert set(items) == known & set(expected), where
     if "stack" in expected and isinstance((expected["stack"] or [""])[0], str):

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "fixtures"
+
+# An expression for the most memory in KiB that a program has used. The maximum of getrusage includes
+# that of the process that started the program.
+PEAK_KIB = "next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))"
 
 
 def skip(reason: str) -> None:
@@ -68,18 +74,36 @@ def dump(weir: str, *arguments: str | Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def start_daemon(weir: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Starts a daemon in a new folder, and waits until it accepts connections."""
+    folder.mkdir(mode=0o700)
+    command = [weir, "daemon", "--runtime-dir", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not accepts_connections(folder / "control.sock"):
+        assert process.poll() is None and time.monotonic() < deadline, "the daemon does not start"
+        time.sleep(0.02)
+    return process
+
+
+def accepts_connections(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
 @pytest.fixture(scope="session")
 def big_trace(weir: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records a trace of more than 40 MiB."""
     folder = tmp_path_factory.mktemp("big")
     runtime, path = folder / "runtime", folder / "big.etl"
-    runtime.mkdir(mode=0o700)
     environment = {**os.environ, "TRACEWEIR_RUNTIME_DIR": str(runtime)}
-    daemon = subprocess.Popen([weir, "daemon", "--runtime-dir", str(runtime)], stderr=subprocess.DEVNULL)
+    daemon = start_daemon(weir, runtime)
     try:
         command = [weir, "record", "-p", "Traceweir.Demo.CoffeeShop", "-o", str(path), "--", weir]
-        while subprocess.run([weir, "list"], env=environment, capture_output=True).returncode != 0:
-            assert daemon.poll() is None
         subprocess.run(
             [*command, "demo-shop", "--orders", "150000", "--pause", "0"],
             env=environment,

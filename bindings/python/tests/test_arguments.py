@@ -86,7 +86,7 @@ def test_criteria_select_some_and_reject_some() -> None:
         ({"providers": ""}, ValueError, "empty"),
         ({"providers": 7}, TypeError, "int"),
         ({"events": [None]}, TypeError, "NoneType"),
-        ({"manifests": 7}, TypeError, ""),
+        ({"manifests": 7}, TypeError, "int"),
         ({"colour": "red"}, TypeError, "colour"),
         ({"manifests": "/no/such/file.man"}, FileNotFoundError, "file.man"),
         ({"pdb": "/no/such/file.pdb"}, FileNotFoundError, "file.pdb"),
@@ -106,11 +106,13 @@ def test_paths_that_cannot_be_opened_raise_os_errors(tmp_path: Path) -> None:
     assert caught.value.errno == 2 and caught.value.filename == str(tmp_path / "missing.etl")
     with pytest.raises(FileNotFoundError):
         traceweir.open([TRACE, tmp_path / "folder" / "missing.etl"])
+    with pytest.raises(ValueError, match="no path"):
+        traceweir.open([])
     with pytest.raises(IsADirectoryError):
         traceweir.open(tmp_path)
     with pytest.raises(TypeError):
         traceweir.open(7)  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="file objects"):
         traceweir.open(io.BytesIO())  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ SAMPLES = [
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.filterwarnings("ignore::traceweir.TraceWarning")
 def test_events_of_fixture_equal_recorded_output(trace: str) -> None:
-    lines = (FIXTURES / "expected" / f"{trace}.jsonl").read_text().splitlines()
+    lines = (FIXTURES / "expected" / f"{trace}.jsonl").read_text().rstrip("\n").split("\n")
     expected = [json.loads(line) for line in lines]
     events = list(traceweir.open(FIXTURES / "etl" / f"{trace}.etl", **schema_options(trace)))
     assert len(events) == len(expected) > 0
@@ -143,3 +143,34 @@ def test_trace_can_be_read_again_and_by_two_iterators() -> None:
     for event, other in pairs:
         assert (event.time_ns, event.name, event.payload) == (other.time_ns, other.name, other.payload)
     assert next(first, None) is None and next(second, None) is None
+
+
+def test_joined_stacks_are_those_of_the_stack_events() -> None:
+    path = FIXTURES / "etl" / "kernel.etl"
+    separate, joined = list(traceweir.open(path)), list(traceweir.open(path, join_stacks=True))
+    walks = [event for event in separate if (event.name or "").startswith("StackWalk")]
+    assert walks and all(event.stack for event in walks)
+    owners = [event for event in joined if event.stack and not (event.name or "").startswith("StackWalk")]
+    assert owners
+    rest = [event for event in joined if (event.name or "").startswith("StackWalk")]
+    assert len(joined) == len(separate) - len(walks) + len(rest)
+    by_stamp: dict[int, list[int]] = {}
+    for walk in walks:
+        frames = [frame.address for frame in walk.stack or []]
+        by_stamp.setdefault(walk["EventTimeStamp"], []).extend(frames)
+    joined_frames = sorted(tuple(frame.address for frame in event.stack or []) for event in owners)
+    kept = {tuple(frame.address for frame in event.stack or []) for event in rest}
+    assert joined_frames == sorted(tuple(frames) for frames in by_stamp.values() if tuple(frames) not in kept)
+    # The other events are the same, in the same order.
+    others = [event for event in separate if event not in walks]
+    assert [event.payload for event in joined if event not in rest] == [event.payload for event in others]
+
+
+def test_joined_stacks_survive_criteria() -> None:
+    path = FIXTURES / "etl" / "kernel.etl"
+    joined = [event for event in traceweir.open(path, join_stacks=True) if event.stack and event.name]
+    name = next(event.name for event in joined if not event.name.startswith("StackWalk"))
+    chosen = list(traceweir.open(path, events=name, join_stacks=True))
+    assert [event.name for event in chosen] == [name] * len(chosen)
+    stacks = [[frame.address for frame in event.stack or []] for event in chosen]
+    assert stacks == [[frame.address for frame in event.stack or []] for event in joined if event.name == name]

@@ -8,6 +8,7 @@
 """
 
 from ._traceweir import (
+    ArrowStream,
     Event,
     EventIterator,
     Frame,
@@ -22,6 +23,7 @@ from ._traceweir import (
 )
 
 __all__ = [
+    "ArrowStream",
     "Event",
     "EventIterator",
     "Frame",

@@ -1,10 +1,10 @@
 """Reads event traces (ETW) of Windows and Linux, and live sessions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Any, TypeVar, Union, final, overload
+from typing import Any, Literal, TypeVar, Union, final, overload
 from uuid import UUID
 
 __version__: str
@@ -137,7 +137,7 @@ class Event:
     def related_activity_id(self) -> UUID | None:
         """Related activity; None if there is none."""
     @property
-    def items(self) -> dict[str, str | int]:
+    def extended(self) -> dict[str, str | int]:
         """Details of the writer that the session recorded: "sid", "session", "app", "start_key",
         "event_key" and "container"."""
     @property
@@ -244,8 +244,29 @@ class Trace:
     @property
     def warnings(self) -> list[str]:
         """Damage and losses; all of them after a complete iteration."""
+    def to_arrow(
+        self,
+        layout: Literal["events"] = "events",
+        *,
+        columns: Sequence[str] | None = None,
+        batch_rows: int | None = None,
+    ) -> ArrowStream:
+        """Returns the events as an Arrow stream, for pyarrow, polars, pandas, DuckDB and every other
+        library with the Arrow PyCapsule interface."""
     def __iter__(self) -> EventIterator:
         """Starts to read the events."""
+
+@final
+class ArrowStream:
+    """The events of a trace as an Arrow stream. Every use of the stream reads the traces again."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Starts to read the traces, and returns the batches as a capsule "arrow_array_stream"."""
+    def __arrow_c_schema__(self) -> Any:
+        """Returns the schema as a capsule "arrow_schema"."""
 
 @final
 class EventIterator:
@@ -304,6 +325,7 @@ def open(
     pdb: _Paths | None = None,
     symbols: bool = False,
     symbol_paths: _Paths | None = None,
+    join_stacks: bool = False,
     numeric: bool = False,
 ) -> Trace:
     """Opens traces: .etl files, and .zip and .gz archives of them. Several are read as one stream."""
