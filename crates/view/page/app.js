@@ -13,7 +13,7 @@ import { follow } from './source.js';
 import { TABS, changed, chosenSpan, onChange, restore, state } from './state.js';
 import * as tables from './tables.js';
 import * as timeline from './timeline.js';
-import { clearCursor, pan, reveal, select, showAll, showSelection, zoom } from './window.js';
+import { bounds, clearCursor, pan, reveal, select, showAll, showSelection, zoom } from './window.js';
 
 /** @param {string} name @param {boolean} [focuses] */
 function showTab(name, focuses = false) {
@@ -92,16 +92,16 @@ function takeTrace(trace) {
   document.documentElement.dataset.complete = String(trace.complete);
   showProblem(streamProblem || (trace.problem ?? (failure || describeMerged(trace.merged))));
   byId('loading', HTMLDivElement).hidden = trace.events > 0 || trace.complete;
+  bounds.isComplete = trace.complete;
   const version = `${trace.events} ${trace.complete} ${trace.end}`;
   if (version === lastVersion || (trace.events === 0 && !trace.complete)) return;
   lastVersion = version;
   timeline.setTrace(trace, isFirst);
   live.moveToNewest();
   if (isFirst && state.row !== null) details.open(state.row);
-  if (!isFirst) {
-    events.refresh(trace.complete);
-    tables.refresh();
-  }
+  // The list may have been asked for before the first event.
+  events.refresh(trace.complete);
+  if (!isFirst) tables.refresh();
   isFirst = false;
 }
 

@@ -6,6 +6,7 @@ import { formatQuantity, formatTime } from './format.js';
 import { knownProviders, linkName } from './rows.js';
 import { Asker, ask } from './source.js';
 import { changed, onChange, state } from './state.js';
+import { bounds } from './window.js';
 
 const grid = byId('event-grid', HTMLDivElement);
 const scroller = byId('event-scroll', HTMLDivElement);
@@ -123,7 +124,7 @@ function showStatus() {
   const place = state.inSelection && state.selection ? ' in the selection' : '';
   empty.textContent = state.filter || state.inSelection
     ? `No event matches${place}. ${explainNoMatch(state.filter, knownProviders())}`.trim()
-    : 'The trace has no events.';
+    : bounds.isComplete ? 'The trace has no events.' : 'No events yet.';
 }
 
 /** @param {number} page @param {any[]} rows */

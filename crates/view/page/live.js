@@ -27,7 +27,7 @@ function setFollowing(on) {
 export function toggleFollowing() {
   setFollowing(!follows);
   if (!follows) return;
-  const showsAll = state.from <= bounds.begin && state.to >= bounds.end;
+  const showsAll = !bounds.isKnown || (state.from <= bounds.begin && state.to >= bounds.end);
   span = showsAll ? FIRST_SPAN : state.to - state.from;
   showNewest();
 }

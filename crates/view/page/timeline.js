@@ -37,7 +37,8 @@ const space = byId('track-space', HTMLDivElement);
 const tooltip = byId('tooltip', HTMLDivElement);
 const empty = byId('track-state', HTMLParagraphElement);
 
-let startMs = 0;
+/** Wall time of the start in milliseconds since 1970, if it is known. @type {number | null} */
+let startMs = null;
 /** @type {any} */
 let data = { from: 0, to: 1, tracks: {}, threads: {}, kinds: {}, reasons: {} };
 /** Tracks of the drawn window that the server has left out. @type {Set<string>} */
@@ -109,8 +110,8 @@ function drawAll() {
 function drawTimes() {
   const area = scale();
   const context = fitCanvas(ruler, ruler.clientWidth, RULER_HEIGHT);
-  drawRuler(context, area, startMs);
-  if (mouse !== null && mouse >= area.left) {
+  if (startMs !== null) drawRuler(context, area, startMs);
+  if (startMs !== null && mouse !== null && mouse >= area.left) {
     const text = `${formatTime(toTime(area, mouse))} s`;
     setFont(context);
     const width = context.measureText(text).width + 8;
@@ -127,7 +128,8 @@ function drawTimes() {
   context.fillStyle = color('text-2');
   setFont(context);
   const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
-  context.fillText(fitText(context, `${formatDuration(state.to - state.from)} shown`, area.left - 12), 8, 13);
+  const shown = startMs === null ? '' : `${formatDuration(state.to - state.from)} shown`;
+  context.fillText(fitText(context, shown, area.left - 12), 8, 13);
   context.fillText(fitText(context, note, area.left - 12), 8, 29);
 }
 
@@ -144,7 +146,7 @@ function drawTracks() {
   const height = tracks.clientHeight;
   const context = fitCanvas(picture, tracks.clientWidth, height);
   setFont(context);
-  const { marks } = rulerMarks(area);
+  const marks = startMs === null ? [] : rulerMarks(area).marks;
   const rows = visibleRows();
   const bottom = Math.min(height, totalHeight() - tracks.scrollTop);
   for (const row of rows.filter((shown) => shown.depth === 0)) {
@@ -347,7 +349,7 @@ const askList = debounce(async () => {
 /** Fits the timeline to the rows. */
 function fitRows() {
   space.style.height = `${totalHeight()}px`;
-  empty.hidden = allRows().length > 0;
+  empty.hidden = allRows().length > 0 || !bounds.isKnown;
   empty.textContent = state.search ? `No track has “${state.search}” in its name.` : 'The trace has no events.';
   redraw();
 }

@@ -6,8 +6,8 @@ import { changed, state } from './state.js';
 /** The least time that is shown, in nanoseconds. */
 const MIN_SPAN = 200;
 
-/** The time of the trace. */
-export const bounds = { begin: 0, end: 1 };
+/** The time of the trace; `isKnown` when it has events, and `isComplete` when no further ones follow. */
+export const bounds = { begin: 0, end: 1, isKnown: false, isComplete: false };
 
 /**
  * Sets the time of the trace. A window that showed everything still does.
@@ -18,6 +18,7 @@ export const bounds = { begin: 0, end: 1 };
 export function setBounds(begin, end, isFirst) {
   const showsAll = state.from <= bounds.begin && state.to >= bounds.end;
   const hasChanged = begin !== bounds.begin || end !== bounds.end;
+  bounds.isKnown = true;
   bounds.begin = begin;
   bounds.end = Math.max(end, begin + 1);
   if (isFirst && state.to > state.from) showSpan(state.from, state.to);
@@ -30,6 +31,8 @@ export function setBounds(begin, end, isFirst) {
  * @param {number} to
  */
 export function showSpan(from, to) {
+  // There is no time to show yet. A time in the address stays.
+  if (!bounds.isKnown) return;
   const most = Math.max(bounds.end - bounds.begin, MIN_SPAN);
   const span = Number.isFinite(to - from) ? Math.min(Math.max(to - from, MIN_SPAN), most * 1.02) : most;
   const slack = span * 0.02;

@@ -665,6 +665,35 @@ const scenarios = {
     await filterEvents(page, 'tid:71');
   },
 
+  // The session has no event until the file BEGIN_FILE exists.
+  async waiting(page) {
+    await hasText(page, '#loading', /^Waiting for events$/);
+    await hasText(page, '#event-empty', /^No events yet\.$/);
+    assert.equal(await page.isVisible('#track-state'), false, 'the tracks do not say that there are no events');
+    for (const key of ['t', 'w', 'l']) await page.keyboard.press(key);
+    require('node:fs').writeFileSync(process.env.BEGIN_FILE, '');
+    await listed(page, '');
+    await until(page, () => window.view.to - window.view.from > 1e7);
+    assert.equal(await page.getAttribute('#follow', 'aria-pressed'), 'true');
+    // The list follows to the newest event, until another one is chosen.
+    const isAtEnd = () => until(page, () => {
+      const last = Number(document.getElementById('event-grid').getAttribute('aria-rowcount')) - 2;
+      return last > 500 && window.view.current === last && document.querySelector(`#event-${last} > span[role="gridcell"]`);
+    });
+    await isAtEnd();
+    await page.click('#event-grid');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('ArrowUp');
+    const { current } = await view(page);
+    const count = await text(page, '#event-state');
+    await until(page, (before) => document.getElementById('event-state').textContent !== before, count);
+    assert.equal((await view(page)).current, current, 'the list stays at a chosen event');
+    await page.keyboard.press('End');
+    await isAtEnd();
+    require('node:fs').writeFileSync(process.env.END_FILE, '');
+    await until(page, () => document.documentElement.dataset.complete === 'true');
+  },
+
   // Thread 2002 waited: which thread ended its wait?
   async blocked(page) {
     await page.fill('#track-search', '2002');
@@ -916,9 +945,10 @@ const EXPECTED_MESSAGES = { crowded: /status of 503/ };
 
 /** Waits until the page shows the trace. A large trace is still being read then. */
 async function ready(page) {
-  const isLarge = scenario === 'large' || scenario === 'live';
-  await until(page, (isEarly) => (isEarly || document.documentElement.dataset.complete === 'true') && document.querySelector('.track-label')
-    && document.querySelector('.event-row span[role="gridcell"], #events[hidden]'), isLarge);
+  const isEarly = scenario === 'large' || scenario === 'live';
+  if (scenario === 'waiting') await page.waitForSelector('#follow', { timeout: TIMEOUT_MS });
+  else await until(page, (isEnough) => (isEnough || document.documentElement.dataset.complete === 'true') && document.querySelector('.track-label')
+    && document.querySelector('.event-row span[role="gridcell"], #events[hidden]'), isEarly);
   await page.evaluate(async (name) => { window.view = (await import(name)).state; }, isFile ? 'view/state.js' : new URL('state.js', page.url()).href);
   await drawn(page);
 }

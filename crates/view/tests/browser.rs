@@ -150,14 +150,19 @@ fn large_trace_is_explored_while_it_is_read() {
     browser.run("large", &serve(write_trace(folder.path(), mib << 20, "")));
 }
 
-#[test]
-fn page_grows_with_a_session_until_its_end() {
+/// Runs a scenario on a session that writes events until the file `END_FILE` exists. With
+/// `waits`, the first event follows when the file `BEGIN_FILE` exists.
+fn follow_session(scenario: &str, waits: bool) {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (path, end_file) = (folder.path().join("session.etl"), folder.path().join("end"));
+    let begin_file = folder.path().join("begin");
     let mut writer = KernelWriter::create(&path, 1).unwrap();
-    writer.put_process(70, "app.exe", "").unwrap();
-    writer.put_thread(70, 71).unwrap();
+    if !waits {
+        std::fs::write(&begin_file, "").unwrap();
+        writer.put_process(70, "app.exe", "").unwrap();
+        writer.put_thread(70, 71).unwrap();
+    }
     writer.flush().unwrap();
     let is_running = Arc::new(AtomicBool::new(true));
     let shared = Arc::clone(&is_running);
@@ -167,9 +172,12 @@ fn page_grows_with_a_session_until_its_end() {
         let (name, events) = ("App".to_owned(), SessionEvents::File(file));
         show_session(name, events, &ViewOptions::default(), |url, _| sender.send(url.to_owned()).unwrap())
     });
-    let end = end_file.clone();
+    let (begin, end) = (begin_file.clone(), end_file.clone());
     let session = std::thread::spawn(move || {
         let mut time = 0;
+        while !begin.exists() && !end.exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         while !end.exists() {
             for _ in 0..200 {
                 time += 10_000;
@@ -182,8 +190,18 @@ fn page_grows_with_a_session_until_its_end() {
         is_running.store(false, Ordering::Release);
     });
     let url = receiver.recv().expect("the server did not start");
-    browser.run_with("live", &[&url], &[("END_FILE", &end_file)]);
+    browser.run_with(scenario, &[&url], &[("BEGIN_FILE", &begin_file), ("END_FILE", &end_file)]);
     session.join().unwrap();
+}
+
+#[test]
+fn page_grows_with_a_session_until_its_end() {
+    follow_session("live", false);
+}
+
+#[test]
+fn page_waits_for_the_first_event_of_a_session() {
+    follow_session("waiting", true);
 }
 
 #[test]
