@@ -1,7 +1,7 @@
 // The details of an event: fields, stack, raw bytes.
 import { announce, byId, element, link, sideLink } from './dom.js';
 import { isEmbedded } from './embedded.js';
-import { formatCount, formatQuantity, formatTime } from './format.js';
+import { formatCount, formatMoment, formatQuantity } from './format.js';
 import { Asker } from './source.js';
 import { changed, state } from './state.js';
 
@@ -76,7 +76,10 @@ function show(event) {
     row.append(head, cell);
     rows.append(row);
   };
-  add('Time', link(`${formatTime(event.time)} s`, () => links.showTime(event.time)));
+  const time = formatMoment(event.time);
+  // Options of commands take seconds.
+  const seconds = time.includes(':') ? [` (${(event.time / 1e9).toFixed(9)} s)`] : [];
+  add('Time', link(time, () => links.showTime(event.time)), ...seconds);
   add('Wall time', `${event.wall} UTC`);
   const trackLink = sideLink('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
   add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time, event.name)), ' ', trackLink);

@@ -60,6 +60,18 @@ function rowHeight() {
   return parseFloat(getComputedStyle(document.documentElement).fontSize) * 1.5;
 }
 
+const measuring = element('canvas').getContext('2d');
+
+/** Makes the column of times as wide as the longest one. */
+function fitTimes() {
+  if (!measuring) return;
+  const { fontSize, fontFamily } = getComputedStyle(grid);
+  // Digits have the same width.
+  const longest = formatTime(bounds.end).replaceAll(/\d/g, '0');
+  measuring.font = `${fontSize} ${fontFamily}`;
+  grid.style.setProperty('--time', `${Math.ceil(measuring.measureText(longest).width) + 2}px`);
+}
+
 function visibleCount() {
   return Math.max(1, Math.floor(scroller.clientHeight / rowHeight()));
 }
@@ -112,6 +124,7 @@ function take(answer) {
   const part = answer.of ? Math.floor((100 * answer.scanned) / answer.of) : 100;
   progress = answer.cut ? (isEmbedded() ? ' (only the first events are in this page)' : ' (the first that match)') : isDone ? '' : `, ${part} % searched`;
   showStatus();
+  fitTimes();
   if (answer.rows?.length) keep(0, answer.rows);
   layOut();
   if (isDone && total > 0) isRestoring = false;

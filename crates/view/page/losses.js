@@ -1,7 +1,7 @@
 // Losses: how many events, and a button that goes to where they are missing.
 import { announce, byId } from './dom.js';
 import { isEmbedded } from './embedded.js';
-import { formatQuantity, formatTime } from './format.js';
+import { formatMoment, formatQuantity } from './format.js';
 import { onChange, state } from './state.js';
 import { reveal } from './window.js';
 
@@ -26,7 +26,7 @@ function show() {
     return;
   }
   const place = times.indexOf(state.cursor ?? -1);
-  const where = place < 0 ? '' : ` (${place + 1} of ${times.length}: before ${formatTime(times[place])} s)`;
+  const where = place < 0 ? '' : ` (${place + 1} of ${times.length}: before ${formatMoment(times[place])})`;
   button.textContent = `${counts ? `Lost: ${counts}` : 'Events were lost'}${where}`;
   button.disabled = !times.length;
   if (times.length) button.title = `Show where events were lost (${formatQuantity(times.length, 'place')})`;
@@ -73,7 +73,7 @@ function showNext() {
   if (next === undefined) return;
   reveal(next);
   show();
-  announce(`Events were lost before ${formatTime(next)} seconds`);
+  announce(`Events were lost before ${formatMoment(next)}`);
 }
 
 export function listenToLosses() {

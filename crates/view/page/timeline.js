@@ -3,7 +3,7 @@ import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './
 import { BoxLayer } from './boxes.js';
 import { drawTrack } from './draw.js';
 import { isEmbedded } from './embedded.js';
-import { formatDuration, formatTime } from './format.js';
+import { formatDuration, formatMoment } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
 import { setLossTimes } from './losses.js';
@@ -112,7 +112,7 @@ function drawTimes() {
   const context = fitCanvas(ruler, ruler.clientWidth, RULER_HEIGHT);
   if (startMs !== null) drawRuler(context, area, startMs);
   if (startMs !== null && mouse !== null && mouse >= area.left) {
-    const text = `${formatTime(toTime(area, mouse))} s`;
+    const text = formatMoment(toTime(area, mouse));
     setFont(context);
     const width = context.measureText(text).width + 8;
     const x = Math.min(mouse, area.left + area.width - width);
@@ -127,7 +127,7 @@ function drawTimes() {
   context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
   context.fillStyle = color('text-2');
   setFont(context);
-  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
+  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatMoment(state.cursor)}`;
   const shown = startMs === null ? '' : `${formatDuration(state.to - state.from)} shown`;
   context.fillText(fitText(context, shown, area.left - 12), 8, 13);
   context.fillText(fitText(context, note, area.left - 12), 8, 29);
@@ -221,7 +221,7 @@ function drawWhole() {
   context.strokeRect(left, 0.5, right - left, height - 1);
   const percent = Math.round((100 * (state.from - bounds.begin)) / (bounds.end - bounds.begin));
   overview.setAttribute('aria-valuenow', String(Math.max(0, Math.min(100, percent))));
-  overview.setAttribute('aria-valuetext', `${formatTime(state.from)} to ${formatTime(state.to)} seconds`);
+  overview.setAttribute('aria-valuetext', `${formatMoment(state.from)} to ${formatMoment(state.to)}`);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {number} width */
