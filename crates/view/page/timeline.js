@@ -47,8 +47,10 @@ const leftOut = new Set();
 const fieldData = {};
 /** @type {any} */
 let whole = null;
-/** The item at the cursor. @type {Hit | null} */
+/** The item that the cursor stands for. @type {Hit | null} */
 let cursorHit = null;
+/** Where the cursor is for that item. @type {number | null} */
+let hitCursor = null;
 /** Pixel of the mouse. @type {number | null} */
 let mouse = null;
 /** A track to show when it is in the list. @type {string | null} */
@@ -412,9 +414,15 @@ export function findAt(x, y) {
   return { row, hit: findItem(row, items, scale(), toTime(scale(), x), lane, data) };
 }
 
+/** @param {Hit} hit */
+function keepHit(hit) {
+  cursorHit = hit;
+  hitCursor = state.cursor;
+}
+
 /** Opens an item. @param {Hit} hit @param {Row} row */
 export function openHit(hit, row) {
-  cursorHit = hit;
+  keepHit(hit);
   if (hit.count === 1 && hit.row !== null) actions.openEvent(hit.row);
   else if (row.kind === 'k' && row.target) actions.showEvents(`kind:${row.target.number}`, hit.start);
   else if (row.kind === 'v') openTarget(row);
@@ -428,7 +436,7 @@ export function openHit(hit, row) {
 export function openCurrent() {
   const row = currentRow();
   if (!row) return;
-  if (cursorHit && state.cursor === cursorHit.start) openHit(cursorHit, row);
+  if (cursorHit && state.cursor === hitCursor) openHit(cursorHit, row);
   else if (row.target) openTarget(row);
   else if (row.folds) toggle(row);
 }
@@ -444,8 +452,8 @@ export function stepCursor(direction) {
     pan(direction * 0.5);
     return;
   }
-  cursorHit = hit;
   reveal(hit.start);
+  keepHit(hit);
   announce(hit.text);
   showTooltip(hit.text, toPixel(scale(), hit.start), row.top - tracks.scrollTop + row.height);
 }
