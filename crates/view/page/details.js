@@ -9,6 +9,8 @@ const pane = byId('details', HTMLElement);
 const body = byId('details-body', HTMLDivElement);
 const title = byId('details-title', HTMLHeadingElement);
 const asker = new Asker();
+/** Longer names of fields may be split. */
+const LONG_NAME = 30;
 /** How many events have been opened. */
 let opened = 0;
 
@@ -122,6 +124,7 @@ function showFields(event) {
     const head = element('th');
     head.scope = 'row';
     head.style.paddingLeft = `${depth}rem`;
+    head.classList.toggle('long', name.length > LONG_NAME);
     if ((isNumber || depth === 0) && !isEmbedded()) {
       const button = link(name, () => links.showField(event.kind, name));
       button.title = 'Statistics of this field';

@@ -7,7 +7,7 @@ import { formatDuration, formatMoment } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
 import { setLossTimes } from './losses.js';
-import { LANE_HEIGHT, allRows, findRow, hasThreadStates, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
+import { LANE_HEIGHT, allRows, findRow, hasMatch, hasThreadStates, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
 import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
 import { rulerMarks, toPixel, toTime } from './scale.js';
 import { Asker, ask } from './source.js';
@@ -351,7 +351,9 @@ const askList = debounce(async () => {
 /** Fits the timeline to the rows. */
 function fitRows() {
   space.style.height = `${totalHeight()}px`;
-  empty.hidden = allRows().length > 0 || !bounds.isKnown;
+  // Processors and counters are shown also if a search finds nothing.
+  empty.hidden = hasMatch() || !bounds.isKnown;
+  empty.classList.toggle('below', allRows().length > 0);
   empty.textContent = state.search ? `No track has “${state.search}” in its name.` : 'The trace has no events.';
   redraw();
 }

@@ -778,7 +778,7 @@ const scenarios = {
 
   // When were events lost?
   async lost(page) {
-    await until(page, () => !document.getElementById('lost').disabled);
+    await page.waitForSelector('#lost[aria-disabled="false"]');
     assert.match(await text(page, '#lost'), /^Lost: 17 events/);
     await page.click('#lost');
     await hasText(page, '#lost', /1 of 1: before 0\.450 000 000 s/);
