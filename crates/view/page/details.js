@@ -86,7 +86,8 @@ function show(event) {
   const trackLink = sideLink('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
   add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time, event.name)), ' ', trackLink);
   add('Provider', event.provider);
-  add('Process', event.process);
+  const hasProcess = typeof event.process_id === 'number';
+  add('Process', hasProcess ? link(event.process, () => links.showTrack(`p${event.process_id}`)) : event.process);
   add('Thread', link(event.thread_name, () => links.showTrack(`t${event.thread}`)));
   add('CPU', String(event.cpu));
   if (event.transfer) {

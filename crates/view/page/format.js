@@ -53,6 +53,14 @@ export function formatMoment(ns, digits = 9) {
   return `${formatTime(ns, digits)}${Math.abs(Math.round(ns)) < MINUTE ? ' s' : ''}`;
 }
 
+/** Explains names that are unknown. */
+export const UNKNOWN_CODE = '“?” is code without a known stack or symbol: weir view --symbol-path PATH reads further symbols.';
+
+/** Returns whether a name stands for unknown code. @param {string} name */
+export function isUnknownCode(name) {
+  return name === '?' || name.endsWith('!?');
+}
+
 /** @param {number} number */
 export function formatCount(number) {
   return Math.round(number).toLocaleString('en-US');
