@@ -5,7 +5,7 @@ import { embeddedSpan, isEmbedded } from './embedded.js';
 import * as events from './events.js';
 import { listenToTimeline } from './input.js';
 import * as flame from './flame.js';
-import { formatBytes, formatDuration, formatQuantity, formatSpan, formatTime } from './format.js';
+import { formatBytes, formatDuration, formatMoment, formatQuantity, formatSpan } from './format.js';
 import * as live from './live.js';
 import { describeMerged, listenToLosses, setLossCounts } from './losses.js';
 import { addLinkName } from './rows.js';
@@ -67,7 +67,7 @@ function showFunction(name) {
 function showSelectionText() {
   const shown = byId('selection', HTMLParagraphElement);
   shown.textContent = state.selection
-    ? `selected ${formatDuration(state.selection[1] - state.selection[0])}: ${formatTime(state.selection[0])} to ${formatTime(state.selection[1])} s`
+    ? `selected ${formatDuration(state.selection[1] - state.selection[0])}: ${formatMoment(state.selection[0])} to ${formatMoment(state.selection[1])}`
     : '';
 }
 

@@ -1,7 +1,7 @@
 // The details of an event: fields, stack, raw bytes.
 import { announce, byId, element, link, sideLink } from './dom.js';
 import { isEmbedded } from './embedded.js';
-import { formatCount, formatQuantity, formatTime } from './format.js';
+import { formatCount, formatMoment, formatQuantity } from './format.js';
 import { Asker } from './source.js';
 import { changed, state } from './state.js';
 
@@ -9,6 +9,8 @@ const pane = byId('details', HTMLElement);
 const body = byId('details-body', HTMLDivElement);
 const title = byId('details-title', HTMLHeadingElement);
 const asker = new Asker();
+/** Longer names of fields may be split. */
+const LONG_NAME = 30;
 /** How many events have been opened. */
 let opened = 0;
 
@@ -76,12 +78,16 @@ function show(event) {
     row.append(head, cell);
     rows.append(row);
   };
-  add('Time', link(`${formatTime(event.time)} s`, () => links.showTime(event.time)));
+  const time = formatMoment(event.time);
+  // Options of commands take seconds.
+  const seconds = time.includes(':') ? [` (${(event.time / 1e9).toFixed(9)} s)`] : [];
+  add('Time', link(time, () => links.showTime(event.time)), ...seconds);
   add('Wall time', `${event.wall} UTC`);
   const trackLink = sideLink('track', () => links.showTrack(`k${event.kind}`), `Track of ${event.name}`);
   add('Event', link(event.name, () => links.showEvents(`kind:${event.kind}`, event.time, event.name)), ' ', trackLink);
   add('Provider', event.provider);
-  add('Process', event.process);
+  const hasProcess = typeof event.process_id === 'number';
+  add('Process', hasProcess ? link(event.process, () => links.showTrack(`p${event.process_id}`)) : event.process);
   add('Thread', link(event.thread_name, () => links.showTrack(`t${event.thread}`)));
   add('CPU', String(event.cpu));
   if (event.transfer) {
@@ -119,6 +125,7 @@ function showFields(event) {
     const head = element('th');
     head.scope = 'row';
     head.style.paddingLeft = `${depth}rem`;
+    head.classList.toggle('long', name.length > LONG_NAME);
     if ((isNumber || depth === 0) && !isEmbedded()) {
       const button = link(name, () => links.showField(event.kind, name));
       button.title = 'Statistics of this field';

@@ -3,6 +3,7 @@ import { announce, byId, debounce, element } from './dom.js';
 import { isEmbedded } from './embedded.js';
 import { describeLinks, explainNoMatch, filterHint } from './filter.js';
 import { formatQuantity, formatTime } from './format.js';
+import { isFollowing } from './live.js';
 import { knownProviders, linkName } from './rows.js';
 import { Asker, ask } from './source.js';
 import { changed, onChange, state } from './state.js';
@@ -37,12 +38,16 @@ const shown = new Map();
 let generation = 0;
 /** Counts movements of the list, so that only the last one takes place. */
 let movements = 0;
+/** Whether the list stays at its end while it grows: it follows a session, and has not been moved. */
+let staysAtEnd = false;
+/** Whether the details of the chosen event follow, after a pause. */
+let awaitsDetails = false;
 /** Where the list was scrolled to by the page itself. */
 let ownScroll = -1;
 const counter = new Asker();
 const locator = new Asker();
-/** Time of the event that was opened last. @type {number | null} */
-let openTime = null;
+/** The event that was opened last. @type {{ row: number, time: number } | null} */
+let lastOpened = null;
 /** How far the events are searched, or why the list is not complete. */
 let progress = '';
 /** What is wrong with the filter. */
@@ -50,14 +55,35 @@ let problem = '';
 /** @type {(row: number) => void} */
 let onOpenEvent = () => {};
 
+/** Shows the chosen event in the details, if these are open. */
+const followWithDetails = debounce(() => {
+  const event = rowAt(state.current);
+  // An event that is still asked for follows with its page.
+  if (state.row !== null && event && event.row !== state.row) openEvent(event);
+  if (event) awaitsDetails = false;
+}, 200);
+
 /** @param {any} event */
 function openEvent(event) {
-  openTime = event.time;
+  awaitsDetails = false;
+  lastOpened = event;
   onOpenEvent(event.row);
 }
 
 function rowHeight() {
   return parseFloat(getComputedStyle(document.documentElement).fontSize) * 1.5;
+}
+
+const measuring = element('canvas').getContext('2d');
+
+/** Makes the column of times as wide as the longest one. */
+function fitTimes() {
+  if (!measuring) return;
+  const { fontSize, fontFamily } = getComputedStyle(grid);
+  // Digits have the same width.
+  const longest = formatTime(bounds.end).replaceAll(/\d/g, '0');
+  measuring.font = `${fontSize} ${fontFamily}`;
+  grid.style.setProperty('--time', `${Math.ceil(measuring.measureText(longest).width) + 2}px`);
 }
 
 function visibleCount() {
@@ -74,6 +100,14 @@ function reload() {
   state.top = 0;
   state.current = 0;
   load();
+  goToChosen();
+}
+
+/** Goes to the open event, the cursor or the selection, unless the list shows only the selection. */
+function goToChosen() {
+  const opened = lastOpened && lastOpened.row === state.row ? lastOpened.time : null;
+  const time = opened ?? (state.inSelection ? null : state.cursor ?? state.selection?.[0] ?? null);
+  if (time !== null) goTo(time);
 }
 
 function load() {
@@ -112,8 +146,10 @@ function take(answer) {
   const part = answer.of ? Math.floor((100 * answer.scanned) / answer.of) : 100;
   progress = answer.cut ? (isEmbedded() ? ' (only the first events are in this page)' : ' (the first that match)') : isDone ? '' : `, ${part} % searched`;
   showStatus();
+  fitTimes();
   if (answer.rows?.length) keep(0, answer.rows);
   layOut();
+  if (staysAtEnd && isFollowing()) goToEnd();
   if (isDone && total > 0) isRestoring = false;
 }
 
@@ -145,6 +181,7 @@ async function loadPage(page) {
   if (!answer || answer.error) return;
   keep(page, answer.rows);
   draw();
+  if (awaitsDetails) followWithDetails();
 }
 
 function layOut() {
@@ -175,10 +212,22 @@ function showTop(row) {
   draw();
 }
 
+/** Shows the newest event. */
+function goToEnd() {
+  state.current = Math.max(0, total - 1);
+  showTop(lastTop());
+}
+
+/** Notes that the user, or a link, moves the list. */
+function countMovement() {
+  movements += 1;
+  staysAtEnd = false;
+}
+
 scroller.addEventListener('scroll', () => {
   if (Math.abs(scroller.scrollTop - ownScroll) < 1) return;
   ownScroll = -1;
-  movements += 1;
+  countMovement();
   state.top = Math.min(lastTop(), Math.round(scroller.scrollTop * rowsPerPixel() * 100) / 100);
   changed('position');
   draw();
@@ -188,7 +237,7 @@ scroller.addEventListener('wheel', (event) => {
   if (event.ctrlKey || total * rowHeight() <= MAX_HEIGHT) return;
   // A pixel of the scroll bar stands for many rows, but a turn of the wheel for a few.
   event.preventDefault();
-  movements += 1;
+  countMovement();
   const unit = event.deltaMode === 1 ? 1 : event.deltaMode === 2 ? visibleCount() : 1 / rowHeight();
   showTop(state.top + event.deltaY * unit);
 }, { passive: false });
@@ -243,7 +292,9 @@ function draw() {
     row.classList.toggle('open', Boolean(event) && event.row === state.row);
     const content = event ? `${generation}.${event.row}` : '';
     if (!event) loadPage(Math.floor(number / PAGE));
-    if (row.dataset.content === content) continue;
+    // A page that is asked for again, because it has grown, has the same rows.
+    const isOld = !event && row.dataset.content?.startsWith(`${generation}.`);
+    if (isOld || row.dataset.content === content) continue;
     row.dataset.content = content;
     row.replaceChildren(...(event ? makeCells(event) : [element('span', '', '…')]));
   }
@@ -262,8 +313,9 @@ body.addEventListener('click', (event) => {
 
 /** @param {number} number @param {boolean} [reads] */
 function setCurrent(number, reads = true) {
-  movements += 1;
+  countMovement();
   state.current = Math.max(0, Math.min(total - 1, number));
+  staysAtEnd = isFollowing() && state.current === total - 1;
   const { current } = state;
   if (current < Math.ceil(state.top)) showTop(current);
   else if (current >= state.top + visibleCount()) showTop(current - scroller.clientHeight / rowHeight() + 1);
@@ -275,6 +327,7 @@ function setCurrent(number, reads = true) {
 
 grid.addEventListener('keydown', (event) => {
   const page = visibleCount() - 1;
+  const before = state.current;
   switch (event.key) {
     case 'ArrowUp': setCurrent(state.current - 1); break;
     case 'ArrowDown': setCurrent(state.current + 1); break;
@@ -289,6 +342,10 @@ grid.addEventListener('keydown', (event) => {
     }
     default: return;
   }
+  if (state.current !== before && state.row !== null) {
+    awaitsDetails = true;
+    followWithDetails();
+  }
   event.preventDefault();
 });
 
@@ -298,7 +355,7 @@ grid.addEventListener('keydown', (event) => {
  */
 export async function goTo(time) {
   const own = generation;
-  movements += 1;
+  countMovement();
   const movement = movements;
   for (;;) {
     const answer = await locator.ask('locate', { ...question(), time });
@@ -334,7 +391,7 @@ function followTimeline() {
 }
 
 /**
- * Shows the events that match. The list stays at the open event.
+ * Shows the events that match. The list stays at the open event, the cursor or the selection.
  * @param {string} filter
  */
 export function setFilter(filter) {
@@ -343,7 +400,6 @@ export function setFilter(filter) {
   filterInput.value = filter;
   changed('event');
   reload();
-  if (state.row !== null && openTime !== null) goTo(openTime);
 }
 
 export function focusFilter() {
@@ -388,6 +444,10 @@ export function start(onOpen) {
   onChange((change) => {
     if (change === 'selection') applySelection();
     if (change === 'panel') layOut();
+    if (change === 'follow') {
+      staysAtEnd = true;
+      goToEnd();
+    }
     if (change === 'event') draw();
     // Names may arrive after the events. A new list has no number yet.
     if (change === 'names' && grid.getAttribute('aria-busy') === 'false') showStatus();

@@ -1,6 +1,7 @@
 // The flame graph of the selection.
 import { announce, byId, color, element, fitCanvas, fitText, setFont } from './dom.js';
-import { formatDuration, formatQuantity } from './format.js';
+import { isEmbedded } from './embedded.js';
+import { UNKNOWN_CODE, formatDuration, formatQuantity, isUnknownCode } from './format.js';
 import { scopeName } from './rows.js';
 import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
@@ -11,6 +12,8 @@ const status = byId('flame-state', HTMLParagraphElement);
 const kindChoice = byId('flame-kind', HTMLSelectElement);
 const search = byId('flame-search', HTMLInputElement);
 const allButton = byId('flame-all', HTMLButtonElement);
+const moreButton = byId('flame-more', HTMLButtonElement);
+const unknownNote = byId('flame-unknown', HTMLParagraphElement);
 const empty = byId('flame-empty', HTMLParagraphElement);
 const ROW = 19;
 const asker = new Asker();
@@ -19,6 +22,7 @@ const asker = new Asker();
 
 /** @type {FlameNode[]} */
 let nodes = [];
+let hasUnknown = false;
 let unit = 'samples';
 /** What the status says about the graph, apart from its scope. */
 let summary = '';
@@ -28,14 +32,18 @@ let current = 0;
 /** @type {{ node: number, x: number, y: number, width: number }[]} */
 let boxes = [];
 
-/** How often an incomplete graph is asked for again. */
+/** How often an incomplete graph is asked for again by itself. */
+const MAX_RETRIES = 3;
 let retries = 0;
+/** Whether the graph lacks functions because of the time limit, and it is not asked for again. */
+let isPartial = false;
 
 const { load, refresh } = makeLoader(async () => {
   if (state.tab !== 'flame') return;
   const [from, to] = chosenSpan();
   const [type, number] = state.scope.split(':');
   summary = 'Reading symbols…';
+  isPartial = false;
   showStatus();
   const answer = await asker.ask('flame', { from, to, kind: state.flame, [type || 'none']: number });
   if (!answer) return;
@@ -43,6 +51,8 @@ const { load, refresh } = makeLoader(async () => {
   // Symbols that have been read until then are there at once the next time.
   if (answer.partial && retries > 0) {
     retries -= 1;
+    isPartial = false;
+    showStatus();
     load();
   }
 }, 150);
@@ -50,6 +60,7 @@ const { load, refresh } = makeLoader(async () => {
 /** Shows why there is no graph. @param {string} problem */
 function showProblem(problem) {
   nodes = [];
+  [hasUnknown, isPartial] = [false, false];
   summary = '';
   showStatus();
   canvas.hidden = true;
@@ -65,6 +76,8 @@ function take(answer) {
   }
   unit = answer.unit;
   nodes = answer.nodes.map((/** @type {any[]} */ [parent, name, own, all, kind]) => ({ parent, name, own, all, kind, children: [], depth: 0, begin: 0 }));
+  hasUnknown = nodes.some((node, index) => index > 0 && isUnknownCode(node.name));
+  isPartial = answer.partial;
   nodes.forEach((node, index) => {
     if (index === 0) return;
     node.depth = nodes[node.parent].depth + 1;
@@ -102,7 +115,7 @@ function summarize({ count, total, left_out: merged, cut, partial }, where) {
   if (state.flame === 'waits') text += `, ${formatDuration(total)} waiting and ready`;
   if (merged) text += `; ${formatQuantity(merged, 'small node is merged', 'small nodes are merged')}`;
   if (cut) text += `; ${formatQuantity(cut, 'stack of the trace lacks', 'stacks of the trace lack')} inner frames`;
-  if (partial) text += '; incomplete: the time limit was reached';
+  if (partial) text += '; incomplete: the time limit was reached. Continue, or select less time';
   return text;
 }
 
@@ -112,6 +125,8 @@ function showStatus() {
   const note = isMissing ? `; no node that is shown has “${state.mark}” in its name` : '';
   status.textContent = [state.scope && `Only ${scopeName(state.scope)}`, summary + note].filter(Boolean).join(': ');
   allButton.hidden = !state.scope;
+  moreButton.hidden = !isPartial || isEmbedded();
+  unknownNote.hidden = !hasUnknown;
 }
 
 /** Returns the names of the functions on the way to a node. @param {number} index */
@@ -151,7 +166,8 @@ function formatWeight(weight) {
 function label(index) {
   const node = nodes[index];
   const percent = ((100 * node.all) / Math.max(1, nodes[0].all)).toFixed(1);
-  return `${index === 0 ? 'all' : node.name}: ${formatWeight(node.all)} (${percent} %), own ${formatWeight(node.own)}`;
+  const note = index > 0 && isUnknownCode(node.name) ? `\n${UNKNOWN_CODE}` : '';
+  return `${index === 0 ? 'all' : node.name}: ${formatWeight(node.all)} (${percent} %), own ${formatWeight(node.own)}${note}`;
 }
 
 function draw() {
@@ -270,6 +286,12 @@ export function start() {
   byId('flame-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
   byId('flame-reset', HTMLButtonElement).addEventListener('click', () => { if (nodes.length) show(0); });
   allButton.addEventListener('click', () => setScope(''));
+  // The server keeps the symbols that it has read.
+  moreButton.addEventListener('click', () => {
+    retries = MAX_RETRIES;
+    load();
+  });
+  unknownNote.textContent = UNKNOWN_CODE;
   search.value = state.mark;
   search.addEventListener('input', () => {
     state.mark = search.value;
@@ -308,7 +330,7 @@ export function start() {
     if (change === 'names') showStatus();
     const isOtherWindow = change === 'window' && !state.selection;
     if (change !== 'panel' && change !== 'selection' && !isOtherWindow) return;
-    retries = 3;
+    retries = MAX_RETRIES;
     if (isOtherWindow) refresh();
     else load();
   });

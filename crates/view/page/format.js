@@ -25,14 +25,40 @@ export function formatDuration(ns, digits = 4) {
   return '0 ns';
 }
 
+/** Times from here on have minutes, in nanoseconds. */
+const MINUTE = 60e9;
+
 /**
- * Formats a time since the start as seconds with all nanoseconds.
+ * Formats a time since the start: seconds or, from a minute on, hours, minutes and seconds.
  * @param {number} ns
+ * @param {number} [digits] of the fraction of a second
  */
-export function formatTime(ns) {
-  const whole = Math.floor(ns / 1e9);
-  const rest = String(Math.round(ns - whole * 1e9)).padStart(9, '0');
-  return `${whole}.${rest.slice(0, 3)} ${rest.slice(3, 6)} ${rest.slice(6)}`;
+export function formatTime(ns, digits = 9) {
+  const size = Math.abs(Math.round(ns));
+  const whole = Math.floor(size / 1e9);
+  const rest = String(size - whole * 1e9).padStart(9, '0').slice(0, digits);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const two = (/** @type {number} */ part) => String(part).padStart(2, '0');
+  const clock = hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  const fraction = rest && `.${rest.replace(/(\d{3})(?=\d)/g, '$1 ')}`;
+  return `${ns < 0 && size ? '−' : ''}${size < MINUTE ? whole : clock}${fraction}`;
+}
+
+/**
+ * Formats a time since the start like `formatTime`, with the unit that a number of seconds needs.
+ * @param {number} ns
+ * @param {number} [digits] of the fraction of a second
+ */
+export function formatMoment(ns, digits = 9) {
+  return `${formatTime(ns, digits)}${Math.abs(Math.round(ns)) < MINUTE ? ' s' : ''}`;
+}
+
+/** Explains names that are unknown. */
+export const UNKNOWN_CODE = '“?” is code without a known stack or symbol: weir view --symbol-path PATH reads further symbols.';
+
+/** Returns whether a name stands for unknown code. @param {string} name */
+export function isUnknownCode(name) {
+  return name === '?' || name.endsWith('!?');
 }
 
 /** @param {number} number */
@@ -51,17 +77,18 @@ export function formatQuantity(number, noun, plural = `${noun}s`) {
 }
 
 /**
- * Formats both ends of a time span in seconds, with as many digits as differ in a thousandth of it.
+ * Formats both ends of a time span, with as many digits as differ in a thousandth of it.
  * @param {number} from
  * @param {number} to
  */
 export function formatSpan(from, to) {
   const digits = Math.max(0, Math.min(9, Math.ceil(12 - Math.log10(Math.max(to - from, 1)))));
   const [first, last] = [from, to].map((ns) => {
-    const seconds = (ns / 1e9).toFixed(digits);
-    return seconds.includes('.') ? seconds.replace(/\.?0+$/, '') : seconds;
+    const [number, unit] = formatMoment(ns, digits).split(/(?= s$)/);
+    const digitsOnly = number.replaceAll(' ', '');
+    return `${digitsOnly.includes('.') ? digitsOnly.replace(/\.?0+$/, '') : digitsOnly}${unit ?? ''}`;
   });
-  return `${first} s to ${last} s`;
+  return `${first} to ${last}`;
 }
 
 /** @param {number} bytes */

@@ -1,5 +1,5 @@
 // Finds and describes the items of tracks.
-import { formatDuration, formatQuantity, formatTime, formatValue } from './format.js';
+import { formatDuration, formatMoment, formatQuantity, formatValue } from './format.js';
 import { firstFrom } from './scale.js';
 import { LAYOUTS, STRIDES, readItem } from './tracks.js';
 
@@ -27,7 +27,7 @@ import { LAYOUTS, STRIDES, readItem } from './tracks.js';
  */
 function describe(kind, data, at, names, unit) {
   const [start, end] = [data[at], data[at + 1]];
-  const span = end > start ? `${formatDuration(end - start)}, from ${formatTime(start)} s` : `at ${formatTime(start)} s`;
+  const span = end > start ? `${formatDuration(end - start)}, from ${formatMoment(start)}` : `at ${formatMoment(start)}`;
   /** @type {Hit} */
   const hit = { start, end, count: 1, text: '', row: null, thread: null };
   switch (kind) {
@@ -100,7 +100,7 @@ export function findItem({ kind, unit }, data, scale, time, lane, names) {
     for (let at = 0; at < data.length; at += STRIDES.f) {
       const { start, value, row } = readItem('f', data, at);
       if (Math.abs(start - time) <= slack) {
-        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatTime(start)} s`, row, thread: null };
+        return { start, end: start, count: 1, text: `${formatValue(value, '')}\nat ${formatMoment(start)}`, row, thread: null };
       }
     }
     return null;

@@ -80,7 +80,9 @@ function listenToTracks() {
     const { x, y } = pixelOf(event, tracks);
     const { row, hit } = findAt(x, y);
     if (row) choose(row);
-    reveal(hit ? hit.start : toTime(scale(), x));
+    // The picture stays below the mouse, also if the item begins before it.
+    const isStartVisible = hit && hit.start >= state.from && hit.start <= state.to;
+    reveal(isStartVisible ? hit.start : toTime(scale(), x));
     if (hit && row) {
       announce(hit.text);
       openHit(hit, row);

@@ -1,6 +1,6 @@
 // Follows a session that records: keeps the newest events in the window.
 import { byId } from './dom.js';
-import { onChange, state } from './state.js';
+import { changed, onChange, state } from './state.js';
 import { bounds, showSpan } from './window.js';
 
 /** What is shown at first, if everything was shown before, in nanoseconds. */
@@ -27,6 +27,7 @@ function setFollowing(on) {
 export function toggleFollowing() {
   setFollowing(!follows);
   if (!follows) return;
+  changed('follow');
   const showsAll = !bounds.isKnown || (state.from <= bounds.begin && state.to >= bounds.end);
   span = showsAll ? FIRST_SPAN : state.to - state.from;
   showNewest();
@@ -44,6 +45,11 @@ export function showState({ live, stopped }) {
   isLive = live;
   byId('follow', HTMLButtonElement).hidden = !live;
   if (!live) setFollowing(false);
+}
+
+/** Returns whether the newest events are kept in view. */
+export function isFollowing() {
+  return follows;
 }
 
 /** Moves the window to the newest events if the session is followed. */

@@ -1,7 +1,7 @@
 // Losses: how many events, and a button that goes to where they are missing.
 import { announce, byId } from './dom.js';
 import { isEmbedded } from './embedded.js';
-import { formatQuantity, formatTime } from './format.js';
+import { formatMoment, formatQuantity } from './format.js';
 import { onChange, state } from './state.js';
 import { reveal } from './window.js';
 
@@ -15,23 +15,47 @@ let hasTimes = false;
 /** Context switches that are missing between others: a session does not report them as lost. */
 let gaps = 0;
 
+/** Why the button leads nowhere, and whether the text has it. */
+let reason = '';
+let isExplained = false;
+
+/** @param {string} text @param {string} explanation */
+function setText(text, explanation) {
+  reason = explanation;
+  button.title = explanation;
+  button.setAttribute('aria-description', explanation);
+  const isDisabled = button.getAttribute('aria-disabled') === 'true';
+  button.textContent = isDisabled && isExplained ? `${text}. ${explanation}` : text;
+}
+
 function show() {
   const isLost = Boolean(counts || hasTimes || times.length);
   button.hidden = !isLost && !gaps;
   button.classList.toggle('inferred', !isLost);
   if (!isLost) {
-    button.textContent = `${formatQuantity(gaps, 'context switch', 'context switches')} missing`;
-    button.title = 'Found by comparing switches: the session reports no lost event. Times around them are estimates.';
-    button.disabled = true;
+    setDisabled(true);
+    setText(`${formatQuantity(gaps, 'context switch', 'context switches')} missing`,
+      'Found by comparing switches: the session reports no lost event. Times around them are estimates.');
     return;
   }
   const place = times.indexOf(state.cursor ?? -1);
-  const where = place < 0 ? '' : ` (${place + 1} of ${times.length}: before ${formatTime(times[place])} s)`;
-  button.textContent = `${counts ? `Lost: ${counts}` : 'Events were lost'}${where}`;
-  button.disabled = !times.length;
-  if (times.length) button.title = `Show where events were lost (${formatQuantity(times.length, 'place')})`;
-  else if (hasTimes && isEmbedded()) button.title = 'Events were lost at other times than those in this page.';
-  else button.title = 'The trace does not contain the times.';
+  const where = place < 0 ? '' : ` (${place + 1} of ${times.length}: before ${formatMoment(times[place])})`;
+  setDisabled(!times.length);
+  setText(`${counts ? `Lost: ${counts}` : 'Events were lost'}${where}`, explain());
+}
+
+function explain() {
+  if (times.length) return `Show where events were lost (${formatQuantity(times.length, 'place')})`;
+  if (hasTimes && isEmbedded()) return 'Events were lost at other times than those in this page.';
+  return 'The trace does not contain the times.';
+}
+
+/**
+ * Shows whether the button leads to losses. It stays reachable otherwise, so that it can explain why not.
+ * @param {boolean} isDisabled
+ */
+function setDisabled(isDisabled) {
+  button.setAttribute('aria-disabled', String(isDisabled));
 }
 
 /** Takes the numbers of losses. @param {any} trace */
@@ -68,12 +92,18 @@ export function setLossTimes(known) {
 
 /** Goes to the next loss after the cursor, or to the first. */
 function showNext() {
+  if (button.getAttribute('aria-disabled') === 'true') {
+    isExplained = !isExplained;
+    show();
+    announce(isExplained ? reason : '');
+    return;
+  }
   const { cursor } = state;
   const next = times.find((time) => cursor !== null && time > cursor) ?? times[0];
   if (next === undefined) return;
   reveal(next);
   show();
-  announce(`Events were lost before ${formatTime(next)} seconds`);
+  announce(`Events were lost before ${formatMoment(next)}`);
 }
 
 export function listenToLosses() {

@@ -79,7 +79,7 @@ export function ownerOf(key) {
 
 /** @param {any} process */
 function processLabel({ name, pid, machine }) {
-  const label = pid === NO_PID ? (name ?? 'No process') : `${name ?? 'Process'} (${pid})`;
+  const label = name ? (pid === NO_PID ? name : `${name} (${pid})`) : pid === NO_PID ? '(no process)' : `process ${pid}`;
   return machine ? `${label} · ${machine}` : label;
 }
 
@@ -109,6 +109,11 @@ export function knownProviders() {
 /** Returns the GUID of a provider. @param {number} id */
 export function providerGuid(id) {
   return providers.get(id)?.guid ?? '';
+}
+
+/** Returns whether there are tracks or, while a search is on, some that it finds. */
+export function hasMatch() {
+  return state.search ? list.processes.length + list.providers.length > 0 : rows.length > 0;
 }
 
 /** Returns whether a listed thread has states: a trace without context switches has none. */

@@ -1,6 +1,6 @@
 // Draws the ruler and the overview of the whole trace.
 import { color, setFont } from './dom.js';
-import { formatDuration } from './format.js';
+import { formatMoment } from './format.js';
 import { rulerMarks, toPixel } from './scale.js';
 
 /** @typedef {import('./scale.js').Scale} Scale */
@@ -26,7 +26,7 @@ export function drawRuler(context, scale, startMs) {
     context.fillStyle = color('text-2');
     context.fillRect(x, 22, 1, 10);
     context.fillStyle = color('text');
-    context.fillText(formatDuration(time, 10), x + 4, 29);
+    context.fillText(formatMoment(time, Math.max(0, Math.ceil(9 - Math.log10(step)))), x + 4, 29);
     if (x - lastWall > wallWidth) {
       context.fillStyle = color('text-2');
       context.fillText(formatWall(startMs, time, step), x + 4, 13);

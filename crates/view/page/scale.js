@@ -57,21 +57,37 @@ export function forVisible(data, stride, scale, onItem) {
   }
 }
 
+const SECOND = 1e9;
+const DAY = 86_400;
+/** Distances of marks between a second and a day, in seconds: parts of minutes and hours. */
+const CLOCK_STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, DAY];
+
 /**
- * Returns the smallest of 1, 2 and 5 times a power of ten that is not below a distance.
+ * Returns the smallest round distance that is not below another one: below a second and above a day,
+ * 1, 2 and 5 times a power of ten.
  * @param {number} least
  */
 function niceStep(least) {
+  if (least > DAY * SECOND) return DAY * SECOND * decimalStep(least / (DAY * SECOND));
+  const step = CLOCK_STEPS.find((seconds) => seconds * SECOND >= least);
+  return step && least > SECOND / 2 ? step * SECOND : decimalStep(least);
+}
+
+/** @param {number} least */
+function decimalStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((factor) => power * factor).find((step) => step >= least) ?? power * 10;
 }
+
+/** The least pixels between marks, which the longest time needs. */
+const MARK_WIDTH = 130;
 
 /**
  * Returns the times of the marks of the ruler, and their distance.
  * @param {Scale} scale
  */
 export function rulerMarks(scale) {
-  const step = niceStep(((scale.to - scale.from) * 110) / scale.width);
+  const step = niceStep(((scale.to - scale.from) * MARK_WIDTH) / scale.width);
   const marks = [];
   const last = Math.floor(scale.to / step);
   for (let mark = Math.ceil(scale.from / step); mark <= last && marks.length < 500; mark += 1) marks.push(mark * step);

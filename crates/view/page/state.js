@@ -64,7 +64,7 @@ export const state = {
   fields: [],
 };
 
-/** @typedef {'window' | 'selection' | 'cursor' | 'panel' | 'tracks' | 'names' | 'event' | 'position'} Change */
+/** @typedef {'window' | 'selection' | 'cursor' | 'follow' | 'panel' | 'tracks' | 'names' | 'event' | 'position'} Change */
 
 /** @type {((change: Change) => void)[]} */
 const listeners = [];

@@ -1,7 +1,7 @@
 // Tables of the selection, and the statistics of a field.
 import { byId, element, link, sideLink } from './dom.js';
 import { NO_FIELDS, isEmbedded } from './embedded.js';
-import { formatCount, formatQuantity, formatValue } from './format.js';
+import { UNKNOWN_CODE, formatCount, formatQuantity, formatValue, isUnknownCode } from './format.js';
 import { Asker, makeLoader } from './source.js';
 import { changed, chosenSpan, onChange, spanName, state } from './state.js';
 
@@ -27,7 +27,7 @@ const MAX_FUNCTIONS = 500;
 
 /** @type {Links} */
 let links = { open: () => {}, showTrack: () => {}, showFunction: () => {}, showEvents: () => {} };
-/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, note?: string } | null} */
+/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, note?: string, hint?: string } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
 let isRestoring = true;
@@ -58,7 +58,8 @@ function toFunctionTable(answer) {
   /** @type {[string, string][]} */
   const columns = [['Function', ''], ['Module', ''], ['Own samples', ''], ['With callees', '']];
   const note = answer.functions.length >= MAX_FUNCTIONS ? `, of the ${MAX_FUNCTIONS} functions with the most own samples` : '';
-  return { columns, rows, total: rows.length, partial: answer.partial, note };
+  const hasUnknown = rows.some((/** @type {any[]} */ [[, , name]]) => isUnknownCode(name));
+  return { columns, rows, total: rows.length, partial: answer.partial, note, hint: hasUnknown ? ` ${UNKNOWN_CODE}` : '' };
 }
 
 /** @param {any} cell */
@@ -147,7 +148,9 @@ function makeCell(cell, unit, isFirst) {
   const made = element('td');
   if (Array.isArray(cell)) {
     const [type, number, text] = cell;
-    made.append(link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number, text))));
+    const name = link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number, text)));
+    if (type === 'function' && isUnknownCode(text)) name.title = UNKNOWN_CODE;
+    made.append(name);
     const second = isFirst ? makeSecondLink(type, number, text) : null;
     if (second) made.append(' ', second);
   } else if (typeof cell === 'number') {
@@ -187,7 +190,7 @@ function show() {
   }
   const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : formatQuantity(total, 'row');
   const sum = sortColumn() < 0 && rows.length > 1 && SUMS[state.table] ? ` by ${SUMS[state.table]}` : '';
-  status.textContent = `${count}${sum}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}`;
+  status.textContent = `${count}${sum}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}${table.hint ? `.${table.hint}` : ''}`;
 }
 
 /** Explains why a table is empty. */

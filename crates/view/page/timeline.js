@@ -3,11 +3,11 @@ import { announce, byId, color, debounce, fitCanvas, fitText, setFont } from './
 import { BoxLayer } from './boxes.js';
 import { drawTrack } from './draw.js';
 import { isEmbedded } from './embedded.js';
-import { formatDuration, formatTime } from './format.js';
+import { formatDuration, formatMoment } from './format.js';
 import { findItem, stepItem } from './hits.js';
 import { drawLabels, labelWidth, listenToLabels } from './labels.js';
 import { setLossTimes } from './losses.js';
-import { LANE_HEIGHT, allRows, findRow, hasThreadStates, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
+import { LANE_HEIGHT, allRows, findRow, hasMatch, hasThreadStates, makeRows, ownerOf, providerGuid, rowsBetween, scopeName, setList, toggle, totalHeight } from './rows.js';
 import { drawLegend, drawOverview, drawRuler, legendWidth } from './ruler.js';
 import { rulerMarks, toPixel, toTime } from './scale.js';
 import { Asker, ask } from './source.js';
@@ -47,8 +47,10 @@ const leftOut = new Set();
 const fieldData = {};
 /** @type {any} */
 let whole = null;
-/** The item at the cursor. @type {Hit | null} */
+/** The item that the cursor stands for. @type {Hit | null} */
 let cursorHit = null;
+/** Where the cursor is for that item. @type {number | null} */
+let hitCursor = null;
 /** Pixel of the mouse. @type {number | null} */
 let mouse = null;
 /** A track to show when it is in the list. @type {string | null} */
@@ -112,7 +114,7 @@ function drawTimes() {
   const context = fitCanvas(ruler, ruler.clientWidth, RULER_HEIGHT);
   if (startMs !== null) drawRuler(context, area, startMs);
   if (startMs !== null && mouse !== null && mouse >= area.left) {
-    const text = `${formatTime(toTime(area, mouse))} s`;
+    const text = formatMoment(toTime(area, mouse));
     setFont(context);
     const width = context.measureText(text).width + 8;
     const x = Math.min(mouse, area.left + area.width - width);
@@ -127,7 +129,7 @@ function drawTimes() {
   context.fillRect(area.left - 1, 0, 1, RULER_HEIGHT);
   context.fillStyle = color('text-2');
   setFont(context);
-  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatTime(state.cursor)} s`;
+  const note = state.cursor === null ? 'UTC; time since the start' : `cursor at ${formatMoment(state.cursor)}`;
   const shown = startMs === null ? '' : `${formatDuration(state.to - state.from)} shown`;
   context.fillText(fitText(context, shown, area.left - 12), 8, 13);
   context.fillText(fitText(context, note, area.left - 12), 8, 29);
@@ -221,7 +223,7 @@ function drawWhole() {
   context.strokeRect(left, 0.5, right - left, height - 1);
   const percent = Math.round((100 * (state.from - bounds.begin)) / (bounds.end - bounds.begin));
   overview.setAttribute('aria-valuenow', String(Math.max(0, Math.min(100, percent))));
-  overview.setAttribute('aria-valuetext', `${formatTime(state.from)} to ${formatTime(state.to)} seconds`);
+  overview.setAttribute('aria-valuetext', `${formatMoment(state.from)} to ${formatMoment(state.to)}`);
 }
 
 /** @param {CanvasRenderingContext2D} context @param {number} width */
@@ -349,7 +351,9 @@ const askList = debounce(async () => {
 /** Fits the timeline to the rows. */
 function fitRows() {
   space.style.height = `${totalHeight()}px`;
-  empty.hidden = allRows().length > 0 || !bounds.isKnown;
+  // Processors and counters are shown also if a search finds nothing.
+  empty.hidden = hasMatch() || !bounds.isKnown;
+  empty.classList.toggle('below', allRows().length > 0);
   empty.textContent = state.search ? `No track has “${state.search}” in its name.` : 'The trace has no events.';
   redraw();
 }
@@ -412,9 +416,15 @@ export function findAt(x, y) {
   return { row, hit: findItem(row, items, scale(), toTime(scale(), x), lane, data) };
 }
 
+/** @param {Hit} hit */
+function keepHit(hit) {
+  cursorHit = hit;
+  hitCursor = state.cursor;
+}
+
 /** Opens an item. @param {Hit} hit @param {Row} row */
 export function openHit(hit, row) {
-  cursorHit = hit;
+  keepHit(hit);
   if (hit.count === 1 && hit.row !== null) actions.openEvent(hit.row);
   else if (row.kind === 'k' && row.target) actions.showEvents(`kind:${row.target.number}`, hit.start);
   else if (row.kind === 'v') openTarget(row);
@@ -428,7 +438,7 @@ export function openHit(hit, row) {
 export function openCurrent() {
   const row = currentRow();
   if (!row) return;
-  if (cursorHit && state.cursor === cursorHit.start) openHit(cursorHit, row);
+  if (cursorHit && state.cursor === hitCursor) openHit(cursorHit, row);
   else if (row.target) openTarget(row);
   else if (row.folds) toggle(row);
 }
@@ -444,8 +454,8 @@ export function stepCursor(direction) {
     pan(direction * 0.5);
     return;
   }
-  cursorHit = hit;
   reveal(hit.start);
+  keepHit(hit);
   announce(hit.text);
   showTooltip(hit.text, toPixel(scale(), hit.start), row.top - tracks.scrollTop + row.height);
 }

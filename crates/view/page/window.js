@@ -1,6 +1,6 @@
 // The visible time, the selection and the cursor.
 import { announce, debounce } from './dom.js';
-import { formatTime } from './format.js';
+import { formatMoment } from './format.js';
 import { changed, state } from './state.js';
 
 /** The least time that is shown, in nanoseconds. */
@@ -44,7 +44,7 @@ export function showSpan(from, to) {
   announceWindow();
 }
 
-const announceWindow = debounce(() => announce(`Showing ${formatTime(state.from)} to ${formatTime(state.to)} seconds`), 700);
+const announceWindow = debounce(() => announce(`Showing ${formatMoment(state.from)} to ${formatMoment(state.to)}`), 700);
 
 /**
  * Zooms around a time, the cursor, or the middle.

@@ -466,6 +466,66 @@ const scenarios = {
     assert.deepEqual(unnamed, [], 'controls without a name');
   },
 
+  // The list, the details and the picture stay together, and stay where the user is.
+  async details(page) {
+    const { from, width } = await span(page);
+    const skipped = await labelsWidth(page);
+    await drag(page, '#ruler', 0.4, 0.6, { skipped });
+    await hasText(page, '#selection', /^selected /);
+    const begin = (await view(page)).selection[0];
+    assert(begin > from + 0.3 * width, 'the selection is in the middle');
+    await page.fill('#event-filter', 'event:SampleProf');
+    await listed(page, 'event:SampleProf');
+    await listIsAt(page, begin);
+    // Keys change what open details show.
+    await page.click('.event-row[aria-selected="true"]');
+    await page.waitForSelector('#details-body table');
+    await page.focus('#event-grid');
+    for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'PageUp']) {
+      await page.keyboard.press(key);
+      await until(page, () => {
+        const row = document.querySelector('.event-row[aria-selected="true"]');
+        return row?.classList.contains('open') && document.querySelector('#details-body td button')?.textContent === `${row.firstChild.textContent} s`;
+      });
+    }
+    // Times and contents have room next to the details.
+    const cells = await page.evaluate(() => {
+      const [time, , , , , content] = document.querySelector('.event-row[aria-selected="true"]').children;
+      return { isCut: time.scrollWidth > time.clientWidth, width: content.clientWidth };
+    });
+    assert(!cells.isCut && cells.width > 150, JSON.stringify(cells));
+    const process = await text(page, '#details-body tr:has(th:text-is("Process")) button');
+    await page.click('#details-body tr:has(th:text-is("Process")) button');
+    await until(page, (name) => document.querySelector('.track-label.current > .name')?.textContent === name, process);
+    await page.click('#details-close');
+    // A search that finds nothing shows that, although processors are shown.
+    await page.fill('#track-search', 'no such track');
+    await hasText(page, '#track-state', /^No track has “no such track” in its name\.$/);
+    assert(await page.isVisible('#track-state'));
+    await page.fill('#track-search', '');
+    await page.waitForSelector('#track-state', { state: 'hidden' });
+    // A click on an item that begins before the picture does not move the picture.
+    const call = (name, ...parameters) => page.evaluate(async ([source, called, given]) => (await import(source))[called](...given), [new URL('window.js', url).href, name, parameters]);
+    await page.keyboard.press('Escape');
+    await chooseTrack(page, KERNEL.track);
+    for (let press = 0; press < 8; press += 1) await page.keyboard.press('w');
+    await pressUntil(page, '.', () => /^[^\n]+ \(\d+\)\n[^\n]+ \(\d+\)\n/.test(document.getElementById('announcer').textContent));
+    await call('select', null);
+    await page.keyboard.press('Enter');
+    await until(page, () => window.view.selection !== null);
+    const [first, last] = (await view(page)).selection;
+    await call('select', null);
+    await call('showSpan', first + (last - first) / 4, last - (last - first) / 4);
+    await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+    await drawn(page);
+    await painted(page);
+    const before = await span(page);
+    const row = await page.locator('.track-label:has(.name:text-is("CPU 0"))').boundingBox();
+    await page.mouse.click(row.x + skipped + 300, row.y + row.height / 2);
+    await until(page, (start) => window.view.selection?.[0] === start, first);
+    assert.deepEqual(await span(page), before, 'the picture stays');
+  },
+
   async reload(page) {
     await page.keyboard.press('t');
     await page.keyboard.press('w');
@@ -595,6 +655,23 @@ const scenarios = {
     assert.equal(columns.length, 6);
     for (const { name, width, isInView, isBelowHead } of columns) assert(width >= 20 && isInView && isBelowHead, `column ${name} of the list`);
     assert(await page.evaluate(() => document.getElementById('event-grid').scrollLeft) > 0, 'the list was scrolled');
+    const rows = await page.locator('.event-row').count();
+    assert(rows >= 5, `${rows} rows fit`);
+    // Details leave the tabs free.
+    await page.click('.event-row >> nth=1');
+    await page.waitForSelector('#details-body table');
+    await page.click('#tab-tables');
+    await page.waitForSelector('#tab-tables[aria-selected="true"]');
+  },
+
+  async long(page) {
+    await until(page, () => window.view.to > 0);
+    await page.click('.event-row:has-text("SampleProf") >> nth=1');
+    await page.waitForSelector('#details-body table');
+    const row = '.event-row[aria-selected="true"] > span >> nth=0';
+    assert.equal(await text(page, row), '8:11:59.668 011 200');
+    assert(await page.evaluate(() => [...document.querySelectorAll('.event-row > span:first-child')].every((cell) => cell.scrollWidth <= cell.clientWidth)), 'times are cut');
+    assert.match(await text(page, '#details-body td'), /^8:11:59\.668 011 200 \(29519\.668011200 s\)$/);
   },
 
   async dotnet(page) {
@@ -778,7 +855,7 @@ const scenarios = {
 
   // When were events lost?
   async lost(page) {
-    await until(page, () => !document.getElementById('lost').disabled);
+    await page.waitForSelector('#lost[aria-disabled="false"]');
     assert.match(await text(page, '#lost'), /^Lost: 17 events/);
     await page.click('#lost');
     await hasText(page, '#lost', /1 of 1: before 0\.450 000 000 s/);

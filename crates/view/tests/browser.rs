@@ -129,7 +129,7 @@ fn kernel_trace_is_explored_by_mouse_and_keyboard() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = serve(write_trace(folder.path(), 4 << 20, ""));
-    for scenario in ["mouse", "keyboard", "reload", "layout", "crowded"] {
+    for scenario in ["mouse", "keyboard", "details", "reload", "layout", "crowded"] {
         browser.run(scenario, &url);
     }
 }
@@ -243,6 +243,21 @@ fn million_processes_do_not_stall_the_page() {
     }
     writer.finish(20_000_000, 0).unwrap();
     browser.run("million", &serve(path));
+}
+
+#[test]
+fn times_of_a_long_trace_have_hours() {
+    let Some(browser) = Browser::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.etl");
+    let mut writer = KernelWriter::create(&path, 1).unwrap();
+    writer.put_process(70, "app.exe", "").unwrap();
+    writer.put_thread(70, 71).unwrap();
+    for time in [10_000, 295_196_680_112, 295_196_680_113] {
+        writer.put_sample(0, time, 71, 0x7FF6_0000_1000).unwrap();
+    }
+    writer.finish(295_196_680_200, 0).unwrap();
+    browser.run("long", &serve(path));
 }
 
 #[test]

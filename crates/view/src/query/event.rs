@@ -60,6 +60,7 @@ struct EventLabels {
     cpu: u64,
     thread_name: Option<String>,
     process: Option<String>,
+    process_number: Option<u32>,
     provider: Option<String>,
     name: Option<String>,
 }
@@ -80,6 +81,7 @@ impl EventLabels {
             cpu,
             thread_name: thread.map(thread_label),
             process: thread.map(|thread| process_label(index, thread.process)),
+            process_number: thread.map(|thread| thread.process),
             provider: provider.map(|provider| provider.name.to_string()),
             name: kind_entry.map(kind_label),
         })
@@ -115,6 +117,10 @@ pub(crate) fn describe_event_within(
         }
         json.key("thread");
         json.number(labels.thread);
+        if let Some(process) = labels.process_number {
+            json.key("process_id");
+            json.number(process);
+        }
         json.key("kind");
         json.number(labels.kind);
         json.key("wall");

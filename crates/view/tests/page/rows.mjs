@@ -18,10 +18,10 @@ const labelOf = (key) => allRows()[findRow(key)].label;
 
 // Processes of several machines have the same names and ids.
 setList(list(['a.etl', 'b.etl']));
-assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40) · a.etl', 'shop.exe (40) · b.etl', 'No process · a.etl']);
+assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40) · a.etl', 'shop.exe (40) · b.etl', '(no process) · a.etl']);
 assert.equal(scopeName('thread:7'), 'worker (70) of shop.exe (40) · a.etl');
 setList(list([null, null]));
-assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40)', 'shop.exe (40)', 'No process']);
+assert.deepEqual(['p1', 'p2', 'p3'].map(labelOf), ['shop.exe (40)', 'shop.exe (40)', '(no process)']);
 assert.deepEqual(['process:2', 'process:99', 'thread:7', 'thread:99', ''].map(scopeName),
   ['shop.exe (40)', 'one process', 'worker (70) of shop.exe (40)', 'one thread', '']);
 assert.deepEqual(['t7', 'k9', 't9', 'k7', 'p1'].map(ownerOf), ['p1', 'v4', null, null, null]);

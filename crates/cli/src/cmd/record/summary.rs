@@ -92,6 +92,9 @@ pub(super) fn print(
     if events > 0 {
         let [first, second] = next_commands(file, counts.as_ref(), request.wants_switches);
         eprintln!("next: {first}\n      {second}");
+        if cfg!(feature = "view") {
+            eprintln!("      {} view {}", own_command(), quote_path_for_shell(file));
+        }
     }
     has_program_events
 }

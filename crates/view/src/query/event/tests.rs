@@ -67,6 +67,16 @@ fn late_part_of_a_stack_is_found_among_those_of_other_threads() {
     assert_eq!(stack_of(&view, row), [format!("{KERNEL_FRAME:#x}"), format!("{USER_FRAME:#x}")]);
 }
 
+#[test]
+fn event_has_the_number_of_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = write_divided_stack(&folder.path().join("process.etl"), 1);
+    let event = ask(|json| assert!(describe_event(&view, first_sample(&view), json)));
+    let number = event["process_id"].as_u64().unwrap() as usize;
+    assert_eq!(view.index().threads.processes[number].pid, 70);
+    assert_eq!(event["process"], "app.exe (70)");
+}
+
 /// Writes a sample with the first part of its stack, and after many stacks of another thread the
 /// other part.
 fn write_divided_stack(path: &Path, others: i64) -> TraceView {
