@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
-# The line before the frames of an event: pid/tid [cpu] time: event:
-HEAD = re.compile(r"^\s*(-?\d+)/(-?\d+)\s+(?:\[(\d+)\]\s+)?(\d+)\.(\d{9}):\s+(?:\d+\s+)?([^\s].*?):\s*(.*)$")
-# Frames that perf adds: the markers between the parts of a call chain.
+# The line of an event: pid/tid time: event:
+HEAD = re.compile(r"^\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d{9}):\s+(\S+?):\s*$")
+# The line before a sample in a dump, and a line of its call chain.
+DUMP_HEAD = re.compile(r"^(?:-?\d+ )?(\d+) 0x[0-9a-f]+ \[0x[0-9a-f]+\]: PERF_RECORD_SAMPLE\([^)]*\): (-?\d+)/(-?\d+):")
+DUMP_FRAME = re.compile(r"^\.{5}\s+\d+: ([0-9a-f]{16})$")
+# The markers between the parts of a call chain.
 FIRST_MARKER = 2**64 - 4095
 # The user part of a stack ends before an address of the kernel.
 KERNEL_HALF = 2**63
@@ -22,21 +25,25 @@ def run(*command):
 
 
 def read_script(recording):
-    """Yields event, tid, time in nanoseconds and frames of each sample, as perf prints them."""
-    text = run("perf", "script", "--ns", "--max-stack", "1024", "-F", "pid,tid,cpu,time,event,ip", "-i", recording)
-    event = None
-    for line in text.splitlines():
+    """Yields event, tid and time in nanoseconds of each sample, as perf prints them."""
+    for line in run("perf", "script", "--ns", "-F", "pid,tid,time,event", "-i", recording).splitlines():
         head = HEAD.match(line)
         if head:
-            if event:
-                yield event
-            event = [head[6], int(head[2]), int(head[4]) * 10**9 + int(head[5]), []]
-            if head[7]:
-                event[3].append(int(head[7].split()[0], 16))
-        elif line.strip() and event:
-            event[3].append(int(line.split()[0], 16))
-    if event:
-        yield event
+            yield head[5], int(head[2]), int(head[3]) * 10**9 + int(head[4])
+
+
+def read_chains(recording):
+    """Returns the call chains of all samples by time in nanoseconds and thread."""
+    chains, frames = collections.defaultdict(list), []
+    for line in run("perf", "script", "-D", "-i", recording).splitlines():
+        head = DUMP_HEAD.match(line)
+        if head:
+            frames = []
+            chains[int(head[1]), int(head[3])].append(frames)
+        frame = DUMP_FRAME.match(line)
+        if frame:
+            frames.append(int(frame[1], 16))
+    return chains
 
 
 def clean(frames):
@@ -56,7 +63,7 @@ def clean(frames):
 def main():
     weir, recording, trace = sys.argv[1:4]
     samples = list(read_script(recording))
-    names = collections.Counter(name.split(":")[-1] if name.startswith("sched:") else name.split(":")[0] for name, *_ in samples)
+    names = collections.Counter(name.split(":")[-1] if name.startswith("sched:") else name.split(":")[0] for name, _, _ in samples)
 
     counts = collections.Counter()
     stacks = collections.defaultdict(list)
@@ -78,13 +85,17 @@ def main():
     for name, event in pairs.items():
         assert counts[event] == names[name], f"{event}: {counts[event]}, perf has {names[name]} of {name}"
 
-    # Stacks of samples; those of switches belong to another time.
+    # Stacks of samples; those of switches belong to a later time. A time at which a thread has
+    # several samples does not tell which stack belongs to which.
+    chains = read_chains(recording)
     compared = 0
-    for name, tid, time, frames in samples:
-        frames = clean(frames)
-        if name.split(":")[0] == "cpu-clock" and len(frames) > 1:
+    for name, tid, time in samples:
+        frames = [clean(chain) for chain in chains[time, tid]]
+        if name.split(":")[0] == "cpu-clock" and len(frames) == 1 and frames[0]:
             have = tuple(stacks.get((time, tid), ()))
-            assert have == frames, (time, tid, list(map(hex, have)), list(map(hex, frames)))
+            # A sample with a copy of the user stack has the user function as its only user frame.
+            if have[: len(frames[0])] != frames[0] or len(have) > len(frames[0]) + 1:
+                raise AssertionError((time, tid, list(map(hex, have)), list(map(hex, frames[0]))))
             compared += 1
 
     # Functions of the program, by their own samples.

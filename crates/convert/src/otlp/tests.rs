@@ -184,5 +184,9 @@ fn fields_have_the_types_of_their_schema() {
 fn many_records_make_several_lines() {
     let events = vec![TestEvent { name: "e", ..TestEvent::default() }; 4500];
     let (lines, conversion) = convert_bytes(&build_trace("p", &events, 0), convert);
-    assert_eq!((lines.len(), conversion.written), (3, 4500));
+    let count =
+        |line: &Value| line["resourceLogs"][0]["scopeLogs"][0]["logRecords"].as_array().map_or(0, Vec::len);
+    let counts: Vec<usize> = lines.iter().map(count).collect();
+    assert_eq!((counts.iter().sum::<usize>(), conversion.written), (4500, 4500));
+    assert!(lines.len() > 2 && counts.iter().all(|count| *count <= 2000), "{counts:?}");
 }

@@ -69,6 +69,20 @@ pub(super) struct Features {
 }
 
 impl Features {
+    /// Returns whether an import needs a feature.
+    pub(super) const fn is_needed(feature: u32) -> bool {
+        matches!(
+            feature,
+            bit::TRACING_DATA
+                | bit::BUILD_ID
+                | bit::HOSTNAME
+                | bit::OS_RELEASE
+                | bit::CPU_COUNT
+                | bit::EVENT_DESC
+                | bit::CLOCK_DATA
+        )
+    }
+
     /// Reads the section or record of a feature.
     pub(super) fn read(&mut self, feature: u32, bytes: &[u8], events: &mut EventTable) {
         match feature {

@@ -62,7 +62,8 @@ impl Survey {
         let mut survey =
             Self { records: header.records.clone(), is_finished: header.is_finished, ..Self::default() };
         survey.read_attrs(source, &header)?;
-        for (feature, section) in &header.features {
+        for (feature, section) in header.features.iter().filter(|(feature, _)| Features::is_needed(*feature))
+        {
             let Some(bytes) = section.read(source, MAX_SECTION_BYTES) else { continue };
             survey.read_feature(*feature, &bytes);
         }
@@ -86,10 +87,13 @@ impl Survey {
         let (Some(size), Some(bytes)) = (size, header.attrs.read(source, MAX_SECTION_BYTES)) else {
             bail!("its list of events is damaged");
         };
+        // Entries may name the same ids again and again.
+        let mut bytes_left = MAX_SECTION_BYTES;
         for entry in bytes.chunks_exact(size) {
             let Some(ids_at) = size.checked_sub(16) else { continue };
             let Some(attr) = entry.get(..ids_at).and_then(EventAttr::parse) else { continue };
-            let ids = Section::parse(entry, ids_at).read(source, MAX_SECTION_BYTES).unwrap_or_default();
+            let ids = Section::parse(entry, ids_at).read(source, bytes_left).unwrap_or_default();
+            bytes_left = bytes_left.saturating_sub(ids.len() as u64);
             self.events.add(attr, ids.chunks_exact(8).map(|id| u64_at(id, 0)));
         }
         Ok(())

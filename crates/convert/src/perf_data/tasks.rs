@@ -38,7 +38,7 @@ const STILL_ACTIVE: i32 = 259;
 /// The session of a process without one.
 const NO_SESSION: u32 = u32::MAX;
 /// The most threads that are kept.
-const MAX_THREADS: usize = 1 << 19;
+const MAX_THREADS: usize = 1 << 18;
 /// The longest name in bytes. Linux keeps 15.
 const MAX_NAME_BYTES: usize = 64;
 /// The name of the idle threads of all processors, as perf prints it.
