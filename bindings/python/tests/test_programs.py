@@ -36,3 +36,26 @@ def test_notebook_runs_and_shows_what_it_says(monkeypatch: pytest.MonkeyPatch) -
             texts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
     shown = "\n".join(texts)
     assert "fixture-kernel" in shown and "shell.exe" in shown
+
+
+def test_examples_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (FOLDER.parents[2] / "docs" / "python.md").read_text()
+    blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(blocks) == 5
+    etl = FIXTURES / "etl"
+    replacements = {
+        '"trace.etl"': repr(str(etl / "tracelogging.etl")),
+        '"kernel.etl"': repr(str(etl / "kernel.etl")),
+        '"clretwrc.dll"': repr(str(FIXTURES / "manifests" / "everything.man")),
+        "Contoso.": "Traceweir.Fixture.",
+    }
+    names: dict[str, object] = {}
+    for block in blocks:
+        if "traceweir.watch" in block:
+            compile(block, "docs/python.md", "exec")
+            continue
+        for old, new in replacements.items():
+            block = block.replace(old, new)
+        exec(compile(block, "docs/python.md", "exec"), names)
+    output = capsys.readouterr().out
+    assert "fixture-tracelogging" in output and "Traceweir.Fixture.Types Integers" in output

@@ -19,6 +19,9 @@ import pytest
 import traceweir
 from conftest import FIXTURES, PEAK_KIB, schema_options
 
+# The big trace is written faster than its session can take the events.
+pytestmark = pytest.mark.filterwarnings("ignore::traceweir.TraceWarning")
+
 TRACES = sorted((FIXTURES / "etl").glob("*.etl"))
 
 

@@ -8,7 +8,20 @@ from typing import Any, Literal, TypeVar, Union, final, overload
 from uuid import UUID
 
 __version__: str
-__all__: list[str]
+__all__ = [
+    "ArrowStream",
+    "Event",
+    "EventIterator",
+    "Frame",
+    "Trace",
+    "TraceError",
+    "TraceFileInfo",
+    "TraceWarning",
+    "Watch",
+    "__version__",
+    "open",
+    "watch",
+]
 
 _T = TypeVar("_T")
 _Path = Union[str, PathLike[str]]

@@ -10,3 +10,18 @@ from . import Watch as Watch
 from . import __version__ as __version__
 from . import open as open
 from . import watch as watch
+
+__all__ = [
+    "ArrowStream",
+    "Event",
+    "EventIterator",
+    "Frame",
+    "Trace",
+    "TraceError",
+    "TraceFileInfo",
+    "TraceWarning",
+    "Watch",
+    "__version__",
+    "open",
+    "watch",
+]
