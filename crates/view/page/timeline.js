@@ -209,6 +209,7 @@ function drawWhole() {
   const area = wholeScale();
   const [width, height] = [overview.clientWidth, overview.clientHeight];
   const context = fitCanvas(overview, width, height);
+  if (!bounds.isKnown) return;
   if (whole) {
     drawOverview(context, whole, area, height);
     drawOverviewLegend(context, width);

@@ -526,6 +526,34 @@ const scenarios = {
     assert.deepEqual(await span(page), before, 'the picture stays');
   },
 
+  // A flame graph that reached its time limit is asked for again by itself, and then by a button.
+  async partial(page) {
+    let asked = 0;
+    const answers = /\/api\/flame\?/;
+    await page.route(answers, async (route) => {
+      asked += 1;
+      const response = await route.fetch();
+      const answer = await response.json();
+      answer.nodes.at(-1)[1] = '?';
+      answer.functions[0][0] = '?';
+      await route.fulfill({ response, json: { ...answer, partial: asked < 6 } });
+    });
+    await page.click('#tab-flame');
+    await page.waitForSelector('#flame-more');
+    assert.equal(asked, 4);
+    await hasText(page, '#flame-state', /; incomplete: the time limit was reached/);
+    await hasText(page, '#flame-unknown', /^“\?” is code without a known stack or symbol: .*--symbol-path/);
+    assert(await page.isVisible('#flame-unknown'));
+    await page.click('#flame-more');
+    await until(page, () => /samples in the visible time(?!.*incomplete)/.test(document.getElementById('flame-state').textContent));
+    assert.equal(asked, 6);
+    assert.equal(await page.isVisible('#flame-more'), false);
+    await chooseTable(page, 'functions', 'Function');
+    await hasText(page, '#table-state', /--symbol-path/);
+    assert.match(await page.getAttribute('#table-scroll td button', 'title'), /symbol-path/);
+    await page.unroute(answers);
+  },
+
   async reload(page) {
     await page.keyboard.press('t');
     await page.keyboard.press('w');

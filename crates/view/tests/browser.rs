@@ -129,7 +129,7 @@ fn kernel_trace_is_explored_by_mouse_and_keyboard() {
     let Some(browser) = Browser::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let url = serve(write_trace(folder.path(), 4 << 20, ""));
-    for scenario in ["mouse", "keyboard", "details", "reload", "layout", "crowded"] {
+    for scenario in ["mouse", "keyboard", "details", "partial", "reload", "layout", "crowded"] {
         browser.run(scenario, &url);
     }
 }
