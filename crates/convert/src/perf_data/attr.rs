@@ -105,7 +105,7 @@ impl EventAttr {
     pub(super) const fn takes_samples(&self) -> bool {
         /// `PERF_COUNT_SW_DUMMY`.
         const DUMMY: u64 = 9;
-        !self.is_tracepoint() && !(self.kind == TYPE_SOFTWARE && self.config == DUMMY)
+        !(self.is_tracepoint() || self.kind == TYPE_SOFTWARE && self.config == DUMMY)
     }
 
     /// Returns how well the event measures CPU time: the larger, the better; 0 if it does not.
