@@ -48,8 +48,7 @@ enum ClassKey {
         schema: SchemaId,
         provider: Guid,
         level: u8,
-        present: usize,
-        has_extra: bool,
+        shape: PayloadShape,
     },
     Undecoded {
         schema: Option<SchemaId>,
