@@ -42,7 +42,7 @@ use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::NO_ID;
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
 
 use self::classes::{ClassTable, PayloadShape, UndecodedEvent};
 use self::encode::{PayloadEncoder, push_bytes, push_text_field};
@@ -55,8 +55,6 @@ pub const METADATA_FILE: &str = "metadata";
 /// Beginning of the names of the stream files.
 pub const STREAM_PREFIX: &str = "stream_";
 
-/// 100 ns units between 1601 and 1970.
-const UNIX_EPOCH: i64 = 116_444_736_000_000_000;
 /// The bit of an empty message in [`PayloadShape::empty_texts`].
 const MESSAGE_BIT: u32 = 63;
 /// The text of the context where there is none. It is not empty, because babeltrace2 2.0.4 shows an
@@ -116,7 +114,7 @@ impl TraceWriter {
             streams: StreamSet::new(folder, description.uuid),
             walker: Walker::default(),
             expander: MessageExpander::default(),
-            start_ns: start.0.saturating_sub(UNIX_EPOCH).saturating_mul(100),
+            start_ns: start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME).saturating_mul(100),
             undecoded: 0,
             payload: Vec::new(),
             message: Vec::new(),

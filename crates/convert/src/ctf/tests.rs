@@ -76,7 +76,7 @@ fn expected_lines(name: &str) -> Vec<Json> {
 
 /// Formats a time as the JSON output does, with 100 ns.
 fn format_time(time: u64) -> String {
-    let units = i64::try_from(time / 100).unwrap() + UNIX_EPOCH;
+    let units = i64::try_from(time / 100).unwrap() + UNIX_EPOCH_AS_FILETIME;
     let civil = FileTime(units).civil();
     let date = format!("{:04}-{:02}-{:02}", civil.year, civil.month, civil.day);
     format!("{date}T{:02}:{:02}:{:02}.{:07}Z", civil.hour, civil.minute, civil.second, civil.units)

@@ -68,15 +68,16 @@ impl Tree {
             (Self::Int(number) | Self::Named(_, number), Json::Number(json)) => {
                 json.as_i64().map(i128::from).or(json.as_u64().map(i128::from)) == Some(*number)
             }
-            (Self::Int(number), Json::Bool(json)) => (*number != 0) == *json,
+            (Self::Int(number) | Self::Named(_, number), Json::Bool(json)) => (*number != 0) == *json,
             (Self::Int(number) | Self::Named(_, number), Json::String(json)) => {
                 let hex = json.strip_prefix("0x").and_then(|hex| i128::from_str_radix(hex, 16).ok());
                 // JSON joins names of bits.
                 hex.or(json.parse().ok()).is_none_or(|json| json == *number)
             }
-            (Self::Float(number), Json::Number(json)) => json
-                .as_f64()
-                .is_some_and(|json| json == *number || (json - number).abs() < number.abs() * 1e-6),
+            // JSON has the shortest text of a 32-bit or of a 64-bit number.
+            (Self::Float(number), Json::Number(json)) => json.as_f64().is_some_and(|json| {
+                json == *number || (f64::from(*number as f32) == *number && json as f32 == *number as f32)
+            }),
             (Self::Float(number), Json::String(json)) => match json.as_str() {
                 "NaN" => number.is_nan(),
                 "Infinity" => *number == f64::INFINITY,
