@@ -100,12 +100,18 @@ impl EventAttr {
         self.kind == TYPE_TRACEPOINT
     }
 
+    /// Returns whether the event is a tracepoint of which the recording has only a part: perf records
+    /// tracepoints at a limited rate if a frequency was chosen for all events.
+    pub(super) const fn is_limited_tracepoint(&self) -> bool {
+        self.is_tracepoint() && (self.flags & FLAG_FREQUENCY != 0 || self.period > 1)
+    }
+
     /// Returns whether the event samples running code: it is neither a tracepoint nor the dummy
     /// event that only reports processes and mappings.
     pub(super) const fn takes_samples(&self) -> bool {
         /// `PERF_COUNT_SW_DUMMY`.
         const DUMMY: u64 = 9;
-        !self.is_tracepoint() && !(self.kind == TYPE_SOFTWARE && self.config == DUMMY)
+        !(self.is_tracepoint() || self.kind == TYPE_SOFTWARE && self.config == DUMMY)
     }
 
     /// Returns how well the event measures CPU time: the larger, the better; 0 if it does not.

@@ -149,7 +149,7 @@ impl Survey {
     pub(super) fn time_of(&self, record: &RawRecord<'_>) -> Option<u64> {
         if record.kind != kind::SAMPLE {
             let time = self.events.find_for_other(record.bytes).map(|attr| parse_origin(record, attr).time);
-            return Some(time.unwrap_or(0)).map(valid_time);
+            return Some(valid_time(time.unwrap_or(0)));
         }
         let event = self.events.events.get(self.events.find_for_sample(record.bytes)?)?;
         Some(valid_time(parse_sample(record, &event.attr)?.origin.time))
