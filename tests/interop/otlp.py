@@ -10,9 +10,14 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 
+def read_lines(path):
+    """Returns the lines of a file. Texts may hold other characters that Python takes for line ends."""
+    return [line for line in path.read_text().split("\n") if line]
+
+
 def parse(path, message_type):
     """Returns the messages in the lines of a file."""
-    return [json_format.Parse(line, message_type()) for line in path.read_text().splitlines()]
+    return [json_format.Parse(line, message_type()) for line in read_lines(path)]
 
 
 def to_hex(field):
@@ -34,7 +39,7 @@ def check_keys(attributes):
 
 def main():
     work, name = pathlib.Path(sys.argv[1]), sys.argv[2]
-    events = [json.loads(line) for line in (work / f"{name}.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in read_lines(work / f"{name}.jsonl")]
 
     records = []
     for message in parse(work / f"{name}.otlp.jsonl", LogsData):

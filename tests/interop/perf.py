@@ -67,7 +67,8 @@ def main():
 
     counts = collections.Counter()
     stacks = collections.defaultdict(list)
-    for line in run(weir, "dump", trace, "--format", "jsonl", "--numeric").splitlines():
+    # Texts may hold characters that Python takes for line ends.
+    for line in filter(None, run(weir, "dump", trace, "--format", "jsonl", "--numeric").split("\n")):
         event = json.loads(line)
         counts[event["event"]] += 1
         if event["event"] == "StackWalk/Stack":
@@ -109,7 +110,7 @@ def main():
         fields = [field.strip() for field in line.split("|")]
         if is_clock and len(fields) == 3 and fields[0].isdigit():
             expected[re.sub(r"^\[[.k]\]\s*", "", fields[1])] += int(fields[0])
-    rows = [json.loads(line) for line in run(weir, "report", "cpu", trace, "--json", "--top", "0", "--process", "[bw]*").splitlines()]
+    rows = [json.loads(line) for line in run(weir, "report", "cpu", trace, "--json", "--top", "0", "--process", "busy", "--process", "work").splitlines()]
     functions = collections.Counter()
     for row in rows:
         if row["by"] == "function" and row["function"]:

@@ -306,13 +306,12 @@ pub(super) fn length_by_header(link: LinkType, bytes: &[u8]) -> u32 {
     let length =
         |at: usize| header.get(at..).and_then(|rest| rest.first_chunk()).map(|b| u16::from_be_bytes(*b));
     let ip_length = match u8_at(header, 0) >> 4 {
-        4 => length(2).map(u32::from),
-        6 => length(4).map(|length| u32::from(length).saturating_add(40)),
+        4 => length(2).filter(|length| *length > 0).map(u32::from),
+        6 => length(4).filter(|length| *length > 0).map(|length| u32::from(length).saturating_add(40)),
         _ => None,
     };
-    // The length is 0 in packets that the adapter is to split.
     let link_bytes = u32::try_from(at).unwrap_or(0);
-    ip_length.filter(|length| *length > 40).map_or(0, |length| length.saturating_add(link_bytes))
+    ip_length.map_or(0, |length| length.saturating_add(link_bytes))
 }
 
 /// Returns the name of a reason for a drop. Source: as for the layout.

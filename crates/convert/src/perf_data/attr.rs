@@ -100,6 +100,12 @@ impl EventAttr {
         self.kind == TYPE_TRACEPOINT
     }
 
+    /// Returns whether the event is a tracepoint of which the recording has only a part: perf records
+    /// tracepoints at a limited rate if a frequency was chosen for all events.
+    pub(super) const fn is_limited_tracepoint(&self) -> bool {
+        self.is_tracepoint() && (self.flags & FLAG_FREQUENCY != 0 || self.period > 1)
+    }
+
     /// Returns whether the event samples running code: it is neither a tracepoint nor the dummy
     /// event that only reports processes and mappings.
     pub(super) const fn takes_samples(&self) -> bool {

@@ -330,6 +330,10 @@ impl<W: WriteAt> Converter<W> {
         let copies =
             " with a copy of the user stack, which is not unwound: callers of user functions are missing";
         add(counts.user_stacks, "sample", copies);
+        if survey.events.events.iter().any(|event| event.attr.is_limited_tracepoint()) {
+            let text = "tracepoints were recorded at a limited rate (-F or -c), so some of them are missing";
+            notes.push(text.to_owned());
+        }
         if profile.lacks_interval(&survey.events.events) {
             let text =
                 "the time between two samples is unknown: shares of samples hold, times of samples do not";

@@ -163,18 +163,18 @@ impl Recording {
         self.raw(68, 0, &[]);
     }
 
+    /// Adds a sample of an event, on a processor, in a process and thread.
     fn any_sample(
         &mut self,
         event: u64,
         time: u64,
-        cpu: u32,
-        ids: (u32, u32),
+        (cpu, pid, tid): (u32, u32, u32),
         ip: u64,
         chain: &[u64],
         raw: &[u8],
     ) {
         let mut body = Vec::new();
-        body.word(event).word(ip).pair(ids.0, ids.1).word(time).pair(cpu, 0).word(1000);
+        body.word(event).word(ip).pair(pid, tid).word(time).pair(cpu, 0).word(1000);
         body.word(chain.len() as u64);
         for frame in chain {
             body.word(*frame);
@@ -188,7 +188,7 @@ impl Recording {
     }
 
     pub(super) fn sample(&mut self, time: u64, cpu: u32, pid: u32, tid: u32, ip: u64, chain: &[u64]) {
-        self.any_sample(PROFILE_EVENT, time, cpu, (pid, tid), ip, chain, &[]);
+        self.any_sample(PROFILE_EVENT, time, (cpu, pid, tid), ip, chain, &[]);
     }
 
     /// Adds a switch from a thread, which is alone in its process, in this state.
@@ -196,7 +196,7 @@ impl Recording {
         let mut raw = Vec::new();
         raw.word(0).pair(old, 120).word(state).pair(new, 120);
         let pid = if old == 201 { 200 } else { old };
-        self.any_sample(SWITCH_EVENT, time, cpu, (pid, old), 0, chain, &raw);
+        self.any_sample(SWITCH_EVENT, time, (cpu, pid, old), 0, chain, &raw);
     }
 
     pub(super) fn tick(&mut self, time: u64, cpu: u32, pid: u32, tid: u32, count: u64, label: &str) {
@@ -205,7 +205,7 @@ impl Recording {
         raw.resize(24, 0);
         raw.extend(label.as_bytes());
         raw.push(0);
-        self.any_sample(TICK_EVENT, time, cpu, (pid, tid), 0, &[], &raw);
+        self.any_sample(TICK_EVENT, time, (cpu, pid, tid), 0, &[], &raw);
     }
 
     pub(super) fn build_id(&mut self, name: &str, id: &[u8; 20]) {
