@@ -204,7 +204,7 @@ def check_fields(name, found, expected):
     for field, value in expected.items():
         if isinstance(value, (int, float, str)) and field in found and not isinstance(found[field], (list, dict)):
             # JSON has large integers as texts in both.
-            if str(found[field]) != str(value):
+            if found[field] != value and str(found[field]) != str(value):
                 sys.exit(f"chrome: {name}: {field} is {found[field]!r}, expected {value!r}")
             compared += 1
     return compared

@@ -30,10 +30,10 @@ skip() {
 
 # The readers in Python: only the classes of Perfetto's messages are used.
 python=$work/venv/bin/python
-if [ ! -x "$python" ] || ! "$python" -c 'import perfetto.protos.perfetto.trace.perfetto_trace_pb2, jsonschema' 2>/dev/null; then
+if [ ! -x "$python" ] || ! "$python" -c 'import perfetto.protos.perfetto.trace.perfetto_trace_pb2' 2>/dev/null; then
     rm -rf "$work/venv"
     python3 -m venv "$work/venv"
-    "$python" -m pip install --quiet --disable-pip-version-check perfetto==0.59.1 protobuf==7.36.2 jsonschema==4.25.1 ||
+    "$python" -m pip install --quiet --disable-pip-version-check perfetto==0.59.1 protobuf==7.36.2 ||
         { skip "perfetto" "PyPI is not available" && exit 0; }
 fi
 
