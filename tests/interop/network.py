@@ -41,7 +41,8 @@ def main():
 
     facts = collections.defaultdict(list)
     for line in run("capinfos", "-M", capture):
-        name, _, value = line.partition(":")
+        # The facts of an interface have another separator.
+        name, _, value = line.partition(" = " if " = " in line else ":")
         facts[name.strip()].append(value.strip())
     # The number of the file, then that of each interface.
     assert facts["Number of packets"][0] == str(len(expected)), facts["Number of packets"]
