@@ -41,13 +41,15 @@ def main():
 
     facts = collections.defaultdict(list)
     for line in run("capinfos", "-M", capture):
-        name, _, value = line.partition(":")
+        # The facts of an interface have another separator.
+        name, _, value = line.partition(" = " if " = " in line else ":")
         facts[name.strip()].append(value.strip())
-    assert facts["Number of packets"] == [str(len(expected))], facts["Number of packets"]
+    # The number of the file, then that of each interface.
+    assert facts["Number of packets"][0] == str(len(expected)), facts["Number of packets"]
     assert facts["Number of interfaces in file"] == ["4"], facts["Number of interfaces in file"]
-    assert len(facts["Time precision"]) == 4 and all("(7)" in text or "100" in text for text in facts["Time precision"]), facts[
-        "Time precision"
-    ]
+    assert facts["Time resolution"] == ["0x07"] * 4, facts["Time resolution"]
+    counts = sum(int(count) for count in facts["Number of packets"][1:])
+    assert counts == len(expected), facts["Number of packets"]
     print(f"tshark and capinfos read {len(found)} packets as written")
 
 

@@ -66,7 +66,8 @@ fn udp_frame(number: u16, vlan: u16, data_bytes: u16) -> Vec<u8> {
     frame.extend((28 + data_bytes).to_be_bytes());
     frame.extend(number.to_be_bytes());
     frame.extend([0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-    frame.extend([0x30, 0x39, 0x30, 0x3A]);
+    // The ports of the discard protocol, whose data mean nothing.
+    frame.extend([0, 9, 0, 9]);
     frame.extend((8 + data_bytes).to_be_bytes());
     frame.extend([0, 0]);
     frame.resize(frame.len() + usize::from(data_bytes), number.to_le_bytes()[0]);
@@ -113,9 +114,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 trace.expect(42, frame.len(), 1, comment);
             }
             2 => {
-                let beacon = [&[0x80, 0x40, 0, 0][..], &[0xFF; 6], &[2; 12], &[0; 14]].concat();
-                trace.add(NDIS_CAPTURE, 1001, whole | RECEIVE | WIRELESS, &fragment(11, &beacon)?)?;
-                trace.expect(beacon.len(), beacon.len(), 1, comment);
+                // A data frame without data, marked as encrypted.
+                let frame = [&[0x48, 0x40, 0, 0][..], &[2; 18], &[0; 2]].concat();
+                trace.add(NDIS_CAPTURE, 1001, whole | RECEIVE | WIRELESS, &fragment(11, &frame)?)?;
+                trace.expect(frame.len(), frame.len(), 1, comment);
             }
             3 => {
                 let group = u64::from(number) << 32 | 1;
