@@ -56,8 +56,10 @@ check_ctf() {
         # Status 3: the trace is damaged, and its readable part was converted.
         "$weir" convert "$trace" --to ctf -o "$work/$name.ctf" --force 2>"$work/$name.log" || [ $? -eq 3 ]
         "$weir" convert "$trace" --to jsonl -o "$work/$name.jsonl" --numeric --force 2>>"$work/$name.log" || [ $? -eq 3 ]
+        "$weir" convert "$trace" --to jsonl -o "$work/$name.named.jsonl" --force 2>>"$work/$name.log" || [ $? -eq 3 ]
         babeltrace2 "$work/$name.ctf" >"$work/$name.text" 2>"$work/$name.messages"
-        /usr/bin/python3 "$here/convert_ctf.py" "$work/$name.ctf" "$work/$name.jsonl" "$work/$name.messages"
+        /usr/bin/python3 "$here/convert_ctf.py" "$work/$name.ctf" "$work/$name.jsonl" "$work/$name.named.jsonl" \
+            "$work/$name.messages"
     done
 }
 

@@ -1,8 +1,9 @@
 """Compares what babeltrace2 reads from a CTF folder with what `weir` prints as JSON.
 
-    convert_ctf.py FOLDER JSONL MESSAGES
+    convert_ctf.py FOLDER JSONL NAMED MESSAGES
 
-MESSAGES is what babeltrace2 printed to standard error: it names discarded events.
+JSONL has numbers instead of names of values (--numeric); NAMED has names, as the messages of events in
+CTF. MESSAGES is what babeltrace2 printed to standard error: it names discarded events.
 """
 
 import json
@@ -139,13 +140,15 @@ def difference(event, line):
     return None
 
 
-def main(folder, jsonl, messages):
+def main(folder, jsonl, named, messages):
     events = read_folder(folder)
     count = sum(map(len, events.values()))
     lines = 0
-    with open(jsonl, encoding="utf-8") as file:
-        for text in file:
+    with open(jsonl, encoding="utf-8") as file, open(named, encoding="utf-8") as named_file:
+        for text, named_text in zip(file, named_file, strict=True):
             line = json.loads(text)
+            if "message" in line:
+                line["message"] = json.loads(named_text)["message"]
             lines += 1
             candidates = events[parse_time(line["time"]), line["cpu"]]
             # Events of one processor and time may be in another order.

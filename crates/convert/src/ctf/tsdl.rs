@@ -204,7 +204,9 @@ impl NameSet {
 
     fn add(&mut self, identifier: String) -> String {
         let mut unique = identifier.clone();
-        while self.used.contains(&unique) {
+        // babeltrace2 2.0.4 takes `_x` for a repetition of an earlier `__x`.
+        let is_used = |name: &String| self.used.contains(name) || self.used.contains(&format!("_{name}"));
+        while is_used(&unique) {
             let count = self.repetitions.entry(identifier.clone()).or_insert(1);
             *count = count.saturating_add(1);
             unique = format!("{identifier}_{count}");
@@ -227,6 +229,8 @@ mod tests {
         let length = names.choose_length("_a");
         assert_eq!((length.as_str(), names.choose("_a_length").as_str()), ("__a_length", "__a_length_2"));
         assert_eq!(names.choose(&"x".repeat(70_000)).len(), MAX_NAME_CHARS + 1);
+        let mut names = NameSet::default();
+        assert_eq!([names.choose("_b"), names.choose("b")], ["__b", "_b_2"], "readers hide one underscore");
     }
 
     #[test]

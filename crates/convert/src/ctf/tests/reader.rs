@@ -74,9 +74,10 @@ impl Tree {
                 // JSON joins names of bits.
                 hex.or(json.parse().ok()).is_none_or(|json| json == *number)
             }
-            // JSON has the shortest text of a 32-bit or of a 64-bit number.
+            // JSON has the shortest text of a 32-bit or of a 64-bit number, and its parser rounds.
             (Self::Float(number), Json::Number(json)) => json.as_f64().is_some_and(|json| {
-                json == *number || (f64::from(*number as f32) == *number && json as f32 == *number as f32)
+                let is_narrow = f64::from(*number as f32) == *number;
+                (json - number).abs() <= number.abs() * 1e-14 || (is_narrow && json as f32 == *number as f32)
             }),
             (Self::Float(number), Json::String(json)) => match json.as_str() {
                 "NaN" => number.is_nan(),
@@ -105,7 +106,10 @@ impl Tree {
             // The members of the JSON object are sorted by name.
             (Self::Struct(members), Json::Object(json)) => {
                 let is_other = |c: char| !c.is_ascii_alphanumeric();
-                let identifier = |key: &str| format!("_{}", key.replace(is_other, "_"));
+                let identifier = |key: &str| match key {
+                    "" => "_field".to_owned(),
+                    _ => format!("_{}", key.replace(is_other, "_")),
+                };
                 let has_member = |(key, json): (&String, &Json)| {
                     members.get(&identifier(key)).is_some_and(|tree| tree.matches(json))
                 };
