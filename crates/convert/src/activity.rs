@@ -46,7 +46,7 @@ pub use event::{Activity, ActivityEvent, EventDetail, Loss, Sample, Slice, Slice
 pub use fields::{FieldValue, Fields};
 pub(crate) use frame_tree::{FrameTree, NodeIndex};
 pub use lives::{Life, Lives, Process, ProcessIndex, Thread, ThreadIndex};
-pub use network::{network_fields, network_name};
+pub use network::{network_bytes, network_fields, network_name};
 pub use stacks::{CodeMapping, MappingIndex, StackFrame, StackResolver};
 
 /// Ids of further machines are moved by this distance, so that they differ from those of the first.

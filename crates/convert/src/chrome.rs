@@ -25,8 +25,8 @@ use traceweir_decode::source::kernel::wait_reason;
 
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, FrameTree, Loss, NeededActivity,
-    NodeIndex, ProcessIndex, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex, network_fields,
-    network_name, read_activity,
+    NodeIndex, ProcessIndex, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex, network_bytes,
+    network_fields, network_name, read_activity,
 };
 use crate::json::{push_detail, push_double, push_integer, push_members, push_microseconds, push_text};
 use crate::{Conversion, ConvertInput};
@@ -225,7 +225,7 @@ impl<'o> ChromeWriter<'o> {
                 let fields = network_fields(transfer);
                 push_members(fields.iter().map(|(name, value)| (&**name, value)), &mut self.buffer);
                 self.end()?;
-                self.add_total(format!("{name} bytes"), at, transfer.bytes)
+                self.add_total(format!("{name} bytes"), at, network_bytes(transfer))
             }
             Activity::Loss(loss) => self.add_loss(at, loss),
         }

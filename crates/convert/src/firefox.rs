@@ -29,7 +29,8 @@ use traceweir_analysis::text::format_count;
 use self::markers::{EventMarker, MarkerKinds};
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, Fields, Life, Loss, NeededActivity,
-    ProcessIndex, Sample, StackFrame, Switch, ThreadIndex, network_fields, network_name, read_activity,
+    ProcessIndex, Sample, StackFrame, Switch, ThreadIndex, network_bytes, network_fields, network_name,
+    read_activity,
 };
 use crate::{Conversion, ConvertInput};
 
@@ -207,7 +208,7 @@ impl ProfileBuilder {
                 detail.fields.values = network_fields(transfer);
                 let thread = self.process_thread(tables, *process);
                 self.add_marker(thread, MarkerTiming::Instant(timestamp(at)), &detail);
-                self.add_to_counter(tables, at, *process, &format!("{name} bytes"), transfer.bytes);
+                self.add_to_counter(tables, at, *process, &format!("{name} bytes"), network_bytes(transfer));
             }
             Activity::Loss(loss) => self.add_loss(tables, at, loss),
         }

@@ -37,8 +37,8 @@ use self::interning::Interning;
 use self::tracks::{TrackKey, TrackUuid, Tracks};
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, Loss, NeededActivity, ProcessIndex,
-    Sample, Slice, SliceId, SliceTrack, StackFrame, Switch, ThreadIndex, network_fields, network_name,
-    read_activity,
+    Sample, Slice, SliceId, SliceTrack, StackFrame, Switch, ThreadIndex, network_bytes, network_fields,
+    network_name, read_activity,
 };
 use crate::protobuf::Message;
 use crate::{Conversion, ConvertInput};
@@ -476,7 +476,7 @@ impl<'o> PerfettoWriter<'o> {
         };
         let (name, values) = (network_name(transfer), network_fields(transfer));
         self.write_named(at, event::INSTANT, track, ("network", &name), &values)?;
-        self.add_total(tables, at, format!("{name} bytes"), transfer.bytes)
+        self.add_total(tables, at, format!("{name} bytes"), network_bytes(transfer))
     }
 
     /// Writes a loss: an instant in a packet that says that packets before it are missing.

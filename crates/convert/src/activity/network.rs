@@ -34,3 +34,11 @@ pub fn network_fields(transfer: &NetworkTransfer) -> Vec<(Arc<str>, FieldValue)>
     }
     fields
 }
+
+/// Returns the number of bytes that a network event moves: 0 unless it is a packet.
+pub fn network_bytes(transfer: &NetworkTransfer) -> u64 {
+    match transfer.kind {
+        NetworkKind::Send | NetworkKind::Receive => transfer.bytes,
+        _ => 0,
+    }
+}
