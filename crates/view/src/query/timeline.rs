@@ -287,15 +287,16 @@ fn draw_overview(
     }
     let edge = |pixel: u32| {
         let offset = u64::from(pixel).saturating_mul(window.pixel_ns);
-        index.events.estimate_rows_before(window.from.saturating_add_unsigned(offset))
+        // The last pixel has the events at the end of the window.
+        let after = window.to.saturating_add(1);
+        if pixel == pixels { after } else { window.from.saturating_add_unsigned(offset).min(after) }
     };
-    let mut before = edge(0);
-    let mut density: Vec<f64> = Vec::with_capacity(pixels as usize);
-    for pixel in 1..=pixels {
-        let after = edge(pixel);
-        density.push((after - before).max(0.0));
-        before = after;
-    }
+    let before = index.events.count_rows_before((0..=pixels).map(edge), &index.store);
+    let counts = before.windows(2).map(|rows| match rows {
+        [first, end] => end.saturating_sub(*first) as f64,
+        _ => 0.0,
+    });
+    let mut density: Vec<f64> = counts.collect();
     if let Some(preview) = view.preview() {
         let previewed = add_preview(preview, index.end(), window, (&mut busy, &mut density));
         (cpus, drawn) = (cpus.max(previewed), drawn.max(previewed));
