@@ -103,12 +103,12 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
             push_numbers(id, json, |json| {
                 for segment in segments(&cpu.runs) {
                     let thread = u32::try_from(segment.top >> 2).unwrap_or(ThreadIndex::OTHER.0);
-                    let [_, busy, ..] = segment.totals;
+                    let [_, seen, estimated, _] = segment.totals;
                     names.threads.insert(thread);
                     push_segment(&segment, json);
                     json.number(thread);
                     json.number(segment.count);
-                    json.number(busy);
+                    json.number(seen.saturating_add(estimated));
                 }
             });
         }
@@ -281,8 +281,8 @@ fn draw_overview(
         }
         drawn += 1;
         for segment in series.segments(window, &index.store) {
-            let [_, busy_ns, ..] = segment.totals;
-            spread(&mut busy, window, &segment, busy_ns as f64);
+            let [_, seen_ns, estimated_ns, _] = segment.totals;
+            spread(&mut busy, window, &segment, seen_ns.saturating_add(estimated_ns) as f64);
         }
     }
     let edge = |pixel: u32| {
@@ -306,6 +306,8 @@ fn draw_overview(
     json.object(|json| {
         json.key("cpus");
         json.number(cpus);
+        json.key("estimated");
+        json.flag(index.is_estimated());
         json.key("busy");
         json.array(|json| busy.iter().for_each(|ns| json.float((ns / capacity).clamp(0.0, 1.0))));
         json.key("density");
