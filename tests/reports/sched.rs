@@ -88,6 +88,8 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
     let mut threads = [unknown; 6];
     let mut running_on: [Option<u32>; 2] = [None; 2];
     let mut pending_us = [0_u64; 2];
+    // At the last event: the running threads, with their microseconds and those of their processors.
+    let mut at_end: Vec<(u16, u32, u64, u64)> = Vec::new();
     for (tick, time) in ticks.iter().zip(10_i64..) {
         // First, add the time since the previous tick.
         let passed_us = u64::from(from < time && time <= to);
@@ -110,6 +112,7 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
                 thread.state = ThreadState::Ready { was_waiting: true };
                 thread.ready = 0;
                 trace.add_ready_thread(time, cpu, tid);
+                at_end = find_running(running_on, pending_us, &threads);
             }
             continue;
         }
@@ -162,8 +165,29 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
                 SimulatedThread { state: ThreadState::Running, running: 0, waiting: 0, ready: 0, stack: 0 };
         }
         running_on[usize::from(cpu)] = Some(tid);
+        at_end = find_running(running_on, pending_us, &threads);
+    }
+    for (cpu, tid, running, pending) in at_end {
+        simulated.processors.entry(cpu).or_default()[usize::from(tid == 0)] += pending;
+        if tid != 0 {
+            simulated.times.entry(tid).or_default()[0] += running;
+        }
     }
     simulated
+}
+
+/// Returns processor, thread, and the microseconds of both since the switch to the thread.
+fn find_running(
+    running_on: [Option<u32>; 2],
+    pending_us: [u64; 2],
+    threads: &[SimulatedThread; 6],
+) -> Vec<(u16, u32, u64, u64)> {
+    let running = (0_u16..).zip(running_on).zip(pending_us);
+    let describe = |((cpu, tid), pending): ((u16, Option<u32>), u64)| {
+        let tid = tid?;
+        Some((cpu, tid, threads[tid as usize].running, pending))
+    };
+    running.filter_map(describe).collect()
 }
 
 fn build_trace() -> TraceBuilder {
@@ -290,6 +314,22 @@ fn waits_are_reported_by_reason_and_stack() {
         let filtered = weir(command.iter().chain(&[path, "--process", "busy"]));
         assert!(!filtered.stderr.contains("/nowhere/"), "{}", filtered.stderr);
     }
+}
+
+#[test]
+fn thread_runs_until_its_end_or_that_of_the_trace() {
+    let mut trace = build_trace();
+    trace.add_switch(1000, 0, (0, 1), RUNNING, EXECUTIVE);
+    trace.add_switch(1000, 1, (0, 2), RUNNING, EXECUTIVE);
+    trace.add_thread_end(3000, 0, PID, 1);
+    trace.add_ready_thread(9000, 1, 3);
+    let objects = run_report("sched", &trace.write(), &[]);
+    let running = |tid: u64| {
+        let rows = rows_by(&objects, "thread");
+        rows.iter().find(|row| number(row, "tid") == tid).map(|row| number(row, "running_ns"))
+    };
+    assert_eq!((running(1), running(2)), (Some(2_000_000), Some(8_000_000)));
+    assert_eq!(number(&objects[0], "gaps"), 0);
 }
 
 #[test]

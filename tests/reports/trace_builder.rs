@@ -105,6 +105,12 @@ impl TraceBuilder {
         self.add_system_event(hook::THREAD_DC_START, 3, &payload);
     }
 
+    /// Adds the end of a thread.
+    pub(super) fn add_thread_end(&mut self, time: i64, cpu: u16, pid: u32, tid: u32) {
+        let payload = kernel::thread_payload((pid, tid), "");
+        self.add_perfinfo_event(time, cpu, hook::THREAD_END, 3, &payload);
+    }
+
     /// Adds the event of a thread that sets its name.
     pub(super) fn add_thread_name(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
         let mut payload = Vec::new();

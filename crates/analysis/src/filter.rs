@@ -55,6 +55,9 @@ pub struct EventFilter {
     pub text: Option<String>,
 }
 
+/// The provider of kernel events where space is short, in lower case.
+const SHORT_KERNEL_NAME: &str = "kernel";
+
 /// A provider by GUID or name, or an event by id or name; names may have wildcards.
 #[derive(Debug)]
 enum NamePattern {
@@ -215,6 +218,7 @@ impl NamePattern {
                 // Kernel events share one provider name; other commands show them with their class.
                 let class = || kernel::class_name(&event.provider).map(str::to_lowercase);
                 matches_pattern(pattern, &name)
+                    || (event.is_kernel && matches_pattern(pattern, SHORT_KERNEL_NAME))
                     || class().is_some_and(|c| matches_pattern(pattern, &format!("{name} ({c})")))
             }),
             Self::Id(_) => false,
@@ -232,11 +236,16 @@ impl NamePattern {
                 // As text output prints it.
                 let with_provider =
                     || Some(format!("{}/{name}", event.provider_name.filter(|_| pattern.contains('/'))?));
+                // As the list of `weir view` shows it.
+                let with_kernel = || {
+                    (event.is_kernel && pattern.contains('/')).then(|| format!("{SHORT_KERNEL_NAME}/{name}"))
+                };
                 // Other tools join the names of task and opcode.
                 let joined = || part.map(|_| name.replace('/', ""));
                 matches_pattern(pattern, &name)
                     || part.is_some_and(|part| matches_pattern(pattern, part))
                     || joined().is_some_and(|name| matches_pattern(pattern, &name))
+                    || with_kernel().is_some_and(|name| matches_pattern(pattern, &name))
                     || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
             }),
             Self::Guid(_) => false,

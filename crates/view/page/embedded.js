@@ -75,8 +75,11 @@ function matchingEvents(question) {
   const [from, to] = [Number(question.from ?? -Infinity), Number(question.to ?? Infinity)];
   const events = data.events.rows.filter((/** @type {any} */ event) => event.time >= from && event.time <= to);
   // The table links processes that were active in this time.
-  const links = data.tables.processes.rows.map((/** @type {any[]} */ [[, number, name]]) => [number, name]);
-  return filterEvents(parseFilter(String(question.filter ?? '')), events, data.tracks.providers, new Map(links));
+  const processes = data.tables.processes.rows.map((/** @type {any[]} */ [[, , name, link]]) => [link, name]);
+  const threads = data.tables.threads.rows.map((/** @type {any[]} */ [[, number, , link]]) => [link, number]);
+  const listed = data.tracks.processes.flatMap((/** @type {any} */ process) => process.threads.map((/** @type {any} */ { id, link }) => [link, id]));
+  const actors = { processes: new Map(processes), threads: new Map([...threads, ...listed]) };
+  return filterEvents(parseFilter(String(question.filter ?? '')), events, data.tracks.providers, actors);
 }
 
 /** @param {Question} question */

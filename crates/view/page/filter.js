@@ -2,13 +2,14 @@
 // the options for which the rows in the page suffice.
 
 /** @typedef {{ options: [string, string][], texts: string[] }} Filter */
-/** @typedef {{ process: string, provider: string, name: string, text: string, cpu: number, kind: number, thread: number }} Event */
+/** @typedef {{ threads: Map<string, number>, processes: Map<string, string> }} Actors what the values of the options `thread` and `process` stand for: numbers of threads, names of processes */
+/** @typedef {{ process: string, thread_name?: string, provider: string, name: string, text: string, cpu: number, kind: number, thread: number }} Event */
 /** @typedef {{ name: string, guid: string }} Provider */
 
 /** Options that the rows of events suffice for. */
 const APPLICABLE = ['provider', 'event', 'cpu', 'kind', 'thread', 'process', 'head'];
 /** Options whose values are numbers. */
-const NUMBERS = ['cpu', 'kind', 'thread', 'process', 'head'];
+const NUMBERS = ['cpu', 'kind', 'head'];
 /** Options that need the records of the events, which the page does not contain. */
 const OTHERS = ['level', 'keyword', 'pid', 'tid', 'from', 'to', 'file', 'connection', 'field', 'range'];
 
@@ -154,17 +155,35 @@ function guidDigits(text) {
   return /^[0-9a-f]{32}$/.test(digits) ? digits : null;
 }
 
+/** Returns the forms in which lists show the provider of kernel events. @param {string} provider */
+function providerForms(provider) {
+  const isKernel = /^Windows Kernel( \(.*\))?$/.test(provider);
+  return isKernel ? [provider, 'Windows Kernel', 'Kernel'] : [provider];
+}
+
+/**
+ * Returns whether a value names a process or thread: by its id, with a number if the id was reused, or by its name.
+ * @param {string} value
+ * @param {string} label
+ * @param {boolean} isLinked whether the value is that of a link to it
+ */
+function namesActor(value, label, isLinked) {
+  const plain = label.replace(/ · .*$/, '');
+  const [, name, id] = plain.match(/^(.*) \((\d+)\)$/) ?? ['', plain, plain.match(/^(?:process|thread) (\d+)$/)?.[1] ?? ''];
+  return isLinked || (/^\d+$/.test(value) ? value === id : [label, plain, name].some((form) => matchesPattern(value, form)));
+}
+
 /** @param {string} value @param {Pick<Event, 'provider'>} event @param {Provider[]} providers */
 function hasProvider(value, event, providers) {
   const guid = guidDigits(value);
   if (guid) return providers.some((provider) => provider.name === event.provider && guidDigits(provider.guid) === guid);
-  return matchesPattern(value, event.provider) || matchesPattern(value, event.provider.replace(/^(Windows Kernel) \(.*\)$/, '$1'));
+  return providerForms(event.provider).some((form) => matchesPattern(value, form));
 }
 
 /** @param {string} value @param {Event} event */
 function hasName(value, { provider, name }) {
   const forms = [name, name.slice(name.lastIndexOf('/') + 1), name.replaceAll('/', '')];
-  if (value.includes('/')) forms.push(`${provider}/${name}`, `${provider.replace(/^(Windows Kernel) \(.*\)$/, '$1')}/${name}`);
+  if (value.includes('/')) forms.push(...providerForms(provider).map((form) => `${form}/${name}`));
   return forms.some((form) => matchesPattern(value, form));
 }
 
@@ -174,10 +193,10 @@ function hasName(value, { provider, name }) {
  * @param {Filter} filter
  * @param {E[]} events
  * @param {Provider[]} providers
- * @param {Map<number, string>} processes names in the rows of events, by number
+ * @param {Actors} actors
  * @returns {E[]}
  */
-export function filterEvents({ options, texts }, events, providers, processes) {
+export function filterEvents({ options, texts }, events, providers, actors) {
   const wanted = texts.map((text) => text.toLowerCase());
   /** @param {string} name @param {(value: string) => boolean} accepts */
   const passes = (name, accepts) => {
@@ -192,8 +211,8 @@ export function filterEvents({ options, texts }, events, providers, processes) {
       && passes('event', (value) => hasName(value, event))
       && passes('cpu', (value) => Number(value) === event.cpu)
       && passes('kind', (value) => Number(value) === event.kind)
-      && passes('thread', (value) => Number(value) === event.thread)
-      && passes('process', (value) => processes.get(Number(value)) === event.process);
+      && passes('thread', (value) => namesActor(value, event.thread_name ?? '', actors.threads.get(value) === event.thread))
+      && passes('process', (value) => namesActor(value, event.process, actors.processes.get(value) === event.process));
   });
   const head = options.filter(([name]) => name === 'head').at(-1);
   return head ? accepted.slice(0, Number(head[1])) : accepted;

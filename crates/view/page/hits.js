@@ -39,7 +39,7 @@ function describe(kind, data, at, names, unit) {
       const label = owner ? `${owner[0]}\n${owner[1]}` : `thread ${thread}`;
       hit.text = count === 1
         ? `${busy > 0 ? label : 'idle'}\n${span}`
-        : `${count} switches, ${((100 * busy) / Math.max(1, end - start)).toFixed(0)} % busy\nmost time: ${label}\n${span}`;
+        : `${count} ${unit === 'samples' ? unit : 'switches'}, ${((100 * busy) / Math.max(1, end - start)).toFixed(0)} % busy\nmost time: ${label}\n${span}`;
       break;
     }
     case 't': {

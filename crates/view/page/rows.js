@@ -15,7 +15,7 @@ import { changed, state } from './state.js';
  * @property {boolean} folds whether the row can be folded
  * @property {boolean} isFolded
  * @property {string} unit
- * @property {{type: string, number: number} | null} target what the row stands for
+ * @property {{type: string, number: number, link?: string} | null} target what the row stands for; `link` is the value of the option of filters
  */
 
 const ROW_HEIGHT = 22;
@@ -32,6 +32,8 @@ let list = { cpus: [], processes: [], providers: [], counters: [] };
 let rows = [];
 /** Names of what links of filters stand for, such as `thread:7`. A later list of tracks may lack them. @type {Map<string, string>} */
 const linkNames = new Map();
+/** Names of what flame graphs are limited to, by scope. @type {Map<string, string>} */
+const scopeNames = new Map();
 /** Providers by their ids. A later list of tracks may lack them. @type {Map<number, { name: string, guid: string }>} */
 const providers = new Map();
 
@@ -98,7 +100,7 @@ export function addLinkName(link, name) {
 
 /** Names what a flame graph is limited to, or returns ''. @param {string} scope `process:N` or `thread:N` */
 export function scopeName(scope) {
-  return scope && (linkName(scope) || (scope.startsWith('process:') ? 'one process' : 'one thread'));
+  return scope && (scopeNames.get(scope) || (scope.startsWith('process:') ? 'one process' : 'one thread'));
 }
 
 /** Returns the providers of the trace, as far as they were in lists of tracks. */
@@ -121,10 +123,16 @@ export function hasThreadStates() {
   return list.processes.some((/** @type {any} */ process) => process.threads.some((/** @type {any} */ thread) => thread.states > 0));
 }
 
+/** @param {string} type @param {{ id: number, link?: string }} actor @param {string} name */
+function keepActor(type, { id, link }, name) {
+  linkNames.set(`${type}:${link ?? id}`, name);
+  scopeNames.set(`${type}:${id}`, name);
+}
+
 function keepNames() {
   for (const process of list.processes) {
-    linkNames.set(`process:${process.id}`, processLabel(process));
-    for (const { id, name } of process.threads) linkNames.set(`thread:${id}`, `${name} of ${processLabel(process)}`);
+    keepActor('process', process, processLabel(process));
+    for (const thread of process.threads) keepActor('thread', thread, `${thread.name} of ${processLabel(process)}`);
   }
   for (const { id, name, guid, kinds } of list.providers) {
     providers.set(id, { name, guid });
@@ -155,13 +163,15 @@ function isFolded(key, isFoldedFirst) {
 
 /** @param {{ running: number, events: number }} used */
 function hintOf({ running, events }) {
-  return running ? formatDuration(running, 3) : formatQuantity(events, 'event');
+  return running ? `${list.estimated ? '≈ ' : ''}${formatDuration(running, 3)}` : formatQuantity(events, 'event');
 }
 
 /** Makes the rows from the list of tracks. */
 export function makeRows() {
   rows = [];
   let top = 0;
+  // What an item of a processor or process counts.
+  const countUnit = list.estimated ? 'samples' : '';
   /** @param {Partial<Row> & {key: string, label: string}} given */
   const add = (given) => {
     const row = { kind: '', id: '', hint: '', depth: 0, height: ROW_HEIGHT, folds: false, isFolded: false, unit: '', target: null, ...given, top };
@@ -176,9 +186,9 @@ export function makeRows() {
   const addMore = (key, count, [noun, plural], depth) => {
     if (count) add({ key, label: `${formatQuantity(count, `more ${noun}`, `more ${plural}`)}: use Find tracks`, depth });
   };
-  if (opensGroup('g-cpu', 'Processors', list.cpus.length)) {
+  if (opensGroup('g-cpu', list.estimated ? 'Processors (estimated from samples)' : 'Processors', list.cpus.length)) {
     list.cpus.forEach((/** @type {number} */ cpu, /** @type {number} */ index) => {
-      add({ key: `c${cpu}`, kind: 'c', id: `c${cpu}`, label: list.cpu_names?.[index] ?? `CPU ${cpu}`, depth: 1 });
+      add({ key: `c${cpu}`, kind: 'c', id: `c${cpu}`, unit: countUnit, label: list.cpu_names?.[index] ?? `CPU ${cpu}`, depth: 1 });
     });
   }
   if (opensGroup('g-count', 'Counters', list.counters.length + state.fields.length)) {
@@ -190,7 +200,7 @@ export function makeRows() {
     }
   }
   const busiest = new Set(list.processes.filter((/** @type {any} */ process) => process.pid !== 0 && process.pid !== NO_PID).slice(0, UNFOLDED_PROCESSES));
-  if (opensGroup('g-process', 'Processes', list.processes.length + (list.more_processes || 0))) {
+  if (opensGroup('g-process', list.estimated ? 'Processes (estimated from samples)' : 'Processes', list.processes.length + (list.more_processes || 0))) {
     list.processes.forEach(addProcess);
     addMore('p-more', list.more_processes, ['process', 'processes'], 1);
   }
@@ -203,12 +213,12 @@ export function makeRows() {
   function addProcess(process) {
     const key = `p${process.id}`;
     const row = add({
-      key, ...(process.running ? { kind: 'p', id: key } : {}), depth: 1, hint: hintOf(process), folds: true, label: processLabel(process),
-      isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id },
+      key, ...(process.running ? { kind: 'p', id: key, unit: countUnit } : {}), depth: 1, hint: hintOf(process), folds: true, label: processLabel(process),
+      isFolded: isFolded(key, !state.search && !busiest.has(process)), target: { type: 'process', number: process.id, link: process.link },
     });
     if (row.isFolded) return;
-    for (const { id, name: label, lanes, ...used } of process.threads) {
-      const target = { type: 'thread', number: id };
+    for (const { id, name: label, lanes, link, ...used } of process.threads) {
+      const target = { type: 'thread', number: id, link };
       add({ key: `t${id}`, kind: 't', id: `t${id}`, label, hint: hintOf(used), depth: 2, target });
       if (lanes) add({ key: `s${id}`, kind: 's', id: `s${id}`, label: 'activities', depth: 3, height: LANE_HEIGHT * lanes + 2, target });
     }

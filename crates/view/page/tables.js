@@ -27,7 +27,7 @@ const MAX_FUNCTIONS = 500;
 
 /** @type {Links} */
 let links = { open: () => {}, showTrack: () => {}, showFunction: () => {}, showEvents: () => {} };
-/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, note?: string, hint?: string } | null} */
+/** @type {{ columns: [string, string][], rows: any[][], total: number, partial: boolean, missing?: string | null, note?: string, hint?: string } | null} */
 let table = null;
 /** Whether the position in the address still has to be restored. */
 let isRestoring = true;
@@ -136,26 +136,27 @@ function makeHead(name, index, isNumber, { column, isAscending }) {
  * @param {string} type
  * @param {number} number
  * @param {string} name
+ * @param {string} [value] of the option of filters
  */
-function makeSecondLink(type, number, name) {
+function makeSecondLink(type, number, name, value = String(number)) {
   if (type === 'kind') return sideLink('track', () => links.showTrack(`k${number}`), `Track of ${name}`);
   if (type !== 'process' && type !== 'thread') return null;
-  return sideLink('events', () => links.showEvents(`${type}:${number}`, chosenSpan()[0], name), `Events of ${name}`);
+  return sideLink('events', () => links.showEvents(`${type}:${value}`, chosenSpan()[0], name), `Events of ${name}`);
 }
 
 /** @param {any} cell @param {string} unit @param {boolean} isFirst */
 function makeCell(cell, unit, isFirst) {
   const made = element('td');
   if (Array.isArray(cell)) {
-    const [type, number, text] = cell;
+    const [type, number, text, value] = cell;
     const name = link(text, () => (type === 'function' ? links.showFunction(text) : links.open(type, number, text)));
     if (type === 'function' && isUnknownCode(text)) name.title = UNKNOWN_CODE;
     made.append(name);
-    const second = isFirst ? makeSecondLink(type, number, text) : null;
+    const second = isFirst ? makeSecondLink(type, number, text, value) : null;
     if (second) made.append(' ', second);
-  } else if (typeof cell === 'number') {
+  } else if (typeof cell === 'number' || cell === null) {
     made.className = 'number';
-    made.textContent = formatValue(cell, unit);
+    made.textContent = cell === null ? '–' : formatValue(cell, unit);
   } else {
     made.textContent = cell;
   }
@@ -169,7 +170,7 @@ function show() {
   const made = element('table');
   const head = element('tr');
   const order = orderOf(rows);
-  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number'), order)));
+  columns.forEach(([name], index) => head.append(makeHead(name, index, rows.some((row) => typeof row[index] === 'number' || row[index] === null), order)));
   const headGroup = element('thead');
   headGroup.append(head);
   const body = element('tbody');
@@ -190,7 +191,7 @@ function show() {
   }
   const count = total > rows.length ? `the first ${formatCount(rows.length)} of ${formatCount(total)} rows` : formatQuantity(total, 'row');
   const sum = sortColumn() < 0 && rows.length > 1 && SUMS[state.table] ? ` by ${SUMS[state.table]}` : '';
-  status.textContent = `${count}${sum}${table.note ?? ''}, in ${spanName()}${table.partial ? '; incomplete: the time limit was reached' : ''}${table.hint ? `.${table.hint}` : ''}`;
+  status.textContent = `${count}${sum}${table.note ?? ''}, in ${spanName()}${table.missing ? `; ${table.missing}` : ''}${table.partial ? '; incomplete: the time limit was reached' : ''}${table.hint ? `.${table.hint}` : ''}`;
 }
 
 /** Explains why a table is empty. */

@@ -231,7 +231,7 @@ function drawWhole() {
 function drawOverviewLegend(context, width) {
   /** @type {[string, string][]} */
   const entries = [['mark', 'events']];
-  if (whole.cpus > 0) entries.unshift(['running', 'processor use']);
+  if (whole.cpus > 0) entries.unshift(['running', whole.estimated ? 'processor use (estimated from samples)' : 'processor use']);
   if (whole.losses.length) entries.push(['loss', 'events lost']);
   const wide = legendWidth(context, entries) + 14;
   context.fillStyle = color('veil');
@@ -248,7 +248,7 @@ function openTarget(row) {
     actions.showScope(scope);
     announce(`Events and flame graph of ${scopeName(scope)}`);
   }
-  if (target.type !== 'provider') actions.showEvents(scope, state.from);
+  if (target.type !== 'provider') actions.showEvents(`${target.type}:${target.link ?? target.number}`, state.from);
   if (target.type === 'provider') actions.showEvents(`--provider "${providerGuid(target.number)}"`, state.from);
 }
 

@@ -171,12 +171,12 @@ fn track_ids(view: &TraceView) -> Vec<String> {
     providers.sort_unstable();
     providers.dedup();
     ids.extend(providers.iter().take(64).map(|provider| format!("v{provider}")));
-    let processes = index.threads.processes.iter().enumerate().filter(|(_, process)| process.running_ns > 0);
+    let processes = index.threads.processes.iter().enumerate().filter(|(_, process)| process.cpu_ns() > 0);
     ids.extend(processes.map(|(process, _)| format!("p{process}")).take(64));
     let mut threads: Vec<(u64, u64, usize)> = Vec::new();
     for (number, thread) in index.threads.threads.iter().enumerate() {
         if !thread.states.is_empty() || thread.shown_lanes().next().is_some() {
-            threads.push((u64::MAX - thread.running_ns, u64::MAX - thread.events, number));
+            threads.push((u64::MAX - thread.cpu_ns(), u64::MAX - thread.events, number));
         }
     }
     threads.sort_unstable();

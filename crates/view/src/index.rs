@@ -29,6 +29,8 @@ use std::fs::File;
 
 use anyhow::Result;
 
+use traceweir_format::kernel::hook;
+
 use columns::Columns;
 use files::{Files, MAX_FILES};
 use kinds::{Kinds, MAX_KINDS};
@@ -49,7 +51,7 @@ const TRANSFER_WIDTHS: &[usize] = &[8, 8, 8, 4, 4, 2, 8];
 /// Time, position.
 const INFORMATIVE_WIDTHS: &[usize] = &[8, 8];
 /// The most blocks of series in memory, of 88 bytes each: 66 MiB. Above it, series write their lists
-/// of blocks to the file, so that one block of each remains. There are fewer series: two of each of
+/// of blocks to the file, so that one block of each remains. There are fewer series: three of each of
 /// 2^17 threads, 2^17 lanes, and less than 2^17 of kinds, providers and processors.
 const MAX_SERIES_BLOCKS: usize = 3 << 18;
 /// The most processors; the time of further ones is only in the tracks of threads.
@@ -124,6 +126,11 @@ pub(crate) enum ThreadState {
     Waiting = 3,
 }
 
+/// The class of a span of a processor in which a thread ran: seen in context switches, or estimated
+/// from samples where these are missing.
+pub(crate) const RUN: u64 = 1;
+pub(crate) const ESTIMATED_RUN: u64 = 2;
+
 /// The kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
@@ -173,7 +180,7 @@ pub(crate) struct Cpu {
     /// Index in [`Machines`].
     pub(crate) machine: u16,
     pub(crate) number: u16,
-    /// The value is the thread, the class whether it is an ordinary one.
+    /// The value is the thread, the class [`RUN`] or [`ESTIMATED_RUN`], or 0 of an idle thread.
     pub(crate) runs: Series,
 }
 
@@ -290,7 +297,7 @@ impl Index {
         let mut number = 0;
         if let Some(cpu) = self.cpus.get_mut(cpu.0) {
             number = cpu.number.into();
-            let value = u64::from(thread.0) << 2 | u64::from(thread != ThreadIndex::IDLE);
+            let value = u64::from(thread.0) << 2 | if thread == ThreadIndex::IDLE { 0 } else { RUN };
             cpu.runs.push(Item { start: from, duration, value }, &mut self.store);
         } else {
             self.merged_runs = self.merged_runs.saturating_add(1);
@@ -298,12 +305,57 @@ impl Index {
         if thread == ThreadIndex::IDLE {
             return;
         }
-        if let Some(thread) = self.threads.get_mut(thread) {
+        if thread == ThreadIndex::OTHER
+            && let Some(thread) = self.threads.get_mut(thread)
+        {
             thread.running_ns = thread.running_ns.saturating_add(duration);
         }
         self.add_state(thread, ThreadState::Running, number, from, to);
     }
 
+    /// Adds the time that a sample stands for, of a trace without context switches.
+    fn add_estimate(&mut self, cpu: CpuIndex, thread: ThreadIndex, from: i64, to: i64) {
+        let duration = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+        if let Some(cpu) = self.cpus.get_mut(cpu.0) {
+            let class = if thread == ThreadIndex::IDLE { 0 } else { ESTIMATED_RUN };
+            let value = u64::from(thread.0) << 2 | class;
+            cpu.runs.push(Item { start: from, duration, value }, &mut self.store);
+        } else {
+            self.merged_runs = self.merged_runs.saturating_add(1);
+        }
+        let Some(entry) = self.threads.get_mut(thread).filter(|_| thread != ThreadIndex::IDLE) else {
+            return;
+        };
+        entry.sampled_ns = entry.sampled_ns.saturating_add(duration);
+        // Those of several threads would overlap.
+        if thread != ThreadIndex::OTHER {
+            let value = ThreadState::Running as u64;
+            entry.estimates.push(Item { start: from, duration, value }, &mut self.store);
+        }
+    }
+
+    /// Returns whether the traces have context switches.
+    pub(crate) fn has_switches(&self) -> bool {
+        self.has_events_of(hook::CONTEXT_SWITCH)
+            || self.waits.rows() > 0
+            || self.threads.threads.iter().any(|thread| thread.running_ns > 0)
+    }
+
+    /// Returns whether the traces have samples.
+    pub(crate) fn has_samples(&self) -> bool {
+        self.has_events_of(hook::SAMPLED_PROFILE) || self.samples.rows() > 0
+    }
+
+    /// Returns whether the use of the processors is estimated from samples.
+    pub(crate) fn is_estimated(&self) -> bool {
+        self.has_samples() && !self.has_switches()
+    }
+
+    fn has_events_of(&self, hook: u16) -> bool {
+        self.kinds.kinds.iter().any(|kind| kind.hook == Some(hook) && !kind.marks.is_empty())
+    }
+
+    /// Adds a state of a thread. Traces that overlap may have a part of it already.
     fn add_state(&mut self, thread: ThreadIndex, state: ThreadState, detail: u64, from: i64, to: i64) {
         let duration = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
         if duration == 0 && state != ThreadState::Running || thread == ThreadIndex::OTHER {
@@ -311,7 +363,10 @@ impl Index {
         }
         if let Some(thread) = self.threads.get_mut(thread) {
             let item = Item { start: from, duration, value: detail << 2 | state as u64 };
-            thread.states.push(item, &mut self.store);
+            let added_ns = thread.states.push(item, &mut self.store);
+            if state == ThreadState::Running {
+                thread.running_ns = thread.running_ns.saturating_add(added_ns);
+            }
         }
     }
 
@@ -338,6 +393,7 @@ impl Index {
         kinds.providers.iter_mut().for_each(|provider| on_series(&mut provider.marks, store));
         for thread in &mut threads.threads {
             on_series(&mut thread.states, store);
+            on_series(&mut thread.estimates, store);
             on_series(&mut thread.marks, store);
             thread.lanes.iter_mut().for_each(|lane| on_series(lane, store));
         }

@@ -4,6 +4,7 @@ mod event;
 mod fields;
 mod filter;
 mod flame;
+mod links;
 mod list;
 mod loop_guard;
 mod process_track;

@@ -21,6 +21,9 @@ use crate::probe::build_view;
 use crate::trace::TraceView;
 
 const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DC_START, 4);
+const THREAD_END_LAYOUT: PayloadLayout = PayloadLayout::new(hook::THREAD_END, 3);
+const SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SAMPLED_PROFILE, 2);
+const INTERVAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROFILE_SET_INTERVAL, 2);
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
 /// The name of the session, which is markup.
 pub(crate) const MARKUP: &str = "</script><img src=x onerror=alert(1)>\u{202E}\"'&\u{0}\u{2028}";
@@ -73,6 +76,51 @@ impl TestTrace {
         };
         header.encode(&payload, &mut self.record).unwrap();
         self.write(0, time);
+    }
+
+    fn write_perfinfo(&mut self, time: i64, cpu: u16, layout: (u16, u8), payload: &[u8]) {
+        let (hook, version) = layout;
+        PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] }
+            .encode(payload, &mut self.record)
+            .unwrap();
+        self.write(cpu, time);
+    }
+
+    pub(crate) fn add_sample(&mut self, time: i64, cpu: u16, tid: u32, count: u16) {
+        let mut payload = Vec::new();
+        put_kernel_event!(&mut payload, SAMPLE_LAYOUT, {
+            InstructionPointer: 0x7FF6_0000_1000_u64,
+            ThreadId: tid,
+            Count: count,
+        });
+        self.write_perfinfo(time, cpu, (hook::SAMPLED_PROFILE, SAMPLE_LAYOUT.version()), &payload);
+    }
+
+    /// Adds the time between two samples, in units of 100 ns.
+    pub(crate) fn add_sample_interval(&mut self, time: i64, interval: u32) {
+        let mut payload = Vec::new();
+        put_kernel_event!(&mut payload, INTERVAL_LAYOUT, {
+            Source: 0_u32,
+            NewInterval: interval,
+            OldInterval: interval,
+        });
+        self.write_perfinfo(time, 0, (hook::PROFILE_SET_INTERVAL, INTERVAL_LAYOUT.version()), &payload);
+    }
+
+    pub(crate) fn add_thread_end(&mut self, time: i64, cpu: u16, (pid, tid): (u32, u32)) {
+        let mut payload = Vec::new();
+        put_kernel_event!(&mut payload, THREAD_END_LAYOUT, { ProcessId: pid, TThreadId: tid });
+        let header = SystemHeader {
+            pointer_size: 8,
+            version: THREAD_END_LAYOUT.version(),
+            hook: hook::THREAD_END,
+            thread_id: tid,
+            process_id: pid,
+            time,
+            cpu_times: Some((0, 0)),
+        };
+        header.encode(&payload, &mut self.record).unwrap();
+        self.write(cpu, time);
     }
 
     pub(crate) fn add_switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: i8) {

@@ -338,8 +338,8 @@ async function openProcess(page, name) {
   const isFolded = await page.getAttribute('.track-label.current', 'aria-expanded');
   await page.keyboard.press('Enter');
   const { filter, scope } = await view(page);
-  assert.match(filter, /^process:\d+$/);
-  assert.equal(scope, filter);
+  assert.match(filter, /^process:\d+(@\d+)?$/);
+  assert.match(scope, /^process:\d+$/);
   await listed(page, filter);
   const owners = await page.evaluate(() => [...document.querySelectorAll('.event-row > span:nth-child(3)')].map((cell) => cell.textContent));
   assert.deepEqual([...new Set(owners)], [label], 'events of the process');
@@ -419,7 +419,7 @@ const scenarios = {
     await chooseTable(page, 'processes', 'Process');
     await page.click('#table-scroll tbody td button:text-is("events")');
     const { filter } = await view(page);
-    assert.match(filter, /^process:\d+$/);
+    assert.match(filter, /^process:\d+(@\d+)?$/);
     assert.equal(await page.getAttribute('#tab-events', 'aria-selected'), 'true');
     await page.uncheck('#event-range');
     await listed(page, filter);

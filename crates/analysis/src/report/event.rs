@@ -47,6 +47,13 @@ pub enum Occurrence {
         /// The thread.
         thread: u32,
     },
+    /// A thread ended.
+    ThreadEnd {
+        /// The thread.
+        thread: u32,
+    },
+    /// The trace has no further events.
+    TraceEnd,
     /// A disk operation completed.
     Transfer(Transfer),
     /// An event of TCP or UDP.

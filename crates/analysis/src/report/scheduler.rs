@@ -19,6 +19,9 @@
 //!     place of the other. [`NO_ID`] neither runs nor is absent. The activity of the processor in
 //!     that time is unknown, but is not a gap.
 //!
+//! S6  A thread that ended runs until the switch away from it or, if that switch is missing, until
+//!     its end.
+//!
 //! The caller chooses the unit of time.
 
 use std::collections::HashMap;
@@ -105,6 +108,15 @@ struct ThreadState<S> {
 struct RunningThread {
     thread: u32,
     since: i64,
+    /// When the thread ended, while the switch away from it has not come.
+    ended_at: Option<i64>,
+}
+
+impl RunningThread {
+    /// Returns the time span in which the thread ran.
+    const fn span_until(self, time: i64) -> RunSpan {
+        RunSpan { thread: self.thread, from: if self.since < time { self.since } else { time }, to: time }
+    }
 }
 
 /// Follows switches and wakes in time order.
@@ -143,16 +155,22 @@ impl<S> Scheduler<S> {
         for thread in [switch.old, switch.new] {
             self.remove_from_other_cpu(thread, switch.cpu);
         }
-        let previous = self.cpus.insert(switch.cpu, RunningThread { thread: switch.new, since: time });
-        let old = previous.filter(|running| running.thread == switch.old && switch.old != NO_ID);
-        if let Some(unexpected) = previous.filter(|running| running.thread != switch.old) {
-            self.gaps += 1;
-            // The switch away from this thread is missing, so its state is unknown.
-            self.threads.remove(&unexpected.thread);
-        }
+        let next = RunningThread { thread: switch.new, since: time, ended_at: None };
+        let run = match self.cpus.insert(switch.cpu, next) {
+            None => None,
+            Some(running) if running.thread == switch.old => {
+                (switch.old != NO_ID).then(|| running.span_until(time))
+            }
+            Some(running) => {
+                if running.ended_at.is_none() {
+                    self.gaps += 1;
+                    // The switch away from this thread is missing, so its state is unknown.
+                    self.threads.remove(&running.thread);
+                }
+                running.ended_at.map(|end| running.span_until(end))
+            }
+        };
         self.start_absence(time, switch, stack);
-        let run =
-            old.map(|RunningThread { thread, since }| RunSpan { thread, from: since.min(time), to: time });
         (run, self.end_absence(time, switch))
     }
 
@@ -203,14 +221,37 @@ impl<S> Scheduler<S> {
         }
     }
 
+    /// Records that a thread ended (S6). Returns its absence and when it became ready, if it did not
+    /// run.
+    pub fn record_end(&mut self, time: i64, thread: u32) -> Option<(Absence<S>, Option<i64>)> {
+        if is_idle_or_unknown(thread) {
+            return None;
+        }
+        let state = self.threads.remove(&thread)?;
+        let running = state.cpu.and_then(|cpu| self.cpus.get_mut(&cpu));
+        if let Some(running) = running.filter(|running| running.thread == thread) {
+            running.ended_at.get_or_insert(time);
+        }
+        Some((state.absence?, state.woken_at))
+    }
+
+    /// Ends the time of the threads that run. Returns their processors and time spans, in the order
+    /// of the processors.
+    pub fn take_running(&mut self, time: i64) -> Vec<(u16, RunSpan)> {
+        let span_of = |(cpu, running): (u16, RunningThread)| {
+            (cpu, running.span_until(running.ended_at.unwrap_or(time).min(time)))
+        };
+        let mut spans: Vec<(u16, RunSpan)> = self.cpus.drain().map(span_of).collect();
+        spans.retain(|(_, span)| span.thread != NO_ID);
+        spans.sort_unstable_by_key(|(cpu, _)| *cpu);
+        spans
+    }
+
     /// Ends the input at a time. Returns what the threads do then, in the order of their ids.
-    pub fn end(self, time: i64) -> Vec<UnfinishedState<S>> {
+    pub fn end(mut self, time: i64) -> Vec<UnfinishedState<S>> {
         let mut states: Vec<(u32, u16, UnfinishedState<S>)> = Vec::new();
-        for (cpu, RunningThread { thread, since }) in self.cpus {
-            if thread != NO_ID {
-                let span = RunSpan { thread, from: since.min(time), to: time };
-                states.push((thread, cpu, UnfinishedState::Running(cpu, span)));
-            }
+        for (cpu, span) in self.take_running(time) {
+            states.push((span.thread, cpu, UnfinishedState::Running(cpu, span)));
         }
         for (thread, state) in self.threads {
             if let Some(absence) = state.absence {

@@ -1,12 +1,13 @@
 //! Reads the events of a report, each with its complete stack.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
 use traceweir_decode::Decoder;
-use traceweir_decode::stack::{Joined, Joiner, StackClaim};
+use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
@@ -23,7 +24,7 @@ use super::io::{
 };
 use super::scheduler::ContextSwitch;
 use super::trace_facts::TraceFacts;
-use crate::event::{EventContext, ReadFlow, describe_record};
+use crate::event::{EventContext, ReadFlow, describe_record, describes_file};
 use crate::filter::EventFilter;
 use crate::observer::ReadObserver;
 use crate::schema_files::{SchemaFiles, load_traced_programs};
@@ -224,6 +225,8 @@ impl Analysis {
         let TraceSet { inputs, decoder, loading, observer, .. } = traces;
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
+        // The time and time stamp of the last event of each trace.
+        let mut ends: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
         let mut deliver = |facts: &mut [TraceFacts], joined: Joined<ReportEvent>| {
             if let Some(facts) = facts.get_mut(joined.event.file) {
                 on_event(facts, &joined);
@@ -231,6 +234,9 @@ impl Analysis {
         };
         let reading = read_records(inputs, loading.as_ref(), &**observer, |file, clock, record| {
             let wall_time = clock.file_time(record.time());
+            if converter.needed.switches && !describes_file(record) {
+                ends.insert(file, (converter.time_ns(clock, record), record.time()));
+            }
             if let Some(trace_facts) = facts.get_mut(file) {
                 if converter.needed.system_calls {
                     trace_facts.actors.follow(record);
@@ -262,6 +268,11 @@ impl Analysis {
         while let Some(joined) = joiner.next_ready() {
             deliver(facts, joined);
         }
+        for (file, (time_ns, stamp)) in ends {
+            let occurrence = Occurrence::TraceEnd;
+            let event = ReportEvent { file, cpu: 0, pointer_size: 8, stamp, time_ns, occurrence };
+            deliver(facts, Joined { event, stack: Stack::default() });
+        }
         Ok(reading)
     }
 }
@@ -275,6 +286,12 @@ struct RecordConverter<'a> {
 }
 
 impl RecordConverter<'_> {
+    /// Returns the time of a record, in nanoseconds since the first trace began.
+    fn time_ns(&self, clock: &Clock, record: &Record<'_>) -> i64 {
+        let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
+        offset.saturating_add(clock.nanos_since_start(record.time()))
+    }
+
     /// Returns the event of a record, if the report needs it.
     fn convert_record(
         &mut self,
@@ -289,8 +306,7 @@ impl RecordConverter<'_> {
         } else {
             self.convert_chosen_event(file, clock, record, facts, decoder)?
         };
-        let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
-        let time_ns = offset.saturating_add(clock.nanos_since_start(record.time()));
+        let time_ns = self.time_ns(clock, record);
         let (cpu, pointer_size) = (record.cpu(), record.pointer_size());
         Some(ReportEvent { file, cpu, pointer_size, stamp: record.time(), time_ns, occurrence })
     }
@@ -310,7 +326,7 @@ impl RecordConverter<'_> {
                 self.convert_sample(hook, record, decoder)
             }
             hook::COMPACT_SWITCHES if needed.switches => Some(Occurrence::CompactSwitches),
-            hook::CONTEXT_SWITCH | hook::READY_THREAD if needed.switches => {
+            hook::CONTEXT_SWITCH | hook::READY_THREAD | hook::THREAD_END if needed.switches => {
                 self.convert_switch(hook, record, decoder)
             }
             _ if needed.transfers && is_disk_event(hook) => {
@@ -360,6 +376,10 @@ impl RecordConverter<'_> {
         if hook == hook::READY_THREAD {
             let [thread] = read_numbers(&mut self.walker, record, &schema, ["ThreadId"]);
             return Some(Occurrence::Ready { thread: u32::try_from(thread?).ok()? });
+        }
+        if hook == hook::THREAD_END {
+            let [thread] = read_numbers(&mut self.walker, record, &schema, ["TThreadId"]);
+            return Some(Occurrence::ThreadEnd { thread: u32::try_from(thread?).ok()? });
         }
         let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
         let [new, old, state, reason] = read_numbers(&mut self.walker, record, &schema, names);

@@ -151,8 +151,21 @@ impl SwitchReport {
                 self.wakes += u64::from(is_inside);
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread);
             }
+            Occurrence::ThreadEnd { thread } => {
+                let scheduler = self.schedulers.get_mut(&event.file);
+                scheduler.and_then(|scheduler| scheduler.record_end(event.time_ns, thread));
+            }
+            Occurrence::TraceEnd => self.end_trace(facts, event),
             Occurrence::CompactSwitches => self.compact_batches += u64::from(is_inside),
             _ => {}
+        }
+    }
+
+    /// Adds the time of the threads that run when a trace ends.
+    fn end_trace(&mut self, facts: &TraceFacts, event: &ReportEvent) {
+        let Some(scheduler) = self.schedulers.get_mut(&event.file) else { return };
+        for (cpu, run) in scheduler.take_running(event.time_ns) {
+            self.add_run(facts, &ReportEvent { cpu, ..event.clone() }, run);
         }
     }
 

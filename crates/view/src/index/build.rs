@@ -18,6 +18,7 @@ use traceweir_analysis::report::{
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actor;
 use traceweir_decode::source::SchemaMatch;
+use traceweir_decode::stack::{StackClaim, StackThreads};
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::{Family, NO_ID, Record};
 use traceweir_format::kernel::{class_name, hook};
@@ -26,7 +27,7 @@ use traceweir_format::time::{Clock, FileTime};
 
 use self::fields::{NameFields, NumberFields};
 use self::slices::{OpenSlices, SliceEvent, slice_value};
-use self::switches::{NumberedThread, Pending, Switches, TraceRecord};
+use self::switches::{NumberedThread, Pending, Switches, TraceEnds, TraceRecord};
 use super::facts::Facts;
 use super::kinds::{KindIndex, KindKey, KindNames, NewKind};
 use super::series::Item;
@@ -37,6 +38,8 @@ use super::{Index, RowPosition, Transfer};
 const UNKNOWN_WAKER: ThreadIndex = ThreadIndex::IDLE;
 /// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
+/// The profile source of the sampling timer.
+const TIMER_SOURCE: u64 = 0;
 /// Memory for the newest items of all tracks; above it, tracks write theirs to the file.
 const MAX_OPEN_BYTES: usize = 64 << 20;
 /// Rows between two checks of the memory.
@@ -47,6 +50,7 @@ pub(crate) struct Builder {
     walker: Walker,
     switches: Switches,
     slices: OpenSlices,
+    ends: TraceEnds,
     /// When the first trace starts.
     start: FileTime,
     next_check: u64,
@@ -67,6 +71,7 @@ impl Builder {
             walker: Walker::default(),
             switches: Switches::default(),
             slices: OpenSlices::default(),
+            ends: TraceEnds::default(),
             start,
             next_check: CHECK_ROWS,
         }
@@ -85,6 +90,7 @@ impl Builder {
         if describes_file(record) {
             return;
         }
+        self.ends.add(file, at.ns);
         let row = index.events.rows();
         let located = facts.decoder.locate(record);
         let Some(file_facts) = facts.files.get_mut(file) else { return };
@@ -122,11 +128,19 @@ impl Builder {
         }
     }
 
+    /// Ends a trace before others; `wall` is the wall time of its last record.
+    pub(crate) fn end_trace(&mut self, file: usize, wall: FileTime, index: &mut Index) {
+        let end = self.ends.end_of(file);
+        let claim =
+            StackClaim { source: file, time: 0, wall: wall.0, cpu: 0, threads: StackThreads::Running };
+        self.switches.add_without_stack(claim, Pending::TraceEnd { file, end });
+        self.switches.flush(index);
+    }
+
     /// Ends the input: adds what waits for something that has not come.
     pub(crate) fn finish(&mut self, index: &mut Index) {
-        let end = index.events.last_time();
-        self.switches.finish(end, index);
-        self.slices.finish(end, index);
+        self.switches.finish(&self.ends, index);
+        self.slices.finish(&self.ends, index);
     }
 
     fn add_meaning(
@@ -154,6 +168,9 @@ impl Builder {
             hook::CONTEXT_SWITCH
                 | hook::READY_THREAD
                 | hook::SAMPLED_PROFILE
+                | hook::PROFILE_START
+                | hook::PROFILE_SET_INTERVAL
+                | hook::PROFILE_END
                 | hook::DISK_READ
                 | hook::DISK_WRITE
                 | hook::DISK_FLUSH
@@ -166,6 +183,7 @@ impl Builder {
                 | hook::FILE_NAME_DELETE
                 | hook::THREAD_SET_NAME
                 | hook::THREAD_START
+                | hook::THREAD_END
                 | hook::THREAD_DC_START
                 | hook::THREAD_DC_END
                 | hook::VIRTUAL_ALLOC
@@ -191,6 +209,13 @@ impl Builder {
             hook::CONTEXT_SWITCH => self.read_switch(record, &schema, at, index),
             hook::READY_THREAD => self.read_ready(record, &schema, at, thread, index),
             hook::SAMPLED_PROFILE => self.read_sample(record, &schema, at, index),
+            hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END => {
+                let [source, interval] = self.read_numbers(record, &schema, ["Source", "NewInterval"]);
+                if let Some(interval) = interval.filter(|_| source == Some(TIMER_SOURCE)) {
+                    self.switches.set_sample_interval(file, interval);
+                }
+                return;
+            }
             hook::DISK_READ | hook::DISK_WRITE | hook::DISK_FLUSH | hook::FILE_READ | hook::FILE_WRITE => {
                 return self.add_transfer(hook, record, &schema, (event, counter_hz), index);
             }
@@ -198,6 +223,12 @@ impl Builder {
                 let [bytes] = self.read_numbers(record, &schema, ["RegionSize"]);
                 let name = if hook == hook::VIRTUAL_ALLOC { "Memory allocated" } else { "Memory freed" };
                 return index.add_to_counter(name, "bytes", at.ns, bytes.unwrap_or(0));
+            }
+            hook::THREAD_END => {
+                let tid = index.threads.get(thread).map_or(NO_ID, |thread| thread.tid);
+                let thread = NumberedThread { index: thread, tid };
+                let claim = StackClaim::from_record(record, file, source.wall);
+                return self.switches.add_without_stack(claim, Pending::End { at, thread });
             }
             hook::THREAD_SET_NAME | hook::THREAD_START | hook::THREAD_DC_START | hook::THREAD_DC_END => {
                 let mut names = NameFields::default();
@@ -295,13 +326,12 @@ impl Builder {
         let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
         let [address, tid, count, flags] = self.read_numbers(record, schema, names);
         let tid = u32::try_from(tid?).ok()?;
-        if tid == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0 {
-            return None;
-        }
+        let is_idle = tid == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
         let thread = index.threads.find_or_add(tid, None, at);
         let address = address?;
         let is_kernel = is_kernel_address(address, record.pointer_size());
-        Some(Pending::Sample { at, thread, address, weight: count.unwrap_or(1).max(1), is_kernel })
+        let (cpu, weight) = (record.cpu(), count.unwrap_or(1).max(1));
+        Some(Pending::Sample { at, cpu, thread, address, weight, is_kernel, is_idle })
     }
 
     fn add_transfer(

@@ -147,18 +147,40 @@ impl Columns {
         begin.saturating_add(before as u64).min(self.rows)
     }
 
-    /// Returns about how many rows are before a time, without reading the file.
-    pub(crate) fn estimate_rows_before(&self, time: i64) -> f64 {
-        let step = self.times.partition_point(|known| *known < time);
-        let Some(previous) = step.checked_sub(1) else { return 0.0 };
-        let begin = (previous * TIME_STEP) as f64;
-        let from = self.times.get(previous).copied().unwrap_or(time);
-        let (to, rows) = match self.times.get(step) {
-            Some(next) => (*next, TIME_STEP as f64),
-            None => (self.last_time, self.rows as f64 - begin),
+    /// Returns the number of rows before each of some times. At most [`TIME_STEP`] times are read for
+    /// each.
+    pub(crate) fn count_rows_before(&self, times: impl Iterator<Item = i64>, store: &Store) -> Vec<u64> {
+        let mut known = Vec::new();
+        let mut known_step = None;
+        let count = |time: i64| {
+            let step = self.times.partition_point(|known| *known < time);
+            let Some(previous) = step.checked_sub(1) else { return 0 };
+            if known_step != Some(previous) {
+                known_step = Some(previous);
+                self.read_times(previous, store, &mut known);
+            }
+            let before = numbers(&known, 8).take_while(|known| known.cast_signed() < time).count();
+            ((previous * TIME_STEP).saturating_add(before) as u64).min(self.rows)
         };
-        let width = to.saturating_sub(from).max(1) as f64;
-        begin + rows * (time.saturating_sub(from) as f64 / width).clamp(0.0, 1.0)
+        times.map(count).collect()
+    }
+
+    /// Reads the times of [`TIME_STEP`] rows.
+    fn read_times(&self, step: usize, store: &Store, into: &mut Vec<u8>) {
+        const STEP_BYTES: usize = TIME_STEP * 8;
+        let begin = step % (BLOCK_ROWS / TIME_STEP) * STEP_BYTES;
+        into.clear();
+        match self.blocks.get(step / (BLOCK_ROWS / TIME_STEP)) {
+            Some(block) => {
+                let bytes = (block.rows as usize * 8).saturating_sub(begin).min(STEP_BYTES);
+                let to_u32 = |number: usize| u32::try_from(number).unwrap_or(0);
+                store.read_part(block.at, to_u32(begin), to_u32(bytes), into);
+            }
+            None => {
+                let times = self.open.first().and_then(|times| times.get(begin..)).unwrap_or_default();
+                into.extend_from_slice(times.get(..STEP_BYTES).unwrap_or(times));
+            }
+        }
     }
 
     /// Returns the numbers of one row, the time first; `None` if there is no such row.

@@ -329,8 +329,9 @@ impl Series {
         self.open.capacity().saturating_mul(size_of::<Item>())
     }
 
-    /// Adds an item. One that begins before the end of the last is shortened at its start.
-    pub(crate) fn push(&mut self, mut item: Item, store: &mut Store) {
+    /// Adds an item. One that begins before the end of the last is shortened at its start. Returns the
+    /// duration that is left.
+    pub(crate) fn push(&mut self, mut item: Item, store: &mut Store) -> u64 {
         if self.count > 0 && item.start < self.end {
             let end = item.end();
             item.start = self.end;
@@ -342,6 +343,7 @@ impl Series {
         if self.open.len() >= BLOCK_ITEMS {
             self.close_block(store);
         }
+        item.duration
     }
 
     /// Writes the newest items to the file, which frees their memory.

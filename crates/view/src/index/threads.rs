@@ -46,7 +46,11 @@ pub(crate) struct Thread {
     pub(crate) last_stamp: (usize, i64),
     pub(crate) events: u64,
     pub(crate) running_ns: u64,
+    /// The time that samples stand for, of traces without context switches.
+    pub(crate) sampled_ns: u64,
     pub(crate) states: Series,
+    /// The time spans that samples stand for, of traces without context switches.
+    pub(crate) estimates: Series,
     /// Nested slices: one series per level.
     pub(crate) lanes: Vec<Series>,
     /// The events of the thread before its first context switch.
@@ -56,6 +60,16 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
+    /// Returns the time that the thread ran, estimated if the trace has no context switches of it.
+    pub(crate) const fn cpu_ns(&self) -> u64 {
+        if self.running_ns > 0 { self.running_ns } else { self.sampled_ns }
+    }
+
+    /// Returns the states or, without context switches, the time spans that samples stand for.
+    pub(crate) fn states_or_estimates(&self) -> &Series {
+        if self.states.is_empty() { &self.estimates } else { &self.states }
+    }
+
     /// Returns the lanes that are drawn: the nested slices and, of a thread whose context switches
     /// are not in the trace, its events.
     pub(crate) fn shown_lanes(&self) -> impl Iterator<Item = &Series> {
@@ -72,9 +86,18 @@ pub(crate) struct Process {
     pub(crate) last: i64,
     pub(crate) events: u64,
     pub(crate) running_ns: u64,
+    /// The time that samples stand for, of threads without context switches.
+    pub(crate) sampled_ns: u64,
     pub(crate) machine: u16,
     /// The threads that ran longest, longest first.
     pub(crate) busiest: Vec<ThreadIndex>,
+}
+
+impl Process {
+    /// Returns the time that the threads ran, estimated of those without context switches.
+    pub(crate) const fn cpu_ns(&self) -> u64 {
+        self.running_ns.saturating_add(self.sampled_ns)
+    }
 }
 
 #[derive(Debug)]
@@ -104,6 +127,7 @@ impl Threads {
             pid,
             tid,
             states: Series::new(ValueKind::Classes),
+            estimates: Series::new(ValueKind::Classes),
             marks: Series::new(ValueKind::Classes),
             ..Thread::default()
         };
@@ -174,6 +198,7 @@ impl Threads {
             last: time.ns,
             last_stamp: (time.file, time.stamp),
             states: Series::new(ValueKind::Classes),
+            estimates: Series::new(ValueKind::Classes),
             marks: Series::new(ValueKind::Classes),
             machine: time.machine,
             ..Thread::default()
@@ -241,6 +266,9 @@ impl Threads {
                 process.last = process.last.max(thread.last);
                 process.events = process.events.saturating_add(thread.events);
                 process.running_ns = process.running_ns.saturating_add(thread.running_ns);
+                if thread.running_ns == 0 {
+                    process.sampled_ns = process.sampled_ns.saturating_add(thread.sampled_ns);
+                }
             }
         }
         self.processes = processes;
@@ -249,13 +277,12 @@ impl Threads {
 
     /// Finds the busiest threads of each process.
     fn find_busiest(&mut self) {
-        for (number, thread) in (0_u32..).zip(&self.threads).filter(|(_, thread)| thread.running_ns > 0) {
+        for (number, thread) in (0_u32..).zip(&self.threads).filter(|(_, thread)| thread.cpu_ns() > 0) {
             if let Some(process) = self.processes.get_mut(thread.process as usize) {
                 process.busiest.push(ThreadIndex(number));
             }
         }
-        let running_of =
-            |number: &ThreadIndex| self.threads.get(number.0 as usize).map_or(0, |thread| thread.running_ns);
+        let running_of = |number: &ThreadIndex| self.threads.get(number.0 as usize).map_or(0, Thread::cpu_ns);
         for process in &mut self.processes {
             process.busiest.sort_by_key(|number| Reverse(running_of(number)));
             process.busiest.truncate(MAX_BUSIEST_THREADS);
@@ -270,7 +297,8 @@ impl Threads {
             put_name(process.name.as_ref(), out);
             out.put_i64(process.first);
             out.put_i64(process.last);
-            for number in [process.events, process.running_ns, process.machine.into()] {
+            let times = [process.running_ns, process.sampled_ns];
+            for number in [process.events].into_iter().chain(times).chain([process.machine.into()]) {
                 out.put_varint(number);
             }
         }
@@ -286,8 +314,10 @@ impl Threads {
             out.put_i64(thread.last_stamp.1);
             out.put_varint(thread.events);
             out.put_varint(thread.running_ns);
+            out.put_varint(thread.sampled_ns);
             out.put_varint(thread.machine.into());
             thread.states.put(out);
+            thread.estimates.put(out);
             thread.marks.put(out);
             out.put_varint(thread.lanes.len() as u64);
             thread.lanes.iter().for_each(|lane| lane.put(out));
@@ -304,6 +334,7 @@ impl Threads {
                 last: reader.i64()?,
                 events: reader.varint()?,
                 running_ns: reader.varint()?,
+                sampled_ns: reader.varint()?,
                 machine: reader.u16()?,
                 busiest: Vec::new(),
             });
@@ -323,8 +354,10 @@ impl Threads {
                 last_stamp: (usize::from(reader.u16()?), reader.i64()?),
                 events: reader.varint()?,
                 running_ns: reader.varint()?,
+                sampled_ns: reader.varint()?,
                 machine: reader.u16()?,
                 states: Series::read(reader, file_bytes)?,
+                estimates: Series::read(reader, file_bytes)?,
                 marks: Series::read(reader, file_bytes)?,
                 ..Thread::default()
             };

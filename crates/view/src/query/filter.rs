@@ -6,8 +6,10 @@
 //!   provider:NAME    event:NAME …             the same, shorter
 //!   words, "several words"                    text that the event contains
 //!
+//!   thread:ID  process:ID  process:NAME       threads, and all threads of processes; see `links`
+//!
 //!   of links of the page:
-//!   kind:N  thread:N  process:N               indices of the index; a process has all its threads
+//!   kind:N                                    index of a kind of events
 //!   file:N  connection:N                      transfers of a file or connection, and of others of its name
 //!   field:NAME=TEXT                           the first field of this name has this text
 //!   range:NAME=LOW..HIGH, LOW..=HIGH          … or a number from LOW to before, or to, HIGH
@@ -29,6 +31,7 @@ use crate::index::kinds::Kind;
 use crate::index::threads::{Thread, ThreadIndex};
 use crate::query::TimeSpan;
 use crate::query::fields::FieldText;
+use crate::query::links::{LinkTarget, choose_threads};
 use crate::query::transfers::{ChosenTransfers, TransferTarget};
 use crate::trace::TraceView;
 
@@ -43,10 +46,10 @@ pub(crate) struct EventQuery {
     pub(crate) criteria: FilterCriteria,
     /// Texts, all of which the event contains.
     pub(crate) texts: Vec<String>,
-    /// Indices of kinds, threads and processes, which links of the page use.
+    /// Indices of kinds, which links of the page use.
     kinds: Vec<u16>,
-    threads: Vec<u32>,
-    processes: Vec<u32>,
+    threads: Vec<LinkTarget>,
+    processes: Vec<LinkTarget>,
     transfers: Vec<TransferTarget>,
     /// Conditions, all of which the fields of the event meet.
     pub(crate) fields: Vec<FieldCriterion>,
@@ -105,7 +108,7 @@ pub(crate) enum Verdict {
 /// What rows a filter accepts by the columns of the index.
 pub(crate) struct RowFilter {
     kinds: Vec<Verdict>,
-    /// Which threads links name, themselves or by their processes; empty without such links.
+    /// Which threads are named, themselves or by their processes; empty without such options.
     linked: Vec<bool>,
     /// By the ids of threads and processes; empty if the filter names none.
     threads: Vec<Verdict>,
@@ -181,8 +184,11 @@ impl EventQuery {
             "head" => criteria.head = Some(number(name, value)?),
             "grep" => self.texts.push(value.to_owned()),
             "kind" => self.kinds.push(number(name, value)?),
-            "thread" => self.threads.push(number(name, value)?),
-            "process" => self.processes.push(number(name, value)?),
+            "thread" | "process" => {
+                let target = LinkTarget::parse(value);
+                let target = target.ok_or_else(|| explain(format!("{value} is not a number in range")))?;
+                if name == "thread" { &mut self.threads } else { &mut self.processes }.push(target);
+            }
             "file" | "connection" => {
                 let is_connection = name == "connection";
                 self.transfers.push(TransferTarget { is_connection, file: number(name, value)? });
@@ -253,13 +259,10 @@ impl EventQuery {
         let kinds = kinds.map(judge).collect();
         let FilterCriteria { pids, tids, cpus, .. } = &self.criteria;
         let names_ids = !pids.is_empty() || !tids.is_empty();
-        let is_linked = |(number, thread): (u32, &Thread)| {
-            (self.threads.is_empty() || self.threads.contains(&number))
-                && (self.processes.is_empty() || self.processes.contains(&thread.process))
-        };
         let has_links = !self.threads.is_empty() || !self.processes.is_empty();
+        let linked =
+            if has_links { choose_threads(index, &self.threads, &self.processes) } else { Vec::new() };
         let threads = (0_u32..).zip(&index.threads.threads);
-        let linked = threads.clone().filter(|_| has_links).map(is_linked).collect();
         let judge = |(number, thread): (u32, &Thread)| {
             let is_shared =
                 ThreadIndex(number) == ThreadIndex::OTHER || [thread.pid, thread.tid].contains(&NO_ID);
@@ -428,27 +431,57 @@ mod tests {
             trace.add_event(time, provider, (1, 0), ids, &[]);
         }
         let view = view_of(vec![trace]);
-        let thread_of = |tid| {
-            let index = view.index();
-            let position = index.threads.threads.iter().position(|thread| thread.tid == tid).unwrap();
-            (position, index.threads.threads[position].process)
-        };
-        let ((thread, first), (_, second)) = (thread_of(11), thread_of(21));
         let count = |filter: &str| {
             let query = EventQuery::parse(&format!("provider:{provider} {filter}")).unwrap();
             let lists = EventLists::default();
             complete_list(&view, &lists, &query);
             ask(|json| list_events(&view, &lists, query.clone(), 0, 10, json))["total"].as_u64().unwrap()
         };
-        assert_eq!(count(&format!("process:{first}")), 3);
-        assert_eq!(count(&format!("process:{second}")), 1);
-        assert_eq!(count(&format!("process:{first} process:{second}")), 4);
-        assert_eq!(count(&format!("process:{first} thread:{thread}")), 2);
-        assert_eq!(count(&format!("process:{second} thread:{thread}")), 0);
-        assert_eq!(count(&format!("process:{first} pid:200")), 0);
+        assert_eq!(count("process:100"), 3);
+        assert_eq!(count("process:A.exe"), 3);
+        assert_eq!(count("process:?.exe"), 4);
+        assert_eq!(count("process:\"a.exe (100)\""), 3);
+        assert_eq!(count("process:200"), 1);
+        assert_eq!(count("process:100 process:200"), 4);
+        assert_eq!(count("process:100 thread:11"), 2);
+        assert_eq!(count("process:200 thread:11"), 0);
+        assert_eq!(count("process:100 pid:200"), 0);
         assert_eq!(count("process:4000000000"), 0);
-        assert!(EventQuery::parse("process:x").is_err());
+        assert_eq!(count("process:nosuch"), 0);
+        assert!(EventQuery::parse("process:4294967296").is_err());
         assert!(!EventQuery::parse("process:0").unwrap().is_empty());
+    }
+
+    #[test]
+    fn threads_that_reuse_an_id_have_numbers() {
+        let mut trace = TestTrace::new(0);
+        let provider = Guid::from_u128(0xAAAA);
+        for (time, ids) in [(10, (100, 11)), (20, (200, 11)), (30, (200, 11)), (40, (200, 12))] {
+            trace.add_event(time, provider, (1, 0), ids, &[]);
+        }
+        let view = view_of(vec![trace]);
+        let count = |filter: &str| {
+            let (query, lists) = (EventQuery::parse(filter).unwrap(), EventLists::default());
+            complete_list(&view, &lists, &query);
+            ask(|json| list_events(&view, &lists, query.clone(), 0, 10, json))["total"].as_u64().unwrap()
+        };
+        let filters = ["thread:11", "thread:11@1", "thread:11@2", "thread:11@3", "thread:12@1"];
+        assert_eq!(filters.map(count), [3, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn provider_of_kernel_events_is_found_as_the_list_shows_it() {
+        let mut trace = TestTrace::new(0);
+        trace.add_switch(10, 0, (0, 11), 2);
+        trace.add_event(20, Guid::from_u128(0xAAAA), (1, 0), (100, 11), &[]);
+        let view = view_of(vec![trace]);
+        let count = |filter: &str| {
+            let (query, lists) = (EventQuery::parse(filter).unwrap(), EventLists::default());
+            complete_list(&view, &lists, &query);
+            ask(|json| list_events(&view, &lists, query.clone(), 0, 10, json))["total"].as_u64().unwrap()
+        };
+        let filters = ["provider:Kernel", "provider:kern*", "event:Kernel/*", "provider:Kern"];
+        assert_eq!(filters.map(count), [1, 1, 1, 0]);
     }
 
     #[test]

@@ -52,7 +52,9 @@ pub(super) fn merge_process(index: &Index, process: u32, window: Window) -> Vec<
         let Some(thread) = index.threads.get(*number) else { continue };
         own.clear();
         own.resize(cells.len(), 0);
-        for segment in thread.states.segments(Window { pixel_ns: cell_ns, ..window }, &index.store) {
+        for segment in
+            thread.states_or_estimates().segments(Window { pixel_ns: cell_ns, ..window }, &index.store)
+        {
             let [_, running, ..] = segment.totals;
             let Ok(running) = u64::try_from(running) else { continue };
             let whole = segment.end.saturating_sub(segment.start).unsigned_abs().max(1);

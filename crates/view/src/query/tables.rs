@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::index::series::Summary;
 use crate::index::threads::ThreadIndex;
-use crate::index::{Index, Transfer};
+use crate::index::{Index, RUN, Transfer};
 use crate::json::JsonWriter;
+use crate::query::links::LinkIds;
 use crate::query::tracks::kind_label;
 use crate::query::transfers::{TransferTarget, name_of};
 use crate::query::waits::for_waits;
@@ -62,12 +63,17 @@ struct ThreadTotals {
 enum Cell {
     Text(String),
     Number(u64),
+    /// The trace lacks the events that the column needs.
+    Missing,
     Link(&'static str, u64, String),
+    /// A thread or process, with the value of the option of filters that names it.
+    Actor(&'static str, u32, String, String),
 }
 
 /// What cells are compared by.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum SortKey {
+    Missing,
     Number(u64),
     /// In lower case.
     Text(String),
@@ -76,8 +82,11 @@ enum SortKey {
 impl Cell {
     fn sort_key(&self) -> SortKey {
         match self {
+            Self::Missing => SortKey::Missing,
             Self::Number(number) => SortKey::Number(*number),
-            Self::Text(text) | Self::Link(.., text) => SortKey::Text(text.to_lowercase()),
+            Self::Text(text) | Self::Link(.., text) | Self::Actor(_, _, text, _) => {
+                SortKey::Text(text.to_lowercase())
+            }
         }
     }
 }
@@ -88,11 +97,13 @@ struct Table {
     rows: Vec<Vec<Cell>>,
     /// The numbers by which the rows are sorted unless a column is chosen; larger first.
     weights: Vec<u64>,
+    /// The events that columns need and the trace lacks, and how to record them.
+    missing: Option<String>,
 }
 
 impl Table {
     fn new(columns: &[(&'static str, &'static str)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), weights: Vec::new() }
+        Self { columns: columns.to_vec(), rows: Vec::new(), weights: Vec::new(), missing: None }
     }
 
     fn push(&mut self, weight: u64, cells: Vec<Cell>) {
@@ -128,7 +139,7 @@ fn add_up_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> B
     let mut totals: BTreeMap<u32, ThreadTotals> = BTreeMap::new();
     for cpu in &index.cpus {
         cpu.runs.for_each(span.from, span.to, &index.store, |item| {
-            if item.value & 3 == 1 {
+            if item.value & 3 == RUN {
                 let overlap = item.end().min(span.to).saturating_sub(item.start.max(span.from));
                 let entry = totals.entry(u32::try_from(item.value >> 2).unwrap_or(1)).or_default();
                 entry.running_ns = entry.running_ns.saturating_add(u64::try_from(overlap).unwrap_or(0));
@@ -172,22 +183,53 @@ const THREAD_COLUMNS: [(&str, &str); 6] = [
     ("Samples", ""),
 ];
 
-fn push_totals(totals: &ThreadTotals, cells: &mut Vec<Cell>) {
-    let ThreadTotals { running_ns, switches, waits, waiting_ns, ready_ns, samples } = *totals;
-    cells.extend([running_ns, switches, waits, waiting_ns, ready_ns, samples].map(Cell::Number));
+/// Which of the events that the columns of threads need were recorded.
+#[derive(Clone, Copy, Debug)]
+struct RecordedEvents {
+    switches: bool,
+    samples: bool,
+}
+
+impl RecordedEvents {
+    fn new(index: &Index) -> Self {
+        Self { switches: index.has_switches(), samples: index.has_samples() }
+    }
+
+    /// Names the events that were not recorded.
+    fn missing(self) -> Option<String> {
+        let events = [
+            (self.switches, "context switches (weir record --kernel sched)"),
+            (self.samples, "samples (weir record --kernel cpu)"),
+        ];
+        let missing = events.into_iter().filter(|(is_recorded, _)| !is_recorded).map(|(_, name)| name);
+        let names = missing.collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| format!("not recorded: {names}"))
+    }
+
+    /// Adds the cells of [`THREAD_COLUMNS`].
+    fn push_totals(self, totals: &ThreadTotals, cells: &mut Vec<Cell>) {
+        let ThreadTotals { running_ns, switches, waits, waiting_ns, ready_ns, samples } = *totals;
+        let cell = |number, is_recorded| if is_recorded { Cell::Number(number) } else { Cell::Missing };
+        let by_switches = [running_ns, switches, waits, waiting_ns, ready_ns];
+        cells.extend(by_switches.map(|number| cell(number, self.switches)));
+        cells.push(cell(samples, self.samples));
+    }
 }
 
 fn list_threads(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> Table {
+    let (threads, processes) = (LinkIds::of_threads(index), LinkIds::of_processes(index));
     let mut columns = vec![("Thread", ""), ("Process", "")];
     columns.extend(THREAD_COLUMNS);
-    let mut table = Table::new(&columns);
+    let recorded = RecordedEvents::new(index);
+    let mut table = Table { missing: recorded.missing(), ..Table::new(&columns) };
     for (number, totals) in add_up_threads(index, span, guard) {
         let Some(thread) = index.threads.get(ThreadIndex(number)) else { continue };
+        let process = thread.process;
         let mut cells = vec![
-            Cell::Link("thread", number.into(), thread_label(thread)),
-            Cell::Link("process", thread.process.into(), process_label(index, thread.process)),
+            Cell::Actor("thread", number, thread_label(thread), threads.value(number)),
+            Cell::Actor("process", process, process_label(index, process), processes.value(process)),
         ];
-        push_totals(&totals, &mut cells);
+        recorded.push_totals(&totals, &mut cells);
         table.push(totals.running_ns.max(totals.samples), cells);
     }
     table
@@ -212,13 +254,16 @@ fn list_processes(index: &Index, span: TimeSpan, guard: &mut LoopGuard<'_>) -> T
             by_process.entry(number).or_default();
         }
     }
+    let ids = LinkIds::of_processes(index);
     let mut columns = vec![("Process", ""), ("Active threads", "")];
     columns.extend(THREAD_COLUMNS);
-    let mut table = Table::new(&columns);
+    let recorded = RecordedEvents::new(index);
+    let mut table = Table { missing: recorded.missing(), ..Table::new(&columns) };
     for (process, (totals, threads)) in by_process {
         let label = process_label(index, process);
-        let mut cells = vec![Cell::Link("process", process.into(), label), Cell::Number(threads)];
-        push_totals(&totals, &mut cells);
+        let mut cells =
+            vec![Cell::Actor("process", process, label, ids.value(process)), Cell::Number(threads)];
+        recorded.push_totals(&totals, &mut cells);
         table.push(totals.running_ns.max(totals.samples), cells);
     }
     table
@@ -333,8 +378,10 @@ fn push_table(table: &Table, query: &TableQuery, is_partial: bool, json: &mut Js
     let search = query.search.to_lowercase();
     let has_text = |cells: &[Cell]| {
         cells.iter().any(|cell| match cell {
-            Cell::Text(text) | Cell::Link(.., text) => text.to_lowercase().contains(&search),
-            Cell::Number(_) => false,
+            Cell::Text(text) | Cell::Link(.., text) | Cell::Actor(_, _, text, _) => {
+                text.to_lowercase().contains(&search)
+            }
+            Cell::Number(_) | Cell::Missing => false,
         })
     };
     let mut order: Vec<(u64, usize)> = table.weights.iter().copied().zip(0..).collect();
@@ -365,6 +412,8 @@ fn push_table(table: &Table, query: &TableQuery, is_partial: bool, json: &mut Js
         json.number(order.len() as u64);
         json.key("partial");
         json.flag(is_partial);
+        json.key("missing");
+        json.optional_text(table.missing.as_deref());
         json.key("rows");
         json.array(|json| {
             for cells in order.iter().take(MAX_ROWS).filter_map(|(_, row)| table.rows.get(*row)) {
@@ -378,6 +427,13 @@ fn push_cell(cell: &Cell, json: &mut JsonWriter) {
     match cell {
         Cell::Text(text) => json.text(text),
         Cell::Number(number) => json.number(*number),
+        Cell::Missing => json.optional_text(None),
+        Cell::Actor(kind, number, text, value) => json.array(|json| {
+            json.text(kind);
+            json.number(*number);
+            json.text(text);
+            json.text(value);
+        }),
         Cell::Link(kind, number, text) => json.array(|json| {
             json.text(kind);
             json.number(*number);

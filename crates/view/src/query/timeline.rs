@@ -103,12 +103,12 @@ fn draw_track(index: &Index, id: &str, window: Window, names: &mut UsedNames, js
             push_numbers(id, json, |json| {
                 for segment in segments(&cpu.runs) {
                     let thread = u32::try_from(segment.top >> 2).unwrap_or(ThreadIndex::OTHER.0);
-                    let [_, busy, ..] = segment.totals;
+                    let [_, seen, estimated, _] = segment.totals;
                     names.threads.insert(thread);
                     push_segment(&segment, json);
                     json.number(thread);
                     json.number(segment.count);
-                    json.number(busy);
+                    json.number(seen.saturating_add(estimated));
                 }
             });
         }
@@ -281,21 +281,22 @@ fn draw_overview(
         }
         drawn += 1;
         for segment in series.segments(window, &index.store) {
-            let [_, busy_ns, ..] = segment.totals;
-            spread(&mut busy, window, &segment, busy_ns as f64);
+            let [_, seen_ns, estimated_ns, _] = segment.totals;
+            spread(&mut busy, window, &segment, seen_ns.saturating_add(estimated_ns) as f64);
         }
     }
     let edge = |pixel: u32| {
         let offset = u64::from(pixel).saturating_mul(window.pixel_ns);
-        index.events.estimate_rows_before(window.from.saturating_add_unsigned(offset))
+        // The last pixel has the events at the end of the window.
+        let after = window.to.saturating_add(1);
+        if pixel == pixels { after } else { window.from.saturating_add_unsigned(offset).min(after) }
     };
-    let mut before = edge(0);
-    let mut density: Vec<f64> = Vec::with_capacity(pixels as usize);
-    for pixel in 1..=pixels {
-        let after = edge(pixel);
-        density.push((after - before).max(0.0));
-        before = after;
-    }
+    let before = index.events.count_rows_before((0..=pixels).map(edge), &index.store);
+    let counts = before.windows(2).map(|rows| match rows {
+        [first, end] => end.saturating_sub(*first) as f64,
+        _ => 0.0,
+    });
+    let mut density: Vec<f64> = counts.collect();
     if let Some(preview) = view.preview() {
         let previewed = add_preview(preview, index.end(), window, (&mut busy, &mut density));
         (cpus, drawn) = (cpus.max(previewed), drawn.max(previewed));
@@ -305,6 +306,8 @@ fn draw_overview(
     json.object(|json| {
         json.key("cpus");
         json.number(cpus);
+        json.key("estimated");
+        json.flag(index.is_estimated());
         json.key("busy");
         json.array(|json| busy.iter().for_each(|ns| json.float((ns / capacity).clamp(0.0, 1.0))));
         json.key("density");

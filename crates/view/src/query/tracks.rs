@@ -6,6 +6,7 @@ use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 use crate::index::threads::ThreadIndex;
 use crate::index::{Cpu, Index};
 use crate::json::JsonWriter;
+use crate::query::links::LinkIds;
 use crate::query::{TimeSpan, file_name, thread_label};
 use crate::trace::TraceView;
 
@@ -104,6 +105,8 @@ pub(crate) fn list_tracks(view: &TraceView, search: &str, json: &mut JsonWriter)
     cpus.sort_by_key(|(_, cpu)| (cpu.machine, cpu.number));
     cpus.truncate(MAX_CPUS);
     json.object(|json| {
+        json.key("estimated");
+        json.flag(index.is_estimated());
         json.key("cpus");
         json.array(|json| {
             cpus.iter().for_each(|(id, _)| json.number(*id as u64));
@@ -156,20 +159,23 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
         thread.name.as_deref().unwrap_or_default().to_lowercase().contains(search)
             || thread.tid.to_string() == search
     };
-    let mut shown: Vec<(u64, u64, usize)> = Vec::new();
+    let idle = index.threads.get(ThreadIndex::IDLE).map_or(0, |thread| thread.process as usize);
+    // Whether a process is not idle, how long it ran, its events, and its index.
+    let mut shown: Vec<(bool, u64, u64, usize)> = Vec::new();
     for (number, process) in index.threads.processes.iter().enumerate() {
         let threads = threads_by_process.get(number).map(Vec::as_slice).unwrap_or_default();
         let is_match = search.is_empty() || matches_process(number) || threads.iter().any(&matches_thread);
         if is_match && !threads.is_empty() {
-            shown.push((process.running_ns, process.events, number));
+            shown.push((number != idle, process.cpu_ns(), process.events, number));
         }
     }
-    shown.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
+    shown.sort_by(|a, b| (b.0, b.1, b.2, a.3).cmp(&(a.0, a.1, a.2, b.3)));
+    let (process_ids, thread_ids) = (LinkIds::of_processes(index), LinkIds::of_threads(index));
     let max_bytes = json.len().saturating_add(MAX_PART_BYTES);
     let mut listed = 0_usize;
     json.key("processes");
     json.array(|json| {
-        for (_, _, number) in shown.iter().take(MAX_PROCESSES) {
+        for (.., number) in shown.iter().take(MAX_PROCESSES) {
             let Some(process) = index.threads.processes.get(*number) else { continue };
             if json.len() >= max_bytes {
                 break;
@@ -181,11 +187,13 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
             }
             threads.sort_by_key(|number| {
                 let Some(thread) = thread_of(number) else { return (u64::MAX, u64::MAX, *number) };
-                (u64::MAX - thread.running_ns, u64::MAX - thread.events, *number)
+                (u64::MAX - thread.cpu_ns(), u64::MAX - thread.events, *number)
             });
             json.object(|json| {
                 json.key("id");
                 json.number(*number as u64);
+                json.key("link");
+                json.text(&process_ids.value(u32::try_from(*number).unwrap_or(u32::MAX)));
                 json.key("pid");
                 json.number(process.pid);
                 json.key("name");
@@ -195,7 +203,7 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
                 json.key("path");
                 json.optional_text(process.name.as_deref());
                 json.key("running");
-                json.number(process.running_ns);
+                json.number(process.cpu_ns());
                 json.key("events");
                 json.number(process.events);
                 json.key("threads");
@@ -206,7 +214,7 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
                             break;
                         }
                         listed += 1;
-                        push_thread(index, *thread, json);
+                        push_thread(index, *thread, &thread_ids, json);
                     }
                 });
                 json.key("more");
@@ -218,17 +226,19 @@ fn list_processes(index: &Index, search: &str, json: &mut JsonWriter) {
     json.number(shown.len().saturating_sub(listed) as u64);
 }
 
-fn push_thread(index: &Index, number: u32, json: &mut JsonWriter) {
+fn push_thread(index: &Index, number: u32, ids: &LinkIds, json: &mut JsonWriter) {
     let Some(thread) = index.threads.get(ThreadIndex(number)) else { return };
     json.object(|json| {
         json.key("id");
         json.number(number);
+        json.key("link");
+        json.text(&ids.value(number));
         json.key("tid");
         json.number(thread.tid);
         json.key("name");
         json.text(&thread_label(thread));
         json.key("running");
-        json.number(thread.running_ns);
+        json.number(thread.cpu_ns());
         json.key("events");
         json.number(thread.events);
         json.key("states");

@@ -288,8 +288,17 @@ pub(super) fn add_batch(
         bytes = bytes.saturating_add(record.bytes().len());
         let Some(location) = location else { continue };
         let position = RowPosition::new(file, location.buffer, location.offset);
+        let wall = trace.clock().file_time(record.time());
         let placed = Placed { file, clock: trace.clock(), record: &record, position };
         builder.add(placed, facts, index);
+        // Tracks are filled in the order of time: what lasts until the end of a trace comes before
+        // the events of later ones.
+        if traces.len() > 1
+            && let Some(events) = files.events_mut(file)
+            && events.peek_time()?.is_none()
+        {
+            builder.end_trace(file, wall, index);
+        }
     }
     Ok(false)
 }

@@ -18,7 +18,7 @@ use crate::json::JsonWriter;
 use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, Switch, WAITING};
 use crate::probe::{ask_all, build_view, new_view, open_view};
 use crate::query::describe_trace;
-use crate::test_trace::TestTrace;
+use crate::test_trace::{TestTrace, view_of};
 
 const IDENTITY: &[u8] = b"test";
 
@@ -86,6 +86,96 @@ fn run_times_agree_with_the_switches() {
     assert!(index.threads.get(ThreadIndex(2)).is_some_and(|thread| thread.pid >= 100));
     assert!(index.samples.rows() > 100 && index.waits.rows() > 100 && index.transfers.rows() > 10);
     assert_eq!(index.gaps, 0);
+}
+
+/// State of a thread that waits.
+const WAITS: i8 = 5;
+
+/// Returns the running time of a thread by the table of threads, by its track, and by the tracks of
+/// the processors.
+fn running_times(view: &TraceView, tid: u32) -> [u64; 3] {
+    let index = view.index();
+    let number = index.threads.threads.iter().position(|thread| thread.tid == tid).unwrap();
+    let thread = &index.threads.threads[number];
+    let mut by_cpu = 0;
+    for cpu in &index.cpus {
+        cpu.runs.for_each(0, i64::MAX, &index.store, |item| {
+            by_cpu += if item.value >> 2 == number as u64 { item.duration } else { 0 };
+            true
+        });
+    }
+    let [_, running, ..] = thread.states.summarize(0, i64::MAX, &index.store).totals;
+    [thread.running_ns, running.unsigned_abs(), by_cpu]
+}
+
+#[test]
+fn thread_without_last_switch_runs_until_its_end() {
+    let mut trace = TestTrace::new(0);
+    trace.add_process(1, 100, "a.exe");
+    trace.add_switch(1_000, 0, (0, 11), 2);
+    trace.add_thread_end(3_000, 0, (100, 11));
+    trace.add_event(100_000, Guid::from_u128(1), (1, 0), (200, 21), &[]);
+    let view = view_of(vec![trace]);
+    assert_eq!(running_times(&view, 11), [200_000; 3]);
+    assert_eq!(view.index().gaps, 0);
+}
+
+#[test]
+fn switch_to_another_thread_after_an_end_is_no_gap() {
+    let mut trace = TestTrace::new(0);
+    trace.add_switch(1_000, 0, (0, 11), 2);
+    trace.add_thread_end(3_000, 0, (100, 11));
+    trace.add_switch(8_000, 0, (0, 12), 2);
+    trace.add_switch(9_000, 0, (12, 0), WAITS);
+    let view = view_of(vec![trace]);
+    assert_eq!(running_times(&view, 11), [200_000; 3]);
+    assert_eq!(running_times(&view, 12), [100_000; 3]);
+    assert_eq!(view.index().gaps, 0);
+}
+
+#[test]
+fn thread_that_ends_while_it_waits_has_no_state_after_it() {
+    let mut trace = TestTrace::new(0);
+    trace.add_switch(1_000, 0, (0, 11), 2);
+    trace.add_switch(2_000, 0, (11, 0), WAITS);
+    trace.add_thread_end(3_000, 1, (100, 11));
+    trace.add_switch(9_000, 0, (0, 12), 2);
+    let view = view_of(vec![trace]);
+    let index = view.index();
+    let thread = index.threads.threads.iter().find(|thread| thread.tid == 11).unwrap();
+    assert_eq!(thread.states.summarize(0, i64::MAX, &index.store).totals, [0, 100_000, 0, 100_000]);
+}
+
+#[test]
+fn states_end_with_the_trace_of_the_thread() {
+    let mut first = TestTrace::new(0);
+    first.add_switch(1_000, 0, (0, 11), 2);
+    first.add_switch(1_000, 1, (0, 12), 2);
+    first.add_switch(2_000, 1, (12, 0), WAITS);
+    first.add_event(3_000, Guid::from_u128(1), (1, 0), (200, 21), &[]);
+    // Five minutes later.
+    const LATER: i64 = 3_000_000_000;
+    let mut second = TestTrace::new(0);
+    second.add_switch(LATER, 0, (0, 13), 2);
+    second.add_switch(LATER + 1_000, 0, (13, 0), WAITS);
+    second.add_event(LATER + 5_000, Guid::from_u128(1), (1, 0), (200, 21), &[]);
+    let view = view_of(vec![first, second]);
+    assert_eq!(running_times(&view, 11), [200_000; 3]);
+    assert_eq!(running_times(&view, 13), [100_000; 3]);
+    let index = view.index();
+    let waiter = index.threads.threads.iter().find(|thread| thread.tid == 12).unwrap();
+    assert_eq!(waiter.states.summarize(0, i64::MAX, &index.store).totals, [0, 100_000, 0, 100_000]);
+}
+
+#[test]
+fn time_in_several_traces_counts_once() {
+    let add = || {
+        let mut trace = TestTrace::new(0);
+        trace.add_switch(1_000, 0, (0, 11), 2);
+        trace.add_switch(2_000, 0, (11, 0), WAITS);
+        trace
+    };
+    assert_eq!(running_times(&view_of(vec![add(), add()]), 11), [100_000; 3]);
 }
 
 #[test]

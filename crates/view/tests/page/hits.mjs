@@ -12,6 +12,7 @@ assert.deepEqual(find('c', [100, 200, 7, 1, 100], 150), {
   start: 100, end: 200, count: 1, text: 'worker (7)\nshop.exe (1)\n100 ns, from 0.000 000 100 s', row: null, thread: 7,
 });
 assert.match(find('c', [100, 200, 7, 5, 50], 150).text, /^5 switches, 50 % busy\nmost time: worker \(7\)/);
+assert.match(find('p', [100, 200, 7, 5, 50], 150, 0, 'samples').text, /^5 samples, 50 % busy\n/);
 assert.match(find('p', [100, 200, 7, 5, 250], 150).text, /^5 switches, 250 % busy\nmost time: worker \(7\)/);
 assert.match(find('t', [100, 200, 0, 0, 100, 1, 6], 150).text, /^waiting: Executive\n/);
 const ready = find('t', [100, 200, 0, 100, 0, 1, 7], 150);

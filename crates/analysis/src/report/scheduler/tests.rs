@@ -76,6 +76,34 @@ fn reused_thread_id_is_another_thread() {
 }
 
 #[test]
+fn thread_whose_last_switch_is_missing_runs_until_its_end() {
+    let mut scheduler = Scheduler::default();
+    scheduler.record_switch(10, switch(0, 0, 7, RUNNING), ());
+    assert_eq!(scheduler.record_end(40, 7), None);
+    let (run, _) = scheduler.record_switch(99, switch(0, 0, 8, RUNNING), ());
+    assert_eq!((run, scheduler.gaps), (Some(RunSpan { thread: 7, from: 10, to: 40 }), 0));
+    // The switch away from a thread is more exact.
+    scheduler.record_end(110, 8);
+    let (run, _) = scheduler.record_switch(112, switch(0, 8, 9, TERMINATED), ());
+    assert_eq!(run, Some(RunSpan { thread: 8, from: 99, to: 112 }));
+    scheduler.record_end(120, 9);
+    let run = RunSpan { thread: 9, from: 112, to: 120 };
+    assert_eq!(scheduler.end(500), [UnfinishedState::Running(0, run)]);
+}
+
+#[test]
+fn end_of_a_waiting_thread_returns_its_absence() {
+    let mut scheduler = Scheduler::default();
+    scheduler.record_switch(10, switch(0, 0, 7, RUNNING), 'a');
+    scheduler.record_switch(20, switch(0, 7, 0, WAITING), 'b');
+    let absence = Absence { from: 20, reason: Some(USER_REQUEST), stack: 'b' };
+    assert_eq!(scheduler.record_end(40, 7), Some((absence, None)));
+    assert_eq!(scheduler.record_end(40, 7), None);
+    let idle = RunSpan { thread: 0, from: 20, to: 50 };
+    assert_eq!(scheduler.end(50), [UnfinishedState::Running(0, idle)]);
+}
+
+#[test]
 fn switch_with_one_unknown_thread_reports_the_other() {
     let mut scheduler = Scheduler::default();
     // Thread 7 runs on processor 0, thread 8 on processor 1. NO_ID, the unknown thread, is on both

@@ -19,6 +19,7 @@ use super::super::Index;
 use super::super::kinds::KindIndex;
 use super::super::series::Item;
 use super::super::threads::{EventTime, MAX_LANES, ThreadIndex};
+use super::switches::TraceEnds;
 
 /// Opcodes of events that begin and end an activity.
 pub(super) const START: u8 = 1;
@@ -51,6 +52,8 @@ struct OpenSlice {
     activity: ActivityKey,
     start: i64,
     row: u64,
+    /// Index of the trace.
+    file: usize,
     kind: KindIndex,
     version: u8,
     lane: usize,
@@ -132,7 +135,8 @@ impl OpenSlices {
         if let Some(lane) = lane {
             self.count = self.count.saturating_add(1);
             let (start, row, kind) = (event.at.ns, event.row, event.kind);
-            let slice = OpenSlice { task, activity, start, row, kind, version, lane };
+            let file = event.at.file;
+            let slice = OpenSlice { task, activity, start, row, file, kind, version, lane };
             slice.shared_key().and_then(|key| self.shared.insert(key, event.thread));
             open.push(slice);
         }
@@ -167,8 +171,8 @@ impl OpenSlices {
         add_slice(owner, &slice, event.at.ns, index);
     }
 
-    /// Ends the open slices of activities that usually end.
-    pub(super) fn finish(&mut self, end: i64, index: &mut Index) {
+    /// Ends the open slices of activities that usually end, at the end of their trace.
+    pub(super) fn finish(&mut self, ends: &TraceEnds, index: &mut Index) {
         let mut unfinished: Vec<(ThreadIndex, OpenSlice)> = Vec::new();
         for (thread, slices) in self.by_thread.drain() {
             let ends = |slice: &OpenSlice| self.ending_tasks.contains(&slice.task);
@@ -176,7 +180,7 @@ impl OpenSlices {
         }
         unfinished.sort_by_key(|(thread, slice)| (*thread, slice.start, slice.row));
         for (thread, slice) in unfinished {
-            add_slice(thread, &slice, end, index);
+            add_slice(thread, &slice, ends.end_of(slice.file), index);
         }
         self.shared.clear();
         self.count = 0;

@@ -11,12 +11,16 @@ use traceweir_format::stack_walk::StackWalk;
 
 use super::super::stacks::StackId;
 use super::super::threads::{EventTime, ThreadIndex};
-use super::super::{CpuIndex, Index, ThreadState};
+use super::super::{CpuIndex, Index, RowPosition, ThreadState};
 
 /// The most threads that the schedulers of all traces follow.
 const MAX_SCHEDULED_THREADS: usize = 1 << 18;
 /// The threads that the scheduler of a trace follows however many traces there are.
 const MIN_SCHEDULED_THREADS: usize = 1 << 8;
+/// The time between two samples of a trace that does not contain it, and the longest one, in units of
+/// 100 ns.
+const DEFAULT_SAMPLE_INTERVAL: u64 = 10_000;
+const MAX_SAMPLE_INTERVAL: u64 = 10_000_000;
 /// The most wakes that wait for their thread to run.
 const MAX_WAKERS: usize = 1 << 17;
 
@@ -38,9 +42,60 @@ impl NumberedThread {
 /// An event that waits for its stack.
 #[derive(Debug)]
 pub(super) enum Pending {
-    Switch { at: EventTime, cpu: u16, new: NumberedThread, old: NumberedThread, state: u8, reason: u8 },
-    Ready { at: EventTime, thread: NumberedThread, waker: ThreadIndex },
-    Sample { at: EventTime, thread: ThreadIndex, address: u64, weight: u64, is_kernel: bool },
+    Switch {
+        at: EventTime,
+        cpu: u16,
+        new: NumberedThread,
+        old: NumberedThread,
+        state: u8,
+        reason: u8,
+    },
+    Ready {
+        at: EventTime,
+        thread: NumberedThread,
+        waker: ThreadIndex,
+    },
+    Sample {
+        at: EventTime,
+        cpu: u16,
+        thread: ThreadIndex,
+        address: u64,
+        weight: u64,
+        is_kernel: bool,
+        /// The sample shows that the processor was idle.
+        is_idle: bool,
+    },
+    /// A thread ended.
+    End {
+        at: EventTime,
+        thread: NumberedThread,
+    },
+    /// A trace has no further events.
+    TraceEnd {
+        file: usize,
+        end: i64,
+    },
+}
+
+/// The time of the last event of each trace.
+#[derive(Debug, Default)]
+pub(super) struct TraceEnds(Vec<i64>);
+
+impl TraceEnds {
+    /// Records an event of a trace.
+    pub(super) fn add(&mut self, file: usize, time: i64) {
+        if file >= self.0.len() && file < RowPosition::MAX_FILES {
+            self.0.resize(file + 1, 0);
+        }
+        if let Some(end) = self.0.get_mut(file) {
+            *end = time;
+        }
+    }
+
+    /// Returns the time of the last event of a trace.
+    pub(super) fn end_of(&self, file: usize) -> i64 {
+        self.0.get(file).copied().unwrap_or(0)
+    }
 }
 
 /// The scheduler of one trace.
@@ -48,6 +103,7 @@ pub(super) enum Pending {
 struct TraceScheduler {
     scheduler: Scheduler<StackId>,
     machine: u16,
+    has_switches: bool,
 }
 
 /// Joins events with their stacks.
@@ -57,6 +113,10 @@ pub(super) struct Switches {
     schedulers: HashMap<usize, TraceScheduler>,
     /// Who woke a thread that has not run since.
     wakers: HashMap<u32, (i64, ThreadIndex)>,
+    /// How many traces of each machine have context switches now.
+    switching_traces: HashMap<u16, usize>,
+    /// The time between two samples of each trace, in units of 100 ns.
+    sample_intervals: HashMap<usize, u64>,
 }
 
 /// A record in its trace.
@@ -81,6 +141,11 @@ impl Switches {
         self.joiner.expect(claim, pending, 0, frames.into_iter().flatten());
     }
 
+    /// Adds an event without a stack, in the order of the others.
+    pub(super) fn add_without_stack(&mut self, claim: StackClaim, pending: Pending) {
+        self.joiner.add_without_stack(claim, pending, 0);
+    }
+
     /// Adds a stack to the event that it belongs to.
     pub(super) fn attach(
         &mut self,
@@ -99,24 +164,40 @@ impl Switches {
         }
     }
 
-    /// Ends the input: adds the events that wait for stacks, and the states that last until the end.
-    pub(super) fn finish(&mut self, end: i64, index: &mut Index) {
+    /// Ends the input: adds the events that wait for stacks, and the states that last until the end
+    /// of their trace.
+    pub(super) fn finish(&mut self, ends: &TraceEnds, index: &mut Index) {
         self.joiner.end();
         self.flush(index);
-        let mut schedulers: Vec<(usize, TraceScheduler)> = self.schedulers.drain().collect();
-        schedulers.sort_by_key(|(file, _)| *file);
-        for (_, TraceScheduler { scheduler, machine }) in schedulers {
-            for state in scheduler.end(end) {
-                add_unfinished(&state, machine, &self.wakers, end, index);
-            }
+        let mut files: Vec<usize> = self.schedulers.keys().copied().collect();
+        files.sort_unstable();
+        for file in files {
+            self.finish_trace(file, ends.end_of(file), index);
         }
         self.wakers.clear();
+    }
+
+    /// Adds the states that last until the end of a trace.
+    fn finish_trace(&mut self, file: usize, end: i64, index: &mut Index) {
+        let Some(TraceScheduler { scheduler, machine, has_switches }) = self.schedulers.remove(&file) else {
+            return;
+        };
+        if has_switches && let Some(traces) = self.switching_traces.get_mut(&machine) {
+            *traces = traces.saturating_sub(1);
+        }
+        for state in scheduler.end(end) {
+            add_unfinished(&state, machine, &self.wakers, end, index);
+        }
     }
 
     fn add_joined(&mut self, joined: Joined<Pending>, index: &mut Index) {
         let Joined { event, stack } = joined;
         match event {
-            Pending::Sample { at, thread, address, weight, is_kernel } => {
+            Pending::Sample { at, cpu, thread, address, weight, is_kernel, is_idle } => {
+                self.add_estimate(at, cpu, thread, weight, index);
+                if is_idle {
+                    return;
+                }
                 let node = if stack.is_empty() {
                     let mut alone = Stack::default();
                     if is_kernel { &mut alone.kernel } else { &mut alone.user }.push(address);
@@ -134,6 +215,16 @@ impl Switches {
                     self.wakers.entry(id).or_insert((at.ns, waker));
                 }
             }
+            Pending::End { at, thread } => {
+                let id = thread.scheduler_id();
+                let absence = self.with_scheduler(at, index, |scheduler| scheduler.record_end(at.ns, id));
+                if let Some((absence, woken_at)) = absence {
+                    let state = UnfinishedState::Absent(id, absence, woken_at);
+                    add_unfinished(&state, at.machine, &self.wakers, at.ns, index);
+                }
+                self.wakers.remove(&id);
+            }
+            Pending::TraceEnd { file, end } => self.finish_trace(file, end, index),
             Pending::Switch { at, cpu, new, old, state, reason } => {
                 let owner = stack.owner.map(|(_, tid)| tid);
                 let node = if owner.is_some() { index.stacks.add(&stack) } else { StackId::default() };
@@ -144,6 +235,11 @@ impl Switches {
                 let (run, thread_return) = self.with_scheduler(at, index, |scheduler| {
                     scheduler.record_switch(at.ns, switch, node_of(old.tid))
                 });
+                if let Some(scheduler) = self.schedulers.get_mut(&at.file)
+                    && !std::mem::replace(&mut scheduler.has_switches, true)
+                {
+                    *self.switching_traces.entry(at.machine).or_default() += 1;
+                }
                 if let Some(run) = run {
                     let cpu = index.find_or_add_cpu(at.machine, cpu);
                     index.add_run(cpu, ThreadIndex(run.thread), run.from, run.to);
@@ -157,6 +253,23 @@ impl Switches {
         }
     }
 
+    /// Sets the time between two samples of a trace, in units of 100 ns.
+    pub(super) fn set_sample_interval(&mut self, file: usize, interval: u64) {
+        self.sample_intervals.insert(file, interval.clamp(1, MAX_SAMPLE_INTERVAL));
+    }
+
+    /// Adds the time that a sample stands for, unless a trace of its machine has context switches.
+    fn add_estimate(&mut self, at: EventTime, cpu: u16, thread: ThreadIndex, weight: u64, index: &mut Index) {
+        if self.switching_traces.get(&at.machine).is_some_and(|traces| *traces > 0) {
+            return;
+        }
+        let interval = self.sample_intervals.get(&at.file).copied().unwrap_or(DEFAULT_SAMPLE_INTERVAL);
+        let duration = weight.saturating_mul(interval).saturating_mul(100);
+        let from = at.ns.saturating_sub_unsigned(duration).max(0);
+        let cpu = index.find_or_add_cpu(at.machine, cpu);
+        index.add_estimate(cpu, thread, from, at.ns);
+    }
+
     /// Passes an event to the scheduler of its trace, and counts what the scheduler misses.
     fn with_scheduler<T>(
         &mut self,
@@ -167,7 +280,7 @@ impl Switches {
         let new_scheduler = || {
             let limit = MAX_SCHEDULED_THREADS / index.machines.traces().max(1);
             let scheduler = Scheduler::with_max_threads(limit.max(MIN_SCHEDULED_THREADS));
-            TraceScheduler { scheduler, machine: at.machine }
+            TraceScheduler { scheduler, machine: at.machine, has_switches: false }
         };
         let scheduler = &mut self.schedulers.entry(at.file).or_insert_with(new_scheduler).scheduler;
         let missed = |scheduler: &Scheduler<StackId>| scheduler.gaps.saturating_add(scheduler.over_limit);
@@ -207,7 +320,7 @@ fn add_return(
     index.waits.push_span(to, duration, &values, &mut index.store);
 }
 
-/// Adds a state that lasts until the end of the trace.
+/// Adds a state that lasts until the end of the thread or trace.
 fn add_unfinished(
     state: &UnfinishedState<StackId>,
     machine: u16,

@@ -25,6 +25,21 @@ fn find_rows(table: &Columns, from: i64, to: i64, store: &Store) -> Vec<u64> {
 }
 
 #[test]
+fn rows_before_times_are_counted() {
+    let mut store = Store::new(tempfile::tempfile().unwrap());
+    for rows in [0, 1, 255, 256, 257, 4096, 10_000] {
+        let spans: Vec<(i64, u64)> = (0..rows).map(|number| (number / 3 * 10, 0)).collect();
+        let mut table = make_table(&spans, &mut store);
+        for _ in 0..2 {
+            let times = || (-1..=rows / 3 * 10 + 20).step_by(7).chain([0, i64::MIN, i64::MAX, 10]);
+            let expected = times().map(|time| spans.partition_point(|(end, _)| *end < time) as u64);
+            assert!(expected.eq(table.count_rows_before(times(), &store)), "{rows}");
+            table.close_block(&mut store);
+        }
+    }
+}
+
+#[test]
 fn later_spans_are_not_read_unless_they_start_early() {
     let mut store = Store::new(tempfile::tempfile().unwrap());
     let mut spans: Vec<(i64, u64)> = (0..100_000).map(|number| (number * 10, 100)).collect();

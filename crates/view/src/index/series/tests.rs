@@ -24,7 +24,9 @@ fn items() -> impl Strategy<Value = Vec<Item>> {
 
 fn build(items: &[Item], kind: ValueKind, store: &mut Store) -> Series {
     let mut series = Series::new(kind);
-    items.iter().for_each(|item| series.push(*item, store));
+    for item in items {
+        series.push(*item, store);
+    }
     series
 }
 

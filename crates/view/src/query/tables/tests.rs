@@ -3,6 +3,7 @@
 use super::*;
 use crate::index::ThreadState;
 use crate::index::series::Item;
+use crate::test_trace::{TestTrace, view_of};
 
 #[test]
 fn page_offers_all_tables() {
@@ -103,4 +104,42 @@ fn thread_that_only_waits_is_first_by_its_waits() {
     let waiting = table.columns.iter().position(|(name, _)| *name == "Waiting").unwrap();
     assert!(!column(&ask(&table, "", ""), waiting).contains(&500.into()));
     assert_eq!(column(&ask(&table, &format!("-{}", waiting + 1), ""), waiting)[0], 500);
+}
+
+fn ask_table(view: &TraceView, name: &str) -> serde_json::Value {
+    let span = TimeSpan { from: 0, to: i64::MAX };
+    let query = TableQuery { name: name.to_owned(), span, search: String::new(), sort: None };
+    crate::test_trace::ask(|json| {
+        fill_table(view, &query, &QueryLimits::unlimited(), json);
+    })
+}
+
+#[test]
+fn columns_without_events_are_null() {
+    let mut trace = TestTrace::new(0);
+    trace.add_process(1, 100, "a.exe");
+    for time in 1..=5 {
+        trace.add_sample(time * 10_000, 0, 11, 2);
+    }
+    let view = view_of(vec![trace]);
+    for name in ["threads", "processes"] {
+        let answer = ask_table(&view, name);
+        let null = serde_json::Value::Null;
+        let row = answer["rows"][0].as_array().unwrap();
+        assert_eq!(row[2..], [&null, &null, &null, &null, &null, &10.into()].map(Clone::clone), "{name}");
+        assert_eq!(answer["missing"], "not recorded: context switches (weir record --kernel sched)");
+    }
+    assert!(ask_table(&view, "events")["missing"].is_null());
+}
+
+#[test]
+fn samples_that_are_not_recorded_are_null() {
+    let mut trace = TestTrace::new(0);
+    trace.add_switch(1_000, 0, (0, 11), 2);
+    trace.add_switch(2_000, 0, (11, 0), 5);
+    let answer = ask_table(&view_of(vec![trace]), "threads");
+    let row = answer["rows"][0].as_array().unwrap();
+    assert_eq!(row[2..5], [100_000, 1, 0].map(serde_json::Value::from));
+    assert!(row[7].is_null());
+    assert_eq!(answer["missing"], "not recorded: samples (weir record --kernel cpu)");
 }

@@ -90,6 +90,39 @@ fn page_reads_the_numbers_that_the_timeline_writes() {
 }
 
 #[test]
+fn overview_counts_each_event_in_its_pixel() {
+    for count in [1, 19, 360, 5000] {
+        let mut trace = TestTrace::new(0);
+        let times = (0..count).map(|number: i64| 10 + number * number % 7_001);
+        let mut times: Vec<i64> = times.collect();
+        times.sort_unstable();
+        for time in &times {
+            trace.add_event(*time, traceweir_format::Guid::from_u128(1), (1, 0), (100, 11), &[]);
+        }
+        let view = view_of(vec![trace]);
+        let end = view.index().end();
+        for pixels in [1, 700, 4096] {
+            let query = TimelineQuery {
+                span: TimeSpan { from: 0, to: end },
+                pixels,
+                tracks: String::new(),
+                overview: true,
+            };
+            let answer = ask(|json| draw_timeline(&view, &query, json));
+            let pixel_ns = end.unsigned_abs().div_ceil(pixels.into()).max(1);
+            let mut expected = vec![0_u64; pixels as usize];
+            for time in &times {
+                let pixel = (time * 100).unsigned_abs() / pixel_ns;
+                expected[usize::try_from(pixel.min(u64::from(pixels) - 1)).unwrap()] += 1;
+            }
+            let density = answer["overview"]["density"].as_array().unwrap();
+            let density: Vec<u64> = density.iter().map(|count| count.as_f64().unwrap() as u64).collect();
+            assert!(density == expected, "{count} events, {pixels} pixels");
+        }
+    }
+}
+
+#[test]
 fn overview_ends_with_the_time_of_the_question() {
     let mut trace = TestTrace::new(0);
     // Processor 0 always runs a thread, processor 1 never does.

@@ -99,3 +99,102 @@ fn reply_has_a_limit_of_bytes() {
         assert_eq!(last[parts].as_array().unwrap().len() as u64 + last["more"].as_u64().unwrap(), size);
     }
 }
+
+#[test]
+fn samples_estimate_what_ran_without_switches() {
+    let mut trace = TestTrace::new(0);
+    trace.add_process(1, 100, "busy.exe");
+    trace.add_process(2, 200, "quiet.exe");
+    trace.add_sample_interval(3, 20_000);
+    for number in 1..=10 {
+        let tid = if number <= 7 { 11 } else { 21 };
+        trace.add_event(
+            number * 20_000,
+            Guid::from_u128(1),
+            (1, 0),
+            (if tid == 11 { 100 } else { 200 }, tid),
+            &[],
+        );
+        trace.add_sample(number * 20_000, 0, tid, 1);
+        // Many events of idle processors.
+        (0..30).for_each(|_| trace.add_sample(number * 20_000, 1, 0, 1));
+    }
+    let view = view_of(vec![trace]);
+    let tracks = ask(|json| list_tracks(&view, "", json));
+    assert_eq!((&tracks["estimated"], tracks["cpus"].as_array().unwrap().len()), (&true.into(), 2));
+    let processes = tracks["processes"].as_array().unwrap();
+    let shown: Vec<(&str, u64)> = processes
+        .iter()
+        .map(|process| (process["name"].as_str().unwrap_or("?"), process["running"].as_u64().unwrap()))
+        .filter(|(name, _)| *name != "?")
+        .collect();
+    assert_eq!(shown, [("busy.exe", 14_000_000), ("quiet.exe", 6_000_000)]);
+    let query = crate::query::TimelineQuery {
+        span: TimeSpan { from: 0, to: 20_000_000 },
+        pixels: 10,
+        tracks: format!("p{},c0,c1", processes[0]["id"]),
+        overview: true,
+    };
+    let answer = ask(|json| crate::query::draw_timeline(&view, &query, json));
+    let busy = |track: &str| {
+        let numbers = answer["tracks"][track].as_array().unwrap();
+        numbers.chunks(5).map(|item| item[4].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((busy("c0"), busy("c1")), (20_000_000, 0));
+    assert_eq!(busy(&format!("p{}", processes[0]["id"])), 14_000_000);
+    let overview = &answer["overview"];
+    assert_eq!((&overview["estimated"], &overview["cpus"]), (&true.into(), &2.into()));
+    // One of two processors is busy.
+    assert_eq!(overview["busy"].as_array().unwrap()[5], 0.5);
+}
+
+#[test]
+fn idle_process_is_last() {
+    let mut trace = TestTrace::new(0);
+    trace.add_event(5, Guid::from_u128(1), (1, 0), (100, 11), &[]);
+    for time in 10..30 {
+        trace.add_event(time, Guid::from_u128(1), (1, 0), (0, 5), &[]);
+    }
+    let view = view_of(vec![trace]);
+    let tracks = ask(|json| list_tracks(&view, "", json));
+    let pids: Vec<u64> = tracks["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|process| process["pid"].as_u64().unwrap())
+        .collect();
+    assert_eq!(pids, [100, 0]);
+}
+
+#[test]
+fn samples_of_a_trace_with_switches_are_not_added_to_its_tracks() {
+    let mut trace = TestTrace::new(0);
+    trace.add_switch(10_000, 0, (0, 11), 2);
+    trace.add_sample(20_000, 0, 11, 1);
+    trace.add_switch(30_000, 0, (11, 0), 5);
+    trace.add_sample(40_000, 0, 12, 1);
+    let view = view_of(vec![trace]);
+    let tracks = ask(|json| list_tracks(&view, "", json));
+    assert_eq!(tracks["estimated"], false);
+    let index = view.index();
+    let times = index.threads.threads.iter().map(|thread| (thread.running_ns, thread.sampled_ns));
+    assert_eq!(times.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)), (2_000_000, 0));
+}
+
+#[test]
+fn links_of_threads_have_the_ids_that_are_shown() {
+    let mut trace = TestTrace::new(0);
+    for (time, ids) in [(10, (100, 11)), (20, (200, 11)), (30, (200, 12))] {
+        trace.add_event(time, Guid::from_u128(1), (1, 0), ids, &[]);
+    }
+    let view = view_of(vec![trace]);
+    let tracks = ask(|json| list_tracks(&view, "", json));
+    let mut links: Vec<String> = Vec::new();
+    for process in tracks["processes"].as_array().unwrap() {
+        links.push(format!("process:{}", process["link"].as_str().unwrap()));
+        let threads = process["threads"].as_array().unwrap();
+        links.extend(threads.iter().map(|thread| format!("thread:{}", thread["link"].as_str().unwrap())));
+    }
+    links.sort();
+    assert_eq!(links, ["process:100", "process:200", "thread:11@1", "thread:11@2", "thread:12"]);
+}
