@@ -59,7 +59,8 @@ def is_equal(field, expected):
     if isinstance(field, int):
         if isinstance(expected, str):
             expected = int(expected, 16) if expected.startswith("0x") else int(expected)
-        return field == expected
+        # Hexadecimal integers have no sign in CTF.
+        return field == expected or (expected < 0 and field - expected in (1 << 8, 1 << 16, 1 << 32, 1 << 64))
     if isinstance(field, str):
         # Bytes that are no address are hexadecimal.
         is_hex = field.startswith("0x") and field[2:].lower() == expected

@@ -66,13 +66,14 @@ impl Tree {
         match (self, json) {
             (Self::Named(name, _), Json::String(text)) if name == text => true,
             (Self::Int(number) | Self::Named(_, number), Json::Number(json)) => {
-                json.as_i64().map(i128::from).or(json.as_u64().map(i128::from)) == Some(*number)
+                is_same_integer(json.as_i64().map(i128::from).or(json.as_u64().map(i128::from)), *number)
             }
             (Self::Int(number) | Self::Named(_, number), Json::Bool(json)) => (*number != 0) == *json,
             (Self::Int(number) | Self::Named(_, number), Json::String(json)) => {
                 let hex = json.strip_prefix("0x").and_then(|hex| i128::from_str_radix(hex, 16).ok());
                 // JSON joins names of bits.
-                hex.or(json.parse().ok()).is_none_or(|json| json == *number)
+                let expected = hex.or(json.parse().ok());
+                expected.is_none() || is_same_integer(expected, *number)
             }
             // JSON has the shortest text of a 32-bit or of a 64-bit number, and its parser rounds.
             (Self::Float(number), Json::Number(json)) => json.as_f64().is_some_and(|json| {
@@ -120,6 +121,12 @@ impl Tree {
             _ => false,
         }
     }
+}
+
+/// Returns whether JSON shows an integer. Hexadecimal integers have no sign in CTF.
+fn is_same_integer(json: Option<i128>, number: i128) -> bool {
+    let without_sign = |bits: u32, json: i128| json < 0 && json + (1_i128 << bits) == number;
+    json.is_some_and(|json| json == number || [8, 16, 32, 64].iter().any(|bits| without_sign(*bits, json)))
 }
 
 /// A type in the metadata.
