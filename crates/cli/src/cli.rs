@@ -18,6 +18,7 @@ mod report;
 mod sessions;
 mod shape;
 mod shims;
+mod sql;
 mod suggest;
 mod symbols;
 mod verbs;
@@ -63,6 +64,7 @@ pub(crate) use sessions::{
 };
 pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
+pub(crate) use sql::SqlArgs;
 pub(crate) use symbols::SymbolArgs;
 pub(crate) use view::ViewArgs;
 
@@ -199,6 +201,9 @@ pub(crate) enum Command {
     Flame(Box<FlameArgs>),
     /// Show traces as a timeline in the browser
     View(Box<ViewArgs>),
+    /// Query traces and datasets with SQL; needs the program weir-sql
+    #[command(disable_help_flag = true)]
+    Sql(SqlArgs),
     /// List the rules of the file format that a trace breaks
     #[command(
         after_help = "Remarks are listed too. A remark is not damage: for example, a provider may supply a timestamp that is earlier than those around it.\nA file with only remarks is sound, and the exit status is 0."

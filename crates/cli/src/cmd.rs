@@ -26,6 +26,7 @@ mod relog;
 mod repair;
 mod report;
 mod shims;
+mod sql;
 mod start;
 mod stats;
 mod view;
@@ -99,6 +100,7 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
             recordings::choose_newest_if_empty(&mut options.files);
             view::run(&options)
         }
+        Command::Sql(options) => sql::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
         Command::Relog(options) => relog::run(&options),

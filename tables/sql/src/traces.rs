@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::ScalarValue;
@@ -280,7 +280,7 @@ fn read_rows(
     schema: &SchemaRef,
     send: &mut (dyn FnMut(RecordBatch) -> anyhow::Result<ReadFlow> + Send),
 ) -> anyhow::Result<()> {
-    let TraceTable { input, host, rows, schema: all, .. } = table;
+    let TraceTable { input, host, rows, .. } = table;
     match rows {
         TraceRows::Events => {
             let names = schema.fields().iter().map(|field| field.name().as_str());
@@ -306,14 +306,14 @@ fn read_rows(
             scan_kernel_table(input, *kernel, host.as_deref(), functions, &mut sink)?;
         }
         TraceRows::Losses => {
-            let batch = read_losses(input, host.as_deref(), all)?;
+            let batch = read_losses(input, host.as_deref())?;
             send(project(&batch, indices, schema)?)?;
         }
     }
     Ok(())
 }
 
-fn read_losses(input: &ConvertInput, host: Option<&str>, _: &Schema) -> anyhow::Result<RecordBatch> {
+fn read_losses(input: &ConvertInput, host: Option<&str>) -> anyhow::Result<RecordBatch> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let hosts = find_hosts(&mut traces, host)?;
     // Reading without events finds the damage.

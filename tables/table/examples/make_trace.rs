@@ -1,4 +1,4 @@
-//! Makes a trace of requests, to measure conversions: `make_trace EVENTS OUT`.
+//! Makes a trace of requests, to measure conversions: `make_trace EVENTS OUT [PROVIDERS]`.
 
 use std::error::Error;
 use std::fs::File;
@@ -9,9 +9,10 @@ mod trace_maker;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: make_trace EVENTS OUT";
+    let usage = "usage: make_trace EVENTS OUT [PROVIDERS]";
     let count = arguments.next().ok_or(usage)?.parse()?;
     let output = arguments.next().ok_or(usage)?;
-    trace_maker::write_requests(File::create(output)?, count)?;
+    let shops = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    trace_maker::write_requests(File::create(output)?, count, shops)?;
     Ok(())
 }

@@ -176,18 +176,20 @@ impl Column {
     /// Creates an empty column; types that no table has become text.
     pub(crate) fn new(data_type: &DataType) -> Self {
         match data_type {
-            DataType::Boolean => Self::Bool(BooleanBuilder::new()),
-            DataType::Int8 => Self::I8(PrimitiveBuilder::new()),
-            DataType::UInt8 => Self::U8(PrimitiveBuilder::new()),
-            DataType::Int16 => Self::I16(PrimitiveBuilder::new()),
-            DataType::UInt16 => Self::U16(PrimitiveBuilder::new()),
-            DataType::Int32 => Self::I32(PrimitiveBuilder::new()),
-            DataType::UInt32 => Self::U32(PrimitiveBuilder::new()),
-            DataType::Int64 => Self::I64(PrimitiveBuilder::new()),
-            DataType::UInt64 => Self::U64(PrimitiveBuilder::new()),
-            DataType::Float32 => Self::F32(PrimitiveBuilder::new()),
-            DataType::Float64 => Self::F64(PrimitiveBuilder::new()),
-            DataType::Timestamp(..) => Self::Time(PrimitiveBuilder::new().with_data_type(time_type())),
+            DataType::Boolean => Self::Bool(BooleanBuilder::with_capacity(0)),
+            DataType::Int8 => Self::I8(PrimitiveBuilder::with_capacity(0)),
+            DataType::UInt8 => Self::U8(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int16 => Self::I16(PrimitiveBuilder::with_capacity(0)),
+            DataType::UInt16 => Self::U16(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int32 => Self::I32(PrimitiveBuilder::with_capacity(0)),
+            DataType::UInt32 => Self::U32(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int64 => Self::I64(PrimitiveBuilder::with_capacity(0)),
+            DataType::UInt64 => Self::U64(PrimitiveBuilder::with_capacity(0)),
+            DataType::Float32 => Self::F32(PrimitiveBuilder::with_capacity(0)),
+            DataType::Float64 => Self::F64(PrimitiveBuilder::with_capacity(0)),
+            DataType::Timestamp(..) => {
+                Self::Time(PrimitiveBuilder::with_capacity(0).with_data_type(time_type()))
+            }
             DataType::Dictionary(..) => Self::Name(NameColumn::default()),
             DataType::Binary => Self::Bytes(TextColumn::default()),
             DataType::List(item) => Self::List(Box::new(ListColumn::new(Self::new(item.data_type())))),
@@ -314,7 +316,8 @@ impl Column {
             Self::Name(column) => column.finish()?,
             Self::List(column) => {
                 let items = column.items.finish()?;
-                let offsets = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(&mut column.offsets, vec![0])));
+                let offsets = std::mem::replace(&mut column.offsets, vec![0]);
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 let nulls = column.nulls.finish();
                 let item = Arc::new(Field::new("item", items.data_type().clone(), true));
                 Arc::new(ListArray::try_new(item, offsets, items, nulls)?) as ArrayRef

@@ -56,7 +56,7 @@ impl Default for DatasetOptions {
 
 /// The most types of events with tables of their own, and the most columns of all these tables.
 /// Events of further types go into the table `other`.
-const MAX_TABLES: usize = 2048;
+const MAX_TABLES: usize = 1024;
 const MAX_TABLE_COLUMNS: usize = 64 << 10;
 /// A type with more fields has no table of its own.
 const MAX_FIELDS: usize = 512;

@@ -40,12 +40,12 @@ use crate::names::hash_text;
 
 /// The most files that are open at the same time.
 const MAX_OPEN_FILES: usize = 64;
-/// The most columns of all open files: each has buffers of its own.
-const MAX_OPEN_COLUMNS: usize = 4096;
+/// The most columns of all open files. Each has a compressor of its own, which takes up to 700 KiB.
+const MAX_OPEN_COLUMNS: usize = 384;
 /// The most memory of row groups that are not written yet.
-const MAX_MEMORY_BYTES: usize = 128 << 20;
+const MAX_MEMORY_BYTES: usize = 96 << 20;
 /// A row group with this many bytes is written.
-const ROW_GROUP_BYTES: usize = 48 << 20;
+const ROW_GROUP_BYTES: usize = 32 << 20;
 /// The most rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// A file with this many bytes is closed, and a further part begun.
@@ -53,7 +53,7 @@ const MAX_FILE_BYTES: usize = 1 << 30;
 /// Batches that wait for a thread.
 const QUEUED_JOBS: usize = 4;
 /// The most threads that write.
-const MAX_THREADS: usize = 8;
+const MAX_THREADS: usize = 4;
 
 /// The format of the files of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,9 +32,9 @@ pub fn list_losses(inputs: &[TraceInput], hosts: &[String], reading: &ReadSummar
     let mut rows = RowColumns::new(losses_schema());
     for (index, input) in inputs.iter().enumerate() {
         let (host, trace) = (hosts.get(index).map(String::as_str), input.name.as_str());
-        let start = host.map_or(Cell::Null, Cell::Text);
+        let host = host.map_or(Cell::Null, Cell::Text);
         let header = input.trace.header();
-        let total = |kind| [start, Cell::Text(trace), Cell::Text(kind), Cell::Null, Cell::Null];
+        let total = |kind| [host, Cell::Text(trace), Cell::Text(kind), Cell::Null, Cell::Null];
         rows.push(
             &[total("events lost").as_slice(), &[Cell::Unsigned(header.events_lost.into()), Cell::Null]]
                 .concat(),
@@ -54,7 +54,7 @@ pub fn list_losses(inputs: &[TraceInput], hosts: &[String], reading: &ReadSummar
         for (cpu, stamp) in input.trace.last_losses() {
             let time = input.trace.clock().file_time(stamp);
             rows.push(&[
-                start,
+                host,
                 Cell::Text(trace),
                 Cell::Text("loss before"),
                 Cell::Time(time),

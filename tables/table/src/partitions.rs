@@ -19,12 +19,13 @@ use crate::rows::{Cell, RowColumns};
 use crate::typed::TypedColumns;
 
 /// The most bytes of rows in builders.
-const MAX_BUILD_BYTES: usize = 96 << 20;
+const MAX_BUILD_BYTES: usize = 64 << 20;
 /// Builders with this many rows or bytes are written.
 const MAX_ROWS: usize = 1 << 16;
 const MAX_BYTES: usize = 8 << 20;
-/// The most partitions with builders.
+/// The most partitions with builders, and the most columns of all these builders.
 const MAX_PARTITIONS: usize = 4096;
+const MAX_COLUMNS: usize = 1 << 17;
 /// The most days, hosts and providers with folders of their own. Rows of others get the folder for
 /// "no value": a hostile trace would otherwise create a folder for each event.
 const MAX_VALUES: usize = 1000;
@@ -66,6 +67,14 @@ impl PartitionRows {
             Self::Events(columns) => columns.byte_count(),
             Self::Typed(columns) => columns.byte_count(),
             Self::Rows(columns) => columns.byte_count(),
+        }
+    }
+
+    fn columns(&self) -> usize {
+        match self {
+            Self::Events(columns) => columns.schema().fields().len(),
+            Self::Typed(columns) => columns.layout().schema().fields().len(),
+            Self::Rows(columns) => columns.schema().fields().len(),
         }
     }
 
@@ -129,6 +138,7 @@ pub(crate) struct Partitions {
     by_key: HashMap<PartitionKey, usize>,
     last: Option<(PartitionKey, usize)>,
     total_bytes: usize,
+    total_columns: usize,
     pool: WriterPool,
     days: HashMap<i64, ()>,
     /// Values of the partition `host`.
@@ -144,6 +154,7 @@ impl Partitions {
             by_key: HashMap::new(),
             last: None,
             total_bytes: 0,
+            total_columns: 0,
             pool,
             days: HashMap::new(),
             hosts: PartitionValues::default(),
@@ -202,12 +213,16 @@ impl Partitions {
         key: PartitionKey,
         begin: impl FnOnce() -> Result<(String, PartitionRows)>,
     ) -> Result<usize> {
-        if self.partitions.len() >= MAX_PARTITIONS {
+        let (table, rows) = begin()?;
+        let columns = rows.columns();
+        let is_full = self.total_columns.saturating_add(columns) > MAX_COLUMNS;
+        if is_full || self.partitions.len() >= MAX_PARTITIONS {
             self.flush_all()?;
             self.partitions.clear();
             self.by_key.clear();
+            self.total_columns = 0;
         }
-        let (table, rows) = begin()?;
+        self.total_columns = self.total_columns.saturating_add(columns);
         let date = key.day.map_or_else(|| NULL_PARTITION.to_owned(), format_day);
         let (host, provider) = (self.hosts.folder(key.host), self.providers.folder(key.provider));
         let folder = format!("{table}/date={date}/host={host}/provider={provider}").into();

@@ -57,6 +57,10 @@ impl RowColumns {
         Self { schema, columns, rows: 0, bytes: 0 }
     }
 
+    pub(crate) const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     pub(crate) const fn rows(&self) -> usize {
         self.rows
     }

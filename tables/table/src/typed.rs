@@ -23,11 +23,12 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
-use traceweir_decode::format::{Style, push_text};
+use traceweir_decode::format::{Style, push_json, push_text};
 use traceweir_decode::schema::{Count, Field, FieldKind, Schema};
 use traceweir_decode::source::prepared::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::text::{chars16, decode_cp1252};
 use traceweir_format::time::{Civil, FileTime};
@@ -118,7 +119,14 @@ impl TypeLayout {
                 columns.push(None);
                 continue;
             }
-            let (data_type, conversion) = column_type(field);
+            // By the schema, two fields of the log-file header are pointers; the walk gives the
+            // names that follow the header instead.
+            let is_header_name =
+                schema.provider == class::EVENT_TRACE && matches!(&*field.name, "LoggerName" | "LogFileName");
+            let (data_type, conversion) = match is_header_name {
+                true => (DataType::Utf8, Conversion::Text),
+                false => column_type(field),
+            };
             let name = names.insert(&column_name(&field.name));
             let mut arrow_field = ArrowField::new(name, data_type.clone(), true);
             if arrow_field.name() != &*field.name {
@@ -539,7 +547,7 @@ fn push_text_value(column: &mut Column, field: &Field, value: &Value<'_>, scratc
         let out = column.open_value();
         match value {
             Value::Text8(bytes) if bytes.is_ascii() => out.extend_from_slice(bytes),
-            Value::Text8(bytes) => push_8_bit_text(bytes, out),
+            Value::Text8(bytes) => push_8_bit_text(field, bytes, out),
             Value::Text16(bytes) => push_utf16(bytes, out),
             Value::Guid(guid) => out.extend_from_slice(&guid.to_ascii()),
             Value::Null => return column.push_null(),
@@ -552,13 +560,25 @@ fn push_text_value(column: &mut Column, field: &Field, value: &Value<'_>, scratc
         return column.end_value();
     }
     scratch.clear();
-    push_text(field, value, Style::default(), scratch);
-    column.push_text(&String::from_utf8_lossy(scratch));
+    // A value without a name is a number, as in JSON, which names are quoted in.
+    push_json(field, value, Style::default(), scratch);
+    let is_quoted = scratch.first() == Some(&b'"');
+    if is_quoted && scratch.contains(&b'\\') {
+        scratch.clear();
+        push_text(field, value, Style::default(), scratch);
+        return column.push_text(&String::from_utf8_lossy(scratch));
+    }
+    let name =
+        if is_quoted { scratch.get(1..scratch.len().saturating_sub(1)) } else { Some(scratch.as_slice()) };
+    column.push_text(&String::from_utf8_lossy(name.unwrap_or_default()));
 }
 
-fn push_8_bit_text(bytes: &[u8], out: &mut Vec<u8>) {
+fn push_8_bit_text(field: &Field, bytes: &[u8], out: &mut Vec<u8>) {
+    let is_utf8 =
+        matches!(field.kind, FieldKind::Value { output: OutType::UTF8 | OutType::JSON | OutType::XML, .. });
     match std::str::from_utf8(bytes) {
         Ok(text) => out.extend_from_slice(text.as_bytes()),
+        Err(_) if is_utf8 => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
         Err(_) => {
             let text: String = bytes.iter().map(|byte| decode_cp1252(*byte)).collect();
             out.extend_from_slice(text.as_bytes());

@@ -472,16 +472,17 @@ fn kernel_tables_follow_processes_and_threads() {
 
 #[test]
 fn hosts_share_a_dataset() {
-    let root = tempfile::tempdir().unwrap();
+    let parent = tempfile::tempdir().unwrap();
+    let root = parent.path().join("dataset");
     for host in ["a", "b", "../c"] {
         let options = DatasetOptions { host: Some(host.to_owned()), ..DatasetOptions::default() };
-        write_dataset(&fixture("tracelogging"), &options, root.path()).unwrap();
+        write_dataset(&fixture("tracelogging"), &options, &root).unwrap();
     }
-    let files = parquet_files(root.path());
+    let files = parquet_files(&root);
     let hosts: std::collections::BTreeSet<&str> =
         files.keys().filter_map(|folder| folder.split('/').nth(2)).collect();
     assert_eq!(hosts.len(), 3, "{hosts:?}");
-    assert!(!root.path().parent().unwrap().join("c").exists());
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1, "nothing is outside of the dataset");
 }
 
 #[test]
@@ -540,7 +541,7 @@ fn damaged_traces_cause_errors_and_no_panics() {
     let mut converted = 0;
     for name in ["kernel", "manifest", "tracelogging", "merged", "eventsource", "narrow"] {
         let whole = fs::read(fixtures().join(format!("etl/{name}.etl"))).unwrap();
-        for round in 0..12 {
+        for round in 0..4 {
             let mut bytes = whole.clone();
             if round % 3 == 0 {
                 bytes.truncate(random(bytes.len()));
@@ -552,10 +553,13 @@ fn damaged_traces_cause_errors_and_no_panics() {
                 }
             }
             fs::write(&path, &bytes).unwrap();
+            // Reading the schema files again for every trace would take most of the time.
+            let mut damaged = input(&path);
+            damaged.schemas = SchemaFiles::default();
             for layout in [Layout::Events, Layout::ByType, Layout::Kernel] {
                 let root = tempfile::tempdir().unwrap();
                 let options = DatasetOptions { layout, ..DatasetOptions::default() };
-                if write_dataset(&input(&path), &options, root.path()).is_ok() {
+                if write_dataset(&damaged, &options, root.path()).is_ok() {
                     converted += 1;
                     for file in parquet_files(root.path()).values().flatten() {
                         read_parquet(file);
@@ -564,7 +568,7 @@ fn damaged_traces_cause_errors_and_no_panics() {
             }
         }
     }
-    assert!(converted > 50, "only {converted} conversions read anything");
+    assert!(converted > 15, "only {converted} conversions read anything");
 }
 
 #[path = "support/trace_maker.rs"]
@@ -577,8 +581,22 @@ use trace_maker::{MadeEvent, write_requests, write_trace};
 fn hostile_names_and_many_types_stay_in_the_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("hostile.etl");
-    let names = ["../../escape", "a/b", "a\\b", "", ".", "..", "CON", "a=b", "date=x", "\u{202e}x", "%2e%2e", "é\u{1}", "x\"; --"];
-    let bytes = write_trace(Vec::new(), 3000, |index, write| {
+    let names = [
+        "../../escape",
+        "a/b",
+        "a\\b",
+        "",
+        ".",
+        "..",
+        "CON",
+        "a=b",
+        "date=x",
+        "\u{202e}x",
+        "%2e%2e",
+        "é\u{1}",
+        "x\"; --",
+    ];
+    let bytes = write_trace(Vec::new(), 1100, |index, write| {
         let number = usize::try_from(index).unwrap();
         let name = names[number % names.len()];
         let (provider, event) = (format!("{name}{}", number % 40), format!("{name}{number}"));
@@ -592,8 +610,9 @@ fn hostile_names_and_many_types_stay_in_the_dataset() {
     for layout in [Layout::Events, Layout::ByType] {
         let root = folder.path().join(format!("out{layout:?}"));
         let conversion =
-            write_dataset(&input(&trace), &DatasetOptions { layout, ..DatasetOptions::default() }, &root).unwrap();
-        assert!(conversion.events >= 3000);
+            write_dataset(&input(&trace), &DatasetOptions { layout, ..DatasetOptions::default() }, &root)
+                .unwrap();
+        assert!(conversion.events >= 1100);
         let files = parquet_files(&root);
         let mut total = 0;
         for (path, files) in &files {
@@ -605,7 +624,8 @@ fn hostile_names_and_many_types_stay_in_the_dataset() {
                 }
                 for batch in &batches {
                     let schema = batch.schema();
-                    let mut names: Vec<String> = schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
+                    let mut names: Vec<String> =
+                        schema.fields().iter().map(|f| f.name().to_lowercase()).collect();
                     names.sort();
                     names.dedup();
                     assert_eq!(names.len(), schema.fields().len(), "names differ without case");
@@ -618,8 +638,11 @@ fn hostile_names_and_many_types_stay_in_the_dataset() {
         assert!(entries.len() <= 3, "something was written outside of the dataset: {entries:?}");
         if layout == Layout::ByType {
             let tables = fs::read_dir(&root).unwrap().count();
-            assert!(tables <= 2052, "{tables} tables");
-            assert!(files.keys().any(|folder| folder.starts_with("other/")), "types beyond the limit are in other");
+            assert!(tables <= 1028, "{tables} tables");
+            assert!(
+                files.keys().any(|folder| folder.starts_with("other/")),
+                "types beyond the limit are in other"
+            );
         }
     }
 }
@@ -640,8 +663,11 @@ fn times_out_of_order_begin_row_groups_that_are_sorted() {
     let root = folder.path().join("out");
     let conversion = write_dataset(&input(&trace), &DatasetOptions::default(), &root).unwrap();
     assert!(conversion.events >= 2000);
-    for file in parquet_files(&root).iter().filter(|(path, _)| path.starts_with("events")).flat_map(|(_, f)| f) {
-        let times: Vec<i64> = rows(&read_parquet(file)).iter().map(|row| row["time"].as_i64().unwrap()).collect();
+    for file in
+        parquet_files(&root).iter().filter(|(path, _)| path.starts_with("events")).flat_map(|(_, f)| f)
+    {
+        let times: Vec<i64> =
+            rows(&read_parquet(file)).iter().map(|row| row["time"].as_i64().unwrap()).collect();
         assert!(times.is_sorted(), "a day has one file with one row group here");
     }
 }
@@ -651,7 +677,7 @@ fn large_trace_is_read_in_parallel_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("large.etl");
     let count = 60_000;
-    fs::write(&trace, write_requests(Vec::new(), count).unwrap()).unwrap();
+    fs::write(&trace, write_requests(Vec::new(), count, 3).unwrap()).unwrap();
     let columns = ColumnSet::new(&[EventColumn::Time, EventColumn::Event, EventColumn::Payload]);
     let read = |threads| {
         let options = ScanOptions { columns, threads: NonZero::new(threads), ..ScanOptions::default() };

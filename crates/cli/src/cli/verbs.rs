@@ -20,7 +20,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
     ("Record and look", &["record", "watch", "profiles", "providers", "demo"]),
     ("Sessions", &["list", "start", "stop", "query", "update", "flush", "enable", "disable", "autologger"]),
     ("Traces", &["dump", "convert", "info", "stats", "check", "repair", "relog"]),
-    ("Analysis", &["report", "flame", "view"]),
+    ("Analysis", &["report", "flame", "view", "sql"]),
     ("Programs", &["mc", "cc", "shims"]),
     ("Machine", &["doctor", "daemon", "access", "ask", "error"]),
 ];

@@ -78,7 +78,7 @@ struct LifeFields {
     user_sid: Option<Arc<str>>,
 }
 
-/// The smallest and largest number of a null command line or name is the empty text.
+/// Returns the value of a field as text; `None` for an empty text.
 fn read_text(field: &Field, value: &Value<'_>) -> Option<Arc<str>> {
     let mut out = Vec::new();
     push_text(field, value, Style::default(), &mut out);

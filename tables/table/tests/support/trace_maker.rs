@@ -73,14 +73,20 @@ fn write_event<W: WriteAt>(
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
     ];
-    let name = event.provider.bytes().fold(7_u128, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let name =
+        event.provider.bytes().fold(7_u128, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     let header = EventHeader {
         pointer_size: 8,
         thread_id: u32::try_from(index % 16)? + 100,
         process_id: u32::try_from(index % 4)? + 10,
         time: 1 + event.offset,
         provider: Guid::from_u128(name),
-        descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, keyword: 1, ..EventDescriptor::default() },
+        descriptor: EventDescriptor {
+            channel: CHANNEL_TRACELOGGING,
+            level: 4,
+            keyword: 1,
+            ..EventDescriptor::default()
+        },
         items: &items,
         ..EventHeader::default()
     };
@@ -90,8 +96,8 @@ fn write_event<W: WriteAt>(
     Ok(())
 }
 
-/// Writes requests of a shop: three types of events with four fields each.
-pub fn write_requests<W: WriteAt>(sink: W, count: u64) -> Result<W, Box<dyn Error>> {
+/// Writes requests of some shops, each a provider with three types of events with four fields.
+pub fn write_requests<W: WriteAt>(sink: W, count: u64, shops: u64) -> Result<W, Box<dyn Error>> {
     let fields = [("Url", 2), ("Status", 8), ("Bytes", 10), ("DurationUs", 8)];
     let mut payload = Vec::new();
     write_trace(sink, count, |index, write| {
@@ -104,6 +110,10 @@ pub fn write_requests<W: WriteAt>(sink: W, count: u64) -> Result<W, Box<dyn Erro
             .put_u32(u32::try_from(random >> 48).unwrap_or(0));
         let event = ["RequestStart", "RequestStop", "CacheLookup"][usize::try_from(index % 3).unwrap_or(0)];
         let offset = i64::try_from(index).unwrap_or(0) * 1000;
-        write(&MadeEvent { provider: "Example-Shop", event, fields: &fields, payload: &payload, offset });
+        let provider = match random.rotate_left(17) % shops.max(1) {
+            0 => "Example-Shop".to_owned(),
+            shop => format!("Example-Shop-{shop}"),
+        };
+        write(&MadeEvent { provider: &provider, event, fields: &fields, payload: &payload, offset });
     })
 }
