@@ -41,7 +41,7 @@ pub(crate) use autologger::{
     AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger,
 };
 pub(crate) use cc::CcArgs;
-pub(crate) use convert::ConvertArgs;
+pub(crate) use convert::{ConvertArgs, TableLayout};
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};

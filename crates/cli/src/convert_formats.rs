@@ -39,6 +39,8 @@ pub(crate) enum FormatWriter {
     Import(ImportRecording),
     /// A converter that fills a folder. Its files have names that begin with one of `names`.
     Folder { convert: ConvertToFolder, names: &'static [&'static str] },
+    /// Tables in Parquet or Arrow: a file, or a folder to which further conversions add.
+    Tables { is_parquet: bool },
 }
 
 /// Converts traces to one stream.
@@ -183,6 +185,22 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         about: "Event trace, from the perf.data of perf record",
         tools: "weir, Windows Performance Analyzer",
         writer: FormatWriter::Import(perf_data::import),
+    },
+    ConvertFormat {
+        name: "parquet",
+        aliases: &[],
+        extensions: &["parquet"],
+        about: "Tables in Parquet, a file or a partitioned folder",
+        tools: "DuckDB, Spark, pandas, weir sql",
+        writer: FormatWriter::Tables { is_parquet: true },
+    },
+    ConvertFormat {
+        name: "arrow",
+        aliases: &["feather"],
+        extensions: &["arrow", "feather", "arrows"],
+        about: "Tables in Arrow IPC, a file, a stream or a folder",
+        tools: "pyarrow, Polars, DataFusion",
+        writer: FormatWriter::Tables { is_parquet: false },
     },
 ];
 

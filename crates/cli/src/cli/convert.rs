@@ -49,6 +49,12 @@ pub(crate) struct ConvertArgs {
     /// Text, JSON, CSV, XML: print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
+    /// Parquet, Arrow: the tables to write
+    #[arg(long, value_name = "LAYOUT", value_enum, default_value = "events")]
+    pub(crate) layout: TableLayout,
+    /// Parquet, Arrow: the host of traces that do not name it [default: the name of the file]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
     #[command(flatten)]
@@ -57,6 +63,17 @@ pub(crate) struct ConvertArgs {
     pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
+}
+
+/// The tables of Parquet and Arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TableLayout {
+    /// One table, with the fields of an event as JSON
+    Events,
+    /// One table for each type of event, with the fields as columns
+    ByType,
+    /// Processes, threads, images, switches, samples, disk operations and network
+    Kernel,
 }
 
 /// A value of `--to`.

@@ -5,6 +5,7 @@
 //!         └──▶ crate convert ─────────┴──▶ standard output, or a hidden file beside OUT ──▶ OUT
 //! ```
 
+mod tables;
 mod target;
 
 use std::io::IsTerminal;
@@ -45,6 +46,7 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
             bail!("{} is binary, and standard output is a terminal: name a file with -o", format.name)
         }
         FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
+        FormatWriter::Tables { is_parquet } => write_tables(options, is_parquet, output),
         FormatWriter::Import(import) => import_recording(options, import, output),
         FormatWriter::Folder { convert, names } => {
             let Some(output) = output else {
@@ -83,6 +85,7 @@ fn check_output(options: &ConvertArgs, format: &ConvertFormat, output: Option<&P
     }
     match format.writer {
         FormatWriter::Folder { .. } => Ok(()),
+        FormatWriter::Tables { .. } if tables::is_dataset(output) => Ok(()),
         _ => existing_output::check_other(output, options.force),
     }
 }
@@ -168,6 +171,22 @@ fn import_recording(
     let conversion = import(recording, file, &*TerminalObserver::create(false))?;
     let size = hidden.finish()?;
     finish(options, &conversion, Some((path, size)))
+}
+
+/// Writes tables: a file, or into the folder of a dataset.
+fn write_tables(options: &ConvertArgs, is_parquet: bool, output: Option<&Path>) -> Result<CommandOutcome> {
+    if output.is_none() && (is_parquet || std::io::stdout().is_terminal()) {
+        exit_with_missing_argument("tables are binary: name a file or folder with -o OUT");
+    }
+    let target = tables::TableTarget {
+        is_parquet,
+        layout: options.layout,
+        host: options.host.as_deref(),
+        output: output.unwrap_or_else(|| Path::new("-")),
+    };
+    let conversion = tables::convert(&build_input(options, output.is_none()), &target)?;
+    let size = output.and_then(|path| path.metadata().ok()).filter(std::fs::Metadata::is_file);
+    finish(options, &conversion, output.map(|path| (path, size.map(|metadata| metadata.len()))))
 }
 
 fn build_input(options: &ConvertArgs, is_on_stdout: bool) -> ConvertInput {
