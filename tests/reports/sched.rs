@@ -166,6 +166,12 @@ fn simulate(ticks: &[Tick], (from, to): (i64, i64), trace: &mut TraceBuilder) ->
         }
         running_on[usize::from(cpu)] = Some(tid);
         at_end = find_running(running_on, pending_us, &threads);
+        // A stack is the last event of the trace, a microsecond later.
+        let is_stack_later = old_tid != 0 && from <= time && time < to;
+        for (_, _, running, pending) in &mut at_end {
+            *running += u64::from(is_stack_later);
+            *pending += u64::from(is_stack_later);
+        }
     }
     for (cpu, tid, running, pending) in at_end {
         simulated.processors.entry(cpu).or_default()[usize::from(tid == 0)] += pending;
