@@ -1,10 +1,13 @@
 //! Registers the tables of the inputs and runs a query.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
 use arrow_schema::SchemaRef;
 use datafusion::datasource::TableProvider;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -99,6 +102,21 @@ async fn run_command(arguments: &Arguments) -> Result<()> {
         Action::Query(query) => engine.query(query, &inputs, false, Printer::new(arguments.format)).await,
         Action::Explain(query) => engine.query(query, &inputs, true, Printer::new(arguments.format)).await,
     }
+}
+
+/// Prints plans, each below its name.
+fn print_plan(batches: &[RecordBatch]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for batch in batches {
+        let (names, plans) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
+        for (name, plan) in names.iter().zip(plans.iter()) {
+            writeln!(out, "{}:", name.unwrap_or_default())?;
+            for line in plan.unwrap_or_default().lines() {
+                writeln!(out, "  {}", escape(line))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A table, and what `--tables` prints about it.
@@ -239,9 +257,9 @@ impl Engine {
         // Queries read; they create and change nothing.
         let options =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        let mut frame = self.context.sql_with_options(query, options).await?;
+        let frame = self.context.sql_with_options(query, options).await?;
         if explains {
-            frame = frame.explain(false, false)?;
+            return print_plan(&frame.explain(false, false)?.collect().await?);
         }
         let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
         printer.begin(&schema)?;

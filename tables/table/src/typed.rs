@@ -16,6 +16,7 @@
 //! | array of values | list of the type |
 //! | structure, array of structures | `Utf8` with JSON |
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -539,8 +540,7 @@ fn to_time(value: &Value<'_>) -> Option<FileTime> {
     }
 }
 
-/// Appends a value as text. Texts of the payload keep every character; other values are shown as
-/// `weir dump` shows them.
+/// Appends a value as text. Texts of the payload keep every character.
 fn push_text_value(column: &mut Column, field: &Field, value: &Value<'_>, scratch: &mut Vec<u8>) {
     let has_map = matches!(&field.kind, FieldKind::Value { map: Some(_), .. });
     if let (Column::Text(column), false) = (&mut *column, has_map) {
@@ -551,26 +551,26 @@ fn push_text_value(column: &mut Column, field: &Field, value: &Value<'_>, scratc
             Value::Text16(bytes) => push_utf16(bytes, out),
             Value::Guid(guid) => out.extend_from_slice(&guid.to_ascii()),
             Value::Null => return column.push_null(),
-            value => {
-                scratch.clear();
-                push_text(field, value, Style::default(), scratch);
-                out.extend_from_slice(String::from_utf8_lossy(scratch).as_bytes());
-            }
+            value => out.extend_from_slice(shown_text(field, value, scratch).as_bytes()),
         }
         return column.end_value();
     }
+    column.push_text(&shown_text(field, value, scratch));
+}
+
+/// Returns a value as JSON shows it, without quotes: a name, a number, digits of bytes.
+fn shown_text<'s>(field: &Field, value: &Value<'_>, scratch: &'s mut Vec<u8>) -> Cow<'s, str> {
     scratch.clear();
-    // A value without a name is a number, as in JSON, which names are quoted in.
     push_json(field, value, Style::default(), scratch);
     let is_quoted = scratch.first() == Some(&b'"');
     if is_quoted && scratch.contains(&b'\\') {
         scratch.clear();
         push_text(field, value, Style::default(), scratch);
-        return column.push_text(&String::from_utf8_lossy(scratch));
+        return String::from_utf8_lossy(scratch);
     }
-    let name =
-        if is_quoted { scratch.get(1..scratch.len().saturating_sub(1)) } else { Some(scratch.as_slice()) };
-    column.push_text(&String::from_utf8_lossy(name.unwrap_or_default()));
+    let end = scratch.len().saturating_sub(1);
+    let shown = if is_quoted { scratch.get(1..end) } else { Some(scratch.as_slice()) };
+    String::from_utf8_lossy(shown.unwrap_or_default())
 }
 
 fn push_8_bit_text(field: &Field, bytes: &[u8], out: &mut Vec<u8>) {
