@@ -183,10 +183,10 @@ fn ctf_is_a_folder_that_only_its_own_kind_replaces() {
     assert!(run.stderr.contains("--force replaces it"), "{}", run.stderr);
     weir(["convert", arg(&trace), "-o", arg(&out), "--force"]).expect(0);
     assert_eq!(list_names(&out), names);
-    fs::write(out.join("notes.txt"), "mine").unwrap();
+    fs::write(out.join("stream_ideas.txt"), "mine").unwrap();
     let run = weir(["convert", arg(&trace), "-o", arg(&out), "--force"]).expect(1);
-    assert!(run.stderr.contains("notes.txt"), "{}", run.stderr);
-    assert_eq!(fs::read_to_string(out.join("notes.txt")).unwrap(), "mine");
+    assert!(run.stderr.contains("stream_ideas.txt"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(out.join("stream_ideas.txt")).unwrap(), "mine");
     let file = write_file(&folder, "file", b"text");
     let run = weir(["convert", arg(&trace), "--to", "ctf", "-o", arg(&file), "--force"]).expect(1);
     assert!(run.stderr.contains("is not a folder"), "{}", run.stderr);
@@ -195,6 +195,16 @@ fn ctf_is_a_folder_that_only_its_own_kind_replaces() {
     fs::create_dir(&empty).unwrap();
     weir(["convert", arg(&trace), "--to", "ctf", "-o", arg(&empty)]).expect(0);
     assert_eq!(list_names(&empty), names);
+}
+
+#[test]
+fn recording_in_a_folder_is_an_input() {
+    let folder = make_folder();
+    let recording = write_file(&folder, "data", b"recording");
+    let run =
+        weir(["convert", arg(folder.path()), "--to", "etl", "-o", arg(&recording), "--force"]).expect(1);
+    assert!(run.stderr.contains("is an input"), "{}", run.stderr);
+    assert_eq!(fs::read(&recording).unwrap(), b"recording");
 }
 
 #[test]

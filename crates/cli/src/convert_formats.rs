@@ -37,8 +37,8 @@ pub(crate) enum FormatWriter {
     Stream { convert: ConvertToStream, is_binary: bool },
     /// The import of one recording of another tool.
     Import(ImportRecording),
-    /// A converter that fills a folder. Its files have names that begin with one of `names`.
-    Folder { convert: ConvertToFolder, names: &'static [&'static str] },
+    /// A converter that fills a folder with files of its own names.
+    Folder { convert: ConvertToFolder, has_file: HasFile },
     /// Tables in Parquet or Arrow: a file, or a folder to which further conversions add.
     Tables { is_parquet: bool },
 }
@@ -48,6 +48,9 @@ pub(crate) type ConvertToStream = fn(&ConvertInput, &mut dyn Write) -> Result<Co
 
 /// Converts traces to files in a folder.
 pub(crate) type ConvertToFolder = fn(&ConvertInput, &Path) -> Result<Conversion>;
+
+/// Returns whether a format writes a file of a name.
+pub(crate) type HasFile = fn(&str) -> bool;
 
 /// Imports the recording at a path, and writes the trace to a file.
 pub(crate) type ImportRecording = fn(&Path, File, &dyn ReadObserver) -> Result<Conversion>;
@@ -173,10 +176,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["ctf"],
         about: "Common Trace Format 1.8, a folder",
         tools: "babeltrace2, Trace Compass",
-        writer: FormatWriter::Folder {
-            convert: ctf::convert,
-            names: &[ctf::METADATA_FILE, ctf::STREAM_PREFIX],
-        },
+        writer: FormatWriter::Folder { convert: ctf::convert, has_file: ctf::has_file },
     },
     ConvertFormat {
         name: "etl",

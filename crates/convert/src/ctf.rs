@@ -51,9 +51,16 @@ use self::tsdl::TraceDescription;
 use crate::{Conversion, ConvertInput};
 
 /// Name of the file that describes the streams.
-pub const METADATA_FILE: &str = "metadata";
+const METADATA_FILE: &str = "metadata";
 /// Beginning of the names of the stream files.
-pub const STREAM_PREFIX: &str = "stream_";
+const STREAM_PREFIX: &str = "stream_";
+
+/// Returns whether a trace in this format has a file of this name.
+pub fn has_file(name: &str) -> bool {
+    let number = name.strip_prefix(STREAM_PREFIX);
+    name == METADATA_FILE
+        || number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
 
 /// The bit of an empty message in [`PayloadShape::empty_texts`].
 const MESSAGE_BIT: u32 = 63;

@@ -61,7 +61,7 @@ use self::target::RecordingFile;
 use crate::Conversion;
 
 /// The name that the recording of a folder has.
-const FILE_IN_FOLDER: &str = "data";
+pub const FILE_IN_FOLDER: &str = "data";
 
 /// Imports the recording at `path`, and writes the trace to `output`, an empty file. `observer`
 /// receives the progress.

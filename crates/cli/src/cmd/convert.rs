@@ -10,12 +10,13 @@ mod target;
 
 use std::io::IsTerminal;
 use std::mem::discriminant;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use traceweir_analysis::filter::{EventFilter, FilterCriteria};
 use traceweir_analysis::traces::TraceSet;
+use traceweir_convert::perf_data::FILE_IN_FOLDER;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
@@ -48,11 +49,11 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
         FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
         FormatWriter::Tables { is_parquet } => write_tables(options, is_parquet, output),
         FormatWriter::Import(import) => import_recording(options, import, output),
-        FormatWriter::Folder { convert, names } => {
+        FormatWriter::Folder { convert, has_file } => {
             let Some(output) = output else {
                 exit_with_missing_argument(&format!("{} is a folder: name it with -o OUT", format.name));
             };
-            let folder = OutputFolder::create(output, options.force, names)?;
+            let folder = OutputFolder::create(output, options.force, has_file)?;
             let conversion = convert(&build_input(options, false), folder.hidden_path())?;
             let size = folder.finish()?;
             finish(options, &conversion, Some((output, Some(size))))
@@ -80,7 +81,10 @@ fn choose_format(options: &ConvertArgs) -> &'static ConvertFormat {
 /// Rejects an output that is an input, and a file that exists.
 fn check_output(options: &ConvertArgs, format: &ConvertFormat, output: Option<&Path>) -> Result<()> {
     let Some(output) = output else { return Ok(()) };
-    if options.input_paths().any(|input| is_same_file(input, output)) {
+    // An imported recording may be the file in a folder.
+    let is_input =
+        |input: &PathBuf| is_same_file(input, output) || is_same_file(&input.join(FILE_IN_FOLDER), output);
+    if options.input_paths().any(is_input) {
         bail!("{} is an input; name another file with -o", escape_path(output));
     }
     match format.writer {

@@ -18,6 +18,7 @@ use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use traceweir::Error;
 
+use crate::convert_formats::HasFile;
 use crate::output::{create_file, name_missing_folder};
 use crate::signals::{INTERRUPTED, handle_interrupts};
 use crate::text::escape_path;
@@ -63,7 +64,7 @@ impl HiddenOutput {
 
 impl HiddenOutput {
     /// Gives a folder its name, and removes the folder that had the name before.
-    fn replace_folder(self, output: &Path) -> Result<()> {
+    fn replace_folder(self, output: &Path, has_file: HasFile) -> Result<()> {
         let mut path = lock(&self.path);
         let Some(hidden) = &*path else { return Ok(()) };
         let mut replaced = hidden.clone().into_os_string();
@@ -82,7 +83,7 @@ impl HiddenOutput {
         renamed.with_context(context)?;
         *path = None;
         if has_replaced {
-            fs::remove_dir_all(&replaced)
+            remove_own_files(&replaced, has_file)
                 .with_context(|| format!("cannot remove {}", escape_path(&replaced)))?;
         }
         Ok(())
@@ -105,6 +106,18 @@ fn lock(path: &Mutex<Option<PathBuf>>) -> MutexGuard<'_, Option<PathBuf>> {
 /// Removes a file, or a folder with its content. Links are not followed.
 fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Removes a folder of the format. Files of others that were added meanwhile, and with them the folder,
+/// remain.
+fn remove_own_files(folder: &Path, has_file: HasFile) -> io::Result<()> {
+    for entry in folder.read_dir()? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(has_file) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
 }
 
 /// A file to be written, beside its later name.
@@ -148,13 +161,14 @@ pub(super) struct OutputFolder {
     hidden: HiddenOutput,
     /// The hidden name of the folder.
     hidden_path: PathBuf,
+    has_file: HasFile,
 }
 
 impl OutputFolder {
     /// Creates the folder. An existing folder is replaced with `force`, if it contains only files
-    /// whose names begin with one of `own_names`.
-    pub(super) fn create(path: &Path, force: bool, own_names: &[&str]) -> Result<Self> {
-        check_folder(path, force, own_names)?;
+    /// that `has_file` accepts.
+    pub(super) fn create(path: &Path, force: bool, has_file: HasFile) -> Result<Self> {
+        check_folder(path, force, has_file)?;
         let prefix = hidden_prefix(path);
         let mut builder = tempfile::Builder::new();
         let created = builder
@@ -164,7 +178,7 @@ impl OutputFolder {
             .map_err(|error| explain_error(path, error))?;
         let hidden_path = created.keep();
         let hidden = HiddenOutput::new(hidden_path.clone(), path)?;
-        Ok(Self { path: path.to_owned(), hidden, hidden_path })
+        Ok(Self { path: path.to_owned(), hidden, hidden_path, has_file })
     }
 
     /// Returns the folder to fill.
@@ -179,14 +193,14 @@ impl OutputFolder {
         for entry in self.hidden_path.read_dir().with_context(context)? {
             size = size.saturating_add(entry.and_then(|entry| entry.metadata()).with_context(context)?.len());
         }
-        self.hidden.replace_folder(&self.path)?;
+        self.hidden.replace_folder(&self.path, self.has_file)?;
         Ok(size)
     }
 }
 
 /// Refuses a folder that exists, unless it is empty or `force` is set and it contains only files that
 /// the format writes.
-fn check_folder(path: &Path, force: bool, own_names: &[&str]) -> Result<()> {
+fn check_folder(path: &Path, force: bool, has_file: HasFile) -> Result<()> {
     let escaped = escape_path(path);
     let Ok(metadata) = path.symlink_metadata() else { return Ok(()) };
     if !metadata.is_dir() {
@@ -196,7 +210,7 @@ fn check_folder(path: &Path, force: bool, own_names: &[&str]) -> Result<()> {
     for entry in path.read_dir().with_context(|| format!("cannot read {escaped}"))? {
         let entry = entry.with_context(|| format!("cannot read {escaped}"))?;
         let name = entry.file_name();
-        let has_own_name = || own_names.iter().any(|own| name.to_string_lossy().starts_with(own));
+        let has_own_name = || name.to_str().is_some_and(has_file);
         if !entry.metadata().is_ok_and(|metadata| metadata.is_file()) || !has_own_name() {
             bail!(
                 "cannot write {escaped}: the folder contains {}, which is of another kind",
