@@ -421,6 +421,8 @@ const scenarios = {
     const { filter } = await view(page);
     assert.match(filter, /^process:\d+(@\d+)?$/);
     assert.equal(await page.getAttribute('#tab-events', 'aria-selected'), 'true');
+    // While events are searched, the growing text beside the checkbox moves it.
+    await until(page, () => !/search/i.test(document.getElementById('event-state').textContent));
     await page.uncheck('#event-range');
     await listed(page, filter);
     await page.click('#tab-flame');
