@@ -11,8 +11,8 @@
 //! Documented: "Trace Event Format". Times are microseconds since the first trace began, with three
 //! digits after the point.
 //!
-//! The processors and the disks are threads of two processes of their own, [`PROCESSORS_PID`] and
-//! [`DISKS_PID`]. Events are written as they come. Stack frames are written at the end; their number
+//! The processors and the disks are threads of two processes of their own, `PROCESSORS_PID` and
+//! `DISKS_PID`. Events are written as they come. Stack frames are written at the end; their number
 //! is limited.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -11,7 +11,7 @@
 //!    higher levels 1; level 0, which always passes filters, is 9.
 //! 3. The body is the message of the event or, without one, its name.
 //! 4. Attributes are the fields by name, and facts of the header with the prefix `etw.`.
-//! 5. Trace id and span id come from the activity id ([`ids`]).
+//! 5. Trace id and span id come from the activity id (`ids`).
 //! 6. At the end of each trace with losses, one record of severity 13 reports them.
 
 pub(crate) mod attributes;

@@ -13,7 +13,7 @@
 //! 1. Each line is a complete request with one `resourceSpans` list. Spans are in the order of
 //!    their ends.
 //! 2. The span of an activity has the trace id and the span id that the logs of that activity have
-//!    ([`ids`](crate::otlp::ids)). Further spans of the same activity, and spans without one, have
+//!    (`otlp::ids`). Further spans of the same activity, and spans without one, have
 //!    ids made from process, thread and time.
 //! 3. Attributes are the fields of the start event, then those of the stop event. A field of the
 //!    stop event whose name the start event has too gets the prefix `stop.`.

@@ -15,7 +15,7 @@
 //! 2. The event that measures CPU time best becomes the sampled profile: `cpu-clock` or
 //!    `task-clock`, else `cycles`, else an event with a frequency, else the first one. Samples of
 //!    all other events are `PerfInfo/PmcCounterProf`, whose source is named at the start.
-//! 3. Records are sorted with bounded memory ([`sort`]). Tables of tasks, images and stacks are
+//! 3. Records are sorted with bounded memory (`sort`). Tables of tasks, images and stacks are
 //!    bounded.
 //! 4. Nothing in a recording is trusted. A record that is too short for its type is counted and
 //!    left out.
