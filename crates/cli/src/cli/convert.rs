@@ -12,8 +12,9 @@ use super::{
 use crate::convert_formats::{ConvertFormat, FORMATS, PrintedFormat, find_format};
 
 const AFTER_HELP: &str = "\
-The output appears only when it is complete: a failure or Ctrl-C leaves no output. Options that a
-format cannot apply are errors. docs/convert.md describes the formats, and what each leaves out.
+The output appears only when it is complete: a failure or Ctrl-C leaves no output. A dataset of
+Parquet gets its files one by one. Options that belong to other formats have no effect.
+docs/convert.md describes the formats, and what each leaves out.
 
 Examples:
   weir convert trace.etl -o trace.csv                    the format follows from the name
