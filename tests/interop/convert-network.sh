@@ -8,14 +8,15 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-target=${CARGO_TARGET_DIR:-$root/target}
+. "$here/convert_common.sh"
+for tool in tshark capinfos; do
+    is_installed "$tool" || skip_all "$tool" "it is not installed"
+done
+build_weir
 work=$target/interop/network
 mkdir -p "$work"
 
-cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-convert --example packet_trace -- \
-    "$work" "${1:-1000}"
-cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
-# The trace reports lost events: then the exit status is 4.
-"$target/debug/weir" convert "$work/packets.etl" --to pcapng -o "$work/packets.pcapng" --force || [ $? -eq 4 ]
+"${PACKET_TRACE:-$(build_example traceweir-convert packet_trace)}" "$work" "${1:-1000}"
+# The trace counts lost events, which is no failure.
+"$WEIR" convert "$work/packets.etl" --to pcapng -o "$work/packets.pcapng" --force
 python3 "$here/network.py" "$work"

@@ -9,15 +9,17 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-target=${CARGO_TARGET_DIR:-$root/target}
+. "$here/convert_common.sh"
+is_installed perf || skip_all perf "it is not installed"
+build_weir
 work=$target/interop/perf
-weir=$target/debug/weir
 mkdir -p "$work"
-cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
 
 if [ $# -eq 0 ]; then
+    is_installed cc || skip_all cc "it is not installed"
     cc -O1 -g -fno-omit-frame-pointer -o "$work/busy" "$here/busy.c" -lpthread
+    perf record -q -a -e cpu-clock -o "$work/right.data" -- true 2>"$work/right.log" ||
+        skip_all "perf events" "perf cannot record all processors here"
     perf record -q -a -g -F 499 -e cpu-clock -o "$work/all.data" -- "$work/busy" 1
     perf record -q -g -F 499 -e cpu-clock -e page-faults -o "$work/process.data" -- "$work/busy" 1
     perf record -q -a -g -F 199 -e cpu-clock -e sched:sched_switch -e sched:sched_wakeup \
@@ -29,8 +31,7 @@ fi
 
 for recording in "$@"; do
     trace=$work/$(basename "$recording" .data).etl
-    # A recording that lost records, or was cut, gives the exit status 3 or 4.
-    "$weir" convert "$recording" --to etl -o "$trace" --force || [ $? -eq 3 ] || [ $? -eq 4 ]
-    "$weir" check "$trace"
-    python3 "$here/perf.py" "$weir" "$recording" "$trace"
+    run_weir convert "$recording" --to etl -o "$trace" --force
+    "$WEIR" check "$trace"
+    python3 "$here/perf.py" "$WEIR" "$recording" "$trace"
 done

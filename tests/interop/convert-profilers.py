@@ -1,16 +1,21 @@
 """Compares converted traces with the printed events and the collapsed stacks of the same trace.
 
-    convert-profilers.py FOLDER
+    convert-profilers.py FOLDER [SCHEMA]
 
 The folder holds events.jsonl (weir dump), samples.folded (weir flame --collapsed, absent for traces
-without samples), and trace.perfetto, trace.chrome, trace.firefox and pprof.json.
+without samples), and trace.perfetto, trace.chrome, trace.firefox, and, where their readers are
+installed, pprof.json, trace.speedscope and page.json (what the page of speedscope shows). SCHEMA is the
+published schema of speedscope. Writes expected.json for convert_firefox.py.
 """
 
 import collections
+import itertools
 import json
 import pathlib
 import sys
 
+import jsonschema
+from convert_names import escape
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 CLEARED = 1
@@ -33,16 +38,51 @@ class Expected:
                 self.sample_times.append(event["ms"])
         self.switches = len(kernel("Thread/CSwitch"))
         self.wakes = len(kernel("Thread/ReadyThread"))
-        self.user_events = collections.Counter(
-            e["event"] for e in events if e["provider"] != "Windows Kernel" and e.get("event")
-        )
-        self.stops = collections.Counter(
-            e["event"] for e in events if e["provider"] != "Windows Kernel" and e.get("event") and e["opcode"] == STOP
-        )
-        self.stacks = read_folded(folder / "samples.folded")
+        user = [e for e in events if e["provider"] != "Windows Kernel" and e.get("event")]
+        # The numbers of these events become counters.
+        self.counters = collections.defaultdict(list)
+        for event in filter(is_counter, user):
+            for name, value in counters_of(event):
+                self.counters[name].append(value)
+        user = [event for event in user if not is_counter(event)]
+        self.user_events = collections.Counter(e["event"] for e in user)
+        self.stops = collections.Counter(e["event"] for e in user if e["opcode"] == STOP)
+        folded = read_frames(folder / "samples.folded")
+        self.stacks = collections.Counter()
+        # Own samples of functions, as Firefox and speedscope name them.
+        self.functions = collections.Counter()
+        for frames, count in folded:
+            self.stacks[tuple(normalize(function_of(frame)) for frame in frames)] += count
+            if frames:
+                self.functions[frames[-1]] += count
+        self.processes = {}
+        for event in kernel("Process/Start") + kernel("Process/DCStart"):
+            fields = event["fields"]
+            self.processes.setdefault(fields["ProcessId"], set()).add(fields["ImageFileName"])
         # The fields of events whose name occurs once.
-        once = lambda e: self.user_events.get(e.get("event")) == 1 and "fields" in e
-        self.fields = {e["event"]: e["fields"] for e in events if e["provider"] != "Windows Kernel" and once(e)}
+        self.fields = {e["event"]: e["fields"] for e in user if self.user_events[e["event"]] == 1 and "fields" in e}
+
+
+def is_counter(event):
+    """Returns whether the numbers of an event of a user provider are values of counters."""
+    last = event["event"].split("/")[-1]
+    return last.endswith(("Counter", "Counters")) or last.startswith("GCHeapStats")
+
+
+def counters_of(event):
+    """Yields names and values of the counters in an event."""
+    fields = event.get("fields", {})
+    fields = fields["Payload"] if isinstance(fields.get("Payload"), dict) else fields
+    if isinstance(fields.get("Name"), str):
+        value = next((fields[key] for key in ("Mean", "Increment", "Value") if key in fields), None)
+        if value is not None:
+            yield fields["Name"], float(value)
+        return
+    for key, value in fields.items():
+        if isinstance(value, str) and value.startswith("0x"):
+            value = int(value, 16)
+        if isinstance(value, (int, float)) and not key.endswith(("Id", "ID")) and key != "Count":
+            yield f"{event['event'].split('/')[-1]} {key}", float(value)
 
 
 def flags_of(fields):
@@ -55,21 +95,21 @@ def function_of(label):
     return label.split("!", 1)[1] if "!" in label and not label.endswith("!?") else label
 
 
-def read_folded(path):
-    """Returns the number of samples of each stack, outermost first, without the process."""
-    stacks = collections.Counter()
+def read_frames(path):
+    """Returns the frames of each stack, outermost first and without the process, and its samples."""
+    stacks = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            stack, count = line.rsplit(" ", 1)
-            frames = stack.split(";")[1:]
-            frames = [frame for frame in frames if frame not in ("(cut)", "(no stack)")]
-            stacks[tuple(normalize(function_of(frame)) for frame in frames)] += int(count)
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            if line:
+                stack, count = line.rsplit(" ", 1)
+                frames = [frame for frame in stack.split(";")[1:] if frame not in ("(cut)", "(no stack)")]
+                stacks.append((frames, int(count)))
     return stacks
 
 
 def normalize(name):
     """Returns a name as collapsed stacks write it."""
-    return name.replace(";", ":") or "?"
+    return escape(name.replace(";", ":")) or "?"
 
 
 def check(what, found, expected):
@@ -96,6 +136,8 @@ class Perfetto:
         self.stacks = collections.Counter()
         self.names = collections.Counter()
         self.depth = collections.Counter()
+        self.counters = collections.defaultdict(list)
+        self.tracks = {}
         self.start = None
         names, fields, functions, frames, stacks = {}, {}, {}, {}, {}
         for packet in trace.packet:
@@ -105,6 +147,8 @@ class Perfetto:
             if packet.sequence_flags & CLEARED:
                 for table in (names, fields, functions, frames, stacks):
                     table.clear()
+            if packet.HasField("track_descriptor"):
+                self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor.name
             data = packet.interned_data
             names.update((entry.iid, entry.name) for entry in data.event_names)
             fields.update((entry.iid, entry.name) for entry in data.debug_annotation_names)
@@ -131,6 +175,8 @@ class Perfetto:
             self.depth[event.track_uuid] -= 1
             if self.depth[event.track_uuid] < 0:
                 sys.exit("perfetto: a slice ends that did not begin")
+        if kind == event.TYPE_COUNTER:
+            self.counters[self.tracks[event.track_uuid]].append(event.double_counter_value)
         if kind in (event.TYPE_SLICE_BEGIN, event.TYPE_INSTANT):
             self.names[names[event.name_iid]] += 1
         for annotation in event.debug_annotations:
@@ -146,6 +192,7 @@ def check_perfetto(folder, expected):
     check_times("perfetto", found.sample_times, expected.sample_times)
     check_stacks("perfetto: stacks", found.stacks, expected)
     check_names("perfetto", found.names, expected)
+    check_counters("perfetto", found.counters, expected)
     return found
 
 
@@ -158,6 +205,14 @@ def check_names(what, names, expected):
             sys.exit(f"{what}: {name} occurs {names[name]} times, expected {least} to {count}")
 
 
+def check_counters(what, found, expected):
+    """Compares the values of the counters that events contain."""
+    for name, values in expected.counters.items():
+        # Some processes have counters of the same name, so values of one time may have another order.
+        if sorted(found[name]) != sorted(values):
+            sys.exit(f"{what}: counter {name} has {len(found[name])} values, expected {len(values)}, or other values")
+
+
 def check_times(what, found, expected):
     """Compares times in milliseconds to a tenth of a microsecond."""
     rounded = lambda times: [round(time, 4) for time in times]
@@ -168,7 +223,7 @@ def check_times(what, found, expected):
 def check_chrome(folder, expected):
     trace = json.load(open(folder / "trace.chrome", encoding="utf-8"))
     frames, samples, times, stacks, open_slices = trace["stackFrames"], 0, [], collections.Counter(), collections.Counter()
-    compared = 0
+    compared, names, counters = 0, collections.Counter(), collections.defaultdict(list)
     for event in trace["traceEvents"]:
         if not (isinstance(event["pid"], int) and isinstance(event["tid"], int) and event["ts"] >= 0):
             sys.exit(f"chrome: invalid event {event}")
@@ -179,6 +234,10 @@ def check_chrome(folder, expected):
             open_slices[event["pid"], event["tid"]] += 1 if phase == "B" else -1
         if phase in "be":
             open_slices[event["cat"], event["id"]] += 1 if phase == "b" else -1
+        if phase in "iBb":
+            names[event["name"]] += 1
+        if phase == "C":
+            counters[event["name"]].append(float(event["args"]["value"]))
         if phase in "iBb" and event["name"] in expected.fields:
             compared += check_fields(event["name"], event.get("args", {}), expected.fields[event["name"]])
         if phase != "P":
@@ -195,6 +254,8 @@ def check_chrome(folder, expected):
     check("chrome: unfinished slices", [count for count in open_slices.values() if count != 0], [])
     check_times("chrome", times, expected.sample_times)
     check_stacks("chrome: stacks", stacks, expected)
+    check_names("chrome", names, expected)
+    check_counters("chrome", counters, expected)
     return compared
 
 
@@ -239,6 +300,51 @@ def check_firefox(folder, expected):
     check_times("firefox", sorted(times), expected.sample_times)
     check_stacks("firefox: stacks", stacks, expected)
     check_names("firefox", names, expected)
+    counters = collections.defaultdict(list)
+    for counter in profile.get("counters", []):
+        # The table has the differences of the values.
+        counters[counter["name"]].extend(itertools.accumulate(counter["samples"]["count"]))
+    check_counters("firefox", counters, expected)
+    sampled_threads = [index for index, thread in enumerate(profile["threads"]) if thread["samples"]["length"] > 0]
+    return names.total(), sampled_threads
+
+
+def check_speedscope(folder, expected, schema):
+    """Validates a profile, and compares it with the collapsed stacks and with what the page shows."""
+    path = folder / "trace.speedscope"
+    if not path.exists():
+        return False
+    file = json.load(open(path, encoding="utf-8"))
+    if schema:
+        jsonschema.validate(file, json.load(open(schema, encoding="utf-8")))
+    profile, frames = file["profiles"][0], file["shared"]["frames"]
+    check("speedscope: weights", sum(profile["weights"]), profile["endValue"])
+    check("speedscope: samples", sum(profile["weights"]), expected.samples)
+    stacks, own = collections.Counter(), collections.Counter()
+    for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+        names = [frames[index]["name"] for index in sample]
+        own[names[-1]] += weight
+        names = [name for name in names[1:] if name not in ("(cut)", "(no stack)")]
+        stacks[tuple(normalize(function_of(name)) for name in names)] += weight
+    check_stacks("speedscope: stacks", stacks, expected)
+    if (folder / "page.json").exists():
+        page = json.load(open(folder / "page.json", encoding="utf-8"))
+        check("speedscope: errors of the page", page["errors"], [])
+        # The page shows as many rows as have room.
+        known = collections.Counter(frame["name"] for frame in frames)
+        rows = [(name, number_of(text)) for _, text, name in page["rows"] if known[name] == 1]
+        if not rows:
+            sys.exit(f"speedscope: the page shows no functions: {page['text']}")
+        for name, samples in rows:
+            check(f"speedscope: own samples of {name} on the page", samples, own[name])
+        shown = ", ".join(f"{name} {samples}" for name, samples in rows[:2])
+        print(f"{folder.name}: the page of speedscope shows {len(rows)} functions as expected: {shown}")
+    return True
+
+
+def number_of(cell):
+    """Returns the number in a cell such as "6,320 (100%)"."""
+    return int(cell.split(" ")[0].replace(",", ""))
 
 
 def check_pprof(folder, expected):
@@ -264,12 +370,22 @@ def main():
     expected = Expected(folder)
     found = check_perfetto(folder, expected)
     fields = check_chrome(folder, expected)
-    check_firefox(folder, expected)
+    markers, sampled_threads = check_firefox(folder, expected)
+    for_firefox = {
+        "firefox_markers": markers,
+        "sampled_threads": sampled_threads,
+        "functions": expected.functions,
+        "processes": {pid: names.pop() for pid, names in expected.processes.items() if len(names) == 1},
+    }
+    (folder / "expected.json").write_text(json.dumps(for_firefox), encoding="utf-8")
     readers = ["perfetto", "chrome", "firefox"] + (["pprof"] if check_pprof(folder, expected) else [])
+    schema = sys.argv[2] if len(sys.argv) > 2 else None
+    readers += ["speedscope"] if check_speedscope(folder, expected, schema) else []
     stacks = f", {len(expected.stacks)} different stacks" if expected.stacks else ""
     print(
         f"{folder.name}: {expected.samples} samples{stacks}, {expected.switches} switches, {expected.wakes} wakes,"
-        f" {sum(found.names.values())} named events and {fields} fields agree in {', '.join(readers)}"
+        f" {sum(found.names.values())} named events, {sum(map(len, expected.counters.values()))} values of counters"
+        f" and {fields} fields agree in {', '.join(readers)}"
     )
 
 

@@ -2,48 +2,50 @@
 # Converts traces to the formats of profilers, reads the results with independent readers, and compares
 # them with what `weir dump` and `weir flame` print. Fails at the first difference.
 #
-#   tests/interop/convert-profilers.sh [TRACE…]
+#   tests/interop/convert-profilers.sh [TRACE]...
 #
-# Without arguments, it converts the traces of fixtures/ and, if TRACEWEIR_SAMPLES names a folder, a
-# recorded one. WEIR names another program than the one that this script builds. A reader that cannot
-# be installed is skipped with a message. All files that this script makes are below the target folder.
+# Without arguments, converts the traces of fixtures/ and, if TRACEWEIR_SAMPLES names a folder, a
+# recorded one. Needs python3 with venv and, for pprof, speedscope and the Firefox Profiler, node and
+# npm; the first run also needs the package indexes. Opens the page of speedscope if playwright-core and
+# Chromium are installed.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-built=${CARGO_TARGET_DIR:-$root/target}
-work=$built/interop/convert-profilers
+. "$here/convert_common.sh"
+work=$target/interop/convert-profilers
 mkdir -p "$work"
 
-if [ -z "${WEIR:-}" ]; then
-    cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
-    WEIR=$built/debug/weir
-fi
-
-# Reports a reader that is not available, and fails if TRACEWEIR_REQUIRE asks for it.
-skip() {
-    case ",${TRACEWEIR_REQUIRE:-}," in
-    *,all,* | *,"$1",*) echo "required: $1: $2" && exit 1 ;;
-    esac
-    echo "skipped: $1: $2"
-}
-
-# The readers in Python: only the classes of Perfetto's messages are used.
-python=$work/venv/bin/python
-if [ ! -x "$python" ] || ! "$python" -c 'import perfetto.protos.perfetto.trace.perfetto_trace_pb2' 2>/dev/null; then
-    rm -rf "$work/venv"
-    python3 -m venv "$work/venv"
-    "$python" -m pip install --quiet --disable-pip-version-check perfetto==0.59.1 protobuf==7.36.2 ||
-        { skip "perfetto" "PyPI is not available" && exit 0; }
-fi
+# Of the package of Perfetto, only the classes of the messages are used.
+python=$(make_python "$work/venv" perfetto==0.59.1 protobuf==7.36.2 jsonschema==4.25.1) ||
+    skip_all perfetto "its Python package cannot be installed"
+build_weir
 
 # The readers in JavaScript.
 readers=$work/node
-if [ ! -d "$readers/node_modules/pprof-format" ]; then
+packages='pprof-format@2.3.2 speedscope@1.25.0 @firefox-devtools/profiler-cli@0.10.0'
+if ! is_installed npm; then
+    skip npm "it is not installed"
+    packages=
+elif [ "$(cat "$readers/packages" 2>/dev/null || true)" != "$packages" ]; then
+    rm -rf "$readers"
     mkdir -p "$readers"
-    npm --prefix "$readers" install --silent --no-audit --no-fund \
-        pprof-format@2.3.2 speedscope@1.25.0 @firefox-devtools/profiler-cli@0.10.0 >/dev/null 2>&1 ||
-        skip "pprof-format" "npm or its registry is not available"
+    # shellcheck disable=SC2086 # The list is several words.
+    if npm --prefix "$readers" install --silent --no-audit --no-fund $packages >"$work/npm.log" 2>&1; then
+        echo "$packages" >"$readers/packages"
+    else
+        skip npm "its registry is not available"
+        packages=
+    fi
+fi
+schema=
+[ -z "$packages" ] || schema=$readers/node_modules/speedscope/dist/release/file-format-schema.json
+
+browser=$(command -v chromium-headless-shell || command -v chromium || command -v google-chrome || true)
+NODE_PATH=$readers/node_modules:/usr/lib/node_modules:/usr/local/lib/node_modules
+export NODE_PATH
+if [ -n "$packages" ] && { [ -z "$browser" ] || ! node -e 'require("playwright-core")' 2>/dev/null; }; then
+    skip browser "playwright-core or Chromium is not installed"
+    browser=
 fi
 
 if [ $# -eq 0 ]; then
@@ -54,7 +56,7 @@ if [ $# -eq 0 ]; then
     if [ -n "${TRACEWEIR_SAMPLES:-}" ] && [ -f "$sample" ]; then
         set -- "$@" "$sample"
     else
-        skip "samples" "TRACEWEIR_SAMPLES names no folder with net.4.5.2.x64.etl.zip"
+        skip samples "TRACEWEIR_SAMPLES names no folder with net.4.5.2.x64.etl.zip"
     fi
 fi
 
@@ -63,31 +65,26 @@ for trace in "$@"; do
     out=$work/$name
     rm -rf "$out"
     mkdir -p "$out"
-    # The exit status 4 reports losses.
-    "$WEIR" dump --format jsonl "$trace" >"$out/events.jsonl" || [ $? -eq 4 ]
-    "$WEIR" flame "$trace" --collapsed -o "$out/samples.folded" 2>/dev/null || rm -f "$out/samples.folded"
+    run_weir dump --format jsonl "$trace" >"$out/events.jsonl"
     for format in perfetto chrome firefox pprof; do
-        "$WEIR" convert "$trace" --to "$format" -o "$out/trace.$format" || [ $? -eq 4 ]
+        run_weir convert "$trace" --to "$format" -o "$out/trace.$format"
     done
-    if [ -d "$readers/node_modules/pprof-format" ]; then
-        NODE_PATH=$readers/node_modules node "$here/convert-profilers.cjs" "$out/trace.pprof" >"$out/pprof.json"
+    if run_weir flame "$trace" --collapsed -o "$out/samples.folded" 2>"$out/flame.log"; then
+        run_weir convert "$trace" --to speedscope -o "$out/trace.speedscope"
+    elif ! grep -q "no samples" "$out/flame.log"; then
+        cat "$out/flame.log" && exit 1
     fi
-    "$python" "$here/convert-profilers.py" "$out"
+    if [ -n "$packages" ]; then
+        node "$here/convert-profilers.cjs" "$out/trace.pprof" >"$out/pprof.json"
+    fi
+    if [ -n "$packages" ] && [ -n "$browser" ] && [ -f "$out/trace.speedscope" ]; then
+        BROWSER_PROGRAM=$browser node "$here/convert_speedscope.cjs" "$readers/node_modules/speedscope" \
+            "$out/trace.speedscope" >"$out/page.json"
+    fi
+    "$python" "$here/convert-profilers.py" "$out" $schema
+    if [ -n "$packages" ]; then
+        cp "$out/trace.firefox" "$out/profile.json"
+        PROFILER_CLI_SESSION_DIR=$out "$python" "$here/convert_firefox.py" \
+            "$readers/node_modules/.bin/profiler-cli" "$out"
+    fi
 done
-
-# Firefox's own command-line reader loads a profile as the page does.
-cli=$readers/node_modules/.bin/profiler-cli
-if [ -x "$cli" ] && [ -f "$work/kernel/trace.firefox" ]; then
-    cp "$work/kernel/trace.firefox" "$work/kernel/profile.json"
-    if session=$("$cli" load "$work/kernel/profile.json" 2>"$work/profiler-cli.log"); then
-        echo "$session" >>"$work/profiler-cli.log"
-        "$cli" profile info >"$work/profiler-info.txt"
-        "$cli" stop >/dev/null 2>&1 || true
-        grep -q "child.exe" "$work/profiler-info.txt" || { echo "profiler-cli does not list child.exe" && exit 1; }
-        echo "profiler-cli: loads the profile and lists its processes"
-    else
-        skip "profiler-cli" "it cannot load profiles here"
-    fi
-else
-    skip "profiler-cli" "it is not installed"
-fi

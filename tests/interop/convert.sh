@@ -1,71 +1,45 @@
 #!/bin/sh
-# Converts traces with `weir convert` and reads the outputs with independent readers.
+# Converts traces with `weir convert` and reads the outputs with independent readers: runs the scripts
+# convert-*.sh beside this one, each without arguments, and prints a line for each. Fails if one fails.
 #
-#   tests/interop/convert.sh [TRACE…]
+#   tests/interop/convert.sh [PART]...
 #
-# Without TRACE, the fixtures and the samples are converted. Each format has a function below; a format
-# whose reader is not installed is skipped, or fails if TRACEWEIR_REQUIRE names it. The scripts
-# convert-*.sh beside this one check further formats and are run at the end.
+# The parts are ctf, profilers, network, otlp and perf. The comments of convert-PART.sh say what a part
+# needs; a tool that is missing is skipped, or fails if TRACEWEIR_REQUIRE names it or is `all`.
+# TRACEWEIR_SAMPLES names a folder with further traces. convert_common.sh lists the variables that name
+# programs that are built already. All files are below the target folder. The parts take less than five
+# minutes in all; building and installing come on top the first time.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-target=${CARGO_TARGET_DIR:-$root/target}
-work=$target/interop/convert
-weir=$target/debug/weir
+. "$here/convert_common.sh"
+logs=$target/interop/convert
+mkdir -p "$logs"
 
-mkdir -p "$work"
-cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
+build_weir
+HOSTILE_TRACE=${HOSTILE_TRACE:-$(build_example traceweir-convert hostile_trace)}
+PACKET_TRACE=${PACKET_TRACE:-$(build_example traceweir-convert packet_trace)}
+INTEROP_WRITE=${INTEROP_WRITE:-$(build_example traceweir-format interop_write)}
+export WEIR HOSTILE_TRACE PACKET_TRACE INTEROP_WRITE
 
-# Prints that a reader is missing, or fails if it is required.
-skip() {
-    case ",${TRACEWEIR_REQUIRE:-}," in
-    *,all,* | *",$1,"*) echo "required: $1" && exit 1 ;;
+[ $# -gt 0 ] || set -- ctf profilers network otlp perf
+failed=0
+for part in "$@"; do
+    log=$logs/$part.log
+    begun=$(date +%s)
+    status=0
+    "$here/convert-$part.sh" >"$log" 2>&1 || status=$?
+    seconds=$(($(date +%s) - begun))
+    # What was not compared because a tool is missing.
+    skipped=$(sed -n 's/^skipped: //p' "$log" | paste -sd ';' | sed 's/;/; /g')
+    case $status in
+    0) echo "convert $part: passed in $seconds s${skipped:+, without $skipped}" ;;
+    77) echo "convert $part: skipped: $skipped" ;;
+    *)
+        failed=1
+        echo "convert $part: FAILED with status $status after $seconds s; the end of $log:"
+        tail -n 15 "$log" | sed 's/^/    /'
+        ;;
     esac
-    echo "skipped: $1 is not installed"
-}
-
-# Traces whose names, texts and payloads try to break a format, and one of many events.
-cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-convert --example hostile_trace -- \
-    "$work/hostile.etl" 3000
-cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format --example interop_write -- \
-    "$work" 20000
-
-# Prints the traces to convert.
-list_traces() {
-    if [ $# -gt 0 ]; then
-        printf '%s\n' "$@"
-        return
-    fi
-    ls "$root"/fixtures/etl/*.etl "$work/hostile.etl" "$work/plain.etl"
-    samples=${TRACEWEIR_SAMPLES:-$root/../shared/data}
-    if [ -d "$samples" ]; then
-        ls "$samples"/*.etl "$samples"/*.etl.zip
-    fi
-}
-
-# ctf: babeltrace2 must read as many events as `weir dump` prints, with the same times, context and
-# fields. Its Python bindings deliver the values.
-check_ctf() {
-    if ! command -v babeltrace2 >/dev/null || ! /usr/bin/python3 -c 'import bt2' 2>/dev/null; then
-        skip babeltrace2
-        return
-    fi
-    list_traces "$@" | while read -r trace; do
-        name=$(basename "$trace")
-        # Status 3: the trace is damaged, and its readable part was converted.
-        "$weir" convert "$trace" --to ctf -o "$work/$name.ctf" --force 2>"$work/$name.log" || [ $? -eq 3 ]
-        "$weir" convert "$trace" --to jsonl -o "$work/$name.jsonl" --numeric --force 2>>"$work/$name.log" || [ $? -eq 3 ]
-        "$weir" convert "$trace" --to jsonl -o "$work/$name.named.jsonl" --force 2>>"$work/$name.log" || [ $? -eq 3 ]
-        babeltrace2 "$work/$name.ctf" >"$work/$name.text" 2>"$work/$name.messages"
-        /usr/bin/python3 "$here/convert_ctf.py" "$work/$name.ctf" "$work/$name.jsonl" "$work/$name.named.jsonl" \
-            "$work/$name.messages"
-    done
-}
-
-check_ctf "$@"
-
-for script in "$here"/convert-*.sh; do
-    [ -e "$script" ] || continue
-    "$script" "$@"
 done
+exit $failed

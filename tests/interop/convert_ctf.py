@@ -8,6 +8,7 @@ CTF. MESSAGES is what babeltrace2 printed to standard error: it names discarded 
 
 import json
 import math
+import os
 import re
 import struct
 import sys
@@ -15,10 +16,11 @@ from collections import defaultdict
 from datetime import datetime, timezone
 
 import bt2
+from convert_names import escape
 
 
 def fail(message):
-    print(f"convert: DIFFERENT: {message}")
+    print(f"ctf: different: {message}")
     sys.exit(1)
 
 
@@ -124,7 +126,7 @@ def difference(event, line):
             return f"{key} is {context[key]!r}, not {value!r}"
     if line["guid"] not in context["provider"]:
         return f"provider is {context['provider']}"
-    if line["event"] is not None and not name.endswith(":" + line["event"]):
+    if line["event"] is not None and not name.endswith(":" + escape(line["event"])):
         return f"name is {name}"
     if "undecoded" in line:
         return None if bytes(fields["payload"]).hex() == line["raw"] else "payload differs"
@@ -161,7 +163,7 @@ def main(folder, jsonl, named, messages):
         fail(f"{folder}: {count} events instead of {lines}")
     with open(messages, encoding="utf-8", errors="replace") as file:
         discarded = sum(map(int, re.findall(r"Tracer discarded (\d+) event", file.read())))
-    print(f"interop: {folder}: {count} events are equal, {discarded} are reported as discarded")
+    print(f"ctf: {os.path.basename(folder)}: {count} events are equal, {discarded} are reported as discarded")
 
 
 main(*sys.argv[1:])

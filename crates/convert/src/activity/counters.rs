@@ -27,7 +27,7 @@ pub(super) fn counter_values(detail: &EventDetail) -> Vec<(Arc<str>, f64)> {
     };
     let find = |name: &str| payload.iter().find(|(key, _)| **key == *name).map(|(_, value)| value);
     if let Some(FieldValue::Text(name)) = find("Name") {
-        let value = ["Mean", "Increment", "Value"].into_iter().find_map(|name| find(name)?.as_f64());
+        let value = ["Mean", "Increment", "Value"].into_iter().find_map(|name| to_number(find(name)?));
         return value
             .filter(|value| value.is_finite())
             .map(|value| (Arc::from(&**name), value))
@@ -39,9 +39,44 @@ pub(super) fn counter_values(detail: &EventDetail) -> Vec<(Arc<str>, f64)> {
         .iter()
         .filter(|(name, _)| !is_id(name))
         .filter_map(|(name, value)| {
-            let value = value.as_f64().filter(|value| value.is_finite())?;
+            let value = to_number(value).filter(|value| value.is_finite())?;
             Some((format!("{event} {name}").into(), value))
         })
         .take(MAX_COUNTERS)
         .collect()
+}
+
+/// Returns the number of a field; hexadecimal integers are texts.
+#[allow(clippy::cast_precision_loss)] // Counters are shown, not compared.
+fn to_number(value: &FieldValue) -> Option<f64> {
+    match value {
+        FieldValue::Text(text) => {
+            u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(|number| number as f64)
+        }
+        _ => value.as_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::Fields;
+
+    #[test]
+    fn hexadecimal_integers_are_values_of_counters() {
+        let text = |text: &str| FieldValue::Text(text.into());
+        let values = [
+            ("GenerationSize0", text("0x18")),
+            ("GCHandleCount", FieldValue::Unsigned(34)),
+            ("Reason", text("induced")),
+            ("ClrInstanceID", FieldValue::Unsigned(9)),
+        ];
+        let detail = EventDetail {
+            name: "GarbageCollection/GCHeapStats".into(),
+            fields: Fields::from_values(values.map(|(name, value)| (name.into(), value)).into()),
+            ..EventDetail::default()
+        };
+        let expected = [("GCHeapStats GenerationSize0", 24.0), ("GCHeapStats GCHandleCount", 34.0)];
+        assert_eq!(counter_values(&detail), expected.map(|(name, value)| (Arc::from(name), value)));
+    }
 }

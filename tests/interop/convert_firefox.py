@@ -1,0 +1,58 @@
+"""Loads a profile with profiler-cli, the command-line reader of the Firefox Profiler, and compares what
+it prints with the trace.
+
+    convert_firefox.py PROFILER_CLI FOLDER
+
+FOLDER has profile.json, and expected.json from convert-profilers.py.
+"""
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+
+from convert_names import escape
+
+
+def main(program, folder):
+    folder = pathlib.Path(folder)
+    expected = json.load(open(folder / "expected.json", encoding="utf-8"))
+    session = ["--session", "interop"]
+
+    def run(*arguments):
+        command = [program, *arguments, *session]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        if result.returncode != 0:
+            sys.exit(f"profiler-cli: {' '.join(arguments)}: {result.stdout}{result.stderr}")
+        return result.stdout
+
+    run("load", str(folder / "profile.json"))
+    try:
+        threads = json.loads(run("thread", "list", "--json", "--limit", "100000"))["threads"]
+        functions = collections.Counter()
+        for thread in threads:
+            if thread["threadIndex"] in expected["sampled_threads"]:
+                handle = thread["threadHandle"]
+                text = run("thread", "functions", "--json", "--include-idle", "--limit", "0", "--thread", handle)
+                for function in json.loads(text)["functions"]:
+                    functions[escape(function["nameWithLibrary"].replace(";", ":"))] += function["selfSamples"]
+    finally:
+        run("stop")
+    markers = sum(thread["markerCount"] for thread in threads)
+    if markers != expected["firefox_markers"]:
+        sys.exit(f"profiler-cli: {markers} markers, expected {expected['firefox_markers']}")
+    processes = {int(thread["pid"]): thread["processName"] for thread in threads}
+    for pid, name in expected["processes"].items():
+        if processes.get(int(pid), name) != name:
+            sys.exit(f"profiler-cli: process {pid} is {processes[int(pid)]}, expected {name}")
+    if expected["functions"]:
+        found = +functions
+        wanted = collections.Counter(expected["functions"])
+        if found != wanted:
+            sys.exit(f"profiler-cli: own samples {(found - wanted).most_common(3)}, expected {(wanted - found).most_common(3)}")
+    samples = functions.total()
+    print(f"{folder.name}: profiler-cli reads {len(threads)} threads, {markers} markers and {samples} samples as expected")
+
+
+main(*sys.argv[1:])
