@@ -1,34 +1,31 @@
 #!/bin/sh
-# Converts traces to logs and spans of OpenTelemetry, and parses each line with the message types
-# that OpenTelemetry publishes. Fails at the first difference.
+# Converts traces to logs and spans of OpenTelemetry, parses each line with the message types that
+# OpenTelemetry publishes, and compares them with what `weir dump` prints. Fails at the first difference.
 #
 #   tests/interop/convert-otlp.sh [TRACE]...
 #
-# Without arguments, converts the traces in fixtures/etl. Needs python3 with venv; the first run also
-# needs the package index.
+# Without arguments, converts the fixtures, the samples, and a trace whose names, texts and payloads
+# try to break the format. Needs python3 with venv; the first run also needs the package index.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-target=${CARGO_TARGET_DIR:-$root/target}
+. "$here/convert_common.sh"
 work=$target/interop/otlp
-python=$work/venv/bin/python
 mkdir -p "$work"
-if ! [ -x "$python" ] || ! "$python" -c 'import opentelemetry.proto' 2>/dev/null; then
-    rm -rf "$work/venv"
-    python3 -m venv "$work/venv"
-    "$python" -m pip install --quiet --disable-pip-version-check opentelemetry-proto==1.45.2
-fi
+python=$(make_python "$work/venv" opentelemetry-proto==1.45.2) ||
+    skip_all opentelemetry-proto "it cannot be installed"
+build_weir
 
-[ $# -gt 0 ] || set -- "$root"/fixtures/etl/*.etl
-cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
-for trace in "$@"; do
-    name=$(basename "$trace" .etl)
-    # Some traces are damaged or report losses: then the exit status is 3 or 4.
+list_traces "$@" >"$work/traces"
+if [ $# -eq 0 ]; then
+    "${HOSTILE_TRACE:-$(build_example traceweir-convert hostile_trace)}" "$work/hostile.etl" 3000
+    echo "$work/hostile.etl" >>"$work/traces"
+fi
+while read -r trace; do
+    name=$(basename "$trace" | sed 's/\.etl.*//')
     for format in otlp otlp-spans; do
-        "$target/debug/weir" convert "$trace" --to "$format" -o "$work/$name.$format.jsonl" --force ||
-            [ $? -eq 3 ] || [ $? -eq 4 ]
+        run_weir convert "$trace" --to "$format" -o "$work/$name.$format.jsonl" --force
     done
-    "$target/debug/weir" dump "$trace" --format jsonl -o "$work/$name.jsonl" --force || [ $? -eq 3 ] || [ $? -eq 4 ]
+    run_weir dump "$trace" --format jsonl -o "$work/$name.jsonl" --force
     "$python" "$here/otlp.py" "$work" "$name"
-done
+done <"$work/traces"

@@ -282,6 +282,13 @@ impl Field {
 }
 
 impl Schema {
+    /// Returns whether a field is padding of a kernel event, which outputs leave out.
+    #[must_use]
+    pub fn is_padding(&self, field: &Field) -> bool {
+        self.origin == SchemaOrigin::Kernel
+            && matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
+    }
+
     /// Sets the fields and checks them. The first `top` fields are the top-level fields, in the
     /// order of the payload.
     pub fn seal(mut self, mut fields: Vec<Field>, top: usize) -> Result<Self> {

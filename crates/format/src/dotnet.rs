@@ -136,9 +136,10 @@ impl ModuleEvent {
     /// Parses a module event; `None` for other events and for payloads that are too short.
     #[must_use]
     pub fn parse(record: &Record<'_>) -> Option<Self> {
-        // 151 of both providers is about a module in an application domain, and has another field.
+        // 151 of both providers and 152 of the rundown are about a module in an application domain, and
+        // have another field.
         let is_module = match record.descriptor().id {
-            152 => true,
+            152 => record.provider() == RUNTIME,
             153 | 154 => record.provider() == RUNDOWN,
             _ => false,
         };
@@ -236,9 +237,15 @@ mod tests {
     fn module_events_name_their_file() {
         let mut payload = Vec::new();
         payload.put_u64(8).put_u64(9).put_u32(0).put_u32(0).put_wide_z("").put_wide_z("C:\\a.ni.dll");
-        for (provider, id, is_module) in
-            [(RUNTIME, 152, true), (RUNDOWN, 154, true), (RUNTIME, 154, false), (RUNDOWN, 151, false)]
-        {
+        for (provider, id, is_module) in [
+            (RUNTIME, 152, true),
+            (RUNDOWN, 153, true),
+            (RUNDOWN, 154, true),
+            (RUNTIME, 151, false),
+            (RUNTIME, 154, false),
+            (RUNDOWN, 151, false),
+            (RUNDOWN, 152, false),
+        ] {
             let bytes = encode(provider, id, &payload);
             let event = ModuleEvent::parse(&Record::parse(&bytes, 0).unwrap());
             let expected = is_module.then(|| ModuleEvent { module_id: 8, path: "C:\\a.ni.dll".into() });

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use traceweir_decode::format::{Style, push_json, push_text};
-use traceweir_decode::schema::{Field, FieldKind};
+use traceweir_decode::schema::{Field, FieldKind, Schema};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -120,7 +120,8 @@ enum Container {
 }
 
 /// Collects values; the innermost open array or structure is the last container.
-struct FieldCollector {
+struct FieldCollector<'s> {
+    schema: &'s Schema,
     open: Vec<Container>,
     top: Vec<(Arc<str>, FieldValue)>,
     count: usize,
@@ -129,7 +130,7 @@ struct FieldCollector {
     buffer: Vec<u8>,
 }
 
-impl FieldCollector {
+impl FieldCollector<'_> {
     fn add(&mut self, name: &Arc<str>, value: FieldValue) {
         self.count = self.count.saturating_add(1);
         if !matches!(self.open.last(), Some(Container::Array(..))) {
@@ -211,8 +212,11 @@ impl FieldCollector {
     }
 }
 
-impl<'p> Visitor<'p> for FieldCollector {
+impl<'p> Visitor<'p> for FieldCollector<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        if self.schema.is_padding(field) {
+            return;
+        }
         let converted = self.convert(field, &value);
         self.add(&field.name, converted);
     }
@@ -239,7 +243,9 @@ pub(super) fn read_fields(
     schema_match: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> Fields {
+    let schema = &schema_match.prepared.schema;
     let mut collector = FieldCollector {
+        schema,
         open: Vec::new(),
         top: Vec::new(),
         count: 0,
@@ -247,8 +253,7 @@ pub(super) fn read_fields(
         text_bytes: 0,
         buffer: Vec::new(),
     };
-    let walked =
-        walker.walk(&schema_match.prepared.schema, schema_match.payload, pointer_size, &mut collector);
+    let walked = walker.walk(schema, schema_match.payload, pointer_size, &mut collector);
     while !collector.open.is_empty() {
         collector.close();
     }
@@ -260,7 +265,7 @@ pub(super) fn read_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir_decode::schema::{Count, Schema};
+    use traceweir_decode::schema::Count;
     use traceweir_decode::source::PreparedSchema;
 
     fn read(fields: Vec<Field>, top: usize, payload: &[u8]) -> Fields {

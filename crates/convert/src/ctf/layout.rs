@@ -10,7 +10,7 @@
 //! | structure | structure |
 //! | several values | sequence |
 
-use traceweir_decode::schema::{Count, Field, FieldKind, Schema, SchemaOrigin, ValueMap};
+use traceweir_decode::schema::{Count, Field, FieldKind, Schema, ValueMap};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -60,12 +60,11 @@ impl Layout {
     pub(super) fn new(schema: &Schema) -> Self {
         // Two pointers of the log-file header stand for names.
         let is_header = schema.provider == class::EVENT_TRACE;
-        let is_kernel = schema.origin == SchemaOrigin::Kernel;
-        let choose = |field: &Field| match field.kind {
-            FieldKind::Value { output: OutType::NOPRINT, .. } if is_kernel && field.count == Count::One => {
-                FieldType::Padding
+        let choose = |field: &Field| {
+            if schema.is_padding(field) && field.count == Count::One {
+                return FieldType::Padding;
             }
-            _ => choose_type(field, is_header),
+            choose_type(field, is_header)
         };
         let types = schema.fields().iter().map(choose).collect();
         Self { types, top: schema.top().len() }

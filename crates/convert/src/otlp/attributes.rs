@@ -12,11 +12,11 @@
 //! Integers above the range of a signed 64-bit number become texts. A key occurs once: a name that
 //! occurs again gets a number. [`push_string`] is the one function that writes names and texts.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::format::{Style, push_json, push_json_string};
-use traceweir_decode::schema::{Field, FieldKind};
+use traceweir_decode::schema::{Field, FieldKind, Schema};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::spec::types::OutType;
@@ -45,11 +45,49 @@ pub(crate) fn push_separator(out: &mut Vec<u8>) {
     }
 }
 
+/// The keys of one list.
+#[derive(Debug, Default)]
+struct KeySet {
+    /// Keys with the number of their last repetition.
+    repetitions: HashMap<String, u32>,
+}
+
+impl KeySet {
+    /// Adds a key, with a number if it occurs already, and returns it.
+    fn add(&mut self, key: &str) -> String {
+        let Some(mut number) = self.repetitions.get(key).copied() else {
+            self.repetitions.insert(key.to_owned(), 1);
+            return key.to_owned();
+        };
+        loop {
+            number = number.saturating_add(1);
+            let unique = format!("{key}#{number}");
+            if !self.repetitions.contains_key(&unique) {
+                self.repetitions.insert(key.to_owned(), number);
+                self.repetitions.insert(unique.clone(), 1);
+                return unique;
+            }
+        }
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.repetitions.contains_key(key)
+    }
+
+    fn clear(&mut self) {
+        self.repetitions.clear();
+    }
+
+    fn len(&self) -> usize {
+        self.repetitions.len()
+    }
+}
+
 /// Attributes that are being built: the elements of a JSON array.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     json: Vec<u8>,
-    keys: HashSet<String>,
+    keys: KeySet,
     /// Number of attributes that were left out.
     pub(crate) dropped: u64,
 }
@@ -72,12 +110,7 @@ impl Attributes {
 
     /// Begins an attribute; its value must follow, and then [`end`](Self::end).
     fn begin(&mut self, key: &str) {
-        let mut unique = key.to_owned();
-        let mut number = 1_u32;
-        while !self.keys.insert(unique.clone()) {
-            number = number.saturating_add(1);
-            unique = format!("{key}#{number}");
-        }
+        let unique = self.keys.add(key);
         if !self.json.is_empty() {
             self.json.push(b',');
         }
@@ -119,8 +152,8 @@ impl Attributes {
                 return self.add_text("etw.undecoded", &reason.to_string());
             }
         };
-        let mut visitor = FieldVisitor { attributes: self, prefix, containers: Vec::new() };
         let schema = &schema_match.prepared.schema;
+        let mut visitor = FieldVisitor { attributes: self, schema, prefix, containers: Vec::new() };
         let walked = walker.walk(schema, schema_match.payload, event.record.pointer_size(), &mut visitor);
         if let Err(reason) = walked {
             if self.is_full() {
@@ -217,15 +250,17 @@ fn push_formatted(field: &Field, value: &Value<'_>, out: &mut Vec<u8>) {
 }
 
 /// What surrounds a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Container {
     Array,
-    Structure,
+    /// With the keys of its members.
+    Structure(KeySet),
 }
 
 /// Builds attributes from the fields of a payload.
 struct FieldVisitor<'a> {
     attributes: &'a mut Attributes,
+    schema: &'a Schema,
     prefix: &'a str,
     /// The arrays and structures that are open, the innermost last.
     containers: Vec<Container>,
@@ -236,15 +271,16 @@ impl FieldVisitor<'_> {
     fn begin(&mut self, field: &Field) {
         let name = &*field.name;
         let attributes = &mut *self.attributes;
-        match self.containers.last() {
+        match self.containers.last_mut() {
             None if !self.prefix.is_empty() && attributes.keys.contains(name) => {
                 attributes.begin(&format!("{}{name}", self.prefix));
             }
             None => attributes.begin(name),
-            Some(Container::Structure) => {
+            Some(Container::Structure(keys)) => {
+                let unique = keys.add(name);
                 push_separator(&mut attributes.json);
                 attributes.json.extend_from_slice(b"{\"key\":");
-                push_string(name, &mut attributes.json);
+                push_string(&unique, &mut attributes.json);
                 attributes.json.extend_from_slice(b",\"value\":");
             }
             Some(Container::Array) => push_separator(&mut attributes.json),
@@ -252,7 +288,7 @@ impl FieldVisitor<'_> {
     }
 
     fn end(&mut self) {
-        if self.containers.last() != Some(&Container::Array) {
+        if !matches!(self.containers.last(), Some(Container::Array)) {
             self.attributes.end();
         }
     }
@@ -272,6 +308,9 @@ impl FieldVisitor<'_> {
 
 impl<'p> Visitor<'p> for FieldVisitor<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
+        if self.schema.is_padding(field) {
+            return;
+        }
         self.begin(field);
         push_value(field, &value, &mut self.attributes.json);
         self.end();
@@ -286,7 +325,7 @@ impl<'p> Visitor<'p> for FieldVisitor<'_> {
     }
 
     fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.open(field, Container::Structure, b"{\"kvlistValue\":{\"values\":[");
+        self.open(field, Container::Structure(KeySet::default()), b"{\"kvlistValue\":{\"values\":[");
     }
 
     fn end_struct(&mut self, _: usize, _: &Field) {
@@ -301,6 +340,8 @@ impl<'p> Visitor<'p> for FieldVisitor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use traceweir_decode::schema::SchemaOrigin;
+    use traceweir_format::spec::types::InType;
 
     fn base64(bytes: &[u8]) -> String {
         let mut out = Vec::new();
@@ -322,6 +363,30 @@ mod tests {
             assert_eq!(base64(text.as_bytes()), expected);
         }
         assert_eq!(base64(&[0xFF, 0xEF, 0xBE]), "/+++");
+    }
+
+    #[test]
+    fn padding_is_left_out_and_members_have_unique_keys() {
+        let schema = Schema { origin: SchemaOrigin::Kernel, ..Schema::default() };
+        let fields = vec![
+            Field::value("x", InType::UINT8, OutType::NULL),
+            Field::value("Reserved", InType::UINT8, OutType::NOPRINT),
+            Field::new("s", FieldKind::Struct { first: 3, members: 2 }),
+            Field::value("x", InType::UINT8, OutType::NULL),
+            Field::value("x", InType::UINT8, OutType::NULL),
+        ];
+        let schema = schema.seal(fields, 3).unwrap();
+        let mut attributes = Attributes::default();
+        let mut visitor =
+            FieldVisitor { attributes: &mut attributes, schema: &schema, prefix: "", containers: Vec::new() };
+        Walker::default().walk(&schema, &[1, 2, 3, 4], 8, &mut visitor).unwrap();
+        let json = [b"[", attributes.json(), b"]"].concat();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let keys = |list: &serde_json::Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|a| a["key"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(keys(&json), ["x", "s"]);
+        assert_eq!(keys(&json[1]["value"]["kvlistValue"]["values"]), ["x", "x#2"]);
     }
 
     #[test]
