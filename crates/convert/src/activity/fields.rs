@@ -265,7 +265,7 @@ pub(super) fn read_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir_decode::schema::Count;
+    use traceweir_decode::schema::{Count, SchemaOrigin};
     use traceweir_decode::source::PreparedSchema;
 
     fn read(fields: Vec<Field>, top: usize, payload: &[u8]) -> Fields {
@@ -298,6 +298,23 @@ mod tests {
         assert_eq!(fields.get("hex"), Some(&FieldValue::Text("0x1f".into())));
         assert_eq!(fields.get("text"), Some(&FieldValue::Text("a\"b\\\u{1}".into())));
         assert!(!fields.is_incomplete);
+    }
+
+    #[test]
+    fn padding_of_kernel_events_is_left_out() {
+        let fields = || {
+            vec![
+                Field::value("a", InType::UINT8, OutType::NULL),
+                Field::value("Reserved", InType::UINT8, OutType::NOPRINT),
+            ]
+        };
+        for (origin, count) in [(SchemaOrigin::Kernel, 1), (SchemaOrigin::Manifest, 2)] {
+            let schema = Schema { origin, ..Schema::default() }.seal(fields(), 2).unwrap();
+            let prepared = PreparedSchema::new(schema);
+            let schema_match = SchemaMatch { prepared: &prepared, payload: &[1, 2] };
+            let fields = read_fields(&mut Walker::default(), &schema_match, 8);
+            assert_eq!(fields.values.len(), count, "{origin:?}");
+        }
     }
 
     #[test]
