@@ -24,11 +24,11 @@ fi
 while read -r trace; do
     name=$(basename "$trace" | sed 's/\.etl.*//')
     # Python takes half a millisecond for a record, so large archives are compared in part.
-    until=
-    case $trace in *.zip) until=4s ;; esac
+    end=
+    case $trace in *.zip) end=4s ;; esac
     for format in otlp otlp-spans; do
-        run_weir convert "$trace" --to "$format" -o "$work/$name.$format.jsonl" --force ${until:+--until "$until"}
+        run_weir convert "$trace" --to "$format" -o "$work/$name.$format.jsonl" --force ${end:+--until "$end"}
     done
-    run_weir dump "$trace" --format jsonl -o "$work/$name.jsonl" --force ${until:+--to "$until"}
+    run_weir dump "$trace" --format jsonl -o "$work/$name.jsonl" --force ${end:+--to "$end"}
     "$python" "$here/otlp.py" "$work" "$name"
 done <"$work/traces"

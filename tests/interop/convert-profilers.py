@@ -60,7 +60,8 @@ class Expected:
             fields = event["fields"]
             self.processes.setdefault(fields["ProcessId"], set()).add(fields["ImageFileName"])
         # The fields of events whose name occurs once.
-        self.fields = {e["event"]: e["fields"] for e in user if self.user_events[e["event"]] == 1 and "fields" in e}
+        unique = [e for e in user if self.user_events[e["event"]] == 1]
+        self.fields = {e["event"]: e["fields"] for e in unique if "fields" in e}
 
 
 def is_counter(event):
@@ -210,7 +211,7 @@ def check_counters(what, found, expected):
     for name, values in expected.counters.items():
         # Some processes have counters of the same name, so values of one time may have another order.
         if sorted(found[name]) != sorted(values):
-            sys.exit(f"{what}: counter {name} has {len(found[name])} values, expected {len(values)}, or other values")
+            sys.exit(f"{what}: {len(found[name])} values of counter {name}, expected {len(values)}, or others")
 
 
 def check_times(what, found, expected):
@@ -222,7 +223,8 @@ def check_times(what, found, expected):
 
 def check_chrome(folder, expected):
     trace = json.load(open(folder / "trace.chrome", encoding="utf-8"))
-    frames, samples, times, stacks, open_slices = trace["stackFrames"], 0, [], collections.Counter(), collections.Counter()
+    frames, samples, times = trace["stackFrames"], 0, []
+    stacks, open_slices = collections.Counter(), collections.Counter()
     compared, names, counters = 0, collections.Counter(), collections.defaultdict(list)
     for event in trace["traceEvents"]:
         if not (isinstance(event["pid"], int) and isinstance(event["tid"], int) and event["ts"] >= 0):
@@ -263,7 +265,8 @@ def check_fields(name, found, expected):
     """Compares the fields of an event that have one value. Returns their number."""
     compared = 0
     for field, value in expected.items():
-        if isinstance(value, (int, float, str)) and field in found and not isinstance(found[field], (list, dict)):
+        is_single = isinstance(value, (int, float, str))
+        if is_single and field in found and not isinstance(found[field], (list, dict)):
             # JSON has large integers as texts in both.
             if found[field] != value and str(found[field]) != str(value):
                 sys.exit(f"chrome: {name}: {field} is {found[field]!r}, expected {value!r}")
@@ -305,7 +308,8 @@ def check_firefox(folder, expected):
         # The table has the differences of the values.
         counters[counter["name"]].extend(itertools.accumulate(counter["samples"]["count"]))
     check_counters("firefox", counters, expected)
-    sampled_threads = [index for index, thread in enumerate(profile["threads"]) if thread["samples"]["length"] > 0]
+    threads = enumerate(profile["threads"])
+    sampled_threads = [index for index, thread in threads if thread["samples"]["length"] > 0]
     return names.total(), sampled_threads
 
 

@@ -34,8 +34,8 @@ def main(program, folder):
         for thread in threads:
             if thread["threadIndex"] in expected["sampled_threads"]:
                 handle = thread["threadHandle"]
-                text = run("thread", "functions", "--json", "--include-idle", "--limit", "0", "--thread", handle)
-                for function in json.loads(text)["functions"]:
+                options = ["--json", "--include-idle", "--limit", "0", "--thread", handle]
+                for function in json.loads(run("thread", "functions", *options))["functions"]:
                     functions[escape(function["nameWithLibrary"].replace(";", ":"))] += function["selfSamples"]
     finally:
         run("stop")
@@ -50,9 +50,11 @@ def main(program, folder):
         found = +functions
         wanted = collections.Counter(expected["functions"])
         if found != wanted:
-            sys.exit(f"profiler-cli: own samples {(found - wanted).most_common(3)}, expected {(wanted - found).most_common(3)}")
+            found, wanted = (found - wanted).most_common(3), (wanted - found).most_common(3)
+            sys.exit(f"profiler-cli: own samples {found}, expected {wanted}")
     samples = functions.total()
-    print(f"{folder.name}: profiler-cli reads {len(threads)} threads, {markers} markers and {samples} samples as expected")
+    counts = f"{len(threads)} threads, {markers} markers and {samples} samples"
+    print(f"{folder.name}: profiler-cli reads {counts} as expected")
 
 
 main(*sys.argv[1:])

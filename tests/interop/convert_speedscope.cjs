@@ -34,12 +34,11 @@ async function main(page, release, profile) {
     try {
         await page.waitForSelector("table tr td", { timeout: TIMEOUT_MS });
     } catch (error) {
-        throw new Error(`the page shows no table: ${errors.join("; ")} ${await page.innerText("body")}`, { cause: error });
+        const text = await page.innerText("body");
+        throw new Error(`the page shows no table: ${errors.join("; ")} ${text}`, { cause: error });
     }
-    const rows = await page.$$eval("table", (tables) =>
-        tables.flatMap((table) =>
-            [...table.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => cell.innerText)),
-        ),
+    const rows = await page.$$eval("table tr", (rows) =>
+        rows.map((row) => [...row.querySelectorAll("td")].map((cell) => cell.innerText)),
     );
     const text = await page.innerText("body");
     process.stdout.write(JSON.stringify({ rows: rows.filter((row) => row.length > 0), text, errors }));

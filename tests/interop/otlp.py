@@ -97,7 +97,8 @@ def is_equal(value, expected):
         if math.isnan(value) or math.isnan(expected):
             return math.isnan(value) and math.isnan(expected)
         # JSON has the shortest text of a 32-bit or of a 64-bit number.
-        return value == expected or (abs(expected) < 3.5e38 and struct.unpack("<f", struct.pack("<f", expected))[0] == value)
+        is_32_bit = abs(expected) < 3.5e38 and struct.unpack("<f", struct.pack("<f", expected))[0] == value
+        return value == expected or is_32_bit
     # Large integers are texts in JSON, and unsigned ones in OTLP.
     return str(value) == str(expected)
 
@@ -106,7 +107,8 @@ def describes_file(event):
     """Returns whether an event describes the file: no log record stands for it."""
     if event["guid"] == FILE_CLASS and event["event"] not in CAPTURED:
         return True
-    return event["event"] == "Process/DCStart" and event["provider"] == KERNEL and event["tid"] == -1 and event["pid"] != -1
+    is_rundown = event["event"] == "Process/DCStart" and event["provider"] == KERNEL
+    return is_rundown and event["tid"] == -1 and event["pid"] != -1
 
 
 def key_of_event(event):
@@ -116,7 +118,8 @@ def key_of_event(event):
     # Some providers have no name.
     provider = event["guid"] if provider == "{" + event["guid"] + "}" else provider
     name = event["event"] or ""
-    header = [event["cpu"], event["id"], event["version"], event["opcode"], event["task"], int(event["keywords"], 16)]
+    header = [event[key] for key in ("cpu", "id", "version", "opcode", "task")]
+    header.append(int(event["keywords"], 16))
     severity = SEVERITIES.get(event["level"], 1)
     return parse_time(event["time"]) // 100, provider, ids["pid"], ids["tid"], name, severity, *header
 
@@ -191,7 +194,8 @@ def check_logs(path, events):
         reasons = [difference(record, attributes, event) for record, attributes in candidates]
         if None not in reasons:
             near = [key for key, rest in records.items() if rest and key[0] == key_of_event(event)[0]]
-            fail("log records:", json.dumps(event), key_of_event(event), reasons or f"no such record; at this time: {near[:3]}")
+            reasons = reasons or f"no such record; at this time: {near[:3]}"
+            fail("log records:", json.dumps(event), key_of_event(event), reasons)
         candidates.pop(reasons.index(None))
     if count != len(wanted):
         left = [(key, rest) for key, rest in records.items() if rest]
@@ -267,7 +271,8 @@ def check_spans(path, events):
         for pair, count in pairs.items():
             total[*pair[:3], pair[3] if is_known(pair[3]) else "?"] += count
     if totals[0] != totals[1]:
-        fail("spans:", (totals[0] - totals[1]).most_common(3), "expected", (totals[1] - totals[0]).most_common(3))
+        found, expected = totals
+        fail("spans:", (found - expected).most_common(3), "expected", (expected - found).most_common(3))
     return len(spans)
 
 
