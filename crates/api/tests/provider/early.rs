@@ -620,9 +620,12 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     ended.into_iter().for_each(RunningScenario::assert_success);
     for process in &unreaped {
         let stat = format!("/proc/{}/stat", process.id());
+        // The main thread can be a zombie while other threads still end: the number of threads is
+        // the 17th field after the state.
         until("the process has ended", || {
             let text = std::fs::read_to_string(&stat).unwrap();
-            text.rsplit(") ").next().unwrap().starts_with('Z')
+            let mut fields = text.rsplit(") ").next().unwrap().split(' ');
+            fields.next() == Some("Z") && matches!(fields.nth(16), Some("0" | "1"))
         });
     }
     daemon_process.signal(Signal::CONT);
