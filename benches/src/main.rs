@@ -8,6 +8,7 @@
 //!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
 //!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
 //!   cargo run --release -p traceweir-bench -- view [--json] [--record] [--quick | --mib N]      (with a browser)
+//!   cargo run --release -p traceweir-bench -- table [--json] [--record] [--python PROGRAM]
 //!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! see every event is discarded, because losing an event is cheaper than handling it. The
 //! benchmarks install nothing: a missing peer is reported, and its figures are left out.
 //!
-//! The modules [`read`], [`mod@write`], [`presence`], [`kernel`], [`xpress`] and [`view`] describe what is
+//! The modules [`read`], [`mod@write`], [`presence`], [`kernel`], [`xpress`], [`view`] and [`table`] describe what is
 //! measured and why it is fair; [`figure`] describes how a figure is computed from rounds.
 #![deny(unsafe_code)]
 
@@ -43,6 +44,7 @@ mod sample;
 #[cfg(test)]
 #[path = "../../tests/support/skip.rs"]
 mod skip;
+mod table;
 mod view;
 mod write;
 mod xpress;
@@ -77,6 +79,8 @@ enum BenchCommand {
     Xpress(xpress::XpressOptions),
     /// Open a kernel trace in a browser with `weir view`, zoom and move, and measure times and memory.
     View(view::ViewOptions),
+    /// Convert a trace to tables, query it by SQL, and read it in Python, compared with dissect.etl.
+    Table(table::TableOptions),
     /// Write the traces of `read` into a folder and keep them, for a profiler.
     Make {
         /// The folder, which is created.
@@ -170,6 +174,7 @@ fn main() -> ExitCode {
         BenchCommand::Presence(arguments) => presence::run(&arguments),
         BenchCommand::Kernel(arguments) => kernel::run(&arguments),
         BenchCommand::Xpress(arguments) => xpress::run(&arguments),
+        BenchCommand::Table(arguments) => table::run(&arguments),
         BenchCommand::View(arguments) => view::run(&arguments),
         BenchCommand::KernelTrace { file, mib, cpus, processes, threads } => {
             let layout =

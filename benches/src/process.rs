@@ -81,6 +81,14 @@ pub(crate) fn peak_memory_kib() -> u64 {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
+/// Returns the largest peak of resident memory of the children that have ended, in MiB.
+pub(crate) fn peak_memory_of_children_mib() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("resource usage"))?;
+    // The KiB of a process are far below 2⁵³.
+    #[allow(clippy::cast_precision_loss)]
+    Ok(usage.max_rss() as f64 / 1024.0)
+}
+
 /// Returns the free bytes on the file system of `folder`.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let stat = nix::sys::statvfs::statvfs(folder).map_err(Error::system("free space"))?;
