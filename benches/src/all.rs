@@ -18,7 +18,7 @@ use crate::figure::show_spread;
 use crate::record::default_folder;
 
 /// The benchmarks, in the order in which they run.
-const COMMANDS: [&str; 6] = ["write", "read", "xpress", "presence", "kernel", "view"];
+const COMMANDS: [&str; 7] = ["write", "read", "xpress", "presence", "kernel", "view", "table"];
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
