@@ -1,15 +1,15 @@
 //! Measures Traceweir and the tools that do the same work, in one run on one machine.
 //!
 //! ```text
-//!   cargo build --release -p traceweir-cli --features view      (once: `weir` must be next to this program)
-//!   cargo run --release -p traceweir-bench -- read [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- write [--json] [--record] [--quick]
-//!   cargo run --release -p traceweir-bench -- presence [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
-//!   cargo run --release -p traceweir-bench -- xpress [--json] [--record]
-//!   cargo run --release -p traceweir-bench -- view [--json] [--record] [--quick | --mib N]      (with a browser)
-//!   cargo run --release -p traceweir-bench -- table [--json] [--record] [--python PROGRAM]
-//!   cargo run --release -p traceweir-bench -- all [--record]                  (as root: all of these)
+//!   cargo build --profile dist -p traceweir-cli --features view      (once: `weir` must be next to this program)
+//!   cargo run --profile dist -p traceweir-bench -- read [--json] [--record]
+//!   cargo run --profile dist -p traceweir-bench -- write [--json] [--record] [--quick]
+//!   cargo run --profile dist -p traceweir-bench -- presence [--json] [--record]
+//!   cargo run --profile dist -p traceweir-bench -- kernel [--json] [--record]      (as root, with perf)
+//!   cargo run --profile dist -p traceweir-bench -- xpress [--json] [--record]
+//!   cargo run --profile dist -p traceweir-bench -- view [--json] [--record] [--quick | --mib N]      (with a browser)
+//!   cargo run --profile dist -p traceweir-bench -- table [--json] [--record] [--python PROGRAM]
+//!   cargo run --profile dist -p traceweir-bench -- all [--record]                  (as root: all of these)
 //! ```
 //!
 //! Absolute times differ from machine to machine; ratios of one run differ much less. So every

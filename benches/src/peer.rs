@@ -86,7 +86,7 @@ impl TracePrinter {
         match self {
             Self::Weir(_) => "weir dump",
             Self::Library(_) => {
-                "a loop over the library, as weir is not built (cargo build --release -p traceweir-cli)"
+                "a loop over the library, as weir is not built (cargo build --profile dist -p traceweir-cli)"
             }
         }
     }

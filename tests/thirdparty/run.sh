@@ -45,9 +45,9 @@ rm -rf "$top"
 mkdir -p "$PREFIX/bin" "$top/run"
 cd "$CHECKOUT"
 cargo build --quiet --package traceweir-ffi --profile c
-cargo build --quiet --release --package traceweir-cli
+cargo build --quiet --profile dist --package traceweir-cli
 crates/ffi/install.sh --prefix "$PREFIX" --built "$out/c"
-install -m 755 "$out/release/weir" "$PREFIX/bin/weir"
+install -m 755 "$out/dist/weir" "$PREFIX/bin/weir"
 
 SAMPLES=${TRACEWEIR_SAMPLES:-}
 export CHECKOUT PREFIX SAMPLES

@@ -219,7 +219,7 @@ pub(crate) fn find_weir(path: Option<&Path>) -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", "traceweir-cli"]);
         if !cfg!(debug_assertions) {
-            build.arg("--release");
+            build.args(["--profile", "dist"]);
         }
         let ended = process::run(&mut build, Stdio::null())?;
         if !ended.has_succeeded {
@@ -230,7 +230,7 @@ pub(crate) fn find_weir(path: Option<&Path>) -> Result<PathBuf> {
     if neighbour.is_file() {
         return Ok(neighbour);
     }
-    let reason = "does not exist; build it with: cargo build --release -p traceweir-cli".to_owned();
+    let reason = "does not exist; build it with: cargo build --profile dist -p traceweir-cli".to_owned();
     Err(Error::Program { program: neighbour.display().to_string(), reason })
 }
 
