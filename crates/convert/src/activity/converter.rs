@@ -26,7 +26,7 @@ use super::event::{Activity, EventDetail, Sample, Switch};
 use super::fields::{FieldValue, Fields, read_fields};
 use super::lives::MachineTime;
 use super::numbers::{read_interval, read_numbers};
-use super::slices::{SliceBuilder, SliceEvent};
+use super::slices::{SliceBuilder, slice_event, system_call_event};
 use super::survey::{TraceContext, read_life_fields};
 use super::{ActivityTables, MissingCounts, NeededActivity};
 
@@ -372,9 +372,8 @@ impl Converter {
         let mut add = |activity, may_have_stack| {
             out.push(Converted { activity, address: None, pid, may_have_stack });
         };
-        let slice_event = SliceEvent::from_record(source.record, source.machine);
-        match slice_event {
-            Some(event) if event.is_start() => {
+        match slice_event(source.record, source.machine) {
+            Some(event) if event.is_start => {
                 match self.slices.begin(&event, source.time_ns, thread, &detail) {
                     Some(slice) => add(Activity::SliceBegin(slice), may_have_stack),
                     None => add(Activity::Instant { thread, detail }, may_have_stack),
@@ -410,10 +409,9 @@ impl Converter {
         let mut add = |activity| {
             out.push(Converted { activity, address: None, pid, may_have_stack: false });
         };
-        let key = (source.machine, tid);
-        let provider = source.record.provider();
+        let (machine, provider) = (source.machine, source.record.provider());
         // A call that did not return, such as the end of a thread, ends with the next one.
-        let stop = SliceEvent::for_system_call(key, provider, false);
+        let stop = system_call_event(machine, tid, provider, false);
         let mut ended = self.slices.end(&stop);
         let is_end = status.is_some();
         let field = |name: &str, value| vec![(Arc::from(name), value)];
@@ -442,7 +440,7 @@ impl Converter {
             fields: Fields::from_values(values),
             ..EventDetail::default()
         };
-        let start = SliceEvent::for_system_call(key, provider, true);
+        let start = system_call_event(machine, tid, provider, true);
         if let Some(slice) = self.slices.begin(&start, source.time_ns, Some(thread), &Arc::new(detail)) {
             add(Activity::SliceBegin(slice));
         }

@@ -214,11 +214,12 @@ impl Lives {
     fn add_process(&mut self, at: MachineTime, pid: u32, life: Life) -> Option<ProcessIndex> {
         let machine = at.machine;
         let index = ProcessIndex(u32::try_from(self.processes.len()).ok()?);
-        let has_room = self.processes.len() < MAX_PROCESSES;
         let processes = &self.processes;
         let life_of = |index: ProcessIndex| processes.get(index.0 as usize).map(|process| process.life);
-        let lives = self.by_pid.entry((machine, pid)).or_default();
-        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
+        // An id gets an entry only with its first life, so the number of entries is limited too.
+        let has_room = processes.len() < MAX_PROCESSES
+            && self.by_pid.entry((machine, pid)).or_default().add(index, life, at.time_ns, life_of);
+        if !has_room {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
@@ -236,11 +237,11 @@ impl Lives {
     ) -> Option<ThreadIndex> {
         let machine = at.machine;
         let index = ThreadIndex(u32::try_from(self.threads.len()).ok()?);
-        let has_room = self.threads.len() < MAX_THREADS;
         let threads = &self.threads;
         let life_of = |index: ThreadIndex| threads.get(index.0 as usize).map(|thread| thread.life);
-        let lives = self.by_tid.entry((machine, tid)).or_default();
-        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
+        let has_room = threads.len() < MAX_THREADS
+            && self.by_tid.entry((machine, tid)).or_default().add(index, life, at.time_ns, life_of);
+        if !has_room {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
@@ -257,17 +258,17 @@ impl Lives {
         let Some(index) = known.or_else(|| self.add_process(at, pid, new_life(at.time_ns, change))) else {
             return;
         };
-        let (name, command_line) = (self.intern(&facts.name), self.intern(&facts.command_line));
-        let Some(process) = self.processes.get_mut(index.0 as usize) else { return };
+        let Some(process) = self.process(index) else { return };
         let is_replaced = change == LifeChange::Start;
+        let needs_name = is_replaced || process.name.is_none();
+        let needs_command_line = is_replaced || process.command_line.is_none();
+        let name = needs_name.then(|| self.intern(&facts.name)).flatten();
+        let command_line = needs_command_line.then(|| self.intern(&facts.command_line)).flatten();
+        let Some(process) = self.processes.get_mut(index.0 as usize) else { return };
         change_life(&mut process.life, at.time_ns, change);
         process.parent_pid = facts.parent_pid.filter(|parent| *parent != NO_ID).or(process.parent_pid);
-        if is_replaced || process.name.is_none() {
-            process.name = name.or(process.name.take());
-        }
-        if is_replaced || process.command_line.is_none() {
-            process.command_line = command_line.or(process.command_line.take());
-        }
+        process.name = name.or(process.name.take());
+        process.command_line = command_line.or(process.command_line.take());
     }
 
     /// Learns from an event about a thread.
@@ -435,18 +436,28 @@ mod tests {
     fn numbers_and_names_are_limited() {
         let mut lives = Lives::default();
         let long = "x".repeat(MAX_NAME_CHARS * 2);
-        for pid in 0..MAX_PROCESSES as u32 + 10 {
-            lives.observe_process(at(0), LifeChange::Exists, &process(pid, &long));
+        let (count, beyond) = (MAX_PROCESSES as u32, 10);
+        for pid in 0..count + beyond {
+            let facts = ProcessFacts { command_line: long.clone(), ..process(pid, &long) };
+            lives.observe_process(at(0), LifeChange::Exists, &facts);
         }
-        assert_eq!(lives.processes().len(), MAX_PROCESSES);
-        assert_eq!(lives.over_limit, 10);
-        let bytes: usize = lives.processes().iter().flat_map(|p| &p.name).map(|name| name.len()).sum();
-        assert!(bytes <= MAX_TOTAL_NAME_BYTES, "{bytes}");
+        assert_eq!((lives.processes().len(), lives.by_pid.len()), (MAX_PROCESSES, MAX_PROCESSES));
+        assert_eq!(lives.over_limit, u64::from(beyond));
+        let names = lives.processes().iter().flat_map(|process| [&process.name, &process.command_line]);
+        let bytes: usize = names.flatten().map(|name| name.len()).sum();
+        // The names without the limit would be longer than the limit.
+        assert!(2 * MAX_NAME_CHARS * MAX_PROCESSES > MAX_TOTAL_NAME_BYTES);
+        assert_eq!(bytes, MAX_TOTAL_NAME_BYTES / MAX_NAME_CHARS * MAX_NAME_CHARS);
         let mut reused = Lives::default();
         for time in 0..MAX_LIVES_PER_ID as i64 + 100 {
             reused.observe_process(at(time * 10_000_000), LifeChange::Start, &process(7, "a"));
         }
         assert_eq!(reused.processes().len(), MAX_LIVES_PER_ID);
+        let mut threads = Lives::default();
+        for tid in 1..=MAX_THREADS as u32 + 10 {
+            threads.find_or_add_thread(at(0), tid, None);
+        }
+        assert_eq!((threads.threads().len(), threads.by_tid.len()), (MAX_THREADS, MAX_THREADS));
     }
 
     #[test]

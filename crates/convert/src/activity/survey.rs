@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::images::LoadedImages;
+use traceweir_analysis::pairs::PairTask;
 use traceweir_analysis::schema_files::load_traced_programs;
 use traceweir_analysis::symbols::TraceSymbols;
 use traceweir_analysis::traces::{TraceSet, read_records};
@@ -15,7 +16,7 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::stack_key::Definitions;
@@ -24,7 +25,7 @@ use traceweir_format::time::{Clock, FileTime};
 
 use super::lives::{LifeChange, Lives, MachineTime, ProcessFacts, ThreadFacts};
 use super::numbers::read_interval;
-use super::slices::{SliceEvent, SliceSurvey, SliceTasks};
+use super::slices::{SliceSurvey, SliceTasks, slice_event};
 use super::stacks::TraceCode;
 use super::{ActivityTables, StackResolver, TraceFacts};
 use crate::ConvertInput;
@@ -95,7 +96,7 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
     }
     let mut surveyor = Surveyor {
         lives: Lives::default(),
-        slices: SliceSurvey::default(),
+        slices: SliceSurvey::new(),
         walker: Walker::default(),
         has_stack_events: false,
     };
@@ -157,7 +158,7 @@ fn number_processors(traces: &[TraceFacts]) -> Vec<u32> {
 }
 
 /// Numbers the machines that traces come from: a machine has one version and one boot time.
-fn number_machines<'h>(headers: impl Iterator<Item = &'h LogFileHeader>) -> Vec<u16> {
+pub(crate) fn number_machines<'h>(headers: impl Iterator<Item = &'h LogFileHeader>) -> Vec<u16> {
     let mut first_headers: Vec<&LogFileHeader> = Vec::new();
     let mut machines = Vec::new();
     for header in headers {
@@ -202,7 +203,7 @@ impl Surveyor {
             self.has_stack_events = true;
             return;
         }
-        if let Some(event) = SliceEvent::from_record(record, context.machine) {
+        if let Some(event) = slice_event(record, context.machine) {
             self.slices.observe(&event);
         }
         if LoadedImages::is_relevant(record)
@@ -212,11 +213,7 @@ impl Surveyor {
         }
         let Some(hook) = record.hook() else { return };
         match hook {
-            hook::SYSCALL_EXIT => {
-                let thread = (context.machine, NO_ID);
-                let stop = SliceEvent::for_system_call(thread, record.provider(), false);
-                self.slices.add_system_calls(&stop);
-            }
+            hook::SYSCALL_EXIT => self.slices.add_system_calls(PairTask::of_provider(record.provider())),
             hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END
                 if context.interval_ns.is_none() =>
             {
