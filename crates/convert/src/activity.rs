@@ -22,7 +22,6 @@ mod fields;
 mod frame_tree;
 mod lives;
 mod network;
-mod numbers;
 mod reader;
 mod runs;
 mod slices;

@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use traceweir_analysis::report::{LifeChange, ProcessEvent, ThreadEvent};
 use traceweir_format::header::NO_ID;
 
 /// Two traces stamp the same start of a process or thread less than this time apart.
@@ -86,32 +87,6 @@ impl Life {
             _ => 0,
         }
     }
-}
-
-/// What an event reports about a life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LifeChange {
-    Start,
-    End,
-    /// The process or thread exists.
-    Exists,
-}
-
-/// What an event reports about a process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ProcessFacts {
-    pub(super) pid: Option<u32>,
-    pub(super) parent_pid: Option<u32>,
-    pub(super) name: String,
-    pub(super) command_line: String,
-}
-
-/// What an event reports about a thread.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ThreadFacts {
-    pub(super) pid: Option<u32>,
-    pub(super) tid: Option<u32>,
-    pub(super) name: String,
 }
 
 /// The machine and the time of an event.
@@ -250,8 +225,8 @@ impl Lives {
     }
 
     /// Learns from an event about a process.
-    pub(super) fn observe_process(&mut self, at: MachineTime, change: LifeChange, facts: &ProcessFacts) {
-        let Some(pid) = facts.pid else { return };
+    pub(super) fn observe_process(&mut self, at: MachineTime, event: &ProcessEvent) {
+        let (pid, change) = (event.pid, event.change);
         let life_of = |index: ProcessIndex| self.process(index).map(|process| process.life);
         let lives = self.by_pid.get(&(at.machine, pid));
         let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
@@ -262,25 +237,25 @@ impl Lives {
         let is_replaced = change == LifeChange::Start;
         let needs_name = is_replaced || process.name.is_none();
         let needs_command_line = is_replaced || process.command_line.is_none();
-        let name = needs_name.then(|| self.intern(&facts.name)).flatten();
-        let command_line = needs_command_line.then(|| self.intern(&facts.command_line)).flatten();
+        let name = needs_name.then(|| self.intern(&event.name)).flatten();
+        let command_line = needs_command_line.then(|| self.intern(&event.command_line)).flatten();
         let Some(process) = self.processes.get_mut(index.0 as usize) else { return };
         change_life(&mut process.life, at.time_ns, change);
-        process.parent_pid = facts.parent_pid.filter(|parent| *parent != NO_ID).or(process.parent_pid);
+        process.parent_pid = event.parent_pid.filter(|parent| *parent != NO_ID).or(process.parent_pid);
         process.name = name.or(process.name.take());
         process.command_line = command_line.or(process.command_line.take());
     }
 
     /// Learns from an event about a thread.
-    pub(super) fn observe_thread(&mut self, at: MachineTime, change: LifeChange, facts: &ThreadFacts) {
-        let Some(tid) = facts.tid else { return };
+    pub(super) fn observe_thread(&mut self, at: MachineTime, event: &ThreadEvent) {
+        let (tid, change) = (event.tid, event.change);
         let life_of = |index: ThreadIndex| self.thread(index).map(|thread| thread.life);
         let lives = self.by_tid.get(&(at.machine, tid));
         let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
-        let process = facts.pid.and_then(|pid| self.find_or_add_process(at, pid));
+        let process = event.pid.and_then(|pid| self.find_or_add_process(at, pid));
         let new = || new_life(at.time_ns, change);
         let Some(index) = known.or_else(|| self.add_thread(at, tid, process, new())) else { return };
-        let name = self.intern(&facts.name);
+        let name = self.intern(&event.name);
         let Some(thread) = self.threads.get_mut(index.0 as usize) else { return };
         change_life(&mut thread.life, at.time_ns, change);
         thread.process = process.or(thread.process);
@@ -381,8 +356,9 @@ mod tests {
         MachineTime { machine: 0, time_ns }
     }
 
-    fn process(pid: u32, name: &str) -> ProcessFacts {
-        ProcessFacts { pid: Some(pid), name: name.to_owned(), ..ProcessFacts::default() }
+    fn process(change: LifeChange, pid: u32, name: &str) -> ProcessEvent {
+        let (name, parent_pid, command_line) = (name.to_owned(), None, String::new());
+        ProcessEvent { change, pid, parent_pid, name, command_line }
     }
 
     fn name_at(lives: &Lives, pid: u32, time_ns: i64) -> Option<&str> {
@@ -392,9 +368,9 @@ mod tests {
     #[test]
     fn reused_id_is_another_process() {
         let mut lives = Lives::default();
-        lives.observe_process(at(0), LifeChange::Exists, &process(7, "a"));
-        lives.observe_process(at(10_000_000), LifeChange::End, &process(7, "a"));
-        lives.observe_process(at(20_000_000), LifeChange::Start, &process(7, "b"));
+        lives.observe_process(at(0), &process(LifeChange::Exists, 7, "a"));
+        lives.observe_process(at(10_000_000), &process(LifeChange::End, 7, "a"));
+        lives.observe_process(at(20_000_000), &process(LifeChange::Start, 7, "b"));
         assert_eq!(lives.processes().len(), 2);
         assert_eq!((name_at(&lives, 7, 5), name_at(&lives, 7, 30_000_000)), (Some("a"), Some("b")));
         assert_eq!(name_at(&lives, 7, 11_000_000), Some("a"), "the nearest life must be found");
@@ -404,9 +380,9 @@ mod tests {
     #[test]
     fn program_execution_keeps_the_process() {
         let mut lives = Lives::default();
-        lives.observe_process(at(10), LifeChange::Start, &process(7, "sh"));
-        lives.observe_process(at(5_000_000), LifeChange::End, &process(7, "sh"));
-        lives.observe_process(at(5_000_000), LifeChange::Start, &process(7, "ls"));
+        lives.observe_process(at(10), &process(LifeChange::Start, 7, "sh"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::End, 7, "sh"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::Start, 7, "ls"));
         let life = Life { start_ns: Some(10), end_ns: None };
         assert_eq!(lives.processes().len(), 1);
         assert_eq!((name_at(&lives, 7, 20), lives.processes()[0].life), (Some("ls"), life));
@@ -415,9 +391,9 @@ mod tests {
     #[test]
     fn two_traces_report_one_start() {
         let mut lives = Lives::default();
-        lives.observe_process(at(5_000_000), LifeChange::Start, &process(7, "a"));
-        lives.observe_process(at(5_000_400), LifeChange::Start, &process(7, "a"));
-        lives.observe_process(at(9_000_000), LifeChange::End, &process(7, "a"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::Start, 7, "a"));
+        lives.observe_process(at(5_000_400), &process(LifeChange::Start, 7, "a"));
+        lives.observe_process(at(9_000_000), &process(LifeChange::End, 7, "a"));
         assert_eq!(lives.processes().len(), 1);
         assert_eq!(lives.processes()[0].life, Life { start_ns: Some(5_000_000), end_ns: Some(9_000_000) });
     }
@@ -425,9 +401,9 @@ mod tests {
     #[test]
     fn machines_have_their_own_ids() {
         let mut lives = Lives::default();
-        lives.observe_process(at(0), LifeChange::Exists, &process(7, "a"));
+        lives.observe_process(at(0), &process(LifeChange::Exists, 7, "a"));
         let other = MachineTime { machine: 1, time_ns: 0 };
-        lives.observe_process(other, LifeChange::Exists, &process(7, "b"));
+        lives.observe_process(other, &process(LifeChange::Exists, 7, "b"));
         assert_eq!(name_at(&lives, 7, 0), Some("a"));
         assert_eq!(lives.processes().len(), 2);
     }
@@ -438,8 +414,9 @@ mod tests {
         let long = "x".repeat(MAX_NAME_CHARS * 2);
         let (count, beyond) = (MAX_PROCESSES as u32, 10);
         for pid in 0..count + beyond {
-            let facts = ProcessFacts { command_line: long.clone(), ..process(pid, &long) };
-            lives.observe_process(at(0), LifeChange::Exists, &facts);
+            let command_line = long.clone();
+            let event = ProcessEvent { command_line, ..process(LifeChange::Exists, pid, &long) };
+            lives.observe_process(at(0), &event);
         }
         assert_eq!((lives.processes().len(), lives.by_pid.len()), (MAX_PROCESSES, MAX_PROCESSES));
         assert_eq!(lives.over_limit, u64::from(beyond));
@@ -450,7 +427,7 @@ mod tests {
         assert_eq!(bytes, MAX_TOTAL_NAME_BYTES / MAX_NAME_CHARS * MAX_NAME_CHARS);
         let mut reused = Lives::default();
         for time in 0..MAX_LIVES_PER_ID as i64 + 100 {
-            reused.observe_process(at(time * 10_000_000), LifeChange::Start, &process(7, "a"));
+            reused.observe_process(at(time * 10_000_000), &process(LifeChange::Start, 7, "a"));
         }
         assert_eq!(reused.processes().len(), MAX_LIVES_PER_ID);
         let mut threads = Lives::default();
