@@ -24,6 +24,7 @@ use traceweir_convert::ConvertInput;
 use traceweir_table::{ColumnSet, EventColumn, ScanOptions, scan_events};
 
 use crate::error::{TraceError, to_exception};
+use crate::fork::{FORKED, OwnerProcess};
 use crate::guard::{guard, panic_text};
 use crate::reader::{Findings, ReadOptions};
 
@@ -104,7 +105,8 @@ impl ArrowStream {
             }
         };
         std::thread::Builder::new().name("traceweir".to_owned()).spawn(run)?;
-        Ok(BatchReader { schema: self.columns.schema(), batches, process: std::process::id() })
+        let (schema, process) = (self.columns.schema(), OwnerProcess::current());
+        Ok(BatchReader { schema, batches: Some(batches), process })
     }
 }
 
@@ -168,20 +170,29 @@ impl ArrowStream {
 /// The batches that a thread reads.
 struct BatchReader {
     schema: SchemaRef,
-    batches: Receiver<Result<RecordBatch>>,
+    /// `None` only while the reader is dropped.
+    batches: Option<Receiver<Result<RecordBatch>>>,
     /// The process that the thread runs in.
-    process: u32,
+    process: OwnerProcess,
+}
+
+impl Drop for BatchReader {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The thread may have held a lock of the channel when the process was forked.
+            std::mem::forget(self.batches.take());
+        }
+    }
 }
 
 impl Iterator for BatchReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.process != std::process::id() {
-            let reason = "events cannot be read in a process that was forked after reading began";
-            return Some(Err(ArrowError::ExternalError(reason.into())));
+        if !self.process.is_current() {
+            return Some(Err(ArrowError::ExternalError(FORKED.into())));
         }
-        let batch = self.batches.recv().ok()?;
+        let batch = self.batches.as_ref()?.recv().ok()?;
         Some(batch.map_err(|error| ArrowError::ExternalError(format!("{error:#}").into())))
     }
 }

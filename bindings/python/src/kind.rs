@@ -55,7 +55,9 @@ impl EventKind {
                 // The key is the quoted name and a colon.
                 let key = self.prepared.json_key(index);
                 let quoted = std::str::from_utf8(key.strip_suffix(b":").unwrap_or(key)).unwrap_or_default();
-                let name = PyString::intern(py, &parse_json_string(quoted));
+                // Not interned: some versions of Python never free interned strings, and traces
+                // may have any number of names.
+                let name = PyString::new(py, &parse_json_string(quoted));
                 if index < schema.top().len() {
                     top_indexes.set_item(&name, index)?;
                 }

@@ -20,6 +20,7 @@ mod arrow;
 mod batch;
 mod error;
 mod event;
+mod fork;
 mod guard;
 mod items;
 mod kind;
@@ -52,6 +53,7 @@ mod _traceweir {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::fork::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

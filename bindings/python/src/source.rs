@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::batch::{EventBatch, EventData};
+use crate::fork::OwnerProcess;
 use crate::queue::{EventQueue, Outcome, Taken};
 
 /// How often a wait checks for signals, such as that of Ctrl-C.
@@ -22,7 +23,7 @@ pub(crate) struct EventSource<T> {
     /// The thread that waits for events, by Python's number; 0 if none does.
     waiting_thread: AtomicU64,
     /// The process that the reader thread runs in.
-    process: u32,
+    process: OwnerProcess,
 }
 
 /// The next event, or why there is none.
@@ -38,12 +39,12 @@ pub(crate) enum NextEvent<T> {
 impl<T: Send> EventSource<T> {
     pub(crate) fn new(queue: Arc<EventQueue<T>>) -> Self {
         let (batch, waiting_thread) = (Mutex::default(), AtomicU64::new(0));
-        Self { queue, batch, waiting_thread, process: std::process::id() }
+        Self { queue, batch, waiting_thread, process: OwnerProcess::current() }
     }
 
     /// Requests that the reader thread end.
     pub(crate) fn stop(&self) {
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             self.queue.stop();
         }
     }
@@ -51,6 +52,7 @@ impl<T: Send> EventSource<T> {
     /// Returns the next event. Other Python threads run while this one waits.
     #[inline]
     pub(crate) fn next(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<NextEvent<T>> {
+        self.process.check()?;
         let mut batch = match self.batch.try_lock() {
             Ok(batch) => batch,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -91,11 +93,6 @@ impl<T: Send> EventSource<T> {
         deadline: Option<Instant>,
         mut batch: MutexGuard<'_, EventBatch>,
     ) -> PyResult<NextEvent<T>> {
-        if self.process != std::process::id() {
-            return Err(PyRuntimeError::new_err(
-                "events cannot be read in a process that was forked after reading began",
-            ));
-        }
         self.waiting_thread.store(current_thread_number(), Ordering::Relaxed);
         let next = self.wait_for_batch(py, deadline, &mut batch);
         self.waiting_thread.store(0, Ordering::Relaxed);
@@ -133,7 +130,7 @@ impl<T: Send> EventSource<T> {
 
 impl<T> Drop for EventSource<T> {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             self.queue.stop();
         }
     }

@@ -179,8 +179,12 @@ impl<'p> Visitor<'p> for FieldBuilder<'_, '_> {
             Value::Text16(bytes) | Value::Text8(bytes) | Value::Bytes(bytes) => bytes.len(),
             _ => 0,
         };
-        self.bytes = self.bytes.saturating_add(VALUE_BYTES).saturating_add(text_bytes);
+        self.scratch.clear();
         let converted = convert(self.py, self.kind, field, &value, &mut self.scratch);
+        // The buffer has the text of values that the payload does not contain, such as the names of
+        // a map.
+        let text_bytes = text_bytes.max(self.scratch.len());
+        self.bytes = self.bytes.saturating_add(VALUE_BYTES).saturating_add(text_bytes);
         self.put(index, converted);
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {

@@ -1,7 +1,7 @@
 //! `traceweir.watch` and what it returns.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,6 +20,7 @@ use traceweir_decode::format::Style;
 use crate::arguments;
 use crate::error::{TraceError, to_exception};
 use crate::event::Event;
+use crate::fork::OwnerProcess;
 use crate::guard::guard;
 use crate::queue::EventQueue;
 use crate::reader::{Findings, LiveOptions, start_watching};
@@ -155,7 +156,7 @@ struct LiveConnection {
     /// The temporary session, if it has not been stopped.
     session: Mutex<Option<Session>>,
     /// The process that opened the connection.
-    process: u32,
+    process: OwnerProcess,
 }
 
 impl LiveConnection {
@@ -179,9 +180,10 @@ impl LiveConnection {
 
 impl Drop for LiveConnection {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.process.is_current() {
             // A forked process must not end the session of its parent.
-            std::mem::forget(lock(&self.session).take());
+            let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(session.take());
             return;
         }
         self.closer.close();
@@ -202,7 +204,7 @@ impl Watch {
                 (session.trace()?, Some(session), name)
             }
         };
-        let process = std::process::id();
+        let process = OwnerProcess::current();
         let connection = LiveConnection { closer: trace.closer(), session: Mutex::new(session), process };
         let (findings, queue) = (Arc::new(Findings::default()), Arc::new(EventQueue::new()));
         let source_of_events = EventSource::new(Arc::clone(&queue));
@@ -214,7 +216,7 @@ impl Watch {
     }
 
     fn close_connection(&self, py: Python<'_>) -> PyResult<()> {
-        if self.connection.process != std::process::id() {
+        if !self.connection.process.is_current() {
             return Ok(());
         }
         self.source.stop();
@@ -316,6 +318,7 @@ impl Watch {
     /// Stops the temporary session. Iterating still yields the events that were written before, and
     /// then ends.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.connection.process.check()?;
         if lock(&self.connection.session).is_none() {
             return Err(TraceError::new_err("the watched session is not a temporary one, or it has ended"));
         }

@@ -105,6 +105,12 @@ impl EventFilter {
         uses_text || !self.pids.is_empty() || !self.tids.is_empty()
     }
 
+    /// Returns whether the provider of an event and the filters on its header alone decide whether it
+    /// passes.
+    pub fn needs_only_provider(&self) -> bool {
+        self.events.is_empty() && self.text.is_none() && self.pids.is_empty() && self.tids.is_empty()
+    }
+
     /// Returns whether the filter may reject events.
     pub fn is_restrictive(&self) -> bool {
         self.needs_description()

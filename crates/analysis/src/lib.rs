@@ -20,6 +20,7 @@ pub mod images;
 pub mod input;
 pub mod live;
 pub mod observer;
+pub mod pairs;
 #[cfg(test)]
 #[path = "../../../tests/support/pdb.rs"]
 mod pdb_file;

@@ -22,12 +22,12 @@ pub mod callers;
 pub mod disk;
 mod event;
 mod events_with_stacks;
-mod fields;
 pub mod file;
 pub mod flame;
 mod functions;
 mod io;
 mod io_event;
+mod kernel_event;
 mod latency;
 mod names;
 pub mod network;
@@ -46,8 +46,12 @@ pub mod wait_cause;
 
 pub use event::{Occurrence, ReportEvent, Transfer};
 pub use functions::{CodeKind, CodeLocation, FunctionId, FunctionTable, StackFunction};
-pub use io::{convert_network_event, elapsed_ns, is_disk_event, is_file_event, is_network_event};
+pub use io::{FileFields, elapsed_ns, is_disk_event, is_file_event, is_network_event};
 pub use io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
+pub use kernel_event::{
+    DiskOperation, KernelEvent, LifeChange, ProcessEvent, ThreadEvent, read_kernel_event, read_numbers,
+    ticks_to_ns,
+};
 pub use latency::Latencies;
 pub use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub use processes::{ProcessId, ProcessTable, ThreadSelection};

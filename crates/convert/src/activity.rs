@@ -22,8 +22,8 @@ mod fields;
 mod frame_tree;
 mod lives;
 mod network;
-mod numbers;
 mod reader;
+mod runs;
 mod slices;
 mod stacks;
 mod survey;
@@ -47,7 +47,9 @@ pub use fields::{FieldValue, Fields};
 pub(crate) use frame_tree::{FrameTree, NodeIndex};
 pub use lives::{Life, Lives, Process, ProcessIndex, Thread, ThreadIndex};
 pub use network::{network_bytes, network_fields, network_name};
+pub(crate) use runs::{Run, RunEnd, ThreadRuns};
 pub use stacks::{CodeMapping, MappingIndex, StackFrame, StackResolver};
+pub(crate) use survey::number_machines;
 
 /// Ids of further machines are moved by this distance, so that they differ from those of the first.
 const MACHINE_ID_DISTANCE: u32 = 1 << 24;
@@ -95,6 +97,9 @@ impl ActivityTables {
         }
         (machine as u32).wrapping_mul(MACHINE_ID_DISTANCE).wrapping_add(id) & i32::MAX.cast_unsigned()
     }
+
+    /// The first id for what is no process or thread of a trace; [`Self::output_id`] returns lower ids.
+    pub const FIRST_MADE_UP_ID: u32 = 1 << 31;
 
     /// Returns the number of a processor in outputs that cannot tell machines apart.
     pub fn output_cpu(&self, machine: u16, cpu: u16) -> u32 {

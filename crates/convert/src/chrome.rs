@@ -11,8 +11,8 @@
 //! Documented: "Trace Event Format". Times are microseconds since the first trace began, with three
 //! digits after the point.
 //!
-//! The processors and the disks are threads of two processes of their own, `PROCESSORS_PID` and
-//! `DISKS_PID`. Events are written as they come. Stack frames are written at the end; their number
+//! The processors and the disks are threads of two processes of their own, whose ids no process of a
+//! trace has. Events are written as they come. Stack frames are written at the end; their number
 //! is limited.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,17 +25,17 @@ use traceweir_decode::source::kernel::wait_reason;
 
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, FrameTree, Loss, NeededActivity,
-    NodeIndex, ProcessIndex, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex, network_bytes,
-    network_fields, network_name, read_activity,
+    NodeIndex, ProcessIndex, Run, RunEnd, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex,
+    ThreadRuns, network_bytes, network_fields, network_name, read_activity,
 };
 use crate::json::{push_detail, push_double, push_integer, push_members, push_microseconds, push_text};
 use crate::{Conversion, ConvertInput};
 
-/// Process ids of the processors and of the disks. Real ids are below 2³¹ and, on Linux, below 2²².
-const PROCESSORS_PID: u32 = 2_000_000_000;
-const DISKS_PID: u32 = 2_000_000_001;
+/// Process ids of the processors and of the disks.
+const PROCESSORS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID;
+const DISKS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID + 1;
 /// The process and thread id of events without a process.
-const NO_PROCESS_PID: u32 = 2_000_000_002;
+const NO_PROCESS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID + 2;
 /// Bytes of the output to collect before they are written.
 const OUTPUT_BYTES: usize = 1 << 16;
 /// The most nodes of all stacks, and the most functions.
@@ -43,8 +43,8 @@ const MAX_STACK_NODES: usize = 1 << 20;
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// The most bytes of names of functions.
 const MAX_FUNCTION_BYTES: usize = 32 << 20;
-/// The most wakes that wait for their thread to run, and the most sums of counters.
-const MAX_WAKES: usize = 1 << 16;
+/// The most names of processors, disks and the like, and the most sums of counters.
+const MAX_SINGLE_NAMES: usize = 1 << 16;
 const MAX_TOTALS: usize = 1 << 12;
 
 /// Writes traces as Trace Event JSON.
@@ -65,15 +65,6 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     })
 }
 
-/// The thread on a processor.
-#[derive(Clone, Copy)]
-struct Running {
-    thread: Option<ThreadIndex>,
-    since_ns: i64,
-    waker: Option<ThreadIndex>,
-    woken_ns: Option<i64>,
-}
-
 /// Process id and thread id of an event.
 type Ids = (u32, u32);
 
@@ -85,8 +76,7 @@ struct ChromeWriter<'o> {
     named_processes: HashSet<ProcessIndex>,
     named_threads: HashSet<ThreadIndex>,
     named_ids: HashSet<Ids>,
-    running: BTreeMap<u32, Running>,
-    wakes: HashMap<ThreadIndex, (i64, Option<ThreadIndex>)>,
+    runs: ThreadRuns,
     functions: Functions,
     stacks: FrameTree<u32>,
     totals: BTreeMap<String, u64>,
@@ -132,8 +122,7 @@ impl<'o> ChromeWriter<'o> {
             named_processes: HashSet::new(),
             named_threads: HashSet::new(),
             named_ids: HashSet::new(),
-            running: BTreeMap::new(),
-            wakes: HashMap::new(),
+            runs: ThreadRuns::default(),
             functions: Functions::default(),
             stacks: FrameTree::with_max_nodes(MAX_STACK_NODES),
             totals: BTreeMap::new(),
@@ -157,6 +146,9 @@ impl<'o> ChromeWriter<'o> {
         let ActivityEvent { time_ns, machine, cpu, stack, activity } = event;
         let at = *time_ns;
         let cpu = tables.output_cpu(*machine, *cpu);
+        if let Some(run) = self.runs.add(tables, event) {
+            self.add_run(tables, run)?;
+        }
         match activity {
             Activity::ProcessStart(process) => self.add_life(tables, at, *process, "Process start"),
             Activity::ProcessEnd(process) => self.add_life(tables, at, *process, "Process end"),
@@ -168,14 +160,7 @@ impl<'o> ChromeWriter<'o> {
                 self.buffer.extend_from_slice(b",\"s\":\"t\"");
                 self.end()
             }
-            Activity::Switch(switch) => self.add_switch(tables, at, cpu, switch),
-            Activity::Wake { thread: Some(thread), waker } => {
-                if self.wakes.len() < MAX_WAKES {
-                    self.wakes.entry(*thread).or_insert((at, *waker));
-                }
-                Ok(())
-            }
-            Activity::Wake { thread: None, .. } => Ok(()),
+            Activity::Switch(_) | Activity::Wake { .. } => Ok(()),
             Activity::Sample(sample) => self.add_sample(tables, at, cpu, sample, stack),
             Activity::SliceBegin(slice) => self.add_slice(tables, at, slice, Some(&slice.detail), true),
             Activity::SliceEnd { slice, stop } => self.add_slice(tables, at, slice, stop.as_deref(), false),
@@ -290,7 +275,7 @@ impl<'o> ChromeWriter<'o> {
 
     /// Writes the names of a process and a thread that stand for something else.
     fn name_single(&mut self, pid: u32, tid: u32, process: &str, thread: &str) -> Result<()> {
-        if self.named_ids.len() >= MAX_WAKES || !self.named_ids.insert((pid, tid)) {
+        if self.named_ids.len() >= MAX_SINGLE_NAMES || !self.named_ids.insert((pid, tid)) {
             return Ok(());
         }
         self.write_name("process_name", (pid, tid), process)?;
@@ -347,51 +332,29 @@ impl<'o> ChromeWriter<'o> {
         self.end()
     }
 
-    /// Writes the run of the thread that a switch ends.
-    fn add_switch(&mut self, tables: &ActivityTables, at: i64, cpu: u32, switch: &Switch) -> Result<()> {
-        let wake = switch.new.and_then(|thread| self.wakes.remove(&thread));
-        let (woken_ns, waker) = wake.map_or((None, None), |(time, waker)| (Some(time), waker));
-        let running = Running { thread: switch.new, since_ns: at, waker, woken_ns };
-        let previous = self.running.insert(cpu, running);
-        // A run is only known if both its switches are.
-        let Some(run) = previous.filter(|run| run.thread == switch.old) else { return Ok(()) };
-        let reason = match switch.state {
-            Switch::WAITING => wait_reason(switch.reason).unwrap_or("wait"),
-            Switch::TERMINATED => "end",
-            _ => "preempted",
+    fn add_run(&mut self, tables: &ActivityTables, run: Run) -> Result<()> {
+        let Run { from_ns, to_ns, .. } = run;
+        let cpu = tables.output_cpu(run.machine, run.cpu);
+        let Some(thread) = tables.lives.thread(run.thread) else { return Ok(()) };
+        let reason = match run.end {
+            RunEnd::Switch { state: Switch::WAITING, reason } => wait_reason(reason).unwrap_or("wait"),
+            RunEnd::Switch { state: Switch::TERMINATED, .. } | RunEnd::ThreadEnd => "end",
+            RunEnd::Switch { .. } => "preempted",
+            RunEnd::TraceEnd => "end of trace",
         };
-        self.add_run(tables, cpu, run, at, reason)
-    }
-
-    fn add_run(
-        &mut self,
-        tables: &ActivityTables,
-        cpu: u32,
-        run: Running,
-        end_ns: i64,
-        reason: &str,
-    ) -> Result<()> {
-        let Some((index, thread)) = run.thread.and_then(|index| Some((index, tables.lives.thread(index)?)))
-        else {
-            return Ok(());
-        };
-        if thread.tid == 0 {
-            return Ok(());
-        }
         self.name_single(PROCESSORS_PID, cpu, "Processors", &format!("Processor {cpu}"))?;
         let process = thread.process.and_then(|process| tables.lives.process(process));
         let name = thread.name.as_deref().or(process.and_then(|process| process.name.as_deref()));
-        let (pid, tid) = tables.output_ids(Some(index));
+        let (pid, tid) = tables.output_ids(Some(run.thread));
         let label = match name {
             Some(name) => format!("{name} ({})", tid.unwrap_or(0)),
             None => format!("thread {}", tid.unwrap_or(0)),
         };
-        self.begin("X", &label, "scheduling", (PROCESSORS_PID, cpu), run.since_ns);
+        self.begin("X", &label, "scheduling", (PROCESSORS_PID, cpu), from_ns);
         self.buffer.extend_from_slice(b",\"dur\":");
-        push_microseconds(end_ns.saturating_sub(run.since_ns), &mut self.buffer);
-        let waker = tables.output_ids(run.waker).1;
-        let latency =
-            run.woken_ns.map(|woken| u64::try_from(run.since_ns.saturating_sub(woken)).unwrap_or(0));
+        push_microseconds(to_ns.saturating_sub(from_ns), &mut self.buffer);
+        let waker = tables.output_ids(run.wake.and_then(|wake| wake.waker)).1;
+        let latency = run.wake.map(|wake| u64::try_from(from_ns.saturating_sub(wake.time_ns)).unwrap_or(0));
         self.push_numbers(&[
             ("pid", pid.map(u64::from)),
             ("tid", tid.map(u64::from)),
@@ -504,8 +467,8 @@ impl<'o> ChromeWriter<'o> {
 
     /// Writes the threads that still run, the stack frames and the end of the file.
     fn finish(&mut self, tables: &ActivityTables, end_ns: i64) -> Result<()> {
-        for (cpu, run) in std::mem::take(&mut self.running) {
-            self.add_run(tables, cpu, run, end_ns, "end of trace")?;
+        for run in self.runs.finish(end_ns) {
+            self.add_run(tables, run)?;
         }
         self.buffer.extend_from_slice(b"\n],\"stackFrames\":{");
         let Self { stacks, functions, buffer, out, .. } = self;

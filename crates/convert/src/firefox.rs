@@ -10,11 +10,14 @@
 //! Documented: "Processed profile format" in the repository of the Firefox Profiler.
 //!
 //! The profile is built in memory, so the numbers of samples, stacks, markers and counter values are
-//! limited. What comes after a limit is left out, and a note says how much.
+//! limited, and so is the estimated memory of all of them. What comes after a limit is left out, and a
+//! note says how much.
 
+mod escape;
 mod markers;
+mod memory;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +29,13 @@ use fxprof_processed_profile::{
 };
 use traceweir_analysis::text::format_count;
 
-use self::markers::{EventMarker, MarkerKinds};
+use self::escape::EscapingWriter;
+use self::markers::{EventMarker, MarkerKinds, MarkerTexts};
+use self::memory::ProfileMemory;
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, Fields, Life, Loss, NeededActivity,
-    ProcessIndex, Sample, StackFrame, Switch, ThreadIndex, network_bytes, network_fields, network_name,
-    read_activity,
+    ProcessIndex, Run, Sample, StackFrame, ThreadIndex, ThreadRuns, network_bytes, network_fields,
+    network_name, read_activity,
 };
 use crate::{Conversion, ConvertInput};
 
@@ -44,13 +49,10 @@ const MAX_PROCESSES: usize = 1 << 12;
 const MAX_THREADS: usize = 1 << 13;
 /// The most counters.
 const MAX_COUNTERS: usize = 1 << 12;
-/// The most bytes of texts in markers, and of names of functions.
-const MAX_MARKER_TEXT_BYTES: usize = 48 << 20;
-const MAX_FUNCTION_TEXT_BYTES: usize = 48 << 20;
 /// The interval of samples whose trace does not contain one: 1 ms is the default of Windows.
 const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 /// The process id of events without a process.
-const NO_PROCESS_PID: u32 = 2_000_000_002;
+const NO_PROCESS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID;
 
 /// Writes traces as a profile of the Firefox Profiler.
 pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
@@ -69,7 +71,7 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     let is_linux = summary.tables.traces.iter().any(|trace| trace.is_linux);
     builder.profile.set_os_name(if is_linux { "Linux" } else { "Windows" });
     let mut out = BufWriter::new(out);
-    serde_json::to_writer(&mut out, &builder.profile)?;
+    serde_json::to_writer(EscapingWriter(&mut out), &builder.profile)?;
     out.write_all(b"\n")?;
     out.flush()?;
     let written_noun = "entry";
@@ -91,6 +93,24 @@ struct CounterState {
     last: f64,
 }
 
+/// The processor time of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct CpuTime {
+    /// Time that the thread ran since its last sample.
+    since_sample_ns: u64,
+    /// The end of the time that has been counted.
+    counted_until_ns: i64,
+}
+
+impl CpuTime {
+    fn add_span(&mut self, from_ns: i64, to_ns: i64) {
+        let from_ns = from_ns.max(self.counted_until_ns);
+        let ran_ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
+        self.since_sample_ns = self.since_sample_ns.saturating_add(ran_ns);
+        self.counted_until_ns = self.counted_until_ns.max(to_ns);
+    }
+}
+
 /// Builds a profile.
 struct ProfileBuilder {
     profile: Profile,
@@ -100,14 +120,11 @@ struct ProfileBuilder {
     threads: HashMap<Option<ThreadIndex>, ThreadHandle>,
     /// Threads that carry the markers of processes without a known main thread.
     process_threads: HashMap<Option<ProcessIndex>, ThreadHandle>,
-    stacks: HashSet<(ThreadHandle, StackHandle)>,
-    function_text_bytes: usize,
+    memory: ProfileMemory,
     marker_kinds: MarkerKinds,
-    marker_text_bytes: usize,
     counters: HashMap<(Option<ProcessIndex>, Arc<str>), CounterState>,
-    /// Since when each processor runs its thread, and time that threads ran since their last sample.
-    running: HashMap<(u16, u16), (Option<ThreadIndex>, i64)>,
-    ran_ns: HashMap<ThreadIndex, u64>,
+    runs: ThreadRuns,
+    cpu_times: HashMap<ThreadIndex, CpuTime>,
     has_switches: bool,
     interval_ns: Option<u64>,
     samples: usize,
@@ -132,13 +149,11 @@ impl ProfileBuilder {
             processes: HashMap::new(),
             threads: HashMap::new(),
             process_threads: HashMap::new(),
-            stacks: HashSet::new(),
-            function_text_bytes: 0,
+            memory: ProfileMemory::default(),
             marker_kinds: MarkerKinds::new(marker_category),
-            marker_text_bytes: 0,
             counters: HashMap::new(),
-            running: HashMap::new(),
-            ran_ns: HashMap::new(),
+            runs: ThreadRuns::default(),
+            cpu_times: HashMap::new(),
             has_switches: false,
             interval_ns: None,
             samples: 0,
@@ -165,6 +180,9 @@ impl ProfileBuilder {
 
     fn add(&mut self, tables: &ActivityTables, event: &ActivityEvent) {
         let at = event.time_ns;
+        if let Some(Run { thread, from_ns, to_ns, .. }) = self.runs.add(tables, event) {
+            self.cpu_times.entry(thread).or_default().add_span(from_ns, to_ns);
+        }
         match &event.activity {
             Activity::ProcessStart(_)
             | Activity::ProcessEnd(_)
@@ -172,7 +190,7 @@ impl ProfileBuilder {
             | Activity::ThreadEnd(_)
             | Activity::Wake { .. }
             | Activity::SliceBegin(_) => {}
-            Activity::Switch(switch) => self.add_switch(event, switch),
+            Activity::Switch(_) => self.has_switches = true,
             Activity::Sample(sample) => self.add_sample(tables, event, sample),
             Activity::SliceEnd { slice, stop: _ } => {
                 let timing = MarkerTiming::Interval(timestamp(slice.begin_ns), timestamp(at));
@@ -214,22 +232,6 @@ impl ProfileBuilder {
         }
     }
 
-    /// Adds the time in which the old thread of a switch ran.
-    fn add_switch(&mut self, event: &ActivityEvent, switch: &Switch) {
-        self.has_switches = true;
-        let since = self.running.insert((event.machine, event.cpu), (switch.new, event.time_ns));
-        let run = since.filter(|(thread, _)| *thread == switch.old);
-        if let (Some((_, since_ns)), Some(old)) = (run, switch.old) {
-            self.add_run(old, since_ns, event.time_ns);
-        }
-    }
-
-    fn add_run(&mut self, thread: ThreadIndex, since_ns: i64, until_ns: i64) {
-        let ran_ns = u64::try_from(until_ns.saturating_sub(since_ns)).unwrap_or(0);
-        let total = self.ran_ns.entry(thread).or_default();
-        *total = total.saturating_add(ran_ns);
-    }
-
     fn add_sample(&mut self, tables: &ActivityTables, event: &ActivityEvent, sample: &Sample) {
         let at = event.time_ns;
         if sample.is_idle {
@@ -240,26 +242,24 @@ impl ProfileBuilder {
             self.interval_ns = Some(interval_ns);
             self.profile.set_interval(SamplingInterval::from_nanos(interval_ns));
         }
-        let is_full = self.samples >= MAX_SAMPLES
-            || self.stacks.len() >= MAX_STACKS
-            || self.function_text_bytes >= MAX_FUNCTION_TEXT_BYTES;
-        if is_full {
+        let is_full = self.samples >= MAX_SAMPLES || self.memory.stacks() >= MAX_STACKS;
+        if is_full || self.memory.is_full() {
             self.left_out.samples = self.left_out.samples.saturating_add(sample.weight);
             return;
         }
         self.samples += 1;
+        self.memory.add_sample();
         let thread = self.find_thread(tables, sample.thread);
         let stack = self.find_stack(thread, &event.stack);
         let interval_ns = sample.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS);
         let ran_ns = match sample.thread.filter(|_| self.has_switches) {
             Some(index) => {
+                let cpu_time = self.cpu_times.entry(index).or_default();
                 // The thread runs now: its run so far counts too.
-                let running = self.running.get_mut(&(event.machine, event.cpu));
-                let running = running.filter(|(running, _)| *running == Some(index));
-                if let Some(since_ns) = running.map(|(_, since_ns)| std::mem::replace(since_ns, at)) {
-                    self.add_run(index, since_ns, at);
+                if let Some(since_ns) = self.runs.running_since(tables, event, index) {
+                    cpu_time.add_span(since_ns, at);
                 }
-                self.ran_ns.remove(&index).unwrap_or(0)
+                std::mem::take(&mut cpu_time.since_sample_ns)
             }
             None => interval_ns.saturating_mul(sample.weight),
         };
@@ -274,13 +274,12 @@ impl ProfileBuilder {
             let category_pair = if frame.is_kernel { self.kernel_category } else { self.user_category };
             for function in frame.functions.iter().rev() {
                 let label = frame.label(function);
-                let name = Frame::Label(self.profile.intern_string(&label));
-                let info = FrameInfo { frame: name, category_pair, flags: FrameFlags::empty() };
+                let name = self.profile.intern_string(&label);
+                self.memory.add_text(thread, name, &label);
+                let info = FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() };
                 let handle = self.profile.intern_frame(thread, info);
                 let node = self.profile.intern_stack(thread, parent, handle);
-                if self.stacks.insert((thread, node)) {
-                    self.function_text_bytes = self.function_text_bytes.saturating_add(label.len());
-                }
+                self.memory.add_stack(node);
                 parent = Some(node);
             }
         }
@@ -288,13 +287,14 @@ impl ProfileBuilder {
     }
 
     fn add_marker(&mut self, thread: ThreadHandle, timing: MarkerTiming, detail: &EventDetail) {
-        if self.markers >= MAX_MARKERS || self.marker_text_bytes >= MAX_MARKER_TEXT_BYTES {
+        if self.markers >= MAX_MARKERS || self.memory.is_full() {
             self.left_out.markers = self.left_out.markers.saturating_add(1);
             return;
         }
-        let marker = EventMarker::new(detail, &mut self.marker_kinds, &mut self.profile);
+        let Self { profile, marker_kinds, memory, .. } = self;
+        let mut texts = MarkerTexts { thread, profile, memory };
+        let marker = EventMarker::new(detail, marker_kinds, &mut texts);
         self.markers += 1;
-        self.marker_text_bytes = self.marker_text_bytes.saturating_add(marker.text_bytes);
         self.profile.add_marker(thread, timing, marker);
     }
 
@@ -320,9 +320,10 @@ impl ProfileBuilder {
     ) -> Option<&mut CounterState> {
         let key = (process, Arc::from(name));
         if !self.counters.contains_key(&key) {
-            if self.counters.len() >= MAX_COUNTERS {
+            if self.counters.len() >= MAX_COUNTERS || self.memory.is_full() {
                 return None;
             }
+            self.memory.add_counter(name);
             // A counter belongs to the first thread of its process, so there must be one.
             self.process_thread(tables, process);
             let owner = self.find_process(tables, process);
@@ -340,7 +341,7 @@ impl ProfileBuilder {
         name: &str,
         value: f64,
     ) {
-        if self.counter_values >= MAX_COUNTER_VALUES || !value.is_finite() {
+        if self.counter_values >= MAX_COUNTER_VALUES || self.memory.is_full() {
             self.left_out.counter_values = self.left_out.counter_values.saturating_add(1);
             return;
         }
@@ -348,10 +349,16 @@ impl ProfileBuilder {
             self.left_out.counter_values = self.left_out.counter_values.saturating_add(1);
             return;
         };
+        // A finite value can be infinitely far from the last one, which JSON has no number for.
         let delta = value - counter.last;
+        if !delta.is_finite() {
+            self.left_out.counter_values = self.left_out.counter_values.saturating_add(1);
+            return;
+        }
         counter.last = value;
         let handle = counter.handle;
         self.counter_values += 1;
+        self.memory.add_counter_value();
         self.profile.add_counter_sample(handle, timestamp(at), delta, 1);
     }
 
@@ -414,6 +421,7 @@ impl ProfileBuilder {
                 let is_main = process.is_some_and(|process| process.pid == thread.tid);
                 let (start, end) = life_timestamps(thread.life);
                 let handle = self.profile.add_thread(owner, tid, start, is_main);
+                self.memory.add_thread();
                 if let Some(end) = end {
                     self.profile.set_thread_end_time(handle, end);
                 }
@@ -441,6 +449,7 @@ impl ProfileBuilder {
         let pid = process.map(|process| ActivityTables::output_id(process.machine, process.pid));
         let handle = self.profile.add_thread(owner, pid.unwrap_or(NO_PROCESS_PID), timestamp(0), false);
         self.profile.set_thread_name(handle, "(process)");
+        self.memory.add_thread();
         self.process_threads.insert(index, handle);
         handle
     }

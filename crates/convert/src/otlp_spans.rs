@@ -3,12 +3,13 @@
 //! ```text
 //!   start (opcode 1) ──▶ open spans ──stop (opcode 2)──▶ span ──▶ batch ──▶ a line
 //!
-//!   pair    the last open start of the same provider, task and
-//!             activity              if the events have an activity id
-//!             process and thread    otherwise
-//!   parent  the related activity of the start event; else the open span of the same activity;
-//!           else the open span of the same thread
+//!   parent  with an activity: the open span of the same activity; else the related activity of the
+//!                             start event
+//!           without one:      the open span of the same thread that has no activity either
 //! ```
+//!
+//! Starts and stops pair as [`traceweir_analysis::pairs`] describes. A thread is identified by its
+//! machine, process and thread id.
 //!
 //! 1. Each line is a complete request with one `resourceSpans` list. Spans are in the order of
 //!    their ends.
@@ -18,14 +19,13 @@
 //! 3. Attributes are the fields of the start event, then those of the stop event. A field of the
 //!    stop event whose name the start event has too gets the prefix `stop.`.
 //! 4. A span has the status error if its stop event has the level error or critical.
-//! 5. Starts without a stop, and stops without a start, are counted. Events of the kernel are no
-//!    pairs: their opcodes 1 and 2 start and stop processes, threads and other objects.
+//! 5. Starts without a stop, and stops without a start, are counted.
 //! 6. The memory of open spans is bounded. Beyond the limit, new starts are counted and left out.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -33,13 +33,14 @@ use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::grep::Grep;
+use traceweir_analysis::pairs::{Begun, OpenPair, OpenPairs, PairEvent, is_pair_event};
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
-use traceweir_format::header::Record;
 
+use crate::activity::number_machines;
 use crate::otlp::attributes::{Attributes, push_key, push_string};
 use crate::otlp::batch::{Batch, BatchNames, ResourceKey};
 use crate::otlp::host::Host;
@@ -49,32 +50,33 @@ use crate::{Conversion, ConvertInput};
 
 const NAMES: BatchNames = BatchNames { resources: "resourceSpans", scopes: "scopeSpans", records: "spans" };
 
-const OPCODE_START: u8 = 1;
-const OPCODE_STOP: u8 = 2;
 const LEVEL_ERROR: u8 = 2;
 /// `SPAN_KIND_INTERNAL`.
 const KIND_INTERNAL: u8 = 1;
 /// `STATUS_CODE_ERROR`.
 const STATUS_ERROR: u8 = 2;
-/// The most open spans.
-const MAX_OPEN_SPANS: usize = 1 << 16;
-/// The most bytes of the attributes of open spans.
-const MAX_OPEN_BYTES: usize = 64 << 20;
+/// The most spans that are open on one thread.
+const MAX_OPEN_PER_THREAD: usize = 1 << 10;
+/// The most bytes of open spans.
+const MAX_OPEN_BYTES: usize = 128 << 20;
+/// The bytes of an open span in the tables that find it.
+const TABLE_BYTES: usize = 256;
 
-/// What the events of a pair share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A thread by machine, process and thread id.
+type ThreadKey = (u16, u32, u32);
+
+/// The spans that can be the parents of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SpanOwner {
-    Activity(usize, Guid),
-    /// Trace, process, thread.
-    Thread(usize, u32, u32),
+    /// Machine and activity.
+    Activity(u16, Guid),
+    /// The spans of a thread without an activity.
+    Thread(ThreadKey),
 }
-
-/// Provider, task and owner of a pair.
-type PairKey = (Guid, u16, SpanOwner);
 
 /// A span that has begun.
 struct OpenSpan {
-    key: PairKey,
+    owner: SpanOwner,
     trace: TraceId,
     id: SpanId,
     parent: Option<SpanId>,
@@ -87,17 +89,28 @@ struct OpenSpan {
     is_error: bool,
 }
 
+impl OpenSpan {
+    /// Returns the estimated memory of the span, in bytes.
+    fn memory_bytes(&self) -> usize {
+        let texts = [self.name.len(), self.provider.len(), self.resource.2.len()];
+        let own =
+            size_of::<Self>().saturating_add(TABLE_BYTES).saturating_add(self.attributes.memory_bytes());
+        texts.into_iter().fold(own, usize::saturating_add)
+    }
+}
+
 /// Converts the pairs of the traces to spans.
 pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let hosts = Host::read_all(&traces)?;
+    let machines = number_machines(traces.inputs.iter().map(|input| input.trace.header()));
     let filter = EventFilter::new(&input.criteria, traces.start());
     let mut grep = Grep::new(&filter, Style::default());
     let start_ns = unix_ns(traces.start());
-    let mut spans = SpanWriter::new(Batch::new(NAMES, hosts, out), start_ns);
+    let mut spans = SpanWriter::new(Batch::new(NAMES, hosts, out), machines, start_ns);
     let mut remaining = filter.head;
     let reading = traces.read(
-        |record, time| is_start_or_stop(record) && filter.accepts_header(record, time),
+        |record, time| is_pair_event(record) && filter.accepts_header(record, time),
         |event| {
             if !filter.accepts(event) || !grep.accepts(event) {
                 return Ok(ReadFlow::Continue);
@@ -116,10 +129,6 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     Ok(Conversion { events, written, written_noun: "span", notes, reading })
 }
 
-fn is_start_or_stop(record: &Record<'_>) -> bool {
-    matches!(record.descriptor().opcode, OPCODE_START | OPCODE_STOP) && record.hook().is_none()
-}
-
 /// Returns the name of a span: that of its start event without the mark of the start.
 fn span_name(event: &DescribedEvent<'_>) -> String {
     let identity = event.identity();
@@ -133,86 +142,109 @@ fn span_name(event: &DescribedEvent<'_>) -> String {
     base.unwrap_or(name).to_owned()
 }
 
+/// Returns whether the level of an event is that of an error.
+fn is_error(event: &DescribedEvent<'_>) -> bool {
+    (1..=LEVEL_ERROR).contains(&event.record.descriptor().level)
+}
+
 /// Pairs starts with stops, and writes spans.
 struct SpanWriter<'o> {
     batch: Batch<'o>,
+    /// The number of the machine of each trace.
+    machines: Vec<u16>,
     start_ns: i128,
     roots: ActivityRoots,
-    /// Open spans by their pair, the innermost last.
-    open: HashMap<PairKey, Vec<OpenSpan>>,
-    /// The open spans of each owner, the innermost last.
-    by_owner: HashMap<SpanOwner, Vec<(SpanId, TraceId)>>,
-    open_spans: usize,
+    open: OpenPairs<ThreadKey, OpenSpan>,
+    /// The open spans of each owner, the innermost last, with the ids of the pairs.
+    by_owner: BTreeMap<(SpanOwner, u64), (SpanId, TraceId)>,
     open_bytes: usize,
     walker: Walker,
     span: Vec<u8>,
     events: u64,
     written: u64,
     stops_without_start: u64,
+    /// Starts that gave way to others.
+    replaced: u64,
     /// Starts that the limit left out.
     left_out: u64,
 }
 
 impl<'o> SpanWriter<'o> {
-    fn new(batch: Batch<'o>, start_ns: i128) -> Self {
+    fn new(batch: Batch<'o>, machines: Vec<u16>, start_ns: i128) -> Self {
         Self {
             batch,
+            machines,
             start_ns,
             roots: ActivityRoots::default(),
-            open: HashMap::new(),
-            by_owner: HashMap::new(),
-            open_spans: 0,
+            open: OpenPairs::with_max_per_thread(MAX_OPEN_PER_THREAD),
+            by_owner: BTreeMap::new(),
             open_bytes: 0,
             walker: Walker::default(),
             span: Vec::new(),
             events: 0,
             written: 0,
             stops_without_start: 0,
+            replaced: 0,
             left_out: 0,
         }
     }
 
     fn add_event(&mut self, event: &DescribedEvent<'_>) -> Result<()> {
         self.events = self.events.saturating_add(1);
-        let activity = self.roots.observe(&event.record);
-        let thread = SpanOwner::Thread(event.file, event.record.process_id(), event.record.thread_id());
-        let owner = activity.map_or(thread, |activity| SpanOwner::Activity(event.file, activity));
-        let descriptor = event.record.descriptor();
-        let key = (event.record.provider(), descriptor.task, owner);
-        if descriptor.opcode == OPCODE_STOP {
-            return self.stop(event, key);
+        let record = &event.record;
+        let activity = self.roots.observe(record);
+        let machine = self.machines.get(event.file).copied().unwrap_or(u16::MAX);
+        let thread = (machine, record.process_id(), record.thread_id());
+        let Some(pair_event) = PairEvent::from_record(record, thread) else { return Ok(()) };
+        if !pair_event.is_start {
+            return self.stop(event, &pair_event);
         }
-        if self.open_spans >= MAX_OPEN_SPANS || self.open_bytes >= MAX_OPEN_BYTES {
+        if self.open_bytes >= MAX_OPEN_BYTES {
             self.left_out = self.left_out.saturating_add(1);
-            return Ok(());
+        } else {
+            self.start(event, &pair_event, activity);
         }
-        self.start(event, key, activity);
         Ok(())
     }
 
-    fn start(&mut self, event: &DescribedEvent<'_>, key: PairKey, activity: Option<Guid>) {
-        let start_ns = self.start_ns.saturating_add(event.ns_since_start().into());
-        let (trace, id, parent) = self.find_ids(event, key.2, activity);
-        let mut attributes = Attributes::default();
-        add_header(event, &mut attributes);
-        attributes.add_fields(event, "", &mut self.walker);
-        self.open_bytes = self.open_bytes.saturating_add(attributes.json().len());
-        self.open_spans = self.open_spans.saturating_add(1);
-        self.by_owner.entry(key.2).or_default().push((id, trace));
-        let level = event.record.descriptor().level;
-        let span = OpenSpan {
-            key,
-            trace,
-            id,
-            parent,
-            name: span_name(event),
-            start_ns,
-            resource: resource_of(event),
-            provider: provider_of(event),
-            attributes,
-            is_error: (1..=LEVEL_ERROR).contains(&level),
+    fn start(&mut self, event: &DescribedEvent<'_>, start: &PairEvent<ThreadKey>, activity: Option<Guid>) {
+        let owner = match activity {
+            Some(activity) => SpanOwner::Activity(start.thread.0, activity),
+            None => SpanOwner::Thread(start.thread),
         };
-        self.open.entry(key).or_default().push(span);
+        let (trace, id, parent) = self.find_ids(event, owner, activity);
+        let (walker, mut bytes) = (&mut self.walker, 0);
+        let begun = self.open.begin(start, |_, _| {
+            let mut attributes = Attributes::default();
+            add_header(event, &mut attributes);
+            attributes.add_fields(event, "", walker);
+            let span = OpenSpan {
+                owner,
+                trace,
+                id,
+                parent,
+                name: span_name(event),
+                start_ns: self.start_ns.saturating_add(event.ns_since_start().into()),
+                resource: resource_of(event),
+                provider: provider_of(event),
+                attributes,
+                is_error: is_error(event),
+            };
+            bytes = span.memory_bytes();
+            span
+        });
+        match begun {
+            Begun::Open { id: pair, replaced } => {
+                if let Some(OpenPair { id, data, .. }) = replaced {
+                    self.replaced = self.replaced.saturating_add(1);
+                    self.forget(id, &data);
+                }
+                self.open_bytes = self.open_bytes.saturating_add(bytes);
+                self.by_owner.insert((owner, pair), (id, trace));
+            }
+            Begun::Repeated => {}
+            Begun::Full => self.left_out = self.left_out.saturating_add(1),
+        }
     }
 
     /// Returns the trace, the id and the parent of a new span.
@@ -231,7 +263,7 @@ impl<'o> SpanWriter<'o> {
             // Tells apart spans that begin at the same time.
             &self.events.to_le_bytes(),
         ];
-        let outer = self.by_owner.get(&owner).and_then(|spans| spans.last()).copied();
+        let outer = self.by_owner.range((owner, 0)..=(owner, u64::MAX)).next_back().map(|(_, ids)| *ids);
         let Some(activity) = activity else {
             let trace = outer.map_or_else(|| TraceId::from_parts(&parts), |(_, trace)| trace);
             return (trace, SpanId::from_parts(&parts), outer.map(|(id, _)| id));
@@ -245,35 +277,21 @@ impl<'o> SpanWriter<'o> {
         (trace, SpanId::from_activity(activity), related.map(SpanId::from_activity))
     }
 
-    fn stop(&mut self, event: &DescribedEvent<'_>, key: PairKey) -> Result<()> {
-        let Some(mut span) = self.take_open(key) else {
+    fn stop(&mut self, event: &DescribedEvent<'_>, stop: &PairEvent<ThreadKey>) -> Result<()> {
+        let Some(OpenPair { id, data: mut span, .. }) = self.open.end(stop) else {
             self.stops_without_start = self.stops_without_start.saturating_add(1);
             return Ok(());
         };
+        self.forget(id, &span);
         span.attributes.add_fields(event, "stop.", &mut self.walker);
         let end_ns = self.start_ns.saturating_add(event.ns_since_start().into());
-        let is_error = span.is_error || (1..=LEVEL_ERROR).contains(&event.record.descriptor().level);
-        self.write(&span, end_ns.max(span.start_ns), is_error)
+        self.write(&span, end_ns.max(span.start_ns), span.is_error || is_error(event))
     }
 
-    /// Removes the innermost open span of a pair.
-    fn take_open(&mut self, key: PairKey) -> Option<OpenSpan> {
-        let spans = self.open.get_mut(&key)?;
-        let span = spans.pop()?;
-        if spans.is_empty() {
-            self.open.remove(&key);
-        }
-        if let Some(open) = self.by_owner.get_mut(&span.key.2) {
-            if let Some(index) = open.iter().rposition(|(id, _)| *id == span.id) {
-                open.remove(index);
-            }
-            if open.is_empty() {
-                self.by_owner.remove(&span.key.2);
-            }
-        }
-        self.open_spans = self.open_spans.saturating_sub(1);
-        self.open_bytes = self.open_bytes.saturating_sub(span.attributes.json().len());
-        Some(span)
+    /// Removes a span that is no longer open from the tables of open spans.
+    fn forget(&mut self, pair: u64, span: &OpenSpan) {
+        self.by_owner.remove(&(span.owner, pair));
+        self.open_bytes = self.open_bytes.saturating_sub(span.memory_bytes());
     }
 
     fn write(&mut self, span: &OpenSpan, end_ns: i128, is_error: bool) -> Result<()> {
@@ -313,7 +331,7 @@ impl<'o> SpanWriter<'o> {
                 notes.push(format!("{} {rest}", format_count(count, noun)));
             }
         };
-        add(self.open_spans as u64, "start event", "without a stop event");
+        add((self.open.len() as u64).saturating_add(self.replaced), "start event", "without a stop event");
         add(self.stops_without_start, "stop event", "without a start event");
         add(self.left_out, "start event", "left out: too many open spans");
         notes

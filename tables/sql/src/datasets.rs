@@ -33,16 +33,7 @@ impl Dataset {
     }
 
     pub(crate) async fn open(&self, context: &SessionContext) -> Result<Arc<dyn TableProvider>> {
-        let mut urls = Vec::new();
-        for path in &self.paths {
-            let absolute = fs::canonicalize(path).with_context(|| path.display().to_string())?;
-            let mut text = absolute.to_str().context("the path of a dataset is not UTF-8")?.to_owned();
-            if absolute.is_dir() {
-                // A path with a slash at its end is a folder.
-                text.push('/');
-            }
-            urls.push(ListingTableUrl::parse(text)?);
-        }
+        let urls = self.paths.iter().map(|path| to_url(path)).collect::<Result<_>>()?;
         let partition = |name: &String| (name.clone(), DataType::Utf8);
         let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
             .with_file_extension(".parquet")
@@ -53,6 +44,25 @@ impl Dataset {
             .await?;
         Ok(Arc::new(ListingTable::try_new(config)?))
     }
+}
+
+/// Returns a file or folder as a URL. In the plain text of a path, the database engine would take
+/// `*`, `?` and `[` for wildcards.
+fn to_url(path: &Path) -> Result<ListingTableUrl> {
+    let absolute = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+    let text = absolute.to_str().context("the path of a dataset is not UTF-8")?;
+    let mut url = "file://".to_owned();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => url.push(byte.into()),
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if absolute.is_dir() && !url.ends_with('/') {
+        // A URL with a slash at its end is a folder.
+        url.push('/');
+    }
+    Ok(ListingTableUrl::parse(url)?)
 }
 
 /// Returns the tables of folders and Parquet files. Tables of the same name are one table.

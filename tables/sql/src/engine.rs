@@ -1,7 +1,6 @@
 //! Registers the tables of the inputs and runs a query.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use crate::arguments::{Action, Arguments};
 use crate::datasets::{self, Dataset};
 use crate::errors::nearest;
 use crate::functions;
-use crate::output::Printer;
+use crate::output::{Printer, print_lines, print_message};
 use crate::traces::{TraceRows, TraceTable};
 
 /// The most memory that a query uses before it writes to temporary files.
@@ -41,7 +40,7 @@ impl ReadObserver for WarningPrinter {
     }
 
     fn warn(&self, warning: &Warning) {
-        eprintln!("warning: {warning}");
+        print_message("warning", &warning.to_string());
     }
 }
 
@@ -51,9 +50,8 @@ enum Inputs {
     Datasets(Vec<Dataset>),
 }
 
-fn find_inputs(arguments: &Arguments) -> Result<Inputs> {
-    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
-        arguments.inputs.iter().cloned().partition(|path| path.is_dir());
+fn find_inputs(paths: Vec<PathBuf>, schemas: SchemaFiles, symbols: SymbolOptions) -> Result<Inputs> {
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(|path| path.is_dir());
     for file in &files {
         if !file.exists() {
             bail!("{}: no such file or folder", file.display());
@@ -68,55 +66,44 @@ fn find_inputs(arguments: &Arguments) -> Result<Inputs> {
     if has_datasets {
         return Ok(Inputs::Datasets(datasets::find(folders.iter().chain(&files))?));
     }
-    let schemas = SchemaFiles {
-        manifests: arguments.manifests.clone(),
-        ignores_programs: arguments.ignores_programs,
-        ..SchemaFiles::default()
-    };
-    Ok(Inputs::Traces(ConvertInput {
-        files,
-        schemas,
-        symbols: SymbolOptions { paths: arguments.symbols.clone(), ..SymbolOptions::default() },
-        criteria: FilterCriteria::default(),
-        observer: Arc::new(WarningPrinter),
-    }))
+    let (criteria, observer) = (FilterCriteria::default(), Arc::new(WarningPrinter));
+    Ok(Inputs::Traces(ConvertInput { files, schemas, symbols, criteria, observer }))
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build().context("cannot start threads")?;
     runtime.block_on(run_command(arguments))
 }
 
-async fn run_command(arguments: &Arguments) -> Result<()> {
-    let inputs = find_inputs(arguments)?;
-    let mut engine = Engine::new(&inputs, arguments.host.as_deref())?;
+async fn run_command(arguments: Arguments) -> Result<()> {
+    let Arguments { inputs, action, format, host, schemas, symbol_paths } = arguments;
+    let symbols = SymbolOptions { paths: symbol_paths, ..SymbolOptions::default() };
+    let inputs = find_inputs(inputs, schemas, symbols)?;
+    let mut engine = Engine::new(&inputs, host)?;
     engine.register(&inputs).await?;
-    match &arguments.action {
+    match &action {
         Action::ListTables => {
             engine.register_types(&inputs)?;
-            engine.print_tables();
-            Ok(())
+            engine.print_tables()
         }
         Action::ShowSchema(table) => engine.print_schema(table, &inputs),
-        Action::Query(query) => engine.query(query, &inputs, false, Printer::new(arguments.format)).await,
-        Action::Explain(query) => engine.query(query, &inputs, true, Printer::new(arguments.format)).await,
+        Action::Query(query) => engine.query(query, &inputs, false, Printer::new(format)).await,
+        Action::Explain(query) => engine.query(query, &inputs, true, Printer::new(format)).await,
     }
 }
 
 /// Prints plans, each below its name.
 fn print_plan(batches: &[RecordBatch]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut lines = Vec::new();
     for batch in batches {
         let (names, plans) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
         for (name, plan) in names.iter().zip(plans.iter()) {
-            writeln!(out, "{}:", name.unwrap_or_default())?;
-            for line in plan.unwrap_or_default().lines() {
-                writeln!(out, "  {}", escape(line))?;
-            }
+            lines.push(format!("{}:", name.unwrap_or_default()));
+            lines.extend(plan.unwrap_or_default().lines().map(|line| format!("  {}", escape(line))));
         }
     }
-    Ok(())
+    print_lines(&lines)
 }
 
 /// A table, and what `--tables` prints about it.
@@ -133,7 +120,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(inputs: &Inputs, host: Option<&str>) -> Result<Self> {
+    fn new(inputs: &Inputs, host: Option<String>) -> Result<Self> {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(MAX_QUERY_BYTES, 1.0).build_arc()?;
         let config = SessionConfig::new().with_information_schema(true);
         let context = SessionContext::new_with_config_rt(config, runtime);
@@ -142,7 +129,7 @@ impl Engine {
             Inputs::Datasets(_) => None,
         };
         functions::register(&context, traces);
-        Ok(Self { context, host: host.map(str::to_owned), tables: BTreeMap::new(), has_types: false })
+        Ok(Self { context, host, tables: BTreeMap::new(), has_types: false })
     }
 
     fn add(&mut self, name: &str, table: Arc<dyn TableProvider>, note: String) -> Result<()> {
@@ -214,11 +201,14 @@ impl Engine {
         bail!("there is no table {}{question} (--tables lists the tables)", escape(name))
     }
 
-    fn print_tables(&self) {
-        let width = self.tables.keys().map(String::len).max().unwrap_or(0);
-        for (name, entry) in &self.tables {
-            println!("{name:width$}  {:3} columns  {}", entry.schema.fields().len(), entry.note);
-        }
+    // The names of folders and columns of datasets are untrusted.
+    fn print_tables(&self) -> Result<()> {
+        let rows: Vec<_> = self.tables.iter().map(|(name, entry)| (escape(name), entry)).collect();
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let line = |(name, entry): &(String, &TableEntry)| {
+            format!("{name:width$}  {:3} columns  {}", entry.schema.fields().len(), escape(&entry.note))
+        };
+        print_lines(&rows.iter().map(line).collect::<Vec<_>>())
     }
 
     fn print_schema(&mut self, table: &str, inputs: &Inputs) -> Result<()> {
@@ -227,11 +217,12 @@ impl Engine {
         }
         self.check_table(table)?;
         let Some(entry) = self.tables.get(table) else { return Ok(()) };
-        let width = entry.schema.fields().iter().map(|field| field.name().len()).max().unwrap_or(0);
-        for field in entry.schema.fields() {
-            println!("{:width$}  {}", field.name(), field.data_type());
-        }
-        Ok(())
+        let fields = entry.schema.fields().iter();
+        let rows: Vec<_> =
+            fields.map(|field| (escape(field.name()), escape(&field.data_type().to_string()))).collect();
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let line = |(name, data_type): &(String, String)| format!("{name:width$}  {data_type}");
+        print_lines(&rows.iter().map(line).collect::<Vec<_>>())
     }
 
     async fn query(

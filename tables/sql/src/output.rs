@@ -1,6 +1,6 @@
 //! Prints results as a table, CSV or JSON lines.
 
-use std::io::{BufWriter, Stdout, Write};
+use std::io::{BufWriter, IsTerminal, Stdout, Write, stderr, stdout};
 
 use anyhow::Result;
 use arrow_array::RecordBatch;
@@ -20,25 +20,25 @@ const MAX_CELL_CHARS: usize = 120;
 /// Prints batches to standard output.
 pub(crate) struct Printer {
     out: BufWriter<Stdout>,
+    is_terminal: bool,
     format: OutputFormat,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
     /// For each column, whether all values are numbers, which are right-aligned.
     is_number: Vec<bool>,
     omitted: u64,
-    has_header: bool,
 }
 
 impl Printer {
     pub(crate) fn new(format: OutputFormat) -> Self {
         Self {
-            out: BufWriter::new(std::io::stdout()),
+            out: BufWriter::new(stdout()),
+            is_terminal: stdout().is_terminal(),
             format,
             header: Vec::new(),
             rows: Vec::new(),
             is_number: Vec::new(),
             omitted: 0,
-            has_header: false,
         }
     }
 
@@ -46,9 +46,7 @@ impl Printer {
         self.header = schema.fields().iter().map(|field| escape(field.name())).collect();
         self.is_number = schema.fields().iter().map(|field| field.data_type().is_numeric()).collect();
         if self.format == OutputFormat::Csv {
-            let empty = RecordBatch::new_empty(schema.clone());
-            csv::WriterBuilder::new().with_header(true).build(&mut self.out).write(&flatten(&empty)?)?;
-            self.has_header = true;
+            self.print_csv(&RecordBatch::new_empty(schema.clone()), true)?;
         }
         Ok(())
     }
@@ -56,14 +54,30 @@ impl Printer {
     pub(crate) fn print(&mut self, batch: &RecordBatch) -> Result<()> {
         match self.format {
             OutputFormat::Table => self.collect(batch)?,
-            OutputFormat::Csv => {
-                csv::WriterBuilder::new().with_header(false).build(&mut self.out).write(&flatten(batch)?)?;
-            }
+            OutputFormat::Csv => self.print_csv(batch, false)?,
             OutputFormat::Jsonl => {
-                let mut writer = LineDelimitedWriter::new(&mut self.out);
+                let mut text = Vec::new();
+                let mut writer = LineDelimitedWriter::new(&mut text);
                 writer.write(batch)?;
                 writer.finish()?;
+                self.write_text(&text)?;
             }
+        }
+        Ok(())
+    }
+
+    fn print_csv(&mut self, batch: &RecordBatch, has_header: bool) -> Result<()> {
+        let mut text = Vec::new();
+        csv::WriterBuilder::new().with_header(has_header).build(&mut text).write(&flatten(batch)?)?;
+        self.write_text(&text)
+    }
+
+    /// Writes lines. On a terminal, their control characters are escaped: texts of traces are
+    /// untrusted, and a format may allow these characters.
+    fn write_text(&mut self, text: &[u8]) -> Result<()> {
+        match self.is_terminal {
+            true => self.out.write_all(&escape_lines(text))?,
+            false => self.out.write_all(text)?,
         }
         Ok(())
     }
@@ -95,7 +109,8 @@ impl Printer {
         self.out.flush()?;
         if self.omitted > 0 {
             let omitted = format_number(self.omitted);
-            eprintln!("note: {omitted} more rows; --format csv and --format jsonl print all");
+            let note = format!("{omitted} more rows; --format csv and --format jsonl print all");
+            print_message("note", &note);
         }
         Ok(())
     }
@@ -159,11 +174,43 @@ fn flatten(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
 
+/// Escapes each of several lines for a terminal.
+fn escape_lines(text: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let content = line.strip_suffix(b"\n").unwrap_or(line);
+        escaped.extend_from_slice(escape(&String::from_utf8_lossy(content)).as_bytes());
+        escaped.extend_from_slice(line.get(content.len()..).unwrap_or_default());
+    }
+    escaped
+}
+
+/// Prints lines to standard output.
+pub(crate) fn print_lines(lines: &[String]) -> Result<()> {
+    let mut out = BufWriter::new(stdout());
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(out.flush()?)
+}
+
+/// Prints a message for people to standard error.
+pub(crate) fn print_message(kind: &str, message: &str) {
+    // If nothing reads standard error, nothing reads this error.
+    let _ = writeln!(stderr(), "{kind}: {message}");
+}
+
 /// Returns whether an error means that the reader of standard output ended, as in `| head`.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io = cause.downcast_ref::<std::io::Error>();
-        io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-            || cause.to_string().contains("Broken pipe")
-    })
+    let io_errors = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io_errors.map(std::io::Error::kind).any(|kind| kind == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_terminals_have_no_control_characters() {
+        let escaped = escape_lines("a,\"b\u{1b}[2J\nc\"\nd\u{9b}".as_bytes());
+        assert_eq!(String::from_utf8_lossy(&escaped), "a,\"b\\x1b[2J\nc\"\nd\\x9b");
+    }
 }

@@ -1,7 +1,7 @@
 //! Runs the program on traces and datasets.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -13,6 +13,16 @@ use traceweir_table::{DatasetOptions, Layout, write_dataset};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/etl/{name}.etl"))
+}
+
+fn to_input(name: &str) -> ConvertInput {
+    ConvertInput {
+        files: vec![fixture(name)],
+        schemas: SchemaFiles::default(),
+        symbols: SymbolOptions::default(),
+        criteria: FilterCriteria::default(),
+        observer: Arc::new(()),
+    }
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -157,20 +167,48 @@ fn output_has_every_format_and_tables_show_no_control_characters() {
 }
 
 #[test]
+fn closed_pipe_ends_the_program_quietly() {
+    let trace = fixture("kernel");
+    let trace = trace.to_str().unwrap();
+    for arguments in [
+        &["--help"][..],
+        &[trace, "--tables"],
+        &[trace, "--schema", "events"],
+        &[trace, "--explain", "SELECT event FROM events"],
+        &[trace, "SELECT event FROM events"],
+        &[trace, "SELECT event FROM events", "--format", "csv"],
+        &[trace, "SELECT event FROM events", "--format", "jsonl"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-sql"));
+        let child = command.args(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", output.status);
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn names_of_folders_have_no_wildcards() {
+    let root = tempfile::tempdir().unwrap();
+    for (folder, trace) in [("a[b]*", "kernel"), ("ab1", "tracelogging"), ("a%5Bb%5D*", "manifest")] {
+        let input = to_input(trace);
+        write_dataset(&input, &DatasetOptions::default(), &root.path().join(folder)).unwrap();
+    }
+    let hosts = |folder: &str| query(&root.path().join(folder), "SELECT DISTINCT host FROM events");
+    assert_eq!(hosts("a[b]*"), [json!({"host": "FIXTURE"})]);
+    assert_eq!(hosts("a%5Bb%5D*"), [json!({"host": "manifest"})]);
+}
+
+#[test]
 fn dataset_gives_the_answers_of_its_traces() {
     let root = tempfile::tempdir().unwrap();
     for layout in [Layout::Events, Layout::ByType] {
         for name in ["kernel", "tracelogging"] {
-            let input = ConvertInput {
-                files: vec![fixture(name)],
-                schemas: SchemaFiles::default(),
-                symbols: SymbolOptions::default(),
-                criteria: FilterCriteria::default(),
-                observer: Arc::new(()),
-            };
             let options =
                 DatasetOptions { layout, host: Some("other".to_owned()), ..DatasetOptions::default() };
-            write_dataset(&input, &options, root.path()).unwrap();
+            write_dataset(&to_input(name), &options, root.path()).unwrap();
         }
     }
     let question = "SELECT event, count(*) AS n FROM events GROUP BY event ORDER BY event";

@@ -189,6 +189,13 @@ impl ColumnSet {
         Self(self.0 & !(1 << column as u8))
     }
 
+    /// Returns whether the columns need the fields of events.
+    pub(crate) fn needs_fields(self) -> bool {
+        [EventColumn::Payload, EventColumn::Message, EventColumn::Undecoded, EventColumn::Raw]
+            .iter()
+            .any(|column| self.contains(*column))
+    }
+
     /// Returns the columns in the order of the table.
     pub fn iter(self) -> impl Iterator<Item = EventColumn> {
         EventColumn::ALL.into_iter().filter(move |column| self.contains(*column))
@@ -366,9 +373,8 @@ impl EventColumns {
         let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
         let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
         let of = prepared.map(|prepared| (prepared.id(), guid));
-        let descriptor = event.record.descriptor();
-        let slot = (guid.data1 ^ u32::from(descriptor.id) ^ u32::from(descriptor.opcode)) as usize;
-        let slot = slot % IDENTITY_SLOTS;
+        let number = prepared.map_or(0, |prepared| prepared.id().number());
+        let slot = (u64::from(guid.data1) ^ number) as usize % IDENTITY_SLOTS;
         let recent = self.identities.get(slot).copied().unwrap_or(EMPTY_IDENTITY);
         let identity = if of.is_some() && recent.of == of && recent.generations == generations {
             recent

@@ -7,7 +7,8 @@
 //!
 //! Times and providers are compared before anything is decoded or copied into a column. With
 //! several threads, each batch covers consecutive events, and [`InOrder`] delivers the batches in
-//! the order of the events. With one thread, a batch has up to [`ScanOptions::batch_rows`] rows.
+//! the order of the events. With one thread, a batch has up to [`ScanOptions::batch_rows`] rows. One
+//! thread decodes if no column needs the fields of events; others load the buffers then.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -24,6 +25,8 @@ use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_decode::format::Style;
+use traceweir_decode::source::prepared::SchemaId;
+use traceweir_format::Guid;
 
 use crate::events::{ColumnSet, EventColumn, EventColumns};
 use crate::host::find_hosts;
@@ -55,11 +58,20 @@ impl Default for ScanOptions {
     }
 }
 
+/// The number of recent kinds of events for which a decision is remembered.
+const DECISION_SLOTS: usize = 64;
+
+/// Whether the events of a schema and provider pass; the Boolean of the key says whether they are
+/// kernel events.
+type Decision = ((SchemaId, Guid, bool), bool);
+
 /// Selects events by the criteria of an input.
 pub(crate) struct EventSelection<'f> {
     filter: &'f EventFilter,
     grep: Grep<'f>,
     needs_description: bool,
+    needs_only_provider: bool,
+    decisions: [Option<Decision>; DECISION_SLOTS],
     remaining: u64,
 }
 
@@ -67,12 +79,44 @@ impl<'f> EventSelection<'f> {
     pub(crate) fn new(filter: &'f EventFilter) -> Self {
         let grep = Grep::new(filter, Style::default());
         let remaining = filter.head.unwrap_or(u64::MAX);
-        Self { filter, grep, needs_description: filter.needs_description(), remaining }
+        Self {
+            filter,
+            grep,
+            needs_description: filter.needs_description(),
+            needs_only_provider: filter.needs_only_provider(),
+            decisions: [None; DECISION_SLOTS],
+            remaining,
+        }
     }
 
     #[inline]
     pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
-        !self.needs_description || (self.filter.accepts(event) && self.grep.accepts(event))
+        if !self.needs_description {
+            return true;
+        }
+        // A schema that names its provider gives all its events the same name.
+        let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
+        let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
+        match prepared {
+            Some(prepared) if self.needs_only_provider => {
+                let key = (prepared.id(), event.record.provider(), event.record.hook().is_some());
+                let slot = prepared.id().number() as usize % DECISION_SLOTS;
+                match self.decisions.get(slot) {
+                    Some(Some((known, accepts))) if *known == key => *accepts,
+                    _ => self.decide(event, key, slot),
+                }
+            }
+            _ => self.filter.accepts(event) && self.grep.accepts(event),
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self, event: &DescribedEvent<'_>, key: (SchemaId, Guid, bool), slot: usize) -> bool {
+        let accepts = self.filter.accepts(event);
+        if let Some(decision) = self.decisions.get_mut(slot) {
+            *decision = Some((key, accepts));
+        }
+        accepts
     }
 
     /// Counts an accepted event, and returns whether `head` allows more.
@@ -102,8 +146,11 @@ pub fn scan_events(
     if filter.head == Some(0) {
         return Ok(Conversion { written_noun: "event", ..Conversion::default() });
     }
-    let is_serial = has_symbols || filter.head.is_some();
-    let threads = if is_serial { 1 } else { traces.choose_threads(options.threads) };
+    // Passing an event to another thread takes as long as building columns without fields.
+    let needs_fields = options.columns.needs_fields() || filter.text.is_some();
+    let is_serial = has_symbols || filter.head.is_some() || !needs_fields;
+    let threads = traces.choose_threads(options.threads);
+    let threads = if is_serial { 1 } else { threads };
     let (rows, reading) = if threads > 1 {
         scan_in_parallel(&mut traces, &filter, options, &hosts, threads, sink)?
     } else {

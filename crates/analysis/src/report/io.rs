@@ -1,27 +1,23 @@
-//! Network transfers, file operations and system calls as events of a report.
+//! Reads events of the network and of files.
 //!
 //! ```text
 //!   TcpIp, UdpIp         PID, size, daddr, saddr, dport, sport ──▶ NetworkTransfer
-//!   FileIo               IrpPtr, TTID, FileObject, FileKey, IoSize, OpenPath ──▶ FileOperation
-//!   FileIo/OperationEnd  IrpPtr, ExtraInfo ──▶ its end
-//!   PerfInfo/SysCl…      SysCallAddress, SysCallNtStatus; the thread that runs on the processor
+//!   FileIo               IrpPtr, TTID, FileObject, FileKey, IoSize, OpenPath ──▶ FileFields
+//!   FileIo/OperationEnd  IrpPtr, ExtraInfo ──▶ FileFields
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 
-use traceweir_decode::Decoder;
 use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
 
-use super::event::{Occurrence, ReportEvent};
-use super::fields::read_numbers;
-use super::io_event::{FileOperation, FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
-use super::trace_facts::TraceFacts;
+use super::event::ReportEvent;
+use super::io_event::{FileOperationKind, NetworkKind, NetworkProtocol, NetworkTransfer};
 
 /// Maximum number of characters of a path.
 const MAX_PATH_CHARS: usize = 400;
@@ -47,11 +43,6 @@ pub const fn is_disk_event(hook: u16) -> bool {
 /// Returns whether a hook id is that of a file operation or its end.
 pub fn is_file_event(hook: u16) -> bool {
     hook == hook::FILE_OPERATION_END || FileOperationKind::from_hook(hook).is_some()
-}
-
-/// Returns whether a hook id is that of a system call's start or end.
-pub(super) const fn is_system_call_event(hook: u16) -> bool {
-    matches!(hook, hook::SYSCALL_ENTER | hook::SYSCALL_EXIT)
 }
 
 /// Returns the protocol and kind of a network event, for IPv4 and IPv6.
@@ -97,10 +88,6 @@ impl<'p> Visitor<'p> for NetworkFields {
             _ => {}
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 /// Returns an address: four bytes as a number, or 16 bytes, in network byte order.
@@ -112,15 +99,14 @@ fn parse_address(value: &Value<'_>) -> Option<IpAddr> {
     }
 }
 
-/// Converts an event of TCP or UDP.
-pub fn convert_network_event(
+/// Reads an event of TCP or UDP.
+pub(super) fn read_network_event(
     walker: &mut Walker,
     hook: u16,
     record: &Record<'_>,
-    decoder: &mut Decoder,
-) -> Option<Occurrence> {
+    schema: &SchemaMatch<'_, '_>,
+) -> Option<NetworkTransfer> {
     let (protocol, kind) = network_kind(hook)?;
-    let schema = decoder.find(record).ok()?;
     let mut fields = NetworkFields::default();
     // If the payload ends early, the fields before its end have been read.
     let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
@@ -133,18 +119,26 @@ pub fn convert_network_event(
     };
     let pid = fields.pid.filter(|pid| *pid != NO_ID);
     let ends = to_end(local).zip(to_end(remote));
-    Some(Occurrence::Network(NetworkTransfer { protocol, kind, bytes: fields.bytes, pid, ends }))
+    Some(NetworkTransfer { protocol, kind, bytes: fields.bytes, pid, ends })
 }
 
-#[derive(Default)]
-struct FileFields {
-    irp: u64,
-    thread: Option<u32>,
-    file_object: u64,
-    file_key: u64,
-    requested_bytes: u64,
-    extra: u64,
-    path: Vec<u8>,
+/// The fields of the start or the end of a file operation; 0 or empty if the event does not have them.
+#[derive(Clone, Debug, Default)]
+pub struct FileFields {
+    /// The number that start and end of an operation share.
+    pub irp: u64,
+    /// The thread, if the event contains it.
+    pub thread: Option<u32>,
+    /// The number of the open file.
+    pub file_object: u64,
+    /// The number of the file.
+    pub file_key: u64,
+    /// The number of bytes that the caller requested.
+    pub requested_bytes: u64,
+    /// The number of transferred bytes, at the end of a read or write.
+    pub transferred_bytes: u64,
+    /// The path.
+    pub path: String,
 }
 
 impl<'p> Visitor<'p> for FileFields {
@@ -156,65 +150,27 @@ impl<'p> Visitor<'p> for FileFields {
             "FileObject" => self.file_object = to_number(),
             "FileKey" => self.file_key = to_number(),
             "IoSize" => self.requested_bytes = to_number(),
-            "ExtraInfo" => self.extra = to_number(),
-            "OpenPath" => push_text(field, &value, Style::default(), &mut self.path),
+            "ExtraInfo" => self.transferred_bytes = to_number(),
+            "OpenPath" => {
+                let mut path = Vec::new();
+                push_text(field, &value, Style::default(), &mut path);
+                self.path = String::from_utf8_lossy(&path).chars().take(MAX_PATH_CHARS).collect();
+            }
             _ => {}
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Converts the start or the end of a file operation.
-pub(super) fn convert_file_event(
+/// Reads the start or the end of a file operation.
+pub(super) fn read_file_fields(
     walker: &mut Walker,
-    hook: u16,
     record: &Record<'_>,
-    facts: &TraceFacts,
-    decoder: &mut Decoder,
-) -> Option<Occurrence> {
-    let schema = decoder.find(record).ok()?;
+    schema: &SchemaMatch<'_, '_>,
+) -> FileFields {
     let mut fields = FileFields::default();
     // If the payload ends early, the fields before its end have been read.
     let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
-    if hook == hook::FILE_OPERATION_END {
-        return Some(Occurrence::FileEnd { irp: fields.irp, bytes: fields.extra });
-    }
-    let kind = FileOperationKind::from_hook(hook)?;
-    let open_path: String = String::from_utf8_lossy(&fields.path).chars().take(MAX_PATH_CHARS).collect();
-    let named = |key: u64| (key != 0).then(|| facts.file_name(key, record.time())).flatten();
-    let path = Some(open_path).filter(|path| !path.is_empty()).map(Arc::from);
-    Some(Occurrence::FileStart(FileOperation {
-        kind,
-        irp: fields.irp,
-        thread: fields.thread,
-        pid: record.process_id(),
-        file_object: fields.file_object,
-        requested_bytes: fields.requested_bytes,
-        path: path.or_else(|| named(fields.file_key)).or_else(|| named(fields.file_object)),
-    }))
-}
-
-/// Converts the start or the end of a system call.
-pub(super) fn convert_system_call(
-    walker: &mut Walker,
-    hook: u16,
-    record: &Record<'_>,
-    facts: &TraceFacts,
-    decoder: &mut Decoder,
-) -> Option<Occurrence> {
-    let schema = decoder.find(record).ok()?;
-    let names = ["SysCallAddress", "SysCallNtStatus"];
-    let [address, status] = read_numbers(walker, record, &schema, names);
-    let header_thread = Some(record.thread_id()).filter(|tid| *tid != NO_ID);
-    let thread = header_thread.or_else(|| facts.actors.running(record).map(|actor| actor.tid));
-    if hook == hook::SYSCALL_ENTER {
-        return Some(Occurrence::SystemCallStart { thread, address: address? });
-    }
-    let status = u32::try_from(status?).ok()?;
-    Some(Occurrence::SystemCallEnd { thread, status })
+    fields
 }
 
 /// Returns nanoseconds from one event to another.

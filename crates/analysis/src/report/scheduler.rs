@@ -235,6 +235,12 @@ impl<S> Scheduler<S> {
         Some((state.absence?, state.woken_at))
     }
 
+    /// Returns since when a thread runs on a processor; `None` if it does not run there or has ended.
+    pub fn running_since(&self, cpu: u16, thread: u32) -> Option<i64> {
+        let running = self.cpus.get(&cpu)?;
+        (running.thread == thread && running.ended_at.is_none()).then_some(running.since)
+    }
+
     /// Ends the time of the threads that run. Returns their processors and time spans, in the order
     /// of the processors.
     pub fn take_running(&mut self, time: i64) -> Vec<(u16, RunSpan)> {

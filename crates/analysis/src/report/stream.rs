@@ -9,7 +9,7 @@ use anyhow::Result;
 use traceweir_decode::Decoder;
 use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
 use traceweir_decode::walk::Walker;
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
@@ -17,12 +17,9 @@ use traceweir_format::time::{Clock, FileTime};
 
 use super::event::{Occurrence, ReportEvent, Transfer};
 use super::events_with_stacks::EventsWithStacks;
-use super::fields::read_numbers;
-use super::io::{
-    convert_file_event, convert_network_event, convert_system_call, is_disk_event, is_file_event,
-    is_network_event, is_system_call_event,
-};
-use super::scheduler::ContextSwitch;
+use super::io::{FileFields, is_disk_event, is_file_event, is_network_event};
+use super::io_event::{FileOperation, FileOperationKind};
+use super::kernel_event::{DiskOperation, KernelEvent, read_kernel_event};
 use super::trace_facts::TraceFacts;
 use crate::event::{EventContext, ReadFlow, describe_record, describes_file};
 use crate::filter::EventFilter;
@@ -31,11 +28,6 @@ use crate::schema_files::{SchemaFiles, load_traced_programs};
 use crate::symbols::{SymbolOptions, TraceSymbols};
 use crate::text::Moment;
 use crate::traces::{ReadSummary, TraceSet, read_records};
-
-/// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
-const IN_INTERRUPT: u64 = 3;
-/// The profile source of the sampling timer.
-const TIMER_SOURCE: u64 = 0;
 
 /// The events that a report needs.
 #[derive(Debug, Default)]
@@ -317,111 +309,53 @@ impl RecordConverter<'_> {
         facts: &TraceFacts,
         decoder: &mut Decoder,
     ) -> Option<Occurrence> {
-        let hook = record.hook()?;
-        let needed = self.needed;
-        match hook {
-            hook::SAMPLED_PROFILE | hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END
-                if needed.samples =>
-            {
-                self.convert_sample(hook, record, decoder)
+        let (hook, needed) = (record.hook()?, self.needed);
+        let is_needed = match hook {
+            hook::COMPACT_SWITCHES => return needed.switches.then_some(Occurrence::CompactSwitches),
+            hook::SAMPLED_PROFILE | hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END => {
+                needed.samples
             }
-            hook::COMPACT_SWITCHES if needed.switches => Some(Occurrence::CompactSwitches),
-            hook::CONTEXT_SWITCH | hook::READY_THREAD | hook::THREAD_END if needed.switches => {
-                self.convert_switch(hook, record, decoder)
+            hook::CONTEXT_SWITCH | hook::READY_THREAD | hook::THREAD_END => needed.switches,
+            hook::SYSCALL_ENTER | hook::SYSCALL_EXIT => needed.system_calls,
+            _ => {
+                needed.transfers && is_disk_event(hook)
+                    || needed.network && is_network_event(hook)
+                    || needed.file_operations && is_file_event(hook)
             }
-            _ if needed.transfers && is_disk_event(hook) => {
-                self.convert_transfer(hook, record, facts, decoder)
-            }
-            _ if needed.network && is_network_event(hook) => {
-                convert_network_event(&mut self.walker, hook, record, decoder)
-            }
-            _ if needed.file_operations && is_file_event(hook) => {
-                convert_file_event(&mut self.walker, hook, record, facts, decoder)
-            }
-            _ if needed.system_calls && is_system_call_event(hook) => {
-                convert_system_call(&mut self.walker, hook, record, facts, decoder)
-            }
-            _ => None,
-        }
-    }
-
-    fn convert_sample(
-        &mut self,
-        hook: u16,
-        record: &Record<'_>,
-        decoder: &mut Decoder,
-    ) -> Option<Occurrence> {
-        let schema = decoder.find(record).ok()?;
-        if hook != hook::SAMPLED_PROFILE {
-            let [source, interval] =
-                read_numbers(&mut self.walker, record, &schema, ["Source", "NewInterval"]);
-            return interval
-                .filter(|interval| source == Some(TIMER_SOURCE) && *interval > 0)
-                .map(Occurrence::Interval);
-        }
-        let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
-        let [address, thread, count, flags] = read_numbers(&mut self.walker, record, &schema, names);
-        let thread = u32::try_from(thread?).ok()?;
-        let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
-        Some(Occurrence::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
-    }
-
-    fn convert_switch(
-        &mut self,
-        hook: u16,
-        record: &Record<'_>,
-        decoder: &mut Decoder,
-    ) -> Option<Occurrence> {
-        let schema = decoder.find(record).ok()?;
-        if hook == hook::READY_THREAD {
-            let [thread] = read_numbers(&mut self.walker, record, &schema, ["ThreadId"]);
-            return Some(Occurrence::Ready { thread: u32::try_from(thread?).ok()? });
-        }
-        if hook == hook::THREAD_END {
-            let [thread] = read_numbers(&mut self.walker, record, &schema, ["TThreadId"]);
-            return Some(Occurrence::ThreadEnd { thread: u32::try_from(thread?).ok()? });
-        }
-        let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
-        let [new, old, state, reason] = read_numbers(&mut self.walker, record, &schema, names);
-        let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
-        Some(Occurrence::Switch(ContextSwitch {
-            cpu: record.cpu(),
-            new: u32::try_from(new?).ok()?,
-            old: u32::try_from(old?).ok()?,
-            state: to_u8(state)?,
-            reason: to_u8(reason)?,
-        }))
-    }
-
-    fn convert_transfer(
-        &mut self,
-        hook: u16,
-        record: &Record<'_>,
-        facts: &TraceFacts,
-        decoder: &mut Decoder,
-    ) -> Option<Occurrence> {
-        let schema = decoder.find(record).ok()?;
-        let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId", "FileObject"];
-        let [disk, bytes, ticks, thread, key] = read_numbers(&mut self.walker, record, &schema, names);
-        let operation = match hook {
-            hook::DISK_READ | hook::OPTICAL_READ => "read",
-            hook::DISK_WRITE | hook::OPTICAL_WRITE => "write",
-            _ => "flush",
         };
-        let to_nanoseconds = |ticks: u64| {
-            let rate = u128::from(facts.counter_hz);
-            let product = u128::from(ticks) * 1_000_000_000;
-            product.checked_div(rate).map(|nanoseconds| u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        if !is_needed {
+            return None;
+        }
+        let schema = decoder.find(record).ok()?;
+        let running_thread = || {
+            let header_thread = Some(record.thread_id()).filter(|tid| *tid != NO_ID);
+            header_thread.or_else(|| facts.actors.running(record).map(|actor| actor.tid))
         };
-        Some(Occurrence::Transfer(Transfer {
-            disk: u32::try_from(disk?).ok()?,
-            operation,
-            bytes: bytes.unwrap_or(0),
-            duration_ns: ticks.and_then(to_nanoseconds),
-            thread: thread.and_then(|thread| u32::try_from(thread).ok()),
-            pid: record.process_id(),
-            file_name: key.and_then(|key| facts.file_name(key, record.time())),
-        }))
+        Some(match read_kernel_event(&mut self.walker, record, &schema)? {
+            KernelEvent::Sample { thread, address, weight, is_idle } => {
+                Occurrence::Sample { thread, address, weight, is_idle }
+            }
+            KernelEvent::Interval(interval) => Occurrence::Interval(interval),
+            KernelEvent::Switch { switch, .. } => Occurrence::Switch(switch),
+            KernelEvent::Ready { thread } => Occurrence::Ready { thread },
+            KernelEvent::Thread(thread) => Occurrence::ThreadEnd { thread: thread.tid },
+            KernelEvent::Process(_) => return None,
+            KernelEvent::Disk(operation) => Occurrence::Transfer(name_transfer(operation, record, facts)),
+            KernelEvent::Network(transfer) => Occurrence::Network(transfer),
+            KernelEvent::File(fields) if hook == hook::FILE_OPERATION_END => {
+                Occurrence::FileEnd { irp: fields.irp, bytes: fields.transferred_bytes }
+            }
+            KernelEvent::File(fields) => {
+                let kind = FileOperationKind::from_hook(hook)?;
+                Occurrence::FileStart(name_file_operation(kind, fields, record, facts))
+            }
+            KernelEvent::SystemCallStart { address } => {
+                Occurrence::SystemCallStart { thread: running_thread(), address }
+            }
+            KernelEvent::SystemCallEnd { status } => {
+                Occurrence::SystemCallEnd { thread: running_thread(), status }
+            }
+        })
     }
 
     /// Converts an event that was selected by name or id, with the thread that the event concerns.
@@ -444,5 +378,39 @@ impl RecordConverter<'_> {
         let header_ids = (record.process_id(), record.thread_id());
         let (pid, thread) = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
         Some(Occurrence::Chosen { pid, thread })
+    }
+}
+
+/// Returns a disk operation with its duration and the name of its file.
+fn name_transfer(operation: DiskOperation, record: &Record<'_>, facts: &TraceFacts) -> Transfer {
+    Transfer {
+        disk: operation.disk,
+        operation: operation.operation,
+        bytes: operation.bytes,
+        duration_ns: operation.duration_ns(facts.counter_hz),
+        thread: operation.thread,
+        pid: record.process_id(),
+        file_name: operation.file_key.and_then(|key| facts.file_name(key, record.time())),
+    }
+}
+
+/// Returns a file operation with the path of its file: that of the event, or the name that the trace
+/// defines for the file.
+fn name_file_operation(
+    kind: FileOperationKind,
+    fields: FileFields,
+    record: &Record<'_>,
+    facts: &TraceFacts,
+) -> FileOperation {
+    let named = |key: u64| (key != 0).then(|| facts.file_name(key, record.time())).flatten();
+    let path = Some(fields.path).filter(|path| !path.is_empty()).map(Arc::from);
+    FileOperation {
+        kind,
+        irp: fields.irp,
+        thread: fields.thread,
+        pid: record.process_id(),
+        file_object: fields.file_object,
+        requested_bytes: fields.requested_bytes,
+        path: path.or_else(|| named(fields.file_key)).or_else(|| named(fields.file_object)),
     }
 }

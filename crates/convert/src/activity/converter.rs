@@ -12,10 +12,9 @@ use std::sync::Arc;
 
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::report::{
-    Occurrence, Transfer, convert_network_event, is_disk_event, is_network_event,
+    ContextSwitch, KernelEvent, LifeChange, ProcessEvent, ThreadEvent, Transfer, is_disk_event,
+    is_network_event, read_kernel_event,
 };
-use traceweir_decode::Decoder;
-use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::{event_name, hook};
@@ -25,13 +24,10 @@ use super::counters::{counter_values, is_counter_event};
 use super::event::{Activity, EventDetail, Sample, Switch};
 use super::fields::{FieldValue, Fields, read_fields};
 use super::lives::MachineTime;
-use super::numbers::{read_interval, read_numbers};
-use super::slices::{SliceBuilder, SliceEvent};
-use super::survey::{TraceContext, read_life_fields};
+use super::slices::{SliceBuilder, slice_event, system_call_event};
+use super::survey::TraceContext;
 use super::{ActivityTables, MissingCounts, NeededActivity};
 
-/// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
-const IN_INTERRUPT: u64 = 3;
 /// The most bytes of the name of a provider or an event.
 const MAX_NAME_BYTES: usize = 1024;
 /// The most names of providers and events without a schema to keep.
@@ -64,17 +60,21 @@ pub(super) struct Converted {
 
 /// The content of a record, before it is attributed.
 pub(super) enum Prepared {
-    Switch { new: u32, old: u32, priorities: [i8; 2], state: u8, reason: u8 },
-    Ready { thread: u32 },
-    Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
-    Interval(u64),
-    Process { pid: u32, is_start: bool },
-    Thread { tid: u32, pid: Option<u32>, is_start: bool },
-    Disk { transfer: Transfer, ticks: Option<u64> },
-    Network,
-    SystemCall { ids: (u32, u32), address: Option<u64>, status: Option<u64> },
-    Event { ids: (u32, u32), detail: EventDetail, is_counter: bool },
+    /// A kernel event, with the process and thread that it concerns.
+    Kernel((u32, u32), KernelEvent),
+    Event {
+        ids: (u32, u32),
+        detail: EventDetail,
+        is_counter: bool,
+    },
     Nothing,
+}
+
+/// The start of a system call with its address, or the end with its result.
+#[derive(Clone, Copy)]
+enum SystemCall {
+    Start(u64),
+    End(u32),
 }
 
 /// Converts records to activities.
@@ -115,96 +115,26 @@ impl Converter {
         if is_only_fact(hook) {
             return Prepared::Nothing;
         }
-        let prepared = match hook {
-            hook::CONTEXT_SWITCH => self.prepare_switch(record, schema),
-            hook::READY_THREAD => {
-                let [thread] = read_numbers(&mut self.walker, record, schema, ["ThreadId"]);
-                to_u32(thread).map(|thread| Prepared::Ready { thread })
-            }
+        let is_read = match hook {
             hook::COMPACT_SWITCHES => {
                 self.counts.compact_switches = self.counts.compact_switches.saturating_add(1);
-                Some(Prepared::Nothing)
+                return Prepared::Nothing;
             }
-            hook::SAMPLED_PROFILE => self.prepare_sample(record, schema),
-            hook::PROFILE_START | hook::PROFILE_SET_INTERVAL => {
-                read_interval(record, schema, &mut self.walker).map(Prepared::Interval)
-            }
-            hook::PROCESS_START | hook::PROCESS_END | hook::THREAD_START | hook::THREAD_END => {
-                let fields = read_life_fields(&mut self.walker, record, schema);
-                let is_start = matches!(hook, hook::PROCESS_START | hook::THREAD_START);
-                if matches!(hook, hook::PROCESS_START | hook::PROCESS_END) {
-                    fields.process.pid.map(|pid| Prepared::Process { pid, is_start })
-                } else {
-                    let pid = fields.thread.pid;
-                    fields.thread.tid.map(|tid| Prepared::Thread { tid, pid, is_start })
-                }
-            }
-            _ if !self.needed.events => Some(Prepared::Nothing),
-            hook::SYSCALL_ENTER | hook::SYSCALL_EXIT => {
-                let names = ["SysCallAddress", "SysCallNtStatus"];
-                let [address, status] = read_numbers(&mut self.walker, record, schema, names);
-                Some(Prepared::SystemCall { ids, address, status })
-            }
-            _ if is_disk_event(hook) => self.prepare_disk(hook, record, schema),
-            _ if is_network_event(hook) => Some(Prepared::Network),
-            _ => None,
+            hook::CONTEXT_SWITCH
+            | hook::READY_THREAD
+            | hook::SAMPLED_PROFILE
+            | hook::PROFILE_START
+            | hook::PROFILE_SET_INTERVAL
+            | hook::PROCESS_START
+            | hook::PROCESS_END
+            | hook::THREAD_START
+            | hook::THREAD_END => true,
+            _ if !self.needed.events => return Prepared::Nothing,
+            hook::SYSCALL_ENTER | hook::SYSCALL_EXIT => true,
+            _ => is_disk_event(hook) || is_network_event(hook),
         };
-        prepared.unwrap_or_else(|| self.prepare_event(event, ids))
-    }
-
-    fn prepare_switch(&mut self, record: &Record<'_>, schema: &SchemaMatch<'_, '_>) -> Option<Prepared> {
-        let names = [
-            "NewThreadId",
-            "OldThreadId",
-            "OldThreadState",
-            "OldThreadWaitReason",
-            "NewThreadPriority",
-            "OldThreadPriority",
-        ];
-        let [new, old, state, reason, new_priority, old_priority] =
-            read_numbers(&mut self.walker, record, schema, names);
-        let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
-        let to_priority = |number: Option<u64>| to_u8(number).map_or(0, u8::cast_signed);
-        Some(Prepared::Switch {
-            new: to_u32(new)?,
-            old: to_u32(old)?,
-            priorities: [to_priority(new_priority), to_priority(old_priority)],
-            state: to_u8(state)?,
-            reason: to_u8(reason)?,
-        })
-    }
-
-    fn prepare_sample(&mut self, record: &Record<'_>, schema: &SchemaMatch<'_, '_>) -> Option<Prepared> {
-        let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
-        let [address, thread, count, flags] = read_numbers(&mut self.walker, record, schema, names);
-        let thread = to_u32(thread)?;
-        let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
-        Some(Prepared::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
-    }
-
-    fn prepare_disk(
-        &mut self,
-        hook: u16,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-    ) -> Option<Prepared> {
-        let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId"];
-        let [disk, bytes, ticks, thread] = read_numbers(&mut self.walker, record, schema, names);
-        let operation = match hook {
-            hook::DISK_READ | hook::OPTICAL_READ => "read",
-            hook::DISK_WRITE | hook::OPTICAL_WRITE => "write",
-            _ => "flush",
-        };
-        let transfer = Transfer {
-            disk: to_u32(disk)?,
-            operation,
-            bytes: bytes.unwrap_or(0),
-            duration_ns: None,
-            thread: to_u32(thread),
-            pid: record.process_id(),
-            file_name: None,
-        };
-        Some(Prepared::Disk { transfer, ticks })
+        let kernel_event = is_read.then(|| read_kernel_event(&mut self.walker, record, schema)).flatten();
+        kernel_event.map_or_else(|| self.prepare_event(event, ids), |event| Prepared::Kernel(ids, event))
     }
 
     /// Prepares an event with all its names and fields.
@@ -267,7 +197,32 @@ impl Converter {
         prepared: Prepared,
         source: Source<'_, '_>,
         context: &mut TraceContext,
-        decoder: &mut Decoder,
+        tables: &mut ActivityTables,
+        out: &mut Vec<Converted>,
+    ) {
+        match prepared {
+            Prepared::Nothing => {}
+            Prepared::Kernel(ids, event) => {
+                self.convert_kernel_event(ids, event, source, context, tables, out);
+            }
+            Prepared::Event { ids, detail, is_counter } => {
+                let values = if is_counter { counter_values(&detail) } else { Vec::new() };
+                if values.is_empty() {
+                    return self.convert_event(ids, detail, source, tables, out);
+                }
+                let process = tables.lives.find_or_add_process(source.at(), ids.0);
+                let activity = Activity::Counters { process, values };
+                out.push(Converted { activity, address: None, pid: NO_ID, may_have_stack: false });
+            }
+        }
+    }
+
+    fn convert_kernel_event(
+        &mut self,
+        ids: (u32, u32),
+        event: KernelEvent,
+        source: Source<'_, '_>,
+        context: &mut TraceContext,
         tables: &mut ActivityTables,
         out: &mut Vec<Converted>,
     ) {
@@ -280,16 +235,16 @@ impl Converter {
             let pid = actors.process_of(tid, stamp);
             (tables.lives.find_or_add_thread(at, tid, pid), pid.unwrap_or(NO_ID))
         };
-        match prepared {
-            Prepared::Nothing => {}
-            Prepared::Switch { new, old, priorities: [new_priority, old_priority], state, reason } => {
+        match event {
+            KernelEvent::Switch { switch, new_priority, old_priority } => {
+                let ContextSwitch { new, old, state, reason, .. } = switch;
                 self.running.insert((source.machine, source.record.cpu()), new);
                 let ((new, _), (old, pid)) = (find_thread(new), find_thread(old));
                 let stack_thread = None;
                 let switch = Switch { new, new_priority, old, old_priority, state, reason, stack_thread };
                 add(Activity::Switch(switch), None, pid, true);
             }
-            Prepared::Ready { thread } => {
+            KernelEvent::Ready { thread } => {
                 // The header names the thread that wakes.
                 let waker = match source.record.thread_id() {
                     NO_ID => self.running.get(&(source.machine, source.record.cpu())).copied(),
@@ -298,62 +253,55 @@ impl Converter {
                 let waker = waker.filter(|waker| *waker != 0).and_then(|waker| find_thread(waker).0);
                 add(Activity::Wake { thread: find_thread(thread).0, waker }, None, NO_ID, false);
             }
-            Prepared::Sample { thread, address, weight, is_idle } => {
+            KernelEvent::Sample { thread, address, weight, is_idle } => {
                 let interval_ns = self.intervals.get(&source.file).copied().or(context.interval_ns);
                 let is_kernel = is_kernel_address(address, source.record.pointer_size());
                 let (thread, pid) = find_thread(thread);
                 let sample = Sample { thread, weight, interval_ns, is_kernel, is_idle };
                 add(Activity::Sample(sample), Some(address).filter(|_| !is_idle), pid, !is_idle);
             }
-            Prepared::Interval(interval_ns) => {
-                self.intervals.insert(source.file, interval_ns);
+            KernelEvent::Interval(interval) => {
+                self.intervals.insert(source.file, interval.saturating_mul(100));
             }
-            Prepared::Process { pid, is_start } => {
+            KernelEvent::Process(ProcessEvent { change, pid, .. }) => {
                 if let Some(process) = tables.lives.find_or_add_process(at, pid) {
-                    let is_start = if is_start { Activity::ProcessStart } else { Activity::ProcessEnd };
-                    add(is_start(process), None, pid, false);
+                    let is_start = change == LifeChange::Start;
+                    let new = if is_start { Activity::ProcessStart } else { Activity::ProcessEnd };
+                    add(new(process), None, pid, false);
                 }
             }
-            Prepared::Thread { tid, pid, is_start } => {
+            KernelEvent::Thread(ThreadEvent { change, tid, pid, .. }) => {
                 if let Some(thread) = tables.lives.find_or_add_thread(at, tid, pid) {
-                    let is_start = if is_start { Activity::ThreadStart } else { Activity::ThreadEnd };
-                    add(is_start(thread), None, NO_ID, false);
+                    let is_start = change == LifeChange::Start;
+                    let new = if is_start { Activity::ThreadStart } else { Activity::ThreadEnd };
+                    add(new(thread), None, NO_ID, false);
                 }
             }
-            Prepared::Disk { mut transfer, ticks } => {
-                let to_ns = |ticks: u64| {
-                    let product = u128::from(ticks).saturating_mul(1_000_000_000);
-                    product.checked_div(context.counter_hz.into())
+            KernelEvent::Disk(disk) => {
+                let transfer = Transfer {
+                    disk: disk.disk,
+                    operation: disk.operation,
+                    bytes: disk.bytes,
+                    duration_ns: disk.duration_ns(context.counter_hz),
+                    thread: disk.thread,
+                    pid: source.record.process_id(),
+                    file_name: None,
                 };
-                let duration_ns = ticks.and_then(to_ns);
-                transfer.duration_ns = duration_ns.map(|ns| u64::try_from(ns).unwrap_or(u64::MAX));
-                let tid = transfer.thread.unwrap_or_else(|| source.record.thread_id());
-                let (thread, pid) = find_thread(tid);
+                let (thread, pid) = find_thread(disk.thread.unwrap_or_else(|| source.record.thread_id()));
                 add(Activity::Disk { thread, transfer }, None, pid, self.needed.event_stacks);
             }
-            Prepared::Network => {
-                let hook = source.record.hook().unwrap_or(0);
-                let network = convert_network_event(&mut self.walker, hook, source.record, decoder);
-                if let Some(Occurrence::Network(transfer)) = network {
-                    let pid = transfer.pid.unwrap_or(NO_ID);
-                    let process = tables.lives.find_or_add_process(at, pid);
-                    add(Activity::Network { process, transfer }, None, pid, self.needed.event_stacks);
-                }
+            KernelEvent::Network(transfer) => {
+                let pid = transfer.pid.unwrap_or(NO_ID);
+                let process = tables.lives.find_or_add_process(at, pid);
+                add(Activity::Network { process, transfer }, None, pid, self.needed.event_stacks);
             }
-            Prepared::SystemCall { ids, address, status } => {
-                self.convert_system_call(ids, (address, status), source, context, tables, out);
+            KernelEvent::SystemCallStart { address } => {
+                self.convert_system_call(ids, SystemCall::Start(address), source, context, tables, out);
             }
-            Prepared::Event { ids, detail, is_counter } => {
-                if is_counter {
-                    let values = counter_values(&detail);
-                    if !values.is_empty() {
-                        let process = tables.lives.find_or_add_process(at, ids.0);
-                        add(Activity::Counters { process, values }, None, NO_ID, false);
-                        return;
-                    }
-                }
-                self.convert_event(ids, detail, source, tables, out);
+            KernelEvent::SystemCallEnd { status } => {
+                self.convert_system_call(ids, SystemCall::End(status), source, context, tables, out);
             }
+            KernelEvent::File(_) => {}
         }
     }
 
@@ -372,9 +320,8 @@ impl Converter {
         let mut add = |activity, may_have_stack| {
             out.push(Converted { activity, address: None, pid, may_have_stack });
         };
-        let slice_event = SliceEvent::from_record(source.record, source.machine);
-        match slice_event {
-            Some(event) if event.is_start() => {
+        match slice_event(source.record, source.machine) {
+            Some(event) if event.is_start => {
                 match self.slices.begin(&event, source.time_ns, thread, &detail) {
                     Some(slice) => add(Activity::SliceBegin(slice), may_have_stack),
                     None => add(Activity::Instant { thread, detail }, may_have_stack),
@@ -394,11 +341,11 @@ impl Converter {
         }
     }
 
-    /// Begins or ends the slice of a system call, which has an address or a status.
+    /// Begins or ends the slice of a system call.
     fn convert_system_call(
         &mut self,
         ids: (u32, u32),
-        (address, status): (Option<u64>, Option<u64>),
+        call: SystemCall,
         source: Source<'_, '_>,
         context: &mut TraceContext,
         tables: &mut ActivityTables,
@@ -410,28 +357,25 @@ impl Converter {
         let mut add = |activity| {
             out.push(Converted { activity, address: None, pid, may_have_stack: false });
         };
-        let key = (source.machine, tid);
-        let provider = source.record.provider();
+        let (machine, provider) = (source.machine, source.record.provider());
         // A call that did not return, such as the end of a thread, ends with the next one.
-        let stop = SliceEvent::for_system_call(key, provider, false);
+        let stop = system_call_event(machine, tid, provider, false);
         let mut ended = self.slices.end(&stop);
-        let is_end = status.is_some();
         let field = |name: &str, value| vec![(Arc::from(name), value)];
         if let Some(slice) = ended.pop() {
             for inner in ended {
                 add(Activity::SliceEnd { slice: inner, stop: None });
             }
-            let detail = status.map(|status| {
-                let values = field("Status", FieldValue::Unsigned(status));
-                let fields = Fields::from_values(values);
-                Arc::new(EventDetail { fields, ..(*slice.detail).clone() })
-            });
-            add(Activity::SliceEnd { slice, stop: detail });
+            let stop = match call {
+                SystemCall::Start(_) => None,
+                SystemCall::End(status) => {
+                    let fields = Fields::from_values(field("Status", FieldValue::Unsigned(status.into())));
+                    Some(Arc::new(EventDetail { fields, ..(*slice.detail).clone() }))
+                }
+            };
+            add(Activity::SliceEnd { slice, stop });
         }
-        if is_end {
-            return;
-        }
-        let address = address.unwrap_or(0);
+        let SystemCall::Start(address) = call else { return };
         let function = context.code.symbols.resolve(pid, address, source.record.time());
         let name = function.first().and_then(|function| function.function.clone());
         let name = name.unwrap_or_else(|| self.intern("system call".to_owned()));
@@ -442,7 +386,7 @@ impl Converter {
             fields: Fields::from_values(values),
             ..EventDetail::default()
         };
-        let start = SliceEvent::for_system_call(key, provider, true);
+        let start = system_call_event(machine, tid, provider, true);
         if let Some(slice) = self.slices.begin(&start, source.time_ns, Some(thread), &Arc::new(detail)) {
             add(Activity::SliceBegin(slice));
         }
@@ -480,8 +424,4 @@ const fn is_only_fact(hook: u16) -> bool {
             | hook::GROUP_MASKS
             | hook::END_GROUP_MASKS
     )
-}
-
-fn to_u32(number: Option<u64>) -> Option<u32> {
-    u32::try_from(number?).ok()
 }

@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use traceweir_analysis::report::{LifeChange, ProcessEvent, ThreadEvent};
 use traceweir_format::header::NO_ID;
 
 /// Two traces stamp the same start of a process or thread less than this time apart.
@@ -86,32 +87,6 @@ impl Life {
             _ => 0,
         }
     }
-}
-
-/// What an event reports about a life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LifeChange {
-    Start,
-    End,
-    /// The process or thread exists.
-    Exists,
-}
-
-/// What an event reports about a process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ProcessFacts {
-    pub(super) pid: Option<u32>,
-    pub(super) parent_pid: Option<u32>,
-    pub(super) name: String,
-    pub(super) command_line: String,
-}
-
-/// What an event reports about a thread.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ThreadFacts {
-    pub(super) pid: Option<u32>,
-    pub(super) tid: Option<u32>,
-    pub(super) name: String,
 }
 
 /// The machine and the time of an event.
@@ -214,11 +189,12 @@ impl Lives {
     fn add_process(&mut self, at: MachineTime, pid: u32, life: Life) -> Option<ProcessIndex> {
         let machine = at.machine;
         let index = ProcessIndex(u32::try_from(self.processes.len()).ok()?);
-        let has_room = self.processes.len() < MAX_PROCESSES;
         let processes = &self.processes;
         let life_of = |index: ProcessIndex| processes.get(index.0 as usize).map(|process| process.life);
-        let lives = self.by_pid.entry((machine, pid)).or_default();
-        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
+        // An id gets an entry only with its first life, so the number of entries is limited too.
+        let has_room = processes.len() < MAX_PROCESSES
+            && self.by_pid.entry((machine, pid)).or_default().add(index, life, at.time_ns, life_of);
+        if !has_room {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
@@ -236,11 +212,11 @@ impl Lives {
     ) -> Option<ThreadIndex> {
         let machine = at.machine;
         let index = ThreadIndex(u32::try_from(self.threads.len()).ok()?);
-        let has_room = self.threads.len() < MAX_THREADS;
         let threads = &self.threads;
         let life_of = |index: ThreadIndex| threads.get(index.0 as usize).map(|thread| thread.life);
-        let lives = self.by_tid.entry((machine, tid)).or_default();
-        if !has_room || !lives.add(index, life, at.time_ns, life_of) {
+        let has_room = threads.len() < MAX_THREADS
+            && self.by_tid.entry((machine, tid)).or_default().add(index, life, at.time_ns, life_of);
+        if !has_room {
             self.over_limit = self.over_limit.saturating_add(1);
             return None;
         }
@@ -249,37 +225,37 @@ impl Lives {
     }
 
     /// Learns from an event about a process.
-    pub(super) fn observe_process(&mut self, at: MachineTime, change: LifeChange, facts: &ProcessFacts) {
-        let Some(pid) = facts.pid else { return };
+    pub(super) fn observe_process(&mut self, at: MachineTime, event: &ProcessEvent) {
+        let (pid, change) = (event.pid, event.change);
         let life_of = |index: ProcessIndex| self.process(index).map(|process| process.life);
         let lives = self.by_pid.get(&(at.machine, pid));
         let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
         let Some(index) = known.or_else(|| self.add_process(at, pid, new_life(at.time_ns, change))) else {
             return;
         };
-        let (name, command_line) = (self.intern(&facts.name), self.intern(&facts.command_line));
-        let Some(process) = self.processes.get_mut(index.0 as usize) else { return };
+        let Some(process) = self.process(index) else { return };
         let is_replaced = change == LifeChange::Start;
+        let needs_name = is_replaced || process.name.is_none();
+        let needs_command_line = is_replaced || process.command_line.is_none();
+        let name = needs_name.then(|| self.intern(&event.name)).flatten();
+        let command_line = needs_command_line.then(|| self.intern(&event.command_line)).flatten();
+        let Some(process) = self.processes.get_mut(index.0 as usize) else { return };
         change_life(&mut process.life, at.time_ns, change);
-        process.parent_pid = facts.parent_pid.filter(|parent| *parent != NO_ID).or(process.parent_pid);
-        if is_replaced || process.name.is_none() {
-            process.name = name.or(process.name.take());
-        }
-        if is_replaced || process.command_line.is_none() {
-            process.command_line = command_line.or(process.command_line.take());
-        }
+        process.parent_pid = event.parent_pid.filter(|parent| *parent != NO_ID).or(process.parent_pid);
+        process.name = name.or(process.name.take());
+        process.command_line = command_line.or(process.command_line.take());
     }
 
     /// Learns from an event about a thread.
-    pub(super) fn observe_thread(&mut self, at: MachineTime, change: LifeChange, facts: &ThreadFacts) {
-        let Some(tid) = facts.tid else { return };
+    pub(super) fn observe_thread(&mut self, at: MachineTime, event: &ThreadEvent) {
+        let (tid, change) = (event.tid, event.change);
         let life_of = |index: ThreadIndex| self.thread(index).map(|thread| thread.life);
         let lives = self.by_tid.get(&(at.machine, tid));
         let known = lives.and_then(|lives| lives.find_subject(at.time_ns, change, life_of));
-        let process = facts.pid.and_then(|pid| self.find_or_add_process(at, pid));
+        let process = event.pid.and_then(|pid| self.find_or_add_process(at, pid));
         let new = || new_life(at.time_ns, change);
         let Some(index) = known.or_else(|| self.add_thread(at, tid, process, new())) else { return };
-        let name = self.intern(&facts.name);
+        let name = self.intern(&event.name);
         let Some(thread) = self.threads.get_mut(index.0 as usize) else { return };
         change_life(&mut thread.life, at.time_ns, change);
         thread.process = process.or(thread.process);
@@ -380,8 +356,9 @@ mod tests {
         MachineTime { machine: 0, time_ns }
     }
 
-    fn process(pid: u32, name: &str) -> ProcessFacts {
-        ProcessFacts { pid: Some(pid), name: name.to_owned(), ..ProcessFacts::default() }
+    fn process(change: LifeChange, pid: u32, name: &str) -> ProcessEvent {
+        let (name, parent_pid, command_line) = (name.to_owned(), None, String::new());
+        ProcessEvent { change, pid, parent_pid, name, command_line }
     }
 
     fn name_at(lives: &Lives, pid: u32, time_ns: i64) -> Option<&str> {
@@ -391,9 +368,9 @@ mod tests {
     #[test]
     fn reused_id_is_another_process() {
         let mut lives = Lives::default();
-        lives.observe_process(at(0), LifeChange::Exists, &process(7, "a"));
-        lives.observe_process(at(10_000_000), LifeChange::End, &process(7, "a"));
-        lives.observe_process(at(20_000_000), LifeChange::Start, &process(7, "b"));
+        lives.observe_process(at(0), &process(LifeChange::Exists, 7, "a"));
+        lives.observe_process(at(10_000_000), &process(LifeChange::End, 7, "a"));
+        lives.observe_process(at(20_000_000), &process(LifeChange::Start, 7, "b"));
         assert_eq!(lives.processes().len(), 2);
         assert_eq!((name_at(&lives, 7, 5), name_at(&lives, 7, 30_000_000)), (Some("a"), Some("b")));
         assert_eq!(name_at(&lives, 7, 11_000_000), Some("a"), "the nearest life must be found");
@@ -403,9 +380,9 @@ mod tests {
     #[test]
     fn program_execution_keeps_the_process() {
         let mut lives = Lives::default();
-        lives.observe_process(at(10), LifeChange::Start, &process(7, "sh"));
-        lives.observe_process(at(5_000_000), LifeChange::End, &process(7, "sh"));
-        lives.observe_process(at(5_000_000), LifeChange::Start, &process(7, "ls"));
+        lives.observe_process(at(10), &process(LifeChange::Start, 7, "sh"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::End, 7, "sh"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::Start, 7, "ls"));
         let life = Life { start_ns: Some(10), end_ns: None };
         assert_eq!(lives.processes().len(), 1);
         assert_eq!((name_at(&lives, 7, 20), lives.processes()[0].life), (Some("ls"), life));
@@ -414,9 +391,9 @@ mod tests {
     #[test]
     fn two_traces_report_one_start() {
         let mut lives = Lives::default();
-        lives.observe_process(at(5_000_000), LifeChange::Start, &process(7, "a"));
-        lives.observe_process(at(5_000_400), LifeChange::Start, &process(7, "a"));
-        lives.observe_process(at(9_000_000), LifeChange::End, &process(7, "a"));
+        lives.observe_process(at(5_000_000), &process(LifeChange::Start, 7, "a"));
+        lives.observe_process(at(5_000_400), &process(LifeChange::Start, 7, "a"));
+        lives.observe_process(at(9_000_000), &process(LifeChange::End, 7, "a"));
         assert_eq!(lives.processes().len(), 1);
         assert_eq!(lives.processes()[0].life, Life { start_ns: Some(5_000_000), end_ns: Some(9_000_000) });
     }
@@ -424,9 +401,9 @@ mod tests {
     #[test]
     fn machines_have_their_own_ids() {
         let mut lives = Lives::default();
-        lives.observe_process(at(0), LifeChange::Exists, &process(7, "a"));
+        lives.observe_process(at(0), &process(LifeChange::Exists, 7, "a"));
         let other = MachineTime { machine: 1, time_ns: 0 };
-        lives.observe_process(other, LifeChange::Exists, &process(7, "b"));
+        lives.observe_process(other, &process(LifeChange::Exists, 7, "b"));
         assert_eq!(name_at(&lives, 7, 0), Some("a"));
         assert_eq!(lives.processes().len(), 2);
     }
@@ -435,18 +412,29 @@ mod tests {
     fn numbers_and_names_are_limited() {
         let mut lives = Lives::default();
         let long = "x".repeat(MAX_NAME_CHARS * 2);
-        for pid in 0..MAX_PROCESSES as u32 + 10 {
-            lives.observe_process(at(0), LifeChange::Exists, &process(pid, &long));
+        let (count, beyond) = (MAX_PROCESSES as u32, 10);
+        for pid in 0..count + beyond {
+            let command_line = long.clone();
+            let event = ProcessEvent { command_line, ..process(LifeChange::Exists, pid, &long) };
+            lives.observe_process(at(0), &event);
         }
-        assert_eq!(lives.processes().len(), MAX_PROCESSES);
-        assert_eq!(lives.over_limit, 10);
-        let bytes: usize = lives.processes().iter().flat_map(|p| &p.name).map(|name| name.len()).sum();
-        assert!(bytes <= MAX_TOTAL_NAME_BYTES, "{bytes}");
+        assert_eq!((lives.processes().len(), lives.by_pid.len()), (MAX_PROCESSES, MAX_PROCESSES));
+        assert_eq!(lives.over_limit, u64::from(beyond));
+        let names = lives.processes().iter().flat_map(|process| [&process.name, &process.command_line]);
+        let bytes: usize = names.flatten().map(|name| name.len()).sum();
+        // The names without the limit would be longer than the limit.
+        assert!(2 * MAX_NAME_CHARS * MAX_PROCESSES > MAX_TOTAL_NAME_BYTES);
+        assert_eq!(bytes, MAX_TOTAL_NAME_BYTES / MAX_NAME_CHARS * MAX_NAME_CHARS);
         let mut reused = Lives::default();
         for time in 0..MAX_LIVES_PER_ID as i64 + 100 {
-            reused.observe_process(at(time * 10_000_000), LifeChange::Start, &process(7, "a"));
+            reused.observe_process(at(time * 10_000_000), &process(LifeChange::Start, 7, "a"));
         }
         assert_eq!(reused.processes().len(), MAX_LIVES_PER_ID);
+        let mut threads = Lives::default();
+        for tid in 1..=MAX_THREADS as u32 + 10 {
+            threads.find_or_add_thread(at(0), tid, None);
+        }
+        assert_eq!((threads.threads().len(), threads.by_tid.len()), (MAX_THREADS, MAX_THREADS));
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(super) fn read_events(
             if filter.accepts(&event) && grep.accepts(&event) && !describes_file(record) {
                 events = events.saturating_add(1);
                 let prepared = converter.prepare(&event);
-                converter.convert(prepared, source, context, decoder, &mut tables, &mut converted);
+                converter.convert(prepared, source, context, &mut tables, &mut converted);
             }
         } else {
             context.actors.follow(record);

@@ -5,33 +5,25 @@
 //!   main pass   start of a task that stops ──▶ SliceBegin      stop ──▶ SliceEnd
 //! ```
 //!
-//! S1  A stop ends the last start of the same task on its thread. With an activity id, it also ends
-//!     the last start on another thread. The task of a classic event is its class. Without a task,
-//!     the id of the start identifies it.
+//! S1  Starts and stops pair as [`traceweir_analysis::pairs`] describes. A thread is identified by its
+//!     machine, process and thread id.
 //! S2  The start of a task that never stops, and a stop without a start, are not slices.
 //! S3  Slices of the track of a thread nest. Tasks whose slices overlap others without nesting, or end
 //!     on another thread, are on tracks of their own.
 //! S4  A nested slice that ends before those inside of it ends them too.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use traceweir_format::header::{Family, Record};
-use traceweir_format::kernel::hook::is_kernel_class;
-use traceweir_format::{Guid, dotnet};
+use traceweir_analysis::pairs::{
+    Begun, OpenPair, OpenPairs, PairActivity, PairEvent, PairPosition, PairTask,
+};
+use traceweir_format::Guid;
+use traceweir_format::header::Record;
 
 use super::event::{EventDetail, Slice, SliceId, SliceTrack};
 use super::lives::ThreadIndex;
 
-/// Opcodes of events that begin and end an activity.
-const START: u8 = 1;
-const STOP: u8 = 2;
-/// Ids of the events of the .NET runtime that begin and end a garbage collection. Their payload
-/// begins with its number.
-const GC_START: u16 = 1;
-const GC_END: u16 = 2;
-/// The most slices that are open at the same time.
-const MAX_OPEN_SLICES: usize = 1 << 16;
 /// The most slices that are open on one thread.
 const MAX_OPEN_PER_THREAD: usize = 256;
 /// The most tracks of one task in one process.
@@ -41,271 +33,93 @@ const MAX_TASKS: usize = 1 << 16;
 /// The most bytes of fields that open slices keep.
 const MAX_DETAIL_BYTES: usize = 32 << 20;
 
-/// Provider, task and, without a task, the id of the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct SliceTask {
-    provider: Guid,
-    task: u16,
-    id: u16,
-}
-
-/// Which of the activities of a task an event belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ActivityKey {
-    /// The last one of the thread.
-    Last,
-    Id(Guid),
-    /// The number of a garbage collection in a process.
-    Collection(u32, u32),
-}
-
-/// A thread by machine and id.
-pub(super) type ThreadKey = (u16, u32);
+/// A thread by machine, process and thread id.
+pub(super) type ThreadKey = (u16, u32, u32);
 
 /// An event that may begin or end a slice.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SliceEvent {
-    thread: ThreadKey,
-    pid: u32,
-    task: SliceTask,
-    activity: ActivityKey,
-    is_start: bool,
-    version: u8,
-    event_id: u16,
+pub(super) type SliceEvent = PairEvent<ThreadKey>;
+
+/// Returns the slice event of a record; `None` if the record is neither a start nor a stop.
+pub(super) fn slice_event(record: &Record<'_>, machine: u16) -> Option<SliceEvent> {
+    SliceEvent::from_record(record, (machine, record.process_id(), record.thread_id()))
 }
 
-impl SliceEvent {
-    /// Returns the slice event of a record; `None` if the opcode is neither start nor stop.
-    pub(super) fn from_record(record: &Record<'_>, machine: u16) -> Option<Self> {
-        let descriptor = record.descriptor();
-        if !matches!(descriptor.opcode, START | STOP)
-            || !matches!(record.family(), Family::Event | Family::Full | Family::Instance)
-        {
-            return None;
-        }
-        // Starts and ends of processes and threads do not nest.
-        let is_classic = record.family() != Family::Event;
-        if is_classic && (record.provider().is_null() || is_kernel_class(&record.provider())) {
-            return None;
-        }
-        // Without a task, the ids of start and stop follow each other.
-        let is_start = descriptor.opcode == START;
-        let id = descriptor.id.saturating_sub(u16::from(!is_start));
-        let task = SliceTask {
-            provider: record.provider(),
-            task: descriptor.task,
-            id: if descriptor.task == 0 { id } else { 0 },
-        };
-        Some(Self {
-            thread: (machine, record.thread_id()),
-            pid: record.process_id(),
-            task,
-            activity: read_activity(record),
-            is_start,
-            version: descriptor.version,
-            event_id: descriptor.id,
-        })
-    }
-
-    /// Returns the slice event of a system call's start or end.
-    pub(super) fn for_system_call(thread: ThreadKey, provider: Guid, is_start: bool) -> Self {
-        let task = SliceTask { provider, task: 0, id: 0 };
-        // Each thread has its own track.
-        let (pid, activity) = (thread.1, ActivityKey::Last);
-        Self { thread, pid, task, activity, is_start, version: 0, event_id: 0 }
-    }
-
-    /// Returns whether the event begins a slice.
-    pub(super) const fn is_start(&self) -> bool {
-        self.is_start
-    }
-}
-
-fn read_activity(record: &Record<'_>) -> ActivityKey {
-    let is_collection =
-        record.provider() == dotnet::RUNTIME && matches!(record.descriptor().id, GC_START | GC_END);
-    if is_collection && let Some(number) = record.payload().first_chunk::<4>() {
-        return ActivityKey::Collection(record.process_id(), u32::from_le_bytes(*number));
-    }
-    record.activity().filter(|id| *id != Guid::NULL).map_or(ActivityKey::Last, ActivityKey::Id)
+/// Returns the slice event of the start or end of a system call. The thread id stands for the process,
+/// so that the calls of each thread have a track of their own.
+pub(super) const fn system_call_event(machine: u16, tid: u32, provider: Guid, is_start: bool) -> SliceEvent {
+    let (thread, task) = ((machine, tid, tid), PairTask::of_provider(provider));
+    SliceEvent { thread, task, activity: PairActivity::None, is_start, id_and_version: (0, 0) }
 }
 
 /// What a survey of all traces finds out about tasks.
 #[derive(Debug, Default)]
 pub(super) struct SliceTasks {
-    stopping: HashSet<SliceTask>,
-    overlapping: HashSet<SliceTask>,
+    stopping: HashSet<PairTask>,
+    overlapping: HashSet<PairTask>,
 }
 
 /// Finds out which tasks stop and which overlap others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SliceSurvey {
-    open: OpenSlices<()>,
-    tasks: SliceTasks,
+    open: OpenPairs<ThreadKey, ()>,
+    overlapping: HashSet<PairTask>,
     /// A task that stopped, and a task whose slice began inside of it and was still open.
-    overlaps: HashSet<(SliceTask, SliceTask)>,
+    overlaps: HashSet<(PairTask, PairTask)>,
 }
 
 impl SliceSurvey {
+    pub(super) fn new() -> Self {
+        let open = OpenPairs::with_max_per_thread(MAX_OPEN_PER_THREAD);
+        Self { open, overlapping: HashSet::new(), overlaps: HashSet::new() }
+    }
+
     /// Observes an event.
     pub(super) fn observe(&mut self, event: &SliceEvent) {
         if event.is_start {
-            self.open.begin(event, &self.tasks.stopping, |_| ());
+            self.open.begin(event, |_, _| ());
             return;
         }
-        if self.tasks.stopping.len() < MAX_TASKS {
-            self.tasks.stopping.insert(event.task);
-        }
-        let Some(found) = self.open.find(event) else { return };
-        if found.owner != event.thread && self.tasks.overlapping.len() < MAX_TASKS {
-            self.tasks.overlapping.insert(event.task);
-        }
-        for inner in self.open.inner_tasks(&found) {
-            if self.overlaps.len() < MAX_TASKS {
-                self.overlaps.insert((event.task, inner));
+        let found = self.open.find(event);
+        if let Some(PairPosition { thread, index }) = found {
+            if thread != event.thread && self.overlapping.len() < MAX_TASKS {
+                self.overlapping.insert(event.task);
+            }
+            for inner in self.open.open_on(thread).iter().skip(index.saturating_add(1)) {
+                if self.overlaps.len() < MAX_TASKS {
+                    self.overlaps.insert((event.task, inner.start.task));
+                }
             }
         }
-        self.open.remove(&found);
+        self.open.end(event);
     }
 
     /// Adds system calls as a task that stops. They have tracks of their own: a process writes an event
     /// within a system call, so the activity that the event begins overlaps the call.
-    pub(super) fn add_system_calls(&mut self, event: &SliceEvent) {
-        self.tasks.stopping.insert(event.task);
-        self.tasks.overlapping.insert(event.task);
+    pub(super) fn add_system_calls(&mut self, task: PairTask) {
+        self.open.add_stopping(task);
+        if self.overlapping.len() < MAX_TASKS {
+            self.overlapping.insert(task);
+        }
     }
 
     /// Returns what the survey found.
     pub(super) fn finish(self) -> SliceTasks {
-        let mut tasks = self.tasks;
+        let Self { open, mut overlapping, overlaps } = self;
+        let stopping = open.into_stopping();
         // A start that never stops overlaps nothing.
-        let overlaps = self.overlaps.into_iter().filter(|(_, inner)| tasks.stopping.contains(inner));
-        let overlapping: Vec<SliceTask> = overlaps.map(|(outer, _)| outer).collect();
-        tasks.overlapping.extend(overlapping);
-        tasks
-    }
-}
-
-/// A slice whose end has not come.
-#[derive(Debug)]
-struct OpenSlice<T> {
-    id: u64,
-    event: SliceEvent,
-    data: T,
-}
-
-/// The position of an open slice.
-#[derive(Debug)]
-struct OpenPosition {
-    owner: ThreadKey,
-    index: usize,
-}
-
-/// The slices whose ends have not come, by thread. `T` is the caller's data about a slice.
-#[derive(Debug)]
-struct OpenSlices<T> {
-    by_thread: HashMap<ThreadKey, Vec<OpenSlice<T>>>,
-    /// The threads of the slices that other threads can end: slices of one activity are next to each
-    /// other, in the order of their starts.
-    shared: BTreeMap<(SliceTask, ActivityKey, u64), ThreadKey>,
-    count: usize,
-    next_id: u64,
-}
-
-impl<T> Default for OpenSlices<T> {
-    fn default() -> Self {
-        Self { by_thread: HashMap::new(), shared: BTreeMap::new(), count: 0, next_id: 1 }
-    }
-}
-
-impl<T> OpenSlices<T> {
-    /// Opens a slice; `new_data` gets its id. Returns the id, or `None` if the event begins no slice.
-    fn begin(
-        &mut self,
-        event: &SliceEvent,
-        stopping: &HashSet<SliceTask>,
-        new_data: impl FnOnce(u64) -> T,
-    ) -> Option<u64> {
-        let open = self.by_thread.entry(event.thread).or_default();
-        let is_same =
-            |slice: &OpenSlice<T>| slice.event.task == event.task && slice.event.activity == event.activity;
-        if let Some(known) = open.iter().position(is_same) {
-            let kind = |event: &SliceEvent| (event.event_id, event.version);
-            // Some providers write two events at a start, also two versions of one.
-            if open.get(known).is_some_and(|slice| kind(&slice.event) != kind(event)) {
-                return None;
-            }
-            // The start of an activity that never ends is replaced.
-            if open.len() >= MAX_OPEN_PER_THREAD && !stopping.contains(&event.task) {
-                let replaced = open.remove(known);
-                self.shared.remove(&(event.task, event.activity, replaced.id));
-                self.count = self.count.saturating_sub(1);
-            }
-        }
-        if open.len() >= MAX_OPEN_PER_THREAD || self.count >= MAX_OPEN_SLICES {
-            if open.is_empty() {
-                self.by_thread.remove(&event.thread);
-            }
-            return None;
-        }
-        let id = self.next_id;
-        self.next_id = id.saturating_add(1);
-        open.push(OpenSlice { id, event: *event, data: new_data(id) });
-        self.count = self.count.saturating_add(1);
-        if event.activity != ActivityKey::Last {
-            self.shared.insert((event.task, event.activity, id), event.thread);
-        }
-        Some(id)
-    }
-
-    /// Finds the slice that a stop ends (S1).
-    fn find(&self, stop: &SliceEvent) -> Option<OpenPosition> {
-        let is_match = |slice: &OpenSlice<T>| {
-            let is_any = [slice.event.activity, stop.activity].contains(&ActivityKey::Last);
-            slice.event.task == stop.task && (is_any || slice.event.activity == stop.activity)
-        };
-        let own = self.by_thread.get(&stop.thread).and_then(|open| open.iter().rposition(is_match));
-        if let Some(index) = own {
-            return Some(OpenPosition { owner: stop.thread, index });
-        }
-        if stop.activity == ActivityKey::Last {
-            return None;
-        }
-        // The activity may have begun on another thread.
-        let same = (stop.task, stop.activity, 0)..=(stop.task, stop.activity, u64::MAX);
-        let ((.., id), owner) = self.shared.range(same).next_back()?;
-        let index = self.by_thread.get(owner)?.iter().position(|slice| slice.id == *id)?;
-        Some(OpenPosition { owner: *owner, index })
-    }
-
-    /// Returns the tasks of the slices that began after another one on its thread.
-    fn inner_tasks(&self, position: &OpenPosition) -> Vec<SliceTask> {
-        let open = self.by_thread.get(&position.owner).map(Vec::as_slice).unwrap_or_default();
-        open.iter().skip(position.index.saturating_add(1)).map(|slice| slice.event.task).collect()
-    }
-
-    fn remove(&mut self, position: &OpenPosition) -> Option<OpenSlice<T>> {
-        let open = self.by_thread.get_mut(&position.owner)?;
-        if position.index >= open.len() {
-            return None;
-        }
-        let slice = open.remove(position.index);
-        if open.is_empty() {
-            self.by_thread.remove(&position.owner);
-        }
-        self.shared.remove(&(slice.event.task, slice.event.activity, slice.id));
-        self.count = self.count.saturating_sub(1);
-        Some(slice)
+        let overlaps = overlaps.into_iter().filter(|(_, inner)| stopping.contains(inner));
+        overlapping.extend(overlaps.map(|(outer, _)| outer));
+        SliceTasks { stopping, overlapping }
     }
 }
 
 /// The tracks of one task in one process that have an open slice.
-type LaneKey = (u16, u32, SliceTask);
+type LaneKey = (u16, u32, PairTask);
 
 /// Begins and ends the slices of the main pass.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SliceBuilder {
-    open: OpenSlices<Slice>,
+    open: OpenPairs<ThreadKey, Slice>,
     tasks: SliceTasks,
     lanes: HashMap<LaneKey, Vec<bool>>,
     detail_bytes: usize,
@@ -315,7 +129,9 @@ pub(super) struct SliceBuilder {
 
 impl SliceBuilder {
     pub(super) fn new(tasks: SliceTasks) -> Self {
-        Self { tasks, ..Self::default() }
+        let mut open = OpenPairs::with_max_per_thread(MAX_OPEN_PER_THREAD);
+        tasks.stopping.iter().for_each(|task| open.add_stopping(*task));
+        Self { open, tasks, lanes: HashMap::new(), detail_bytes: 0, forced_ends: 0 }
     }
 
     /// Begins a slice, unless its task never stops or there are too many open slices.
@@ -338,12 +154,14 @@ impl SliceBuilder {
         let has_room = self.detail_bytes.saturating_add(bytes) <= MAX_DETAIL_BYTES;
         let detail = if has_room { Arc::clone(detail) } else { Arc::new(detail.without_fields()) };
         let mut slice = None;
-        self.open.begin(event, &self.tasks.stopping, |id| {
+        // No start gives way to another one, because the tasks of all open starts stop.
+        let begun = self.open.begin(event, |id, _| {
             let new = Slice { id: SliceId(id), track, begin_ns, thread, detail };
             slice.insert(new).clone()
         });
         match (&slice, track) {
             (Some(slice), _) => {
+                debug_assert!(matches!(begun, Begun::Open { replaced: None, .. }), "{begun:?}");
                 let kept = slice.detail.memory_bytes();
                 self.detail_bytes = self.detail_bytes.saturating_add(kept);
             }
@@ -356,47 +174,46 @@ impl SliceBuilder {
     /// Ends a slice. Returns the ended slices, the innermost first; none if there is no start.
     pub(super) fn end(&mut self, stop: &SliceEvent) -> Vec<Slice> {
         let Some(position) = self.open.find(stop) else { return Vec::new() };
+        let PairPosition { thread, index } = position;
         let mut ended = Vec::new();
-        let open = self.open.by_thread.get(&position.owner).map(Vec::as_slice).unwrap_or_default();
-        let is_nested = |slice: &OpenSlice<Slice>| slice.data.track == SliceTrack::Thread;
-        if open.get(position.index).is_some_and(is_nested) {
-            let inner = open.iter().enumerate().skip(position.index.saturating_add(1));
-            let inner: Vec<usize> = inner.filter(|(_, slice)| is_nested(slice)).map(|(i, _)| i).collect();
+        let open = self.open.open_on(thread);
+        let is_nested = |pair: &OpenPair<ThreadKey, Slice>| pair.data.track == SliceTrack::Thread;
+        if open.get(index).is_some_and(is_nested) {
+            let inner = open.iter().enumerate().skip(index.saturating_add(1));
+            let inner: Vec<usize> = inner.filter(|(_, pair)| is_nested(pair)).map(|(i, _)| i).collect();
             for index in inner.into_iter().rev() {
                 self.forced_ends = self.forced_ends.saturating_add(1);
-                ended.extend(self.close(&OpenPosition { owner: position.owner, index }));
+                ended.extend(self.close(PairPosition { thread, index }));
             }
         }
-        ended.extend(self.close(&position));
+        ended.extend(self.close(position));
         ended
     }
 
     /// Ends all open slices, for the end of the traces. The innermost slices of a thread are first.
     pub(super) fn end_all(&mut self) -> Vec<Slice> {
-        let mut owners: Vec<ThreadKey> = self.open.by_thread.keys().copied().collect();
-        owners.sort_unstable();
         let mut ended = Vec::new();
-        for owner in owners {
-            while let Some(count) = self.open.by_thread.get(&owner).map(Vec::len) {
-                ended.extend(self.close(&OpenPosition { owner, index: count.saturating_sub(1) }));
+        for thread in self.open.threads() {
+            while let Some(index) = self.open.open_on(thread).len().checked_sub(1) {
+                ended.extend(self.close(PairPosition { thread, index }));
             }
         }
         ended
     }
 
-    fn close(&mut self, position: &OpenPosition) -> Option<Slice> {
-        let slice = self.open.remove(position)?;
-        if let SliceTrack::Task { lane } = slice.data.track {
-            self.release_lane(&slice.event, lane);
+    fn close(&mut self, position: PairPosition<ThreadKey>) -> Option<Slice> {
+        let pair = self.open.remove(position)?;
+        if let SliceTrack::Task { lane } = pair.data.track {
+            self.release_lane(&pair.start, lane);
         }
-        let bytes = slice.data.detail.memory_bytes();
+        let bytes = pair.data.detail.memory_bytes();
         self.detail_bytes = self.detail_bytes.saturating_sub(bytes);
-        Some(slice.data)
+        Some(pair.data)
     }
 
     /// Takes the first free track of the task of an event; `None` if all are in use.
     fn take_lane(&mut self, event: &SliceEvent) -> Option<u32> {
-        let lanes = self.lanes.entry((event.thread.0, event.pid, event.task)).or_default();
+        let lanes = self.lanes.entry(lane_key(event)).or_default();
         let free = lanes.iter().position(|is_used| !is_used).unwrap_or(lanes.len());
         if free >= MAX_LANES {
             return None;
@@ -411,7 +228,7 @@ impl SliceBuilder {
     }
 
     fn release_lane(&mut self, event: &SliceEvent, lane: u32) {
-        let key = (event.thread.0, event.pid, event.task);
+        let key = lane_key(event);
         let Some(lanes) = self.lanes.get_mut(&key) else { return };
         if let Some(is_used) = lanes.get_mut(lane as usize) {
             *is_used = false;
@@ -422,26 +239,33 @@ impl SliceBuilder {
     }
 }
 
+const fn lane_key(event: &SliceEvent) -> LaneKey {
+    let (machine, pid, _) = event.thread;
+    (machine, pid, event.task)
+}
+
 #[cfg(test)]
 mod tests {
+    use traceweir_analysis::pairs::MAX_OPEN_PAIRS;
+
     use super::*;
 
-    const THREAD: ThreadKey = (0, 7);
+    const THREAD: ThreadKey = (0, 1, 7);
 
     fn event(is_start: bool, task: u16, activity: Option<u128>) -> SliceEvent {
-        let activity = activity.map_or(ActivityKey::Last, |id| ActivityKey::Id(Guid::from_u128(id)));
-        let task = SliceTask { provider: Guid::from_u128(1), task, id: 0 };
-        SliceEvent { thread: THREAD, pid: 1, task, activity, is_start, version: 0, event_id: 0 }
+        let activity = activity.map_or(PairActivity::None, |id| PairActivity::Id(Guid::from_u128(id)));
+        let task = PairTask::of_provider(Guid::from_u128(task.into()));
+        SliceEvent { thread: THREAD, task, activity, is_start, id_and_version: (0, 0) }
     }
 
     fn on_thread(tid: u32, event: SliceEvent) -> SliceEvent {
-        SliceEvent { thread: (0, tid), ..event }
+        SliceEvent { thread: (0, 1, tid), ..event }
     }
 
     /// Runs both passes over events, a nanosecond apart. Returns begin, end and track of each slice in
     /// the order of the ends.
     fn run(events: &[SliceEvent]) -> Vec<(i64, i64, SliceTrack)> {
-        let mut survey = SliceSurvey::default();
+        let mut survey = SliceSurvey::new();
         events.iter().for_each(|event| survey.observe(event));
         let mut builder = SliceBuilder::new(survey.finish());
         let mut slices = Vec::new();
@@ -459,7 +283,7 @@ mod tests {
             }
         }
         add(builder.end_all(), time + 1);
-        assert_eq!((builder.open.count, builder.open.shared.len(), builder.lanes.len()), (0, 0, 0));
+        assert!(builder.open.is_empty() && builder.lanes.is_empty());
         assert_eq!(builder.detail_bytes, 0);
         slices
     }
@@ -508,7 +332,7 @@ mod tests {
             .collect();
         events.push(event(false, 1, Some(1 << 100)));
         let slices = run(&events);
-        assert!(slices.len() <= MAX_OPEN_SLICES, "{}", slices.len());
+        assert!(slices.len() <= MAX_OPEN_PAIRS, "{}", slices.len());
     }
 
     proptest::proptest! {
@@ -523,7 +347,7 @@ mod tests {
                     on_thread(tid, event(is_start, task, (activity > 0).then_some(activity)))
                 })
                 .collect();
-            let mut survey = SliceSurvey::default();
+            let mut survey = SliceSurvey::new();
             events.iter().for_each(|event| survey.observe(event));
             let mut builder = SliceBuilder::new(survey.finish());
             let mut tracks: HashMap<u32, Vec<SliceId>> = HashMap::new();
@@ -535,7 +359,7 @@ mod tests {
                 }
             };
             for event in &events {
-                let tid = event.thread.1;
+                let tid = event.thread.2;
                 if event.is_start {
                     let begun = builder.begin(event, 0, Some(ThreadIndex(tid)), &detail);
                     if let Some(slice) = begun.filter(|slice| slice.track == SliceTrack::Thread) {

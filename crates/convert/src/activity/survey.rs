@@ -5,26 +5,23 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::images::LoadedImages;
+use traceweir_analysis::pairs::PairTask;
+use traceweir_analysis::report::{KernelEvent, read_kernel_event};
 use traceweir_analysis::schema_files::load_traced_programs;
 use traceweir_analysis::symbols::TraceSymbols;
 use traceweir_analysis::traces::{TraceSet, read_records};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
-use traceweir_decode::format::{Style, push_text};
-use traceweir_decode::schema::Field;
-use traceweir_decode::source::SchemaMatch;
-use traceweir_decode::value::Value;
-use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::header::{NO_ID, Record};
+use traceweir_decode::walk::Walker;
+use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
-use super::lives::{LifeChange, Lives, MachineTime, ProcessFacts, ThreadFacts};
-use super::numbers::read_interval;
-use super::slices::{SliceEvent, SliceSurvey, SliceTasks};
+use super::lives::{Lives, MachineTime};
+use super::slices::{SliceSurvey, SliceTasks, slice_event};
 use super::stacks::TraceCode;
 use super::{ActivityTables, StackResolver, TraceFacts};
 use crate::ConvertInput;
@@ -33,8 +30,6 @@ use crate::ConvertInput;
 const MAX_BOOT_TIME_DIFFERENCE: u64 = 20_000_000;
 /// The most bytes of symbols of all traces.
 const MAX_SYMBOL_BYTES: usize = 128 << 20;
-/// The most bytes that are kept of a name in an event.
-const MAX_TEXT_BYTES: usize = 8 << 10;
 
 /// What the survey found out about a trace.
 pub(super) struct TraceContext {
@@ -95,7 +90,7 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
     }
     let mut surveyor = Surveyor {
         lives: Lives::default(),
-        slices: SliceSurvey::default(),
+        slices: SliceSurvey::new(),
         walker: Walker::default(),
         has_stack_events: false,
     };
@@ -157,7 +152,7 @@ fn number_processors(traces: &[TraceFacts]) -> Vec<u32> {
 }
 
 /// Numbers the machines that traces come from: a machine has one version and one boot time.
-fn number_machines<'h>(headers: impl Iterator<Item = &'h LogFileHeader>) -> Vec<u16> {
+pub(crate) fn number_machines<'h>(headers: impl Iterator<Item = &'h LogFileHeader>) -> Vec<u16> {
     let mut first_headers: Vec<&LogFileHeader> = Vec::new();
     let mut machines = Vec::new();
     for header in headers {
@@ -202,7 +197,7 @@ impl Surveyor {
             self.has_stack_events = true;
             return;
         }
-        if let Some(event) = SliceEvent::from_record(record, context.machine) {
+        if let Some(event) = slice_event(record, context.machine) {
             self.slices.observe(&event);
         }
         if LoadedImages::is_relevant(record)
@@ -212,17 +207,15 @@ impl Surveyor {
         }
         let Some(hook) = record.hook() else { return };
         match hook {
-            hook::SYSCALL_EXIT => {
-                let thread = (context.machine, NO_ID);
-                let stop = SliceEvent::for_system_call(thread, record.provider(), false);
-                self.slices.add_system_calls(&stop);
-            }
+            hook::SYSCALL_EXIT => self.slices.add_system_calls(PairTask::of_provider(record.provider())),
             hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END
                 if context.interval_ns.is_none() =>
             {
                 let schema = decoder.find(record).ok();
-                context.interval_ns =
-                    schema.and_then(|schema| read_interval(record, &schema, &mut self.walker));
+                let event = schema.and_then(|schema| read_kernel_event(&mut self.walker, record, &schema));
+                if let Some(KernelEvent::Interval(interval)) = event {
+                    context.interval_ns = Some(interval.saturating_mul(100));
+                }
             }
             _ => {}
         }
@@ -231,75 +224,12 @@ impl Surveyor {
         {
             context.actors.observe(record, &schema);
             let time_ns = time_of(record, clock, context.offset_ns);
-            self.observe_life(MachineTime { machine: context.machine, time_ns }, hook, record, &schema);
+            let at = MachineTime { machine: context.machine, time_ns };
+            match read_kernel_event(&mut self.walker, record, &schema) {
+                Some(KernelEvent::Process(event)) => self.lives.observe_process(at, &event),
+                Some(KernelEvent::Thread(event)) => self.lives.observe_thread(at, &event),
+                _ => {}
+            }
         }
     }
-
-    fn observe_life(
-        &mut self,
-        at: MachineTime,
-        hook: u16,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-    ) {
-        let fields = read_life_fields(&mut self.walker, record, schema);
-        let change = match hook {
-            hook::PROCESS_START | hook::THREAD_START => LifeChange::Start,
-            hook::PROCESS_END | hook::THREAD_END => LifeChange::End,
-            _ => LifeChange::Exists,
-        };
-        match hook {
-            hook::PROCESS_START
-            | hook::PROCESS_END
-            | hook::PROCESS_DC_START
-            | hook::PROCESS_DC_END
-            | hook::PROCESS_DEFUNCT => self.lives.observe_process(at, change, &fields.process),
-            hook::THREAD_START
-            | hook::THREAD_END
-            | hook::THREAD_DC_START
-            | hook::THREAD_DC_END
-            | hook::THREAD_SET_NAME => self.lives.observe_thread(at, change, &fields.thread),
-            _ => {}
-        }
-    }
-}
-
-/// What an event reports about a process or a thread.
-#[derive(Default)]
-pub(super) struct LifeFields {
-    pub(super) process: ProcessFacts,
-    pub(super) thread: ThreadFacts,
-}
-
-impl<'p> Visitor<'p> for LifeFields {
-    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let id = || value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let text = || {
-            let mut text = Vec::new();
-            push_text(field, &value, Style::default(), &mut text);
-            text.truncate(MAX_TEXT_BYTES);
-            String::from_utf8_lossy(&text).into_owned()
-        };
-        match &*field.name {
-            "ProcessId" => (self.process.pid, self.thread.pid) = (id(), id()),
-            "TThreadId" | "ThreadId" => self.thread.tid = id(),
-            "ParentId" => self.process.parent_pid = id(),
-            "ImageFileName" => self.process.name = text(),
-            "CommandLine" => self.process.command_line = text(),
-            "ThreadName" => self.thread.name = text(),
-            _ => {}
-        }
-    }
-}
-
-/// Reads the fields of an event about a process or a thread.
-pub(super) fn read_life_fields(
-    walker: &mut Walker,
-    record: &Record<'_>,
-    schema: &SchemaMatch<'_, '_>,
-) -> LifeFields {
-    let mut fields = LifeFields::default();
-    // If the payload ends early, the fields before its end have been read.
-    let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
-    fields
 }

@@ -1,6 +1,7 @@
 //! Reads the written JSON.
 
 use serde_json::Value;
+use traceweir_format::kernel::hook;
 
 use super::*;
 use crate::activity::test_input::kernel_trace::{Packet, Switch as TestSwitch, Transfer};
@@ -77,6 +78,64 @@ fn threads_run_on_processors() {
     assert_eq!((disk[0]["ts"].as_f64(), &disk[0]["args"]["bytes"]), (Some(42.0), &512.into()));
     let names: Vec<&Value> = events(&json, "M").iter().map(|event| &event["args"]["name"]).collect();
     assert!(names.contains(&&Value::from("a\"b.exe")), "{names:?}");
+}
+
+#[test]
+fn thread_does_not_run_after_its_end() {
+    let trace = TestTrace::write(0, |writer| {
+        writer.put_process(70, "app.exe", "").unwrap();
+        writer.put_thread(70, 72).unwrap();
+        writer.put_thread(70, 71).unwrap();
+        let payload = writer.payload.clone();
+        let switch = |new_tid, old_tid, old_state| TestSwitch { new_tid, old_tid, old_state, wait_reason: 6 };
+        writer.put_switch(1, 100, switch(71, 0, 2)).unwrap();
+        writer.payload = payload;
+        writer.put_system(hook::THREAD_END, 3, 1, 200).unwrap();
+        // The switch away from the thread that ended is missing.
+        writer.put_ready(1, 300, 72).unwrap();
+        writer.put_switch(1, 400, switch(72, 0, 2)).unwrap();
+        // A wake of a thread that runs is not the wake of its next run.
+        writer.put_ready(0, 450, 72).unwrap();
+        writer.put_switch(1, 500, switch(0, 72, 5)).unwrap();
+        writer.put_switch(1, 600, switch(72, 0, 2)).unwrap();
+        // The thread moves to another processor: the switch away from it is missing.
+        writer.put_switch(0, 700, switch(72, 0, 2)).unwrap();
+        writer.put_switch(0, 800, switch(0, 72, 5)).unwrap();
+    });
+    let json = convert_to_json(&trace.input());
+    let runs: Vec<(f64, f64, &str, Option<u64>)> = events(&json, "X")
+        .iter()
+        .map(|run| {
+            let args = &run["args"];
+            let [ts, dur] = ["ts", "dur"].map(|key| run[key].as_f64().unwrap());
+            (ts, dur, args["end"].as_str().unwrap(), args["wake latency ns"].as_u64())
+        })
+        .collect();
+    let expected = [
+        (10.0, 10.0, "end", None),
+        (40.0, 10.0, "UserRequest", Some(10_000)),
+        (70.0, 10.0, "UserRequest", None),
+    ];
+    assert_eq!(runs, expected);
+}
+
+#[test]
+fn made_up_processes_have_ids_of_no_process() {
+    let trace = TestTrace::write(1, |writer| {
+        for pid in [2_000_000_000, 2_000_000_001, 2_000_000_002, i32::MAX.cast_unsigned()] {
+            writer.put_process(pid, "app.exe", "").unwrap();
+            writer.put_packet(1, 400, Packet { pid, bytes: 5, local_port: 1, is_sent: true }).unwrap();
+        }
+    });
+    let json = convert_to_json(&trace.input());
+    let names = events(&json, "M").into_iter().filter(|event| event["name"] == "process_name");
+    let mut by_pid: HashMap<u64, HashSet<&str>> = HashMap::new();
+    for event in names {
+        let name = event["args"]["name"].as_str().unwrap();
+        by_pid.entry(event["pid"].as_u64().unwrap()).or_default().insert(name);
+    }
+    assert_eq!(by_pid.len(), 5, "{by_pid:?}");
+    assert!(by_pid.values().all(|names| names.len() == 1), "{by_pid:?}");
 }
 
 #[test]

@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use fxprof_processed_profile::{
     CategoryHandle, Marker, MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTypeHandle, Profile,
-    RuntimeSchemaMarkerField, RuntimeSchemaMarkerSchema, StringHandle,
+    RuntimeSchemaMarkerField, RuntimeSchemaMarkerSchema, StringHandle, ThreadHandle,
 };
 
+use super::memory::ProfileMemory;
+
 use crate::activity::{EventDetail, FieldValue};
-use crate::json::{UniqueKeys, push_value};
+use crate::json::{UniqueKeys, push_members, push_value};
 
 /// The most kinds of events, and the most fields of a kind.
 const MAX_KINDS: usize = 1 << 12;
 const MAX_FIELDS: usize = 64;
-/// The most bytes of names of all kinds.
-const MAX_KIND_BYTES: usize = 8 << 20;
+/// The most bytes of the fields of all kinds, of which the schemas have copies.
+const MAX_KIND_BYTES: usize = 4 << 20;
+/// The bytes of a field besides its name.
+const FIELD_BYTES: usize = 64;
 
 /// A kind of event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +50,7 @@ impl MarkerKinds {
         if let Some(handle) = self.kinds.get(&key) {
             return Some(*handle);
         }
-        let names = key.fields.iter().map(|(name, _)| name.len());
+        let names = key.fields.iter().map(|(name, _)| name.len().saturating_add(FIELD_BYTES));
         let bytes = names.fold(key.provider.len().saturating_add(key.name.len()), usize::saturating_add);
         if self.kinds.len() >= MAX_KINDS || self.bytes.saturating_add(bytes) > MAX_KIND_BYTES {
             return None;
@@ -109,20 +113,33 @@ enum MarkerValue {
     Number(f64),
 }
 
+/// The texts of the markers of a thread.
+pub(super) struct MarkerTexts<'p> {
+    pub(super) thread: ThreadHandle,
+    pub(super) profile: &'p mut Profile,
+    pub(super) memory: &'p mut ProfileMemory,
+}
+
+impl MarkerTexts<'_> {
+    fn intern(&mut self, text: &str) -> StringHandle {
+        let handle = self.profile.intern_string(text);
+        self.memory.add_text(self.thread, handle, text);
+        handle
+    }
+}
+
 /// An event as a marker.
 pub(super) struct EventMarker {
     kind: MarkerTypeHandle,
     category: CategoryHandle,
     name: StringHandle,
     values: Vec<MarkerValue>,
-    /// Bytes of the texts of the values.
-    pub(super) text_bytes: usize,
 }
 
 impl EventMarker {
-    pub(super) fn new(detail: &EventDetail, kinds: &mut MarkerKinds, profile: &mut Profile) -> Self {
-        let name = profile.intern_string(&detail.name);
-        let provider = MarkerValue::Text(profile.intern_string(&detail.provider));
+    pub(super) fn new(detail: &EventDetail, kinds: &mut MarkerKinds, texts: &mut MarkerTexts<'_>) -> Self {
+        let name = texts.intern(&detail.name);
+        let provider = MarkerValue::Text(texts.intern(&detail.provider));
         let ids = [("activity id", detail.activity), ("related activity id", detail.related_activity)];
         let ids: Vec<(Arc<str>, FieldValue)> = ids
             .into_iter()
@@ -135,34 +152,27 @@ impl EventMarker {
             name: Arc::clone(&detail.name),
             fields: fields.iter().map(|(name, value)| (Arc::clone(name), is_number(value))).collect(),
         };
-        let (kind, category) = (kinds.find_other(profile), kinds.category);
-        let mut marker = Self { kind, category, name, values: vec![provider], text_bytes: 0 };
-        let kind = if fields.len() <= MAX_FIELDS { kinds.find_or_register(key, profile) } else { None };
-        let Some(kind) = kind else {
+        let is_small = fields.len() <= MAX_FIELDS;
+        let kind = is_small.then(|| kinds.find_or_register(key, texts.profile)).flatten();
+        let mut values = vec![provider];
+        let push_json = |push: &dyn Fn(&mut Vec<u8>), texts: &mut MarkerTexts<'_>| {
             let mut json = Vec::new();
-            let members = fields.iter().map(|(name, value)| (&**name, value));
-            crate::json::push_members(members, &mut json);
-            marker.add_text(&String::from_utf8_lossy(&json), profile);
-            return marker;
+            push(&mut json);
+            MarkerValue::Text(texts.intern(&String::from_utf8_lossy(&json)))
         };
-        marker.kind = kind;
-        for (_, value) in fields {
-            match (value, value.as_f64().filter(|number| number.is_finite())) {
-                (_, Some(number)) => marker.values.push(MarkerValue::Number(number)),
-                (FieldValue::Text(text), _) => marker.add_text(text, profile),
-                _ => {
-                    let mut json = Vec::new();
-                    push_value(value, &mut json);
-                    marker.add_text(&String::from_utf8_lossy(&json), profile);
-                }
-            }
+        if kind.is_none() {
+            let members = || fields.iter().map(|(name, value)| (&**name, value));
+            values.push(push_json(&|json| push_members(members(), json), texts));
+        } else {
+            values.extend(fields.iter().map(|(_, value)| match (value, value.as_f64()) {
+                (_, Some(number)) if number.is_finite() => MarkerValue::Number(number),
+                (FieldValue::Text(text), _) => MarkerValue::Text(texts.intern(text)),
+                _ => push_json(&|json| push_value(value, json), texts),
+            }));
         }
-        marker
-    }
-
-    fn add_text(&mut self, text: &str, profile: &mut Profile) {
-        self.text_bytes = self.text_bytes.saturating_add(text.len());
-        self.values.push(MarkerValue::Text(profile.intern_string(text)));
+        texts.memory.add_marker(values.len());
+        let kind = kind.unwrap_or_else(|| kinds.find_other(texts.profile));
+        Self { kind, category: kinds.category, name, values }
     }
 }
 

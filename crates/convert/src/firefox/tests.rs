@@ -1,8 +1,10 @@
 //! Reads the written JSON.
 
 use serde_json::Value;
+use traceweir_format::kernel::hook;
 
 use super::*;
+use crate::activity::ActivitySummary;
 use crate::activity::test_input::kernel_trace::{Packet, Switch as TestSwitch, Transfer};
 use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
 
@@ -106,6 +108,66 @@ fn processor_time_is_that_of_the_switches() {
     let counts: Vec<f64> =
         sent["samples"]["count"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
     assert_eq!(counts, [5.0, 6.0]);
+}
+
+#[test]
+fn processor_time_ends_with_the_thread() {
+    let trace = TestTrace::write(0, |writer| {
+        writer.put_process(70, "app.exe", "").unwrap();
+        writer.put_thread(70, 71).unwrap();
+        let payload = writer.payload.clone();
+        let switch = |new_tid, old_tid, old_state| TestSwitch { new_tid, old_tid, old_state, wait_reason: 6 };
+        writer.put_switch(1, 1000, switch(71, 0, 2)).unwrap();
+        writer.put_sample(1, 1500, 71, 0x1000).unwrap();
+        writer.payload = payload;
+        writer.put_system(hook::THREAD_END, 3, 1, 2000).unwrap();
+        // The switch away from the thread is missing; a late sample shows what has been counted.
+        writer.put_switch(1, 5000, switch(0, 72, 5)).unwrap();
+        writer.put_sample(1, 6000, 71, 0x1000).unwrap();
+    });
+    let (json, _) = convert_to_json(&trace.input());
+    let samples = threads(&json).iter().find(|thread| thread["samples"]["length"] == 2).unwrap();
+    let delta = &samples["samples"]["threadCPUDelta"];
+    assert_eq!((&delta[0], &delta[1]), (&50.into(), &50.into()), "{}", samples["samples"]);
+}
+
+#[test]
+fn counter_values_stay_numbers() {
+    let summary = read_fixture();
+    let mut builder = ProfileBuilder::new();
+    for value in [f64::MAX, f64::MIN, f64::NAN, f64::INFINITY, 1.0] {
+        builder.set_counter(&summary.tables, 0, None, "a", value);
+    }
+    assert_eq!((builder.counter_values, builder.left_out.counter_values), (2, 3));
+    let json = serde_json::to_value(&builder.profile).unwrap();
+    let counts = json["counters"][0]["samples"]["count"].as_array().unwrap();
+    assert_eq!(counts.iter().filter_map(Value::as_f64).count(), 2, "{counts:?}");
+}
+
+#[test]
+fn memory_of_a_profile_is_limited() {
+    let summary = read_fixture();
+    let mut builder = ProfileBuilder { memory: ProfileMemory::with_limit(1 << 20), ..ProfileBuilder::new() };
+    let thread = builder.find_thread(&summary.tables, None);
+    let mut number = 0_u64;
+    while builder.left_out.markers == 0 {
+        let texts = (0..60).map(|_| {
+            number += 1;
+            (Arc::from("a field"), FieldValue::Text(format!("{number:b}").into()))
+        });
+        let fields = Fields::from_values(texts.collect());
+        let detail = EventDetail { fields, ..EventDetail::default() };
+        builder.add_marker(thread, MarkerTiming::Instant(timestamp(0)), &detail);
+    }
+    assert!(builder.memory.is_full() && builder.markers < MAX_MARKERS, "{}", builder.markers);
+    builder.set_counter(&summary.tables, 0, None, "a", 1.0);
+    assert_eq!(builder.left_out.counter_values, 1);
+}
+
+/// Reads a trace for its tables.
+fn read_fixture() -> ActivitySummary {
+    let needed = NeededActivity { events: false, event_stacks: false };
+    read_activity(&input(&[fixture("kernel")]), needed, |_, _| Ok(())).unwrap()
 }
 
 #[test]

@@ -25,6 +25,8 @@ use traceweir_format::spec::types::OutType;
 const MAX_ATTRIBUTE_BYTES: usize = 1 << 20;
 /// The most attributes of one event.
 const MAX_ATTRIBUTES: usize = 4096;
+/// The bytes of a key in the set of keys, without its text.
+const KEY_BYTES: usize = 64;
 
 /// Appends a text in quotes, with escapes.
 pub(crate) fn push_string(text: &str, out: &mut Vec<u8>) {
@@ -102,6 +104,12 @@ impl Attributes {
     /// Returns the elements of the array.
     pub(crate) fn json(&self) -> &[u8] {
         &self.json
+    }
+
+    /// Returns the estimated memory, in bytes. The set of keys has a copy of each key.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys = self.keys.len().saturating_mul(KEY_BYTES).saturating_add(self.json.len());
+        self.json.capacity().saturating_add(keys)
     }
 
     fn is_full(&self) -> bool {
@@ -367,7 +375,8 @@ mod tests {
 
     #[test]
     fn padding_is_left_out_and_members_have_unique_keys() {
-        let schema = Schema { origin: SchemaOrigin::Kernel, ..Schema::default() };
+        let mut schema = Schema::default();
+        schema.origin = SchemaOrigin::Kernel;
         let fields = vec![
             Field::value("x", InType::UINT8, OutType::NULL),
             Field::value("Reserved", InType::UINT8, OutType::NOPRINT),

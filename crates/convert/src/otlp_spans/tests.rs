@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use traceweir_analysis::pairs::MAX_OPEN_PAIRS;
 
 use super::*;
 use crate::otlp::tests::{TestEvent, attribute, build_trace, convert_bytes};
@@ -74,12 +75,42 @@ fn starts_and_stops_without_partner_are_counted() {
 
 #[test]
 fn number_of_open_spans_is_bounded() {
-    let starts = vec![event("AStart", 1); MAX_OPEN_SPANS + 5];
-    let (spans, conversion) = spans_of(&starts);
+    let starts = (0..MAX_OPEN_PAIRS as u32 + 5).map(|thread| TestEvent { thread, ..event("AStart", 1) });
+    let (spans, conversion) = spans_of(&starts.collect::<Vec<_>>());
     assert_eq!(spans.len(), 0);
     assert!(
         conversion.notes.iter().any(|note| note.starts_with("5 start events left out")),
         "{:?}",
         conversion.notes
     );
+}
+
+#[test]
+fn starts_without_stops_do_not_keep_their_memory() {
+    let (count, limit) = (20_000_u64, MAX_OPEN_PER_THREAD as u64);
+    let mut events = vec![event("AStart", 1); count as usize];
+    events.extend(vec![event("AStop", 2); count as usize]);
+    let (spans, conversion) = spans_of(&events);
+    assert_eq!(spans.len() as u64, limit);
+    let missing = traceweir_analysis::text::format_number(count - limit);
+    let expected = [
+        format!("{missing} start events without a stop event"),
+        format!("{missing} stop events without a start event"),
+    ];
+    assert_eq!(conversion.notes, expected);
+}
+
+#[test]
+fn memory_of_an_open_span_contains_its_keys_and_names() {
+    let mut attributes = Attributes::default();
+    (0..1000).for_each(|number| attributes.add_integer(&format!("a key of some length {number}"), 1));
+    let json = attributes.json().len();
+    let (owner, trace, id) =
+        (SpanOwner::Thread((0, 1, 2)), TraceId::from_parts(&[]), SpanId::from_parts(&[]));
+    let (parent, start_ns, is_error) = (None, 0, false);
+    let (name, provider) = ("n".repeat(1 << 20), "p".repeat(1 << 20));
+    let resource = (0, 1, "r".repeat(1 << 20));
+    let span =
+        OpenSpan { owner, trace, id, parent, name, start_ns, resource, provider, attributes, is_error };
+    assert!(span.memory_bytes() > (3 << 20) + json + 1000 * size_of::<(String, u32)>());
 }

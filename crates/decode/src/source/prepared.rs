@@ -16,6 +16,15 @@ use traceweir_format::wire::chunk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SchemaId(u64);
 
+impl SchemaId {
+    /// Returns the number of the schema. Schemas are numbered in the order in which they are prepared.
+    #[inline]
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A schema with its derived values, ready for use.
 #[derive(Clone, Debug)]
 pub struct PreparedSchema {

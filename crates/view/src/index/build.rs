@@ -13,7 +13,8 @@ mod switches;
 
 use traceweir_analysis::event::describes_file;
 use traceweir_analysis::report::{
-    NetworkKind, NetworkTransfer, Occurrence, convert_network_event, is_network_event,
+    ContextSwitch, KernelEvent, NetworkKind, NetworkTransfer, is_network_event, read_kernel_event,
+    read_numbers, ticks_to_ns,
 };
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actor;
@@ -25,7 +26,7 @@ use traceweir_format::kernel::{class_name, hook};
 use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::{Clock, FileTime};
 
-use self::fields::{NameFields, NumberFields};
+use self::fields::NameFields;
 use self::slices::{OpenSlices, SliceEvent, slice_value};
 use self::switches::{NumberedThread, Pending, Switches, TraceEnds, TraceRecord};
 use super::facts::Facts;
@@ -36,10 +37,6 @@ use super::{Index, RowPosition, Transfer};
 
 /// The waker of a thread if it is not known, or if an interrupt of an idle processor woke the thread.
 const UNKNOWN_WAKER: ThreadIndex = ThreadIndex::IDLE;
-/// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
-const IN_INTERRUPT: u64 = 3;
-/// The profile source of the sampling timer.
-const TIMER_SOURCE: u64 = 0;
 /// Memory for the newest items of all tracks; above it, tracks write theirs to the file.
 const MAX_OPEN_BYTES: usize = 64 << 20;
 /// Rows between two checks of the memory.
@@ -192,59 +189,85 @@ impl Builder {
         if is_page_fault(hook) {
             return index.add_to_counter("Page faults", "", at.ns, 1);
         }
-        if is_network_event(hook) {
-            if let Some(Occurrence::Network(transfer)) =
-                convert_network_event(&mut self.walker, hook, record, &mut facts.decoder)
-            {
-                add_network_transfer(&transfer, event, index);
-            }
-            return;
-        }
-        if !is_relevant {
+        if !is_relevant && !is_network_event(hook) {
             return;
         }
         let counter_hz = facts.counter_hz(file);
         let Ok(schema) = facts.decoder.find(record) else { return };
-        let pending = match hook {
-            hook::CONTEXT_SWITCH => self.read_switch(record, &schema, at, index),
-            hook::READY_THREAD => self.read_ready(record, &schema, at, thread, index),
-            hook::SAMPLED_PROFILE => self.read_sample(record, &schema, at, index),
-            hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END => {
-                let [source, interval] = self.read_numbers(record, &schema, ["Source", "NewInterval"]);
-                if let Some(interval) = interval.filter(|_| source == Some(TIMER_SOURCE)) {
-                    self.switches.set_sample_interval(file, interval);
-                }
-                return;
-            }
+        match hook {
             hook::DISK_READ | hook::DISK_WRITE | hook::DISK_FLUSH | hook::FILE_READ | hook::FILE_WRITE => {
-                return self.add_transfer(hook, record, &schema, (event, counter_hz), index);
+                self.add_transfer(hook, record, &schema, (event, counter_hz), index);
             }
             hook::VIRTUAL_ALLOC | hook::VIRTUAL_FREE => {
-                let [bytes] = self.read_numbers(record, &schema, ["RegionSize"]);
+                let [bytes] = read_numbers(&mut self.walker, record, &schema, ["RegionSize"]);
                 let name = if hook == hook::VIRTUAL_ALLOC { "Memory allocated" } else { "Memory freed" };
-                return index.add_to_counter(name, "bytes", at.ns, bytes.unwrap_or(0));
+                index.add_to_counter(name, "bytes", at.ns, bytes.unwrap_or(0));
             }
             hook::THREAD_END => {
                 let tid = index.threads.get(thread).map_or(NO_ID, |thread| thread.tid);
                 let thread = NumberedThread { index: thread, tid };
                 let claim = StackClaim::from_record(record, file, source.wall);
-                return self.switches.add_without_stack(claim, Pending::End { at, thread });
+                self.switches.add_without_stack(claim, Pending::End { at, thread });
             }
             hook::THREAD_SET_NAME | hook::THREAD_START | hook::THREAD_DC_START | hook::THREAD_DC_END => {
                 let mut names = NameFields::default();
                 self.walk(record, &schema, &mut names);
                 index.threads.set_name(thread, names.thread_name.trim_end());
-                return;
             }
-            _ => {
+            hook::FILE_CREATE
+            | hook::FILE_NAME
+            | hook::FILE_NAME_CREATE
+            | hook::FILE_NAME_RUNDOWN
+            | hook::FILE_NAME_DELETE => {
                 let mut names = NameFields::default();
                 self.walk(record, &schema, &mut names);
                 index.files.set_name(names.file_object, names.file_name.trim_end());
-                return;
             }
-        };
-        if let Some(pending) = pending {
-            self.switches.add(source, pending, facts.files.get(file).map(|facts| &facts.stacks));
+            _ => {
+                let Some(kernel_event) = read_kernel_event(&mut self.walker, record, &schema) else { return };
+                if let Some(pending) = self.add_kernel_event(kernel_event, record, event, index) {
+                    self.switches.add(source, pending, facts.files.get(file).map(|facts| &facts.stacks));
+                }
+            }
+        }
+    }
+
+    /// Adds a kernel event to the index, or returns what must wait for its stack.
+    fn add_kernel_event(
+        &mut self,
+        kernel_event: KernelEvent,
+        record: &Record<'_>,
+        event: SliceEvent,
+        index: &mut Index,
+    ) -> Option<Pending> {
+        let (at, cpu) = (event.at, record.cpu());
+        let mut find_thread =
+            |tid: u32| NumberedThread { index: index.threads.find_or_add(tid, None, at), tid };
+        match kernel_event {
+            KernelEvent::Switch { switch: ContextSwitch { new, old, state, reason, .. }, .. } => {
+                let (new, old) = (find_thread(new), find_thread(old));
+                index.running.insert((at.machine, cpu), new.index);
+                Some(Pending::Switch { at, cpu, new, old, state, reason })
+            }
+            KernelEvent::Ready { thread } => {
+                let thread = find_thread(thread);
+                let waker = find_waker(record, thread.index, event, index);
+                Some(Pending::Ready { at, thread, waker })
+            }
+            KernelEvent::Sample { thread, address, weight, is_idle } => {
+                let thread = find_thread(thread).index;
+                let is_kernel = is_kernel_address(address, record.pointer_size());
+                Some(Pending::Sample { at, cpu, thread, address, weight, is_kernel, is_idle })
+            }
+            KernelEvent::Interval(interval) => {
+                self.switches.set_sample_interval(at.file, interval);
+                None
+            }
+            KernelEvent::Network(transfer) => {
+                add_network_transfer(&transfer, event, index);
+                None
+            }
+            _ => None,
         }
     }
 
@@ -258,82 +281,6 @@ impl Builder {
         let _ = self.walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), visitor);
     }
 
-    fn read_numbers<const N: usize>(
-        &mut self,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-        names: [&'static str; N],
-    ) -> [Option<u64>; N] {
-        let mut fields = NumberFields { names, values: [None; N] };
-        self.walk(record, schema, &mut fields);
-        fields.values
-    }
-
-    fn read_switch(
-        &mut self,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-        at: EventTime,
-        index: &mut Index,
-    ) -> Option<Pending> {
-        let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
-        let [new, old, state, reason] = self.read_numbers(record, schema, names);
-        let to_u8 = |number: Option<u64>| u8::try_from(number?).ok();
-        let mut to_thread = |number: Option<u64>| {
-            let tid = u32::try_from(number?).ok()?;
-            Some(NumberedThread { index: index.threads.find_or_add(tid, None, at), tid })
-        };
-        let (new, old) = (to_thread(new)?, to_thread(old)?);
-        index.running.insert((at.machine, record.cpu()), new.index);
-        Some(Pending::Switch {
-            at,
-            cpu: record.cpu(),
-            new,
-            old,
-            state: to_u8(state)?,
-            reason: to_u8(reason)?,
-        })
-    }
-
-    fn read_ready(
-        &mut self,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-        at: EventTime,
-        attributed: ThreadIndex,
-        index: &mut Index,
-    ) -> Option<Pending> {
-        let [tid] = self.read_numbers(record, schema, ["ThreadId"]);
-        let tid = u32::try_from(tid?).ok()?;
-        let thread = index.threads.find_or_add(tid, None, at);
-        // The header names the thread that wakes; the attribution is to the thread that is woken.
-        let waker = match record.thread_id() {
-            NO_ID => index.running.get(&(at.machine, record.cpu())).copied().unwrap_or(UNKNOWN_WAKER),
-            tid => index.threads.find_or_add(tid, None, at),
-        };
-        let waker = if waker == thread { attributed } else { waker };
-        let waker = if waker == ThreadIndex::OTHER { UNKNOWN_WAKER } else { waker };
-        Some(Pending::Ready { at, thread: NumberedThread { index: thread, tid }, waker })
-    }
-
-    fn read_sample(
-        &mut self,
-        record: &Record<'_>,
-        schema: &SchemaMatch<'_, '_>,
-        at: EventTime,
-        index: &mut Index,
-    ) -> Option<Pending> {
-        let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
-        let [address, tid, count, flags] = self.read_numbers(record, schema, names);
-        let tid = u32::try_from(tid?).ok()?;
-        let is_idle = tid == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
-        let thread = index.threads.find_or_add(tid, None, at);
-        let address = address?;
-        let is_kernel = is_kernel_address(address, record.pointer_size());
-        let (cpu, weight) = (record.cpu(), count.unwrap_or(1).max(1));
-        Some(Pending::Sample { at, cpu, thread, address, weight, is_kernel, is_idle })
-    }
-
     fn add_transfer(
         &mut self,
         hook: u16,
@@ -343,11 +290,10 @@ impl Builder {
         index: &mut Index,
     ) {
         let names = ["TransferSize", "IoSize", "HighResResponseTime", "FileKey", "FileObject"];
-        let [disk_bytes, file_bytes, ticks, key, object] = self.read_numbers(record, schema, names);
+        let [disk_bytes, file_bytes, ticks, key, object] =
+            read_numbers(&mut self.walker, record, schema, names);
         let bytes = disk_bytes.or(file_bytes).unwrap_or(0);
-        let duration = u128::from(ticks.unwrap_or(0)) * 1_000_000_000;
-        let duration = duration.checked_div(u128::from(counter_hz)).unwrap_or(0);
-        let duration = u64::try_from(duration).unwrap_or(u64::MAX);
+        let duration = ticks.and_then(|ticks| ticks_to_ns(ticks, counter_hz)).unwrap_or(0);
         let file = index.files.find_or_add([key.unwrap_or(0), object.unwrap_or(0)]);
         let (transfer, counter) = match hook {
             hook::DISK_READ => (Transfer::DiskRead, Some("Disk read")),
@@ -363,6 +309,18 @@ impl Builder {
             index.add_to_counter(name, "bytes", at.ns, bytes);
         }
     }
+}
+
+/// Returns the thread that wakes another one.
+fn find_waker(record: &Record<'_>, woken: ThreadIndex, event: SliceEvent, index: &mut Index) -> ThreadIndex {
+    let at = event.at;
+    // The header names the thread that wakes; the attribution is to the thread that is woken.
+    let waker = match record.thread_id() {
+        NO_ID => index.running.get(&(at.machine, record.cpu())).copied().unwrap_or(UNKNOWN_WAKER),
+        tid => index.threads.find_or_add(tid, None, at),
+    };
+    let waker = if waker == woken { event.thread } else { waker };
+    if waker == ThreadIndex::OTHER { UNKNOWN_WAKER } else { waker }
 }
 
 /// Returns whether a hook id is that of a page fault.

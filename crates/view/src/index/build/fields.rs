@@ -5,22 +5,6 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 
-/// Numbers by the names of their fields.
-pub(super) struct NumberFields<const N: usize> {
-    pub(super) names: [&'static str; N],
-    pub(super) values: [Option<u64>; N],
-}
-
-impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
-    fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        for (name, slot) in self.names.iter().zip(&mut self.values) {
-            if *field.name == **name && slot.is_none() {
-                *slot = value.bits();
-            }
-        }
-    }
-}
-
 /// The names that an event defines.
 #[derive(Default)]
 pub(super) struct NameFields {

@@ -9,7 +9,6 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::kernel::hook::class_of;
 use traceweir_format::spec::event::EventDescriptor;
 
-use super::slices::{START, STOP};
 use super::*;
 use crate::kernel_trace::{self, KernelTraceLayout, KernelWriter, MemoryChange, Packet};
 use crate::probe::{build_view, endless_limits};
@@ -18,6 +17,9 @@ use crate::test_trace::ask;
 use crate::trace::TraceView;
 
 const PROVIDER: Guid = Guid::from_u128(0xAAAA);
+/// Opcodes of events that begin and end an activity.
+const START: u8 = 1;
+const STOP: u8 = 2;
 
 /// Builds the index of a trace.
 fn build(write: impl FnOnce(&mut KernelWriter)) -> TraceView {
