@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 
 /// The end of an index file; the last bytes are its version.
-pub(super) const MAGIC: [u8; 8] = *b"TWVIEW08";
+pub(super) const MAGIC: [u8; 8] = *b"TWVIEW09";
 pub(super) const FOOTER_BYTES: u64 = 32;
 /// Blocks are collected up to this size before they are written.
 const WRITE_BYTES: usize = 1 << 20;
