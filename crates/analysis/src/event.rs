@@ -64,6 +64,13 @@ impl DescribedEvent<'_> {
         }
     }
 
+    /// Returns the process and thread that the event concerns: those that a kernel event names, otherwise
+    /// those that wrote the event.
+    pub fn concerned_ids(&self) -> (u32, u32) {
+        let writer = (self.record.process_id(), self.record.thread_id());
+        self.actor.map_or(writer, |actor| (actor.pid, actor.tid))
+    }
+
     /// Returns the stack definitions of the trace.
     pub const fn definitions(&self) -> &Definitions {
         self.stacks

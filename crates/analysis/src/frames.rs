@@ -9,9 +9,10 @@ use std::sync::Arc;
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
-use traceweir_format::stack_walk::StackWalk;
+use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 
 use crate::event::DescribedEvent;
+use crate::report::{CodeKind, StackFunction};
 use crate::symbols::SymbolFrame;
 
 /// Fields of kernel events that contain a code address.
@@ -25,6 +26,17 @@ pub struct ResolvedAddress {
     pub frames: Arc<[SymbolFrame]>,
     /// Distance between the resolved address and `address`: 1 for a return address.
     pub lookup_offset: u64,
+}
+
+impl ResolvedAddress {
+    /// Returns the labels of the functions, the innermost inlined function first, as reports print
+    /// them: `module!function`; for code without a name, its module and the start of its function or
+    /// block.
+    pub fn labels(&self, pointer_size: usize) -> impl Iterator<Item = String> {
+        let is_kernel = is_kernel_address(self.address, pointer_size);
+        let kind = if is_kernel { CodeKind::Kernel } else { CodeKind::Unknown };
+        self.frames.iter().map(move |frame| StackFunction::from_frame(frame, kind).label())
+    }
 }
 
 /// A call stack with its process and time.
@@ -119,4 +131,33 @@ pub fn resolve_code_fields(
         Some((*CODE_FIELD_NAMES.get(index)?, resolve_address(event, process_and_time, address, true)?))
     };
     code.0.into_iter().filter_map(resolve_field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_those_of_reports() {
+        let text = |text: &str| Some(Arc::from(text));
+        let frame = |module: Option<&str>, function: Option<&str>, start| SymbolFrame {
+            module: module.map(Arc::from),
+            function: function.and_then(text),
+            offset: 0x12345,
+            start,
+            ..SymbolFrame::default()
+        };
+        let frames = [
+            frame(Some("a.so"), Some("f"), None),
+            frame(Some("a.so"), None, Some(0x12000)),
+            frame(Some("a.so"), None, None),
+            frame(None, None, None),
+        ];
+        let labels = |address| -> Vec<String> {
+            ResolvedAddress { address, frames: frames.clone().into(), lookup_offset: 0 }.labels(8).collect()
+        };
+        let expected = ["a.so!f", "a.so+0x12000", "a.so+0x12300"];
+        assert_eq!(labels(0x7000_1234), [expected.as_slice(), &["?"]].concat());
+        assert_eq!(labels(u64::MAX), [expected.as_slice(), &["[kernel]"]].concat());
+    }
 }

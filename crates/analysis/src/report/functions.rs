@@ -21,7 +21,7 @@ use std::sync::Arc;
 use traceweir_decode::stack::Stack;
 use traceweir_format::stack_walk::is_kernel_address;
 
-use crate::symbols::TraceSymbols;
+use crate::symbols::{SymbolFrame, TraceSymbols};
 
 /// Maximum number of functions; further ones are merged into `(other)`.
 const MAX_FUNCTIONS: usize = 1 << 19;
@@ -79,6 +79,20 @@ pub struct StackFunction {
 }
 
 impl StackFunction {
+    /// Returns the function of a frame. Code without a name stands for its function, if its start is
+    /// known, or else for a block of code.
+    pub fn from_frame(frame: &SymbolFrame, kind: CodeKind) -> Self {
+        let needs_block = frame.module.is_some() && frame.function.is_none();
+        let block_start = frame.offset.saturating_sub(frame.offset % BLOCK_BYTES);
+        Self {
+            module: frame.module.clone(),
+            name: frame.function.clone(),
+            block: needs_block.then(|| frame.start.unwrap_or(block_start)),
+            kind,
+            is_inlined: frame.is_inlined,
+        }
+    }
+
     /// Formats the function for people, such as `module!function`.
     pub fn label(&self) -> String {
         match (&self.module, &self.name) {
@@ -204,17 +218,10 @@ impl FunctionTable {
                 Some(_) => CodeKind::Library,
                 None => CodeKind::Unknown,
             };
-            let module = frame.module.as_ref().map(bounded_name);
-            let name = frame.function.as_ref().map(bounded_name);
-            let needs_block = module.is_some() && name.is_none();
-            let block = needs_block.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK_BYTES));
-            out.push(self.find_or_add(StackFunction {
-                module,
-                name,
-                block,
-                kind,
-                is_inlined: frame.is_inlined,
-            }));
+            let mut function = StackFunction::from_frame(frame, kind);
+            function.module = function.module.as_ref().map(bounded_name);
+            function.name = function.name.as_ref().map(bounded_name);
+            out.push(self.find_or_add(function));
         }
     }
 

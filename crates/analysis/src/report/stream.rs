@@ -375,8 +375,7 @@ impl RecordConverter<'_> {
         if !self.filter.accepts(&event) {
             return None;
         }
-        let header_ids = (record.process_id(), record.thread_id());
-        let (pid, thread) = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
+        let (pid, thread) = event.concerned_ids();
         Some(Occurrence::Chosen { pid, thread })
     }
 }

@@ -107,8 +107,7 @@ impl Converter {
     /// Takes what is needed out of an event.
     pub(super) fn prepare(&mut self, event: &DescribedEvent<'_>) -> Prepared {
         let record = &event.record;
-        let header_ids = (record.process_id(), record.thread_id());
-        let ids = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
+        let ids = event.concerned_ids();
         let (Some(hook), Ok(schema)) = (record.hook(), &event.schema_match) else {
             return self.prepare_event(event, ids);
         };

@@ -15,8 +15,6 @@ use traceweir_format::stack_walk::is_kernel_address;
 
 /// The most files of code; frames in others have no mapping.
 const MAX_MAPPINGS: usize = 1 << 16;
-/// Size of the blocks that code without symbols is divided into, as in reports.
-const BLOCK_BYTES: u64 = 256;
 
 /// Index of a file of code in [`StackResolver::mappings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,16 +68,8 @@ impl StackFrame {
 
     /// Returns the label of one of the functions, as reports print it: `module!function`.
     pub fn label(&self, function: &SymbolFrame) -> String {
-        let needs_block = function.module.is_some() && function.function.is_none();
-        let block_start = function.offset.saturating_sub(function.offset % BLOCK_BYTES);
-        let label = StackFunction {
-            module: function.module.clone(),
-            name: function.function.clone(),
-            block: needs_block.then(|| function.start.unwrap_or(block_start)),
-            kind: if self.is_kernel { CodeKind::Kernel } else { CodeKind::Unknown },
-            is_inlined: function.is_inlined,
-        };
-        label.label()
+        let kind = if self.is_kernel { CodeKind::Kernel } else { CodeKind::Unknown };
+        StackFunction::from_frame(function, kind).label()
     }
 }
 
