@@ -423,7 +423,7 @@ mod tests {
         let names = lives.processes().iter().flat_map(|process| [&process.name, &process.command_line]);
         let bytes: usize = names.flatten().map(|name| name.len()).sum();
         // The names without the limit would be longer than the limit.
-        assert!(2 * MAX_NAME_CHARS * MAX_PROCESSES > MAX_TOTAL_NAME_BYTES);
+        const { assert!(2 * MAX_NAME_CHARS * MAX_PROCESSES > MAX_TOTAL_NAME_BYTES) };
         assert_eq!(bytes, MAX_TOTAL_NAME_BYTES / MAX_NAME_CHARS * MAX_NAME_CHARS);
         let mut reused = Lives::default();
         for time in 0..MAX_LIVES_PER_ID as i64 + 100 {
