@@ -309,7 +309,9 @@ mod tests {
             ]
         };
         for (origin, count) in [(SchemaOrigin::Kernel, 1), (SchemaOrigin::Manifest, 2)] {
-            let schema = Schema { origin, ..Schema::default() }.seal(fields(), 2).unwrap();
+            let mut schema = Schema::default();
+            schema.origin = origin;
+            let schema = schema.seal(fields(), 2).unwrap();
             let prepared = PreparedSchema::new(schema);
             let schema_match = SchemaMatch { prepared: &prepared, payload: &[1, 2] };
             let fields = read_fields(&mut Walker::default(), &schema_match, 8);
