@@ -26,7 +26,9 @@ CAPTURED = ("EventTrace/RDComplete", "EventTrace/EndExtension")
 # Severity by level; higher levels have 1.
 SEVERITIES = {0: 9, 1: 21, 2: 17, 3: 13, 4: 9, 5: 5}
 START, STOP = 1, 2
+# Limits of the conversion: longer bodies are cut, further attributes are left out.
 MAX_BODY_BYTES = 64 << 10
+MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES = 1 << 20, 4096
 
 
 def fail(*reason):
@@ -146,8 +148,9 @@ def difference(record, attributes, event):
     """Returns how a record differs from an event in its texts, ids and fields, or None."""
     message = event.get("message", "").strip()
     body = message or event["event"] or ""
-    # Long texts are cut.
-    if record.body.string_value != body and len(body.encode()) < MAX_BODY_BYTES:
+    # A long text is cut, perhaps within a character.
+    cut = body.encode()[:MAX_BODY_BYTES].decode(errors="replace").strip()
+    if record.body.string_value != (body if len(body.encode()) <= MAX_BODY_BYTES else cut):
         return f"body {record.body.string_value!r}, not {body!r}"
     activity = event.get("activity")
     span = hash_activity(activity) if activity else ""
@@ -162,6 +165,10 @@ def difference(record, attributes, event):
         return None if attributes and attributes[-1][0] == "etw.undecoded" and has_payload else "undecoded"
     fields = list(event["fields"].items())
     if record.dropped_attributes_count > 0:
+        # The attributes of the header count too.
+        is_large = len(record.attributes) >= MAX_ATTRIBUTES or record.ByteSize() > MAX_ATTRIBUTE_BYTES // 2
+        if not is_large or len(attributes) >= len(fields):
+            return f"{record.dropped_attributes_count} attributes dropped without need"
         fields = fields[: len(attributes)]
     if len(fields) != len(attributes):
         return f"{len(attributes)} fields instead of {len(fields)}: {attributes}"
@@ -171,9 +178,20 @@ def difference(record, attributes, event):
     return None
 
 
+def check_losses(losses, events):
+    """Compares the records of losses of one trace with the counts in its header."""
+    headers = [event["fields"] for event in events if event["event"] == "EventTrace/Header"]
+    counts = [headers[0][name] for name in ("EventsLost", "BuffersLost")] if headers else [0, 0]
+    found = [[to_python(attribute.value) for attribute in record.attributes] for record in losses]
+    # A trace can also mark losses without a count.
+    is_marked = found == [[0, 0]] and "does not contain how many" in losses[0].body.string_value
+    if found != ([counts] if any(counts) else []) and not (is_marked and not any(counts)):
+        fail(f"losses {found}, expected {counts}")
+
+
 def check_logs(path, events):
     """Compares log records with events. Returns the numbers of records and of losses."""
-    records, losses = collections.defaultdict(list), 0
+    records, losses = collections.defaultdict(list), []
     count = 0
     for message in parse(path, LogsData):
         for resource in message.resource_logs:
@@ -182,7 +200,7 @@ def check_logs(path, events):
             for scope in resource.scope_logs:
                 for record in scope.log_records:
                     if record.event_name == "etw.losses" and scope.scope.name == "traceweir":
-                        losses += 1
+                        losses.append(record)
                         continue
                     check_keys(record.attributes)
                     key, attributes = key_of_record(record, scope.scope.name, pids[0] if pids else -1)
@@ -200,7 +218,8 @@ def check_logs(path, events):
     if count != len(wanted):
         left = [(key, rest) for key, rest in records.items() if rest]
         fail(f"{count} log records, expected {len(wanted)}; left:", left[:1])
-    return count, losses
+    check_losses(losses, events)
+    return count, len(losses)
 
 
 def name_span(name):

@@ -1,5 +1,7 @@
 //! Writes JSON. [`push_text`] is the one function that writes names: no text can end its string.
 
+use std::collections::HashMap;
+
 use traceweir_decode::format::push_json_string;
 use traceweir_format::Guid;
 
@@ -80,19 +82,42 @@ pub(crate) fn push_members<'v>(members: impl Iterator<Item = (&'v str, &'v Field
 }
 
 /// Makes the keys of an object unique.
-#[derive(Default)]
-pub(crate) struct UniqueKeys(std::collections::HashMap<String, u32>);
+#[derive(Debug, Default)]
+pub(crate) struct UniqueKeys {
+    /// Keys with the number of their last repetition.
+    repetitions: HashMap<String, u32>,
+}
 
 impl UniqueKeys {
-    /// Returns the name, or the name with a number if it has been used.
+    /// Adds a key and returns it: the name, or the name with a number if it has been used. All
+    /// additions together take a time that is proportional to their number, because the search for a
+    /// free number continues after the last one of its name.
     pub(crate) fn make_unique(&mut self, name: &str) -> String {
-        let mut key = name.to_owned();
-        while let Some(count) = self.0.get_mut(&key) {
-            *count = count.saturating_add(1);
-            key = format!("{name}:{count}");
+        let Some(mut number) = self.repetitions.get(name).copied() else {
+            self.repetitions.insert(name.to_owned(), 1);
+            return name.to_owned();
+        };
+        loop {
+            number = number.saturating_add(1);
+            let unique = format!("{name}:{number}");
+            if !self.repetitions.contains_key(&unique) {
+                self.repetitions.insert(name.to_owned(), number);
+                self.repetitions.insert(unique.clone(), 1);
+                return unique;
+            }
         }
-        self.0.insert(key.clone(), 1);
-        key
+    }
+
+    pub(crate) fn contains(&self, key: &str) -> bool {
+        self.repetitions.contains_key(key)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.repetitions.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.repetitions.len()
     }
 }
 
@@ -134,6 +159,18 @@ mod tests {
         let text = text_of(|out| push_members(members.into_iter(), out));
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object.as_object().unwrap().len(), 4, "{text}");
+    }
+
+    #[test]
+    fn numbers_of_repeated_names_are_found_without_trying_all() {
+        // Each of the equal names would try the numbers that the first names have taken.
+        const COUNT: usize = 20_000;
+        let mut keys = UniqueKeys::default();
+        for number in 2..COUNT {
+            assert_eq!(keys.make_unique(&format!("a:{number}")), format!("a:{number}"));
+        }
+        let last = (0..COUNT).map(|_| keys.make_unique("a")).last();
+        assert_eq!((last, keys.len()), (Some(format!("a:{}", 2 * COUNT - 2)), 2 * COUNT - 2));
     }
 
     #[test]

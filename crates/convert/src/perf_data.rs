@@ -15,8 +15,11 @@
 //! 2. The event that measures CPU time best becomes the sampled profile: `cpu-clock` or
 //!    `task-clock`, else `cycles`, else an event with a frequency, else the first one. Samples of
 //!    all other events are `PerfInfo/PmcCounterProf`, whose source is named at the start.
-//! 3. Records are sorted with bounded memory (`sort`). Tables of tasks, images and stacks are
-//!    bounded.
+//! 3. Memory is bounded. The largest parts are, in MiB: records that are sorted 96 (`sort`), buffers
+//!    of processors 48 (`output`), formats of tracepoints and events that follow from them 64
+//!    (`tracepoint`), stacks of waiting threads 32 (`schedule`), ids of events 36 (`attr`), names of
+//!    files 32 (`features`, `images`). Tables of tasks, images and events have at most as many entries
+//!    as take 100 more. The first pass reads sections of at most 32 MiB before these parts grow.
 //! 4. Nothing in a recording is trusted. A record that is too short for its type is counted and
 //!    left out.
 //!

@@ -10,7 +10,9 @@
 //!
 //! A wait belongs to the stack where its thread was switched out or, if that stack is unknown, to the
 //! stack where it runs again. Preemptions are not waits. Stacks with equal labels are added up; the
-//! number of stacks, locations and functions is limited.
+//! number of stacks, locations and functions is limited. What is beyond a limit is named `(other)`.
+//! Texts of this module, and the location and the function that stand for others, have numbers before
+//! those of the trace, so no trace can displace or imitate them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -33,12 +35,17 @@ use crate::{Conversion, ConvertInput};
 
 /// The most nodes of all stacks, and the most rows of stack and thread.
 const MAX_STACK_NODES: usize = 1 << 20;
-const MAX_ROWS: usize = 1 << 19;
-/// The most locations, functions and texts.
+const MAX_ROWS: usize = 1 << 18;
+/// The most locations and functions, and the most functions of all locations.
 const MAX_LOCATIONS: usize = 1 << 19;
-const MAX_TEXTS: usize = 1 << 19;
-/// The most bytes of texts.
-const MAX_TEXT_BYTES: usize = 64 << 20;
+const MAX_LINES: usize = 1 << 20;
+/// The most texts, and their most bytes.
+const MAX_TEXTS: usize = 1 << 18;
+const MAX_TEXT_BYTES: usize = 48 << 20;
+/// The number of the empty text, and the ids of the location and the function that stand for others.
+/// Those of a trace follow.
+const EMPTY: u32 = 0;
+const OTHER_ID: u32 = 1;
 /// Bytes of the output to collect before they are compressed.
 const OUTPUT_BYTES: usize = 1 << 16;
 /// The interval of samples whose trace does not contain one: 1 ms is the default of Windows.
@@ -126,36 +133,109 @@ struct LocationKey {
 /// Values of a limited table, each with a number.
 #[derive(Debug)]
 struct Numbered<K> {
-    list: Vec<K>,
-    ids: HashMap<K, u32>,
+    numbers: HashMap<K, u32>,
+    first: u32,
     max: usize,
 }
 
-impl<K: Clone + Eq + Hash> Numbered<K> {
-    fn with_max(max: usize, first: K) -> Self {
-        Self { list: vec![first.clone()], ids: HashMap::from([(first, 0)]), max }
+impl<K: Eq + Hash> Numbered<K> {
+    /// Creates an empty table. `first` is the number of the first value.
+    fn new(first: u32, max: usize) -> Self {
+        Self { numbers: HashMap::new(), first, max }
     }
 
-    /// Returns the number of a value. Values beyond the limit have the number of the first one.
-    fn find_or_add(&mut self, key: K) -> u32 {
-        if let Some(id) = self.ids.get(&key) {
-            return *id;
+    /// Returns the number of a value; `None` beyond the limit.
+    fn find_or_add(&mut self, key: K) -> Option<u32> {
+        let next = self.first.checked_add(u32::try_from(self.numbers.len()).ok()?)?;
+        match self.numbers.get(&key) {
+            Some(number) => Some(*number),
+            None if self.numbers.len() >= self.max => None,
+            None => Some(*self.numbers.entry(key).or_insert(next)),
         }
-        if self.list.len() >= self.max {
-            return 0;
+    }
+
+    /// Returns the values with their numbers, in the order of numbers.
+    fn take(&mut self) -> Vec<(K, u32)> {
+        let mut list: Vec<(K, u32)> = self.numbers.drain().collect();
+        list.sort_unstable_by_key(|(_, number)| *number);
+        list
+    }
+}
+
+/// The texts of a profile. Number 0 is the empty text.
+#[derive(Debug)]
+struct TextTable {
+    numbered: Numbered<Arc<str>>,
+    bytes: usize,
+}
+
+impl TextTable {
+    fn new() -> Self {
+        let mut table = Self { numbered: Numbered::new(EMPTY, MAX_TEXTS), bytes: 0 };
+        table.find_or_add(&Arc::from(""));
+        table
+    }
+
+    /// Returns the number of a text; `None` beyond the limits.
+    fn find_or_add(&mut self, text: &Arc<str>) -> Option<u32> {
+        if let Some(number) = self.numbered.numbers.get(text) {
+            return Some(*number);
         }
-        let id = u32::try_from(self.list.len()).unwrap_or(0);
-        self.list.push(key.clone());
-        self.ids.insert(key, id);
-        id
+        let bytes = self.bytes.saturating_add(text.len());
+        if bytes > MAX_TEXT_BYTES {
+            return None;
+        }
+        let number = self.numbered.find_or_add(Arc::clone(text))?;
+        self.bytes = bytes;
+        Some(number)
+    }
+}
+
+/// Numbers of the texts that do not come from a trace.
+#[derive(Debug)]
+struct OwnTexts {
+    samples: u32,
+    count: u32,
+    cpu: u32,
+    off_cpu: u32,
+    nanoseconds: u32,
+    process: u32,
+    pid: u32,
+    thread: u32,
+    tid: u32,
+    comment: u32,
+    /// The name of a function beyond a limit.
+    other: u32,
+}
+
+impl OwnTexts {
+    fn new(texts: &mut TextTable) -> Self {
+        // The table is empty, so each text has a number.
+        let mut add = |text: &str| texts.find_or_add(&Arc::from(text)).unwrap_or(EMPTY);
+        Self {
+            samples: add("samples"),
+            count: add("count"),
+            cpu: add("cpu"),
+            off_cpu: add("off-cpu"),
+            nanoseconds: add("nanoseconds"),
+            process: add("process"),
+            pid: add("pid"),
+            thread: add("thread"),
+            tid: add("tid"),
+            comment: add(concat!("weir ", env!("CARGO_PKG_VERSION"))),
+            other: add("(other)"),
+        }
     }
 }
 
 /// What a profile contains.
 struct Profile {
-    texts: Numbered<Arc<str>>,
-    text_bytes: usize,
+    texts: TextTable,
+    own: OwnTexts,
     locations: Numbered<LocationKey>,
+    /// Number of functions of all locations.
+    lines: usize,
+    /// The frames are ids of locations.
     stacks: FrameTree<u32>,
     rows: HashMap<(NodeIndex, Option<ThreadIndex>), Values>,
     /// One for each machine.
@@ -171,11 +251,12 @@ struct Profile {
 
 impl Profile {
     fn new() -> Self {
-        let no_location = LocationKey { address: 0, mapping: None, lines: Vec::new() };
+        let mut texts = TextTable::new();
         Self {
-            texts: Numbered::with_max(MAX_TEXTS, "".into()),
-            text_bytes: 0,
-            locations: Numbered::with_max(MAX_LOCATIONS, no_location),
+            own: OwnTexts::new(&mut texts),
+            texts,
+            locations: Numbered::new(OTHER_ID.saturating_add(1), MAX_LOCATIONS),
+            lines: 0,
             stacks: FrameTree::with_max_nodes(MAX_STACK_NODES),
             rows: HashMap::new(),
             schedulers: HashMap::new(),
@@ -277,47 +358,39 @@ impl Profile {
         for frame in stack.iter().rev() {
             let mut lines = Vec::with_capacity(frame.functions.len());
             for function in frame.functions.iter() {
-                let name = self.find_text(&frame.function_name(function));
-                let file = function.file.as_ref().map_or(0, |file| self.find_text(file));
+                let name = self.texts.find_or_add(&frame.function_name(function)).unwrap_or(self.own.other);
+                let file = function.file.as_ref().and_then(|file| self.texts.find_or_add(file));
+                let file = file.unwrap_or(EMPTY);
                 lines.push(LineKey { name, file, line: function.line.unwrap_or(0) });
             }
             if let Some(mapping) = frame.mapping.and_then(|index| tables.stacks.mapping(index)) {
-                self.find_text(&mapping.path);
-                self.find_text(&Arc::from(mapping.build_id.as_str()));
+                self.texts.find_or_add(&mapping.path);
+                self.texts.find_or_add(&Arc::from(mapping.build_id.as_str()));
             }
             let key = LocationKey { address: frame.address, mapping: frame.mapping, lines };
-            locations.push(self.locations.find_or_add(key));
+            locations.push(self.find_location(key));
         }
         self.stacks.find_or_add(locations.into_iter())
     }
 
-    /// Returns the number of a text; that of the empty text beyond the limits.
-    fn find_text(&mut self, text: &Arc<str>) -> u32 {
-        let known = self.texts.list.len();
-        if self.text_bytes.saturating_add(text.len()) > MAX_TEXT_BYTES && !self.texts.ids.contains_key(text) {
-            return 0;
+    /// Returns the id of a location.
+    fn find_location(&mut self, key: LocationKey) -> u32 {
+        let (known, lines) = (self.locations.numbers.len(), self.lines.saturating_add(key.lines.len()));
+        if lines > MAX_LINES && !self.locations.numbers.contains_key(&key) {
+            return OTHER_ID;
         }
-        let number = self.texts.find_or_add(Arc::clone(text));
-        if self.texts.list.len() > known {
-            self.text_bytes = self.text_bytes.saturating_add(text.len());
+        let id = self.locations.find_or_add(key);
+        if self.locations.numbers.len() > known {
+            self.lines = lines;
         }
-        number
+        id.unwrap_or(OTHER_ID)
     }
 
     /// Writes the profile.
     fn write(mut self, tables: &ActivityTables, end_ns: i64, out: &mut dyn Write) -> Result<()> {
         let mut writer =
             ProfileWriter { out: GzEncoder::new(out, Compression::default()), message: Message::default() };
-        let mut text = |text: &str| u64::from(self.find_text(&Arc::from(text)));
-        let (samples, count) = (text("samples"), text("count"));
-        let (cpu, off_cpu, nanoseconds) = (text("cpu"), text("off-cpu"), text("nanoseconds"));
-        let keys = LabelKeys {
-            process: text("process"),
-            pid: text("pid"),
-            thread: text("thread"),
-            tid: text("tid"),
-        };
-        let comment = text(concat!("weir ", env!("CARGO_PKG_VERSION")));
+        let OwnTexts { samples, count, cpu, off_cpu, nanoseconds, comment, .. } = self.own;
         let mut types = Vec::new();
         let has_waits = !self.schedulers.is_empty();
         if self.has_samples || !has_waits {
@@ -332,21 +405,19 @@ impl Profile {
         let mut rows: Vec<((NodeIndex, Option<ThreadIndex>), Values)> = self.rows.drain().collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
         for ((node, thread), values) in rows {
-            let labels = self.labels(tables, thread, &keys);
+            let labels = self.labels(tables, thread);
             let Self { stacks, has_samples, .. } = &self;
             writer.message.put_message(field::SAMPLE, |message| {
-                // Location ids begin at 1; the first location stands for those beyond the limit.
-                let locations = stacks.frames(node).map(|location| u64::from(location).saturating_add(1));
-                message.put_packed(field::SAMPLE_LOCATION_ID, locations);
+                message.put_packed(field::SAMPLE_LOCATION_ID, stacks.frames(node).map(u64::from));
                 let cpu_values = [values.samples, values.cpu_ns];
                 let cpu_values = cpu_values.into_iter().filter(|_| *has_samples || !has_waits);
                 let values = cpu_values.chain(has_waits.then_some(values.off_cpu_ns));
                 message.put_packed(field::SAMPLE_VALUE, values);
                 for (key, value) in &labels {
                     message.put_message(field::SAMPLE_LABEL, |message| {
-                        message.put_u64(field::LABEL_KEY, *key);
+                        message.put_u64(field::LABEL_KEY, (*key).into());
                         match value {
-                            LabelValue::Text(text) => message.put_u64(field::LABEL_TEXT, *text),
+                            LabelValue::Text(text) => message.put_u64(field::LABEL_TEXT, (*text).into()),
                             LabelValue::Number(number) => message.put_u64(field::LABEL_NUMBER, *number),
                         };
                     });
@@ -356,27 +427,22 @@ impl Profile {
         }
         self.write_mappings(tables, &mut writer)?;
         self.write_locations(&mut writer)?;
-        for text in &self.texts.list {
-            writer.message.put_text(field::STRING_TABLE, text);
+        for (text, _) in self.texts.numbered.take() {
+            writer.message.put_text(field::STRING_TABLE, &text);
             writer.write_if_full()?;
         }
         writer.message.put_i64(field::TIME_NANOS, tables.start_unix_ns());
         writer.message.put_i64(field::DURATION_NANOS, end_ns);
         writer.message.put_message(field::PERIOD_TYPE, |message| put_value_type(message, cpu, nanoseconds));
         writer.message.put_u64(field::PERIOD, self.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS));
-        writer.message.put_u64(field::COMMENT, comment);
+        writer.message.put_u64(field::COMMENT, comment.into());
         writer.write()?;
         writer.out.finish()?;
         Ok(())
     }
 
-    /// Returns the labels of a thread and its process.
-    fn labels(
-        &mut self,
-        tables: &ActivityTables,
-        thread: Option<ThreadIndex>,
-        keys: &LabelKeys,
-    ) -> Vec<(u64, LabelValue)> {
+    /// Returns the labels of a thread and its process, with the numbers of their keys.
+    fn labels(&mut self, tables: &ActivityTables, thread: Option<ThreadIndex>) -> Vec<(u32, LabelValue)> {
         let mut labels = Vec::new();
         let Some((index, thread)) = thread.and_then(|index| Some((index, tables.lives.thread(index)?)))
         else {
@@ -385,15 +451,15 @@ impl Profile {
         let (pid, tid) = tables.output_ids(Some(index));
         let process = thread.process.and_then(|process| tables.lives.process(process));
         let names = [
-            (keys.process, process.and_then(|process| process.name.as_ref())),
-            (keys.thread, thread.name.as_ref()),
+            (self.own.process, process.and_then(|process| process.name.as_ref())),
+            (self.own.thread, thread.name.as_ref()),
         ];
         for (key, name) in names {
-            if let Some(name) = name {
-                labels.push((key, LabelValue::Text(self.find_text(name).into())));
-            }
+            // Readers take a label with an empty text for the number 0.
+            let text = name.and_then(|name| self.texts.find_or_add(name)).filter(|text| *text != EMPTY);
+            labels.extend(text.map(|text| (key, LabelValue::Text(text))));
         }
-        for (key, id) in [(keys.pid, pid), (keys.tid, tid)] {
+        for (key, id) in [(self.own.pid, pid), (self.own.tid, tid)] {
             labels.extend(id.map(|id| (key, LabelValue::Number(id.into()))));
         }
         labels
@@ -401,8 +467,8 @@ impl Profile {
 
     fn write_mappings(&mut self, tables: &ActivityTables, writer: &mut ProfileWriter<'_>) -> Result<()> {
         for (id, mapping) in (1_u64..).zip(tables.stacks.mappings()) {
-            let file = self.find_text(&mapping.path);
-            let build_id = self.find_text(&Arc::from(mapping.build_id.as_str()));
+            let file = self.texts.find_or_add(&mapping.path).unwrap_or(EMPTY);
+            let build_id = self.texts.find_or_add(&Arc::from(mapping.build_id.as_str())).unwrap_or(EMPTY);
             writer.message.put_message(field::MAPPING, |message| {
                 message.put_u64(field::ID, id).put_u64(field::MAPPING_START, mapping.base);
                 message.put_u64(field::MAPPING_LIMIT, mapping.base.saturating_add(mapping.size));
@@ -425,21 +491,21 @@ impl Profile {
     }
 
     fn write_locations(&mut self, writer: &mut ProfileWriter<'_>) -> Result<()> {
-        let other = self.find_text(&Arc::from("(other)"));
-        let mut functions: Numbered<(u32, u32)> = Numbered::with_max(MAX_LOCATIONS, (other, 0));
-        for (id, location) in (1_u64..).zip(&self.locations.list) {
-            let line_of_other = [LineKey { name: other, file: 0, line: 0 }];
-            let lines = if id == 1 { &line_of_other[..] } else { &location.lines };
+        let other = LineKey { name: self.own.other, file: EMPTY, line: 0 };
+        let mut functions: Numbered<(u32, u32)> = Numbered::new(OTHER_ID.saturating_add(1), MAX_LOCATIONS);
+        let other_location = LocationKey { address: 0, mapping: None, lines: vec![other] };
+        for (location, id) in std::iter::once((other_location, OTHER_ID)).chain(self.locations.take()) {
             writer.message.put_message(field::LOCATION, |message| {
-                message.put_u64(field::ID, id);
+                message.put_u64(field::ID, id.into());
                 if let Some(mapping) = location.mapping {
                     message.put_u64(field::LOCATION_MAPPING, u64::from(mapping.0).saturating_add(1));
                 }
                 message.put_u64(field::LOCATION_ADDRESS, location.address);
-                for line in lines {
-                    let function = functions.find_or_add((line.name, line.file));
+                for line in &location.lines {
+                    let function =
+                        if id == OTHER_ID { None } else { functions.find_or_add((line.name, line.file)) };
                     message.put_message(field::LOCATION_LINE, |message| {
-                        message.put_u64(field::LINE_FUNCTION, u64::from(function).saturating_add(1));
+                        message.put_u64(field::LINE_FUNCTION, function.unwrap_or(OTHER_ID).into());
                         if line.line > 0 {
                             message.put_u64(field::LINE_NUMBER, line.line.into());
                         }
@@ -448,11 +514,12 @@ impl Profile {
             });
             writer.write_if_full()?;
         }
-        for (id, (name, file)) in (1_u64..).zip(&functions.list) {
+        let other_function = ((other.name, other.file), OTHER_ID);
+        for ((name, file), id) in std::iter::once(other_function).chain(functions.take()) {
             writer.message.put_message(field::FUNCTION, |message| {
-                message.put_u64(field::ID, id).put_u64(field::FUNCTION_NAME, (*name).into());
-                message.put_u64(field::FUNCTION_SYSTEM_NAME, (*name).into());
-                message.put_u64(field::FUNCTION_FILE, (*file).into());
+                message.put_u64(field::ID, id.into()).put_u64(field::FUNCTION_NAME, name.into());
+                message.put_u64(field::FUNCTION_SYSTEM_NAME, name.into());
+                message.put_u64(field::FUNCTION_FILE, file.into());
             });
             writer.write_if_full()?;
         }
@@ -460,23 +527,15 @@ impl Profile {
     }
 }
 
-/// Numbers of the texts that are keys of labels.
-struct LabelKeys {
-    process: u64,
-    pid: u64,
-    thread: u64,
-    tid: u64,
-}
-
 /// The value of a label.
 enum LabelValue {
     /// Number of the text.
-    Text(u64),
+    Text(u32),
     Number(u64),
 }
 
-fn put_value_type(message: &mut Message, kind: u64, unit: u64) {
-    message.put_u64(field::VALUE_TYPE, kind).put_u64(field::VALUE_UNIT, unit);
+fn put_value_type(message: &mut Message, kind: u32, unit: u32) {
+    message.put_u64(field::VALUE_TYPE, kind.into()).put_u64(field::VALUE_UNIT, unit.into());
 }
 
 /// Writes and compresses the fields of a profile.

@@ -8,10 +8,10 @@
 //!                    "weights": [n], "samples": [[outermost, …, innermost]] }] }
 //! ```
 //!
-//! The long lists are written directly into the output, at the ends of objects, because each can
-//! take more than a hundred megabytes.
+//! The long lists are written element by element, at the ends of objects, because each can take more
+//! than a hundred megabytes.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Result;
 use traceweir_analysis::report::FunctionId;
@@ -33,65 +33,75 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
 }
 
 /// Writes the heaviest stacks, merges the others into one, and returns the number of merged stacks.
-pub fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
+pub fn write(graph: &FlameGraph, out: &mut dyn Write) -> io::Result<usize> {
     write_within(graph, MAX_STACKS_BYTES, out)
 }
 
-fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
-    out.push(b'{');
-    push_text_member("$schema", SCHEMA, out);
-    out.extend_from_slice(b",\"activeProfileIndex\":0,");
-    push_text_member("name", graph.measure.title(), out);
-    out.push(b',');
-    push_text_member("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")), out);
-    out.extend_from_slice(b",\"shared\":{\"frames\":[");
-    write_list(out, graph.paths.functions.all(), |out, function| {
-        out.push(b'{');
-        push_text_member("name", &function.label(), out);
+fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut dyn Write) -> io::Result<usize> {
+    let mut json = b"{".to_vec();
+    push_text_member("$schema", SCHEMA, &mut json);
+    json.extend_from_slice(b",\"activeProfileIndex\":0,");
+    push_text_member("name", graph.measure.title(), &mut json);
+    json.push(b',');
+    push_text_member("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")), &mut json);
+    json.extend_from_slice(b",\"shared\":{\"frames\":[");
+    out.write_all(&json)?;
+    write_list(out, graph.paths.functions.all(), |json, function| {
+        json.push(b'{');
+        push_text_member("name", &function.label(), json);
         if let Some(module) = &function.module {
-            out.push(b',');
-            push_text_member("file", module, out);
+            json.push(b',');
+            push_text_member("file", module, json);
         }
-        out.push(b'}');
-    });
+        json.push(b'}');
+    })?;
     let ends = graph.tree.stack_ends_within(max_bytes, |_| FRAME_BYTES);
-    out.extend_from_slice(b"]},\"profiles\":[{");
-    push_text_member("type", "sampled", out);
-    out.push(b',');
-    push_text_member("name", graph.measure.title(), out);
-    out.push(b',');
-    push_text_member("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" }, out);
-    out.extend_from_slice(format!(",\"startValue\":0,\"endValue\":{}", graph.total_weight).as_bytes());
+    json.clear();
+    json.extend_from_slice(b"]},\"profiles\":[{");
+    push_text_member("type", "sampled", &mut json);
+    json.push(b',');
+    push_text_member("name", graph.measure.title(), &mut json);
+    json.push(b',');
+    let unit = if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" };
+    push_text_member("unit", unit, &mut json);
+    out.write_all(&json)?;
+    write!(out, ",\"startValue\":0,\"endValue\":{},\"weights\":[", graph.total_weight)?;
     let merged_weight = (ends.merged_stacks > 0).then_some(ends.merged_weight);
     let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(merged_weight);
-    out.extend_from_slice(b",\"weights\":[");
-    write_list(out, weights, |out, weight| out.extend_from_slice(weight.to_string().as_bytes()));
-    out.extend_from_slice(b"],\"samples\":[");
+    write_list(out, weights, |json, weight| json.extend_from_slice(weight.to_string().as_bytes()))?;
+    out.write_all(b"],\"samples\":[")?;
     let stacks = ends.kept.iter().map(|(node, _)| graph.tree.path(*node));
-    write_list(out, stacks.chain(merged_weight.map(|_| vec![FunctionId::default()])), |out, path| {
-        out.push(b'[');
-        write_list(out, path, |out, id| out.extend_from_slice(id.index().to_string().as_bytes()));
-        out.push(b']');
-    });
-    out.extend_from_slice(b"]}]}\n");
-    ends.merged_stacks
+    write_list(out, stacks.chain(merged_weight.map(|_| vec![FunctionId::default()])), |json, path| {
+        let indices: Vec<String> = path.iter().map(|id| id.index().to_string()).collect();
+        json.extend_from_slice(format!("[{}]", indices.join(",")).as_bytes());
+    })?;
+    out.write_all(b"]}]}\n")?;
+    Ok(ends.merged_stacks)
 }
 
 /// Appends a member whose value is a string.
-fn push_text_member(key: &str, value: &str, out: &mut Vec<u8>) {
-    push_json_string(key, out);
-    out.push(b':');
-    push_json_string(value, out);
+fn push_text_member(key: &str, value: &str, json: &mut Vec<u8>) {
+    push_json_string(key, json);
+    json.push(b':');
+    push_json_string(value, json);
 }
 
-/// Writes values separated by commas.
-fn write_list<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+/// Writes values separated by commas, one after the other; `push` appends a value.
+fn write_list<T>(
+    out: &mut dyn Write,
+    values: impl IntoIterator<Item = T>,
+    push: impl Fn(&mut Vec<u8>, T),
+) -> io::Result<()> {
+    let mut json = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         if index > 0 {
-            out.push(b',');
+            json.push(b',');
         }
-        write(out, value);
+        push(&mut json, value);
+        out.write_all(&json)?;
+        json.clear();
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -101,7 +111,7 @@ mod tests {
 
     fn write_and_parse(graph: &FlameGraph, max_bytes: usize) -> (serde_json::Value, usize) {
         let mut out = Vec::new();
-        let merged = write_within(graph, max_bytes, &mut out);
+        let merged = write_within(graph, max_bytes, &mut out).unwrap();
         (serde_json::from_slice(&out).unwrap(), merged)
     }
 

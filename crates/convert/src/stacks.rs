@@ -1,6 +1,6 @@
 //! Reads the call stacks of traces, for formats that contain only stacks and their weights.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use traceweir_analysis::report::flame::{FlameGraph, FlameOptions, StackMeasure};
@@ -14,15 +14,13 @@ use crate::{Conversion, ConvertInput};
 pub(crate) fn convert_stacks(
     input: &ConvertInput,
     out: &mut dyn Write,
-    write: impl FnOnce(&FlameGraph, &mut Vec<u8>) -> usize,
+    write: impl FnOnce(&FlameGraph, &mut dyn Write) -> io::Result<usize>,
 ) -> Result<Conversion> {
     let (graph, reading) = read_graph(input)?;
     if graph.total_weight == 0 {
         bail!("{}", describe_no_stacks(&graph));
     }
-    let mut buffer = Vec::new();
-    let merged = write(&graph, &mut buffer);
-    out.write_all(&buffer)?;
+    let merged = write(&graph, out)?;
     let notes = describe_gaps(&graph, merged);
     let written_noun = graph.measure.noun();
     Ok(Conversion { events: graph.event_count, written: graph.event_count, written_noun, notes, reading })

@@ -14,7 +14,7 @@
 //! | `dotnet` | the events of the .NET runtime that name generated code |
 //! | `tracelogging` | schemas that events carry, traits of providers |
 //! | `filter`, `info`, `security` | filters, information classes, access lists |
-//! | `linux` | process information of procfs |
+//! | `linux` | process information of procfs; states of threads, addresses of programs |
 //! | `spec` | published constants |
 //! | `lznt1`, `xpress` | compression |
 //! | `guid`, `text`, `wire`, `error` | GUIDs, text, reading and writing of numbers, errors |

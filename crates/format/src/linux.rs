@@ -1,4 +1,5 @@
-//! Parses process information of procfs, for user and kernel events.
+//! Parses process information of procfs, for user and kernel events; converts facts about threads and
+//! programs of Linux to those that events have.
 //!
 //! ```text
 //!   /proc/PID/stat     pid (name, which may hold anything) state ppid … start time (22nd) …
@@ -10,6 +11,8 @@
 //! Callers pass the texts: this module reads no file.
 
 pub mod cgroup;
+pub mod image;
+pub mod schedule;
 
 /// Returns the fields of `/proc/PID/stat` after the name: the first is the state, field 3 in the
 /// documentation. Allocates nothing.

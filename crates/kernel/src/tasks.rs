@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use traceweir_format::linux::schedule::convert_priority;
 use traceweir_format::linux::{boot_key, start_key};
 
 use self::connector::Connector;
@@ -109,21 +110,6 @@ impl LiveThread {
     fn from_proc(tid: u32, stat: &ProcStat) -> Self {
         let (name, priority) = (stat.name, convert_priority(stat.priority));
         Self { name, priority, affinity: facts::read_affinity(tid), ..Self::default() }
-    }
-}
-
-/// Converts a Linux priority (0 is the highest, 139 the lowest; below 0: deadline scheduling) to
-/// the scale of Windows.
-pub(crate) fn convert_priority(linux: i64) -> u8 {
-    match linux {
-        // Real time: 0 to 99 become 31 to 16.
-        ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
-            .unwrap_or(16),
-        // Nice −20 to 19 become 15 to 1.
-        _ => u8::try_from(
-            15_i64.saturating_sub(linux.min(139).saturating_sub(100).saturating_mul(14).div_euclid(39)),
-        )
-        .unwrap_or(1),
     }
 }
 
@@ -463,17 +449,4 @@ fn program_from_exec(name: &[u8], exec: Exec) -> RunningProgram {
     }
     let path = if exec.path.is_empty() { exec.file_name } else { exec.path };
     RunningProgram::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn priorities_keep_their_order_and_their_half_of_the_scale() {
-        let priorities: Vec<u8> = (-1..=140).map(convert_priority).collect();
-        assert!(priorities.windows(2).all(|pair| pair[0] >= pair[1]), "{priorities:?}");
-        assert_eq!([-1, 0, 98, 99].map(convert_priority), [31, 31, 17, 16]);
-        assert_eq!([100, 120, 139, 140].map(convert_priority), [15, 8, 1, 1]);
-    }
 }

@@ -73,8 +73,8 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
             options.nodes,
             out.buffer(),
         ),
-        FlameFormat::Speedscope => speedscope::write(&graph, out.buffer()),
-        FlameFormat::Collapsed => collapsed::write(&graph, out.buffer()),
+        FlameFormat::Speedscope => speedscope::write(&graph, &mut out)?,
+        FlameFormat::Collapsed => collapsed::write(&graph, &mut out)?,
     };
     out.flush()?;
     print_summary(&graph, format, hidden, output);

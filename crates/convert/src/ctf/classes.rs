@@ -11,7 +11,7 @@ use traceweir_decode::source::prepared::SchemaId;
 use traceweir_format::Guid;
 use traceweir_format::header::Family;
 
-use super::layout::{Layout, push_declarations};
+use super::layout::{Layout, MAX_DECLARATIONS_BYTES, push_declarations};
 use super::tsdl::{NameSet, push_string_literal};
 
 /// The largest number of classes and of providers.
@@ -160,6 +160,11 @@ impl ClassTable {
         let mut names = NameSet::default();
         let mut fields = String::new();
         push_declarations(&prepared.schema, &layout, shape.present, &mut names, &mut fields);
+        if fields.len() > MAX_DECLARATIONS_BYTES {
+            self.is_full = true;
+            self.remember(key, Self::SHARED);
+            return None;
+        }
         if shape.has_extra {
             let name = names.choose("extra");
             let length = names.choose_length(&name);
@@ -193,11 +198,15 @@ impl ClassTable {
             Some(class) => *class,
             None => self.declare_new(declaration, (hash, empty_texts)),
         };
+        self.remember(key, class);
+        class
+    }
+
+    fn remember(&mut self, key: ClassKey, class: u32) {
         if self.classes.len() >= MAX_CACHED {
             self.classes.clear();
         }
         self.classes.insert(key, class);
-        class
     }
 
     /// Declares a class, if there is room.

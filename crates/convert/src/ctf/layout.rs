@@ -18,6 +18,9 @@ use super::tsdl::{NameSet, push_string_literal};
 
 /// The largest number of names of an enumeration that are written.
 const MAX_ENUM_NAMES: usize = 1024;
+/// The text of the fields of an event ends soon after this many bytes, because a few bytes of a trace
+/// can give many fields the same long names. Longer texts are not used.
+pub(super) const MAX_DECLARATIONS_BYTES: usize = 1 << 20;
 
 /// The type of a field in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +190,9 @@ fn push_members(
 ) {
     let fields = schema.fields().iter().enumerate().skip(first).take(count);
     for (index, field) in fields {
+        if out.len() > MAX_DECLARATIONS_BYTES {
+            return;
+        }
         let field_type = layout.field_type(index);
         let Some(field_type) = field_type.filter(|kind| *kind != FieldType::Padding) else { continue };
         let is_sequence = field.count != Count::One && !is_text_array(field);
@@ -267,6 +273,9 @@ fn push_enum(integer: IntegerType, map: &ValueMap, out: &mut String) {
     }
     *out += &format!("enum : {} {{ ", integer_name(integer));
     for (index, (value, name)) in names.into_iter().enumerate() {
+        if out.len() > MAX_DECLARATIONS_BYTES {
+            return;
+        }
         if index > 0 {
             out.push_str(", ");
         }

@@ -6,7 +6,7 @@
 //!   event    class u32 │ time u64 │ context │ fields
 //! ```
 //!
-//! The buffers of all streams have a limit. A file is open only while a packet is written, because
+//! The buffers of all streams have a limit; a packet that is written frees its memory. A file is open only while a packet is written, because
 //! a trace can have more processors than a process may have open files.
 
 use std::collections::HashMap;
@@ -140,7 +140,6 @@ impl StreamSet {
         for stream in self.streams.values_mut() {
             if !stream.packet.is_empty() {
                 stream.write_packet(&self.folder, &self.uuid)?;
-                stream.packet = Vec::new();
             }
         }
         self.buffered_bytes = 0;
@@ -191,8 +190,39 @@ impl Stream {
         opened
             .and_then(|mut file| file.write_all(&self.packet))
             .with_context(|| format!("cannot write {}", escape_path(&path)))?;
-        self.packet.clear();
+        // Else each stream would keep the memory of its largest packet.
+        self.packet = Vec::new();
         self.packets_written = self.packets_written.saturating_add(1);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_all_streams_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut streams = StreamSet::new(folder.path(), [0; 16]);
+        let memory = |streams: &StreamSet| -> usize {
+            streams.streams.values().map(|stream| stream.packet.capacity()).sum()
+        };
+        let bytes = vec![1; 1 << 20];
+        for cpu in 0..100 {
+            // A large event is written at once; a small one waits.
+            for bytes in [&bytes[..], &bytes[..10]] {
+                streams.add_event(PacketEvent { file: 0, cpu, time: 1, class: 1, bytes }).unwrap();
+            }
+        }
+        assert!(memory(&streams) < 1 << 20, "{}", memory(&streams));
+        // Packets that are not full yet.
+        let bytes = vec![1; MAX_PACKET_BYTES / 2];
+        for cpu in 100..MAX_STREAMS as u16 {
+            streams.add_event(PacketEvent { file: 0, cpu, time: 1, class: 1, bytes: &bytes }).unwrap();
+            assert!(streams.buffered_bytes <= MAX_BUFFERED_BYTES);
+            assert!(memory(&streams) <= 2 * MAX_BUFFERED_BYTES);
+        }
+        assert_eq!(streams.finish(std::iter::empty()).unwrap(), 0);
     }
 }

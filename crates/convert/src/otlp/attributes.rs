@@ -12,14 +12,14 @@
 //! Integers above the range of a signed 64-bit number become texts. A key occurs once: a name that
 //! occurs again gets a number. [`push_string`] is the one function that writes names and texts.
 
-use std::collections::HashMap;
-
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::format::{Style, push_json, push_json_string};
 use traceweir_decode::schema::{Field, FieldKind, Schema};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::spec::types::OutType;
+
+use crate::json::UniqueKeys;
 
 /// The most bytes of the attributes of one event. A few bytes of payload can give a long text.
 const MAX_ATTRIBUTE_BYTES: usize = 1 << 20;
@@ -47,49 +47,11 @@ pub(crate) fn push_separator(out: &mut Vec<u8>) {
     }
 }
 
-/// The keys of one list.
-#[derive(Debug, Default)]
-struct KeySet {
-    /// Keys with the number of their last repetition.
-    repetitions: HashMap<String, u32>,
-}
-
-impl KeySet {
-    /// Adds a key, with a number if it occurs already, and returns it.
-    fn add(&mut self, key: &str) -> String {
-        let Some(mut number) = self.repetitions.get(key).copied() else {
-            self.repetitions.insert(key.to_owned(), 1);
-            return key.to_owned();
-        };
-        loop {
-            number = number.saturating_add(1);
-            let unique = format!("{key}#{number}");
-            if !self.repetitions.contains_key(&unique) {
-                self.repetitions.insert(key.to_owned(), number);
-                self.repetitions.insert(unique.clone(), 1);
-                return unique;
-            }
-        }
-    }
-
-    fn contains(&self, key: &str) -> bool {
-        self.repetitions.contains_key(key)
-    }
-
-    fn clear(&mut self) {
-        self.repetitions.clear();
-    }
-
-    fn len(&self) -> usize {
-        self.repetitions.len()
-    }
-}
-
 /// Attributes that are being built: the elements of a JSON array.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     json: Vec<u8>,
-    keys: KeySet,
+    keys: UniqueKeys,
     /// Number of attributes that were left out.
     pub(crate) dropped: u64,
 }
@@ -118,7 +80,7 @@ impl Attributes {
 
     /// Begins an attribute; its value must follow, and then [`end`](Self::end).
     fn begin(&mut self, key: &str) {
-        let unique = self.keys.add(key);
+        let unique = self.keys.make_unique(key);
         if !self.json.is_empty() {
             self.json.push(b',');
         }
@@ -262,7 +224,7 @@ fn push_formatted(field: &Field, value: &Value<'_>, out: &mut Vec<u8>) {
 enum Container {
     Array,
     /// With the keys of its members.
-    Structure(KeySet),
+    Structure(UniqueKeys),
 }
 
 /// Builds attributes from the fields of a payload.
@@ -285,7 +247,7 @@ impl FieldVisitor<'_> {
             }
             None => attributes.begin(name),
             Some(Container::Structure(keys)) => {
-                let unique = keys.add(name);
+                let unique = keys.make_unique(name);
                 push_separator(&mut attributes.json);
                 attributes.json.extend_from_slice(b"{\"key\":");
                 push_string(&unique, &mut attributes.json);
@@ -333,7 +295,7 @@ impl<'p> Visitor<'p> for FieldVisitor<'_> {
     }
 
     fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.open(field, Container::Structure(KeySet::default()), b"{\"kvlistValue\":{\"values\":[");
+        self.open(field, Container::Structure(UniqueKeys::default()), b"{\"kvlistValue\":{\"values\":[");
     }
 
     fn end_struct(&mut self, _: usize, _: &Field) {
@@ -395,13 +357,13 @@ mod tests {
             list.as_array().unwrap().iter().map(|a| a["key"].as_str().unwrap().to_owned()).collect()
         };
         assert_eq!(keys(&json), ["x", "s"]);
-        assert_eq!(keys(&json[1]["value"]["kvlistValue"]["values"]), ["x", "x#2"]);
+        assert_eq!(keys(&json[1]["value"]["kvlistValue"]["values"]), ["x", "x:2"]);
     }
 
     #[test]
     fn hostile_names_stay_in_their_strings_and_keys_are_unique() {
         let mut attributes = Attributes::default();
-        for name in ["a", "a", "\"}],\"x\":[{\"", "\u{0}\n\u{2028}\\", "a#2"] {
+        for name in ["a", "a", "\"}],\"x\":[{\"", "\u{0}\n\u{2028}\\", "a:2"] {
             attributes.add_text(name, name);
         }
         attributes.add_integer("big", u64::MAX);
@@ -409,7 +371,7 @@ mod tests {
         let json = [b"[", attributes.json(), b"]"].concat();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         let keys: Vec<&str> = json.as_array().unwrap().iter().map(|a| a["key"].as_str().unwrap()).collect();
-        assert_eq!(keys, ["a", "a#2", "\"}],\"x\":[{\"", "\u{0}\n\u{2028}\\", "a#2#2", "big", "small"]);
+        assert_eq!(keys, ["a", "a:2", "\"}],\"x\":[{\"", "\u{0}\n\u{2028}\\", "a:2:2", "big", "small"]);
         assert_eq!(json[2]["value"]["stringValue"], keys[2]);
         assert_eq!(json[5]["value"]["stringValue"], "18446744073709551615");
         assert_eq!(json[6]["value"]["intValue"], "5");

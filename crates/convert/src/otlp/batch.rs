@@ -17,7 +17,7 @@ use anyhow::Result;
 use super::attributes::{Attributes, push_separator, push_string};
 use super::host::Host;
 
-/// A line ends after this many bytes of records.
+/// A line ends after this many bytes of records, providers and processes.
 const LINE_BYTES: usize = 512 << 10;
 /// A line ends after this many records, so that a reader gets parts of bounded size.
 const LINE_RECORDS: usize = 2000;
@@ -33,16 +33,12 @@ pub(crate) struct BatchNames {
     pub(crate) records: &'static str,
 }
 
-/// The records of one provider: elements of a JSON array.
-struct ScopeRecords {
-    provider: String,
-    json: Vec<u8>,
-}
-
 /// The records of one process.
 struct ResourceRecords {
-    key: ResourceKey,
-    scopes: Vec<ScopeRecords>,
+    /// JSON up to the list of scopes.
+    json: Vec<u8>,
+    /// JSON of each provider up to the end of its last record.
+    scopes: Vec<Vec<u8>>,
     by_provider: HashMap<String, usize>,
 }
 
@@ -52,6 +48,7 @@ pub(crate) struct Batch<'o> {
     hosts: Vec<Host>,
     resources: Vec<ResourceRecords>,
     by_key: HashMap<ResourceKey, usize>,
+    /// Bytes of JSON of all resources.
     bytes: usize,
     records: usize,
     line: Vec<u8>,
@@ -79,9 +76,14 @@ impl<'o> Batch<'o> {
         let index = match self.by_key.get(key) {
             Some(index) => *index,
             None => {
+                let json = self.begin_resource(key);
+                self.bytes = self.bytes.saturating_add(json.len());
                 self.by_key.insert(key.clone(), next);
-                let (scopes, by_provider) = (Vec::new(), HashMap::new());
-                self.resources.push(ResourceRecords { key: key.clone(), scopes, by_provider });
+                self.resources.push(ResourceRecords {
+                    json,
+                    scopes: Vec::new(),
+                    by_provider: HashMap::new(),
+                });
                 next
             }
         };
@@ -89,21 +91,31 @@ impl<'o> Batch<'o> {
         let scope = match resource.by_provider.get(provider) {
             Some(index) => *index,
             None => {
-                let index = resource.scopes.len();
+                let (index, json) = (resource.scopes.len(), begin_scope(provider, self.names));
+                self.bytes = self.bytes.saturating_add(json.len());
                 resource.by_provider.insert(provider.to_owned(), index);
-                resource.scopes.push(ScopeRecords { provider: provider.to_owned(), json: Vec::new() });
+                resource.scopes.push(json);
                 index
             }
         };
-        if let Some(scope) = resource.scopes.get_mut(scope) {
-            if !scope.json.is_empty() {
-                scope.json.push(b',');
-            }
-            scope.json.extend_from_slice(record);
+        if let Some(json) = resource.scopes.get_mut(scope) {
+            push_separator(json);
+            json.extend_from_slice(record);
         }
         self.bytes = self.bytes.saturating_add(record.len());
         self.records = self.records.saturating_add(1);
         if self.bytes >= LINE_BYTES || self.records >= LINE_RECORDS { self.flush() } else { Ok(()) }
+    }
+
+    /// Returns the JSON of a resource up to the list of its scopes.
+    fn begin_resource(&self, (file, pid, name): &ResourceKey) -> Vec<u8> {
+        let mut attributes = Attributes::default();
+        if let Some(host) = self.hosts.get(*file) {
+            host.add_to(&mut attributes);
+        }
+        add_process(*pid, name, &mut attributes);
+        let end = format!("]}},\"{}\":[", self.names.scopes);
+        [b"{\"resource\":{\"attributes\":[", attributes.json(), end.as_bytes()].concat()
     }
 
     /// Writes the line, if it has records.
@@ -111,27 +123,15 @@ impl<'o> Batch<'o> {
         if self.records == 0 {
             return Ok(());
         }
-        let BatchNames { resources, scopes, records } = self.names;
         let line = &mut self.line;
         line.clear();
-        line.extend_from_slice(format!("{{\"{resources}\":[").as_bytes());
+        line.extend_from_slice(format!("{{\"{}\":[", self.names.resources).as_bytes());
         for resource in self.resources.drain(..) {
             push_separator(line);
-            line.extend_from_slice(b"{\"resource\":{\"attributes\":[");
-            let mut attributes = Attributes::default();
-            let (file, pid, name) = &resource.key;
-            if let Some(host) = self.hosts.get(*file) {
-                host.add_to(&mut attributes);
-            }
-            add_process(*pid, name, &mut attributes);
-            line.extend_from_slice(attributes.json());
-            line.extend_from_slice(format!("]}},\"{scopes}\":[").as_bytes());
+            line.extend_from_slice(&resource.json);
             for scope in resource.scopes {
                 push_separator(line);
-                line.extend_from_slice(b"{\"scope\":{\"name\":");
-                push_string(&scope.provider, line);
-                line.extend_from_slice(format!("}},\"{records}\":[").as_bytes());
-                line.extend_from_slice(&scope.json);
+                line.extend_from_slice(&scope);
                 line.extend_from_slice(b"]}");
             }
             line.extend_from_slice(b"]}");
@@ -144,6 +144,14 @@ impl<'o> Batch<'o> {
     }
 }
 
+/// Returns the JSON of a provider up to the list of its records.
+fn begin_scope(provider: &str, names: BatchNames) -> Vec<u8> {
+    let mut json = b"{\"scope\":{\"name\":".to_vec();
+    push_string(provider, &mut json);
+    json.extend_from_slice(format!("}},\"{}\":[", names.records).as_bytes());
+    json
+}
+
 /// Adds the attributes of a process.
 fn add_process(pid: u32, name: &str, attributes: &mut Attributes) {
     use traceweir_format::header::NO_ID;
@@ -154,5 +162,39 @@ fn add_process(pid: u32, name: &str, attributes: &mut Attributes) {
     }
     if !name.is_empty() {
         attributes.add_text("process.executable.name", name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: BatchNames = BatchNames { resources: "r", scopes: "s", records: "l" };
+
+    #[test]
+    fn names_of_providers_and_processes_count_towards_the_size_of_a_line() {
+        // A control character takes six bytes in JSON.
+        let long = |number: u32| format!("{number}{}", "\u{1}".repeat(8000));
+        for is_process in [false, true] {
+            let mut out = Vec::new();
+            let mut batch = Batch::new(NAMES, Vec::new(), &mut out);
+            for number in 0..100 {
+                let process = if is_process { long(number) } else { "p".to_owned() };
+                let provider = if is_process { "q".to_owned() } else { long(number) };
+                batch.add(&(0, 1, process), &provider, b"{}").unwrap();
+            }
+            batch.flush().unwrap();
+            let lines: Vec<&[u8]> = out.split_inclusive(|byte| *byte == b'\n').collect();
+            let mut records = 0;
+            for line in &lines {
+                assert!(line.len() < LINE_BYTES + 200_000, "{}", line.len());
+                let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+                for resource in line["r"].as_array().unwrap() {
+                    let scopes = resource["s"].as_array().unwrap();
+                    records += scopes.iter().map(|scope| scope["l"].as_array().unwrap().len()).sum::<usize>();
+                }
+            }
+            assert!(records == 100 && lines.len() > 5, "{records} in {}", lines.len());
+        }
     }
 }

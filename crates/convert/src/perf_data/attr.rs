@@ -21,8 +21,9 @@ use super::file::RECORD_HEADER_BYTES;
 const MIN_ATTR_BYTES: usize = 64;
 /// The most events of a recording.
 const MAX_EVENTS: usize = 1 << 16;
-/// The most ids of all events. An event has one for each processor and thread.
-const MAX_IDS: usize = 1 << 22;
+/// The most ids of all events: as many as a table of 2²¹ buckets holds. An event has one for each
+/// processor and thread.
+const MAX_IDS: usize = 7 << 18;
 /// The longest name of an event in bytes.
 const MAX_NAME_BYTES: usize = 256;
 

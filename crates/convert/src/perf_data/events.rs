@@ -24,6 +24,8 @@ use super::stacks::CallStack;
 use super::tracepoint::{FieldType, Tracepoint};
 
 const LEVEL_INFORMATION: u8 = 4;
+/// The largest description of a tracepoint in bytes. Each of its events repeats it.
+const MAX_METADATA_BYTES: usize = 8 << 10;
 
 // Types of TraceLogging. Source: Documented ("TraceLoggingProvider.h").
 const IN_ANSI_STRING: u8 = 2;
@@ -73,36 +75,33 @@ impl EventTemplate {
         Some(Self {
             provider: Guid::from_provider_name(&format.system),
             traits: TraitsBuilder::new(&format.system).finish().ok()?.to_vec(),
-            metadata: builder.finish().ok()?.to_vec(),
+            metadata: builder.finish().ok().filter(|bytes| bytes.len() <= MAX_METADATA_BYTES)?.to_vec(),
         })
     }
 }
 
-/// Appends the payload of an event. Each value has exactly the size that its type demands, whatever
-/// the data of the sample holds.
-fn put_payload(format: &Tracepoint, data: &[u8], out: &mut Vec<u8>) {
-    let put_padded = |bytes: &[u8], size: usize, out: &mut Vec<u8>| {
-        let bytes = bytes.get(..size).unwrap_or(bytes);
-        let end = out.len().saturating_add(size);
-        out.put(bytes).resize(end, 0);
-    };
+/// Appends the payload of an event to the empty `out`. Returns false if the data of the sample does
+/// not hold all fields, or if fields overlap, so that a few bytes would become a long payload.
+fn put_payload(format: &Tracepoint, data: &[u8], out: &mut Vec<u8>) -> bool {
+    /// Bytes that are not in the data: the NUL of a text, the length of bytes.
+    const ADDED_BYTES: usize = 2;
+    let limit = data.len().saturating_add(format.fields.len().saturating_mul(ADDED_BYTES));
     for field in &format.fields {
-        let value = field.value(data);
+        let Some(value) = field.value(data) else { return false };
         match field.ty {
-            FieldType::Number { bytes, .. } => put_padded(value, bytes.into(), out),
-            FieldType::Address => put_padded(value, 8, out),
-            FieldType::Text => {
-                out.put(until_nul(value)).put_u8(0);
-            }
-            FieldType::Numbers { bytes, count, .. } => {
-                put_padded(value, usize::from(bytes).saturating_mul(count.into()), out);
-            }
+            // The field has exactly the size of its type.
+            FieldType::Number { .. } | FieldType::Address | FieldType::Numbers { .. } => out.put(value),
+            FieldType::Text => out.put(until_nul(value)).put_u8(0),
             FieldType::Bytes => {
                 let value = value.get(..usize::from(u16::MAX)).unwrap_or(value);
-                out.put_u16(u16::try_from(value.len()).unwrap_or(0)).put(value);
+                out.put_u16(u16::try_from(value.len()).unwrap_or(0)).put(value)
             }
+        };
+        if out.len() > limit {
+            return false;
         }
     }
+    true
 }
 
 /// Writes tracepoints.
@@ -112,10 +111,13 @@ pub(super) struct TracepointEvents {
     templates: HashMap<u64, Option<EventTemplate>>,
     payload: Vec<u8>,
     stack: Vec<u8>,
+    /// Number of events written.
+    pub(super) written: u64,
 }
 
 impl TracepointEvents {
-    /// Writes the event of a sample, with its stack. Returns false if the event is too large.
+    /// Writes the event of a sample, with its stack. Returns false if the data of the sample does not
+    /// fit the format.
     pub(super) fn write<W: WriteAt>(
         &mut self,
         (id, format): (u64, &Tracepoint),
@@ -125,9 +127,14 @@ impl TracepointEvents {
         out: &mut TraceOutput<W>,
     ) -> traceweir_format::Result<bool> {
         let template = self.templates.entry(id).or_insert_with(|| EventTemplate::new(format));
-        let Some(template) = template else { return Ok(false) };
+        let Some(template) = template else {
+            out.oversized = out.oversized.saturating_add(1);
+            return Ok(true);
+        };
         self.payload.clear();
-        put_payload(format, data, &mut self.payload);
+        if !put_payload(format, data, &mut self.payload) {
+            return Ok(false);
+        }
         self.stack.clear();
         self.stack.put_u64(0).put(&stack.kernel).put(&stack.user);
         let items = [
@@ -150,6 +157,8 @@ impl TracepointEvents {
             items,
             ..EventHeader::default()
         };
-        out.write_event(at, &header, &self.payload)
+        let is_written = out.write_event(at, &header, &self.payload)?;
+        self.written = self.written.saturating_add(is_written.into());
+        Ok(true)
     }
 }

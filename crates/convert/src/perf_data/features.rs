@@ -29,6 +29,8 @@ pub(super) mod bit {
 
 /// The most files whose build ids are kept.
 const MAX_BUILD_IDS: usize = 1 << 16;
+/// The most bytes of their names.
+const MAX_ALL_NAME_BYTES: usize = 16 << 20;
 /// The longest name of a file in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 /// The longest name of a machine or kernel in bytes.
@@ -66,6 +68,8 @@ pub(super) struct Features {
     pub(super) clock: Option<ClockReading>,
     /// Build ids by the name of the file.
     pub(super) build_ids: HashMap<Box<[u8]>, BuildId>,
+    /// Bytes of the names in `build_ids`.
+    build_id_name_bytes: usize,
 }
 
 impl Features {
@@ -121,10 +125,13 @@ impl Features {
             _ => BUILD_ID_BYTES,
         };
         let name = until_nul(name);
+        let name_bytes = self.build_id_name_bytes.saturating_add(name.len());
         if self.build_ids.len() < MAX_BUILD_IDS
             && name.len() <= MAX_NAME_BYTES
+            && name_bytes <= MAX_ALL_NAME_BYTES
             && let Some(id) = field.get(..size).and_then(pad_build_id)
         {
+            self.build_id_name_bytes = name_bytes;
             self.build_ids.insert(name.into(), id);
         }
     }
@@ -158,5 +165,23 @@ fn read_event_names(bytes: &[u8], events: &mut EventTable) -> traceweir_format::
 pub(super) fn read_event_update(body: &[u8], events: &mut EventTable) {
     if u64_at(body, 0) == UPDATE_NAME {
         events.set_name(u64_at(body, 8), until_nul(body.get(16..).unwrap_or_default()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_build_ids_is_bounded() {
+        let mut features = Features::default();
+        for number in 0..10_000_u32 {
+            let mut record = vec![1; 36];
+            record.extend(number.to_string().bytes());
+            record.resize(36 + MAX_NAME_BYTES, b'x');
+            features.add_build_id(&record);
+        }
+        let bytes: usize = features.build_ids.keys().map(|name| name.len()).sum();
+        assert!(bytes <= MAX_ALL_NAME_BYTES && bytes + MAX_NAME_BYTES > MAX_ALL_NAME_BYTES);
     }
 }

@@ -225,7 +225,9 @@ impl<'r, R: ReadAt + ?Sized> RecordReader<'r, R> {
         let after = self.position.saturating_add(size as u64);
         let trailing = Section { offset: after, size: trailing_bytes };
         self.position = after.saturating_add(trailing_bytes);
-        self.cursor = if trailing_bytes == 0 { start.saturating_add(size) } else { usize::MAX };
+        // Data that is in the buffer already is skipped there, so no byte is read many times.
+        let trailing_in_buffer = usize::try_from(trailing_bytes).unwrap_or(usize::MAX);
+        self.cursor = start.saturating_add(size).saturating_add(trailing_in_buffer);
         Ok(Some(RawRecord { trailing, ..record }))
     }
 
@@ -241,5 +243,51 @@ impl<'r, R: ReadAt + ?Sized> RecordReader<'r, R> {
         self.buffer.truncate(read);
         self.cursor = 0;
         Ok(count <= self.buffer.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Counts the bytes that are read.
+    struct CountingSource {
+        bytes: Vec<u8>,
+        read: Cell<u64>,
+    }
+
+    impl ReadAt for CountingSource {
+        fn len(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> traceweir_format::Result<usize> {
+            let count = self.bytes.as_slice().read_at(offset, out)?;
+            self.read.set(self.read.get() + count as u64);
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn data_after_records_is_skipped_without_reading_the_file_many_times() {
+        let mut bytes = Vec::new();
+        let trailing_sizes: Vec<u64> =
+            (0..20_000).map(|number| if number % 5000 == 0 { 2 << 20 } else { number % 100 }).collect();
+        for size in &trailing_sizes {
+            bytes.extend(kind::AUXTRACE.to_le_bytes());
+            bytes.extend([0, 0, 48, 0]);
+            bytes.extend(size.to_le_bytes());
+            bytes.resize(bytes.len() + 32 + usize::try_from(*size).unwrap(), 0xFF);
+        }
+        let source = CountingSource { bytes, read: Cell::new(0) };
+        let mut reader = RecordReader::new(&source, &(0..source.len()));
+        let mut sizes = Vec::new();
+        while let Some(record) = reader.next().unwrap() {
+            sizes.push(record.trailing.size);
+        }
+        assert!(sizes == trailing_sizes && !reader.is_damaged);
+        assert!(source.read.get() <= source.len() * 2, "{} of {}", source.read.get(), source.len());
     }
 }

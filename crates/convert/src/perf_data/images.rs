@@ -6,8 +6,11 @@
 //!   kernel      ──▶ 0x1421 base, and the rundown of process 0
 //! ```
 //!
-//! 1. The base of an image is the address of the first byte of its file. If the file here has the
-//!    build id of the recording, its segments tell the base; else the mapping does.
+//! 1. The base of an image is the address of the first byte of its file. If the file of that name
+//!    here has the build id of the recording, its segments tell the base; else the mapping does.
+//!    Without a build id, no file is opened. A recording chooses the names, so a file is opened as
+//!    a program that a trace names: only a regular file, without waiting, and only its headers and
+//!    notes are read. Nothing of it but the base and the size of the image reaches the output.
 //! 2. The build id comes from the mapping or, by the name of the file, from the list of build ids.
 //! 3. Several mappings of one file at one base are one image.
 
@@ -19,10 +22,11 @@ use traceweir::consumer::open_program;
 use traceweir_format::etl::WriteAt;
 use traceweir_format::header::NO_ID;
 use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::linux::image::ImageLayout;
 use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
 
-use super::elf::{ImageLayout, Program, layout_of_mapping};
+use super::elf::Program;
 use super::features::{BuildId, pad_build_id};
 use super::output::{Moment, TaskIds, TraceOutput};
 use super::record::Mapping;
@@ -47,12 +51,13 @@ const ANONYMOUS: &str = "//anon";
 /// The longest name in bytes. A record with it fits the trace.
 const MAX_NAME_BYTES: usize = 4096;
 /// The most images that are remembered.
-const MAX_IMAGES: usize = 1 << 20;
-/// The most files that are read.
+const MAX_IMAGES: usize = 1 << 19;
+/// The most files that are read, and the most bytes of their names.
 const MAX_FILES: usize = 1 << 14;
+const MAX_FILE_NAME_BYTES: usize = 16 << 20;
 
 /// The identity of a file: its name and build id.
-type FileKey = (Box<str>, Option<BuildId>);
+type FileKey = (Box<str>, BuildId);
 
 /// Writes the images of a recording.
 #[derive(Debug, Default)]
@@ -62,6 +67,8 @@ pub(super) struct Images {
     /// Processes and bases of the images that were written.
     written: BTreeSet<(u32, u64)>,
     files: HashMap<FileKey, Option<Rc<Program>>>,
+    /// Bytes of the names in `files`.
+    file_name_bytes: usize,
     payload: Vec<u8>,
 }
 
@@ -138,26 +145,26 @@ impl Images {
         let is_file = name.starts_with('/') && name != ANONYMOUS;
         let build_id = self.find_build_id(mapping, name);
         // Memory without a file has an offset without meaning.
-        let by_mapping = layout_of_mapping(start, length, if is_file { offset } else { 0 });
-        let program = if is_file { self.find_program(name, build_id) } else { None };
+        let by_mapping = ImageLayout::from_mapping(start, length, if is_file { offset } else { 0 });
+        let program = build_id.filter(|_| is_file).and_then(|build_id| self.find_program(name, build_id));
         let layout = program.and_then(|program| program.find_layout(start, offset)).unwrap_or(by_mapping);
         let name = if name.is_empty() || name.starts_with("[anon:") { ANONYMOUS } else { name };
         Image { layout, name, build_id }
     }
 
     /// Returns the program in the file of this name here, if it has the build id.
-    fn find_program(&mut self, name: &str, build_id: Option<BuildId>) -> Option<Rc<Program>> {
+    fn find_program(&mut self, name: &str, build_id: BuildId) -> Option<Rc<Program>> {
         let key = (Box::from(name), build_id);
         if let Some(program) = self.files.get(&key) {
             return program.clone();
         }
-        if self.files.len() >= MAX_FILES {
+        let name_bytes = self.file_name_bytes.saturating_add(name.len());
+        if self.files.len() >= MAX_FILES || name_bytes > MAX_FILE_NAME_BYTES {
             return None;
         }
+        self.file_name_bytes = name_bytes;
         let program = open_program(Path::new(name)).and_then(|file| Program::read(&file));
-        let program =
-            program.filter(|program| build_id.is_some() && pad_build_id(&program.build_id) == build_id);
-        let program = program.map(Rc::new);
+        let program = program.filter(|program| program.build_id == Some(build_id)).map(Rc::new);
         self.files.insert(key, program.clone());
         program
     }
@@ -225,5 +232,70 @@ impl Images {
         };
         out.write_classic(at, class::IMAGE_ID, (opcode, ID_VERSION), ids, payload)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns an ELF file with a code segment at 0x40_0000 and a build id.
+    fn program_with_build_id(id: BuildId) -> Vec<u8> {
+        let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1];
+        file.resize(0x20, 0);
+        file.extend(64_u64.to_le_bytes());
+        file.resize(0x36, 0);
+        // Size and number of the program headers.
+        file.extend([56, 0, 2, 0]);
+        file.resize(64, 0);
+        let header = |kind: u32, flags: u32, words: [u64; 6]| {
+            let words = words.into_iter().flat_map(u64::to_le_bytes);
+            kind.to_le_bytes().into_iter().chain(flags.to_le_bytes()).chain(words).collect::<Vec<u8>>()
+        };
+        file.extend(header(1, 1, [0, 0x40_0000, 0, 0x2000, 0x2000, 0]));
+        file.extend(header(4, 0, [176, 0, 0, 36, 36, 0]));
+        file.extend([4_u32, 20, 3].iter().flat_map(|word| word.to_le_bytes()));
+        file.extend(b"GNU\0");
+        file.extend(id);
+        file
+    }
+
+    #[test]
+    fn only_a_file_with_the_build_id_of_the_recording_decides_about_an_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, program_with_build_id([7; 20])).unwrap();
+        let name = path.to_str().unwrap();
+        let mut images = Images::default();
+        let mut find = |build_id: &[u8]| {
+            let mapping = Mapping {
+                pid: 1,
+                tid: 1,
+                start: 0x50_1000,
+                length: 0x1000,
+                offset: 0x1000,
+                is_kernel: false,
+                build_id,
+                name: name.as_bytes(),
+            };
+            (images.find_image(&mapping, name).layout, images.files.len())
+        };
+        let by_mapping = ImageLayout::from_mapping(0x50_1000, 0x1000, 0x1000);
+        assert_eq!(find(&[]), (by_mapping, 0), "without a build id, no file is opened");
+        assert_eq!(find(&[8; 20]), (by_mapping, 1));
+        let by_program = ImageLayout { base: 0x50_0000, size: 0x2000, default_base: 0x40_0000 };
+        assert_eq!(find(&[7; 20]), (by_program, 2));
+    }
+
+    #[test]
+    fn memory_of_file_names_is_bounded() {
+        let mut images = Images::default();
+        let name = format!("/no/such/file/{}", "x".repeat(MAX_NAME_BYTES));
+        for number in 0..6000_u32 {
+            let mut build_id = BuildId::default();
+            build_id[..4].copy_from_slice(&number.to_le_bytes());
+            images.find_program(&name, build_id);
+        }
+        assert!(images.file_name_bytes <= MAX_FILE_NAME_BYTES && images.files.len() < 6000);
     }
 }

@@ -26,7 +26,7 @@ use crate::Conversion;
 
 const CPU_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_CPU, 3);
 /// Memory for records that are sorted.
-const MAX_SORT_BYTES: usize = 128 << 20;
+const MAX_SORT_BYTES: usize = 96 << 20;
 /// The system of the tracepoints that become kernel events.
 const SCHED: &str = "sched";
 const NS_PER_UNIT: i64 = 100;
@@ -35,13 +35,13 @@ const NS_PER_UNIT: i64 = 100;
 #[derive(Debug, Default)]
 struct Counts {
     read: u64,
-    /// Records that are too short, and samples of unknown events.
+    /// Records that are too short, or whose data does not fit their event, and samples of unknown
+    /// events.
     malformed: u64,
     /// Tracepoints without a format.
     unknown_tracepoints: u64,
     lost: u64,
     throttled: u64,
-    tracepoints: u64,
     /// Samples with a copy of the user stack.
     user_stacks: u64,
 }
@@ -252,8 +252,9 @@ impl<W: WriteAt> Converter<W> {
         if is_kernel_event {
             return Ok(stack.write(tid, at, &mut Vec::new(), &mut self.out)?);
         }
-        self.counts.tracepoints = self.counts.tracepoints.saturating_add(1);
-        self.events.write((id, format), data, (TaskIds { pid, tid }, &stack), at, &mut self.out)?;
+        if !self.events.write((id, format), data, (TaskIds { pid, tid }, &stack), at, &mut self.out)? {
+            self.counts.malformed = self.counts.malformed.saturating_add(1);
+        }
         Ok(())
     }
 
@@ -321,8 +322,8 @@ impl<W: WriteAt> Converter<W> {
         add(profile.samples, "sample", "");
         add(profile.counter_samples, "sample", " of other events, as PerfInfo/PmcCounterProf");
         add(schedule.switches, "context switch", "");
-        add(counts.tracepoints, "tracepoint", "");
-        add(counts.malformed, "record", " left out: too short, or of an unknown event");
+        add(self.events.written, "tracepoint", "");
+        add(counts.malformed, "record", " left out: too short, or not as its event describes it");
         add(counts.unknown_tracepoints, "tracepoint", " left out: the recording has no format of them");
         add(out.oversized, "event", " left out: too large for a trace");
         add(out.late, "event", " came too late and got the time of the event before");

@@ -16,25 +16,19 @@ use std::collections::HashMap;
 
 use traceweir_format::etl::WriteAt;
 use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::linux::schedule::{
+    REASON_PREEMPTED, REASON_USER_REQUEST, STATE_READY, STATE_TERMINATED, STATE_WAITING, SwitchOut,
+    convert_priority,
+};
 use traceweir_format::put_kernel_event;
 
 use super::output::{Moment, TraceOutput};
 use super::stacks::CallStack;
-use super::tracepoint::{Tracepoint, TracepointField};
+use super::tracepoint::Tracepoint;
 
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
 const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
 
-// States of a thread that is switched out, and wait reasons. Source: Documented ("CSwitch class").
-const STATE_READY: u8 = 1;
-const STATE_TERMINATED: u8 = 4;
-const STATE_WAITING: u8 = 5;
-const REASON_EXECUTIVE: u8 = 0;
-const REASON_SUSPENDED: u8 = 5;
-const REASON_USER_REQUEST: u8 = 6;
-const REASON_TERMINATED: u8 = 22;
-const REASON_DISPATCH_INTERRUPT: u8 = 31;
-const REASON_PREEMPTED: u8 = 32;
 /// The id of an unknown thread.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
@@ -48,7 +42,7 @@ const ADJUST_UNWAIT: u8 = 1;
 /// The most threads whose wait is remembered.
 const MAX_WAITING: usize = 1 << 16;
 /// Stacks of waiting threads are kept up to this size in total.
-const MAX_STACK_BYTES: usize = 64 << 20;
+const MAX_STACK_BYTES: usize = 32 << 20;
 
 /// A thread that does not run.
 #[derive(Debug, Default)]
@@ -74,49 +68,9 @@ struct SwitchedThread {
     priority: u8,
 }
 
-/// Converts a Linux priority (0 is the highest, 139 the lowest) to the scale of Windows: real time
-/// 0 to 99 becomes 31 to 16, nice −20 to 19 becomes 15 to 1.
-fn convert_priority(linux: i64) -> u8 {
-    let clamped = linux.clamp(0, 139);
-    let priority = match clamped {
-        ..100 => 31_i64.saturating_sub(clamped.saturating_mul(15).div_euclid(99)),
-        _ => 15_i64.saturating_sub(clamped.saturating_sub(100).saturating_mul(14).div_euclid(39)),
-    };
-    u8::try_from(priority).unwrap_or(1)
-}
-
-/// State, wait reason and wait mode of a thread that is switched out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct SwitchOut {
-    state: u8,
-    reason: u8,
-    /// 1 (user mode) if a signal can end the wait.
-    mode: u8,
-}
-
-impl SwitchOut {
-    fn new(thread: u32, prev_state: i64) -> Self {
-        /// The kernel's mark for a thread that was preempted although it could continue to run.
-        const IS_PREEMPTED: i64 = 0x100;
-        let (state, reason, mode) = match (thread, prev_state & 0xFF) {
-            (0, _) => (STATE_READY, REASON_EXECUTIVE, 0),
-            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, REASON_PREEMPTED, 0),
-            (_, 0) => (STATE_READY, REASON_DISPATCH_INTERRUPT, 0),
-            // Interruptible sleep.
-            (_, 0x01) => (STATE_WAITING, REASON_USER_REQUEST, 1),
-            // Stopped, traced, parked.
-            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, REASON_SUSPENDED, 0),
-            // Dead, zombie.
-            (_, 0x10 | 0x20) => (STATE_TERMINATED, REASON_TERMINATED, 0),
-            // Uninterruptible sleep, or an idle kernel thread.
-            _ => (STATE_WAITING, REASON_EXECUTIVE, 0),
-        };
-        Self { state, reason, mode }
-    }
-}
-
 impl Schedule {
-    /// Writes the switch of a `sched_switch` sample. Returns false if the format lacks a field.
+    /// Writes the switch of a `sched_switch` sample. Returns false if the format or the data lacks a
+    /// field.
     pub(super) fn on_switch<W: WriteAt>(
         &mut self,
         format: &Tracepoint,
@@ -125,7 +79,7 @@ impl Schedule {
         at: Moment,
         out: &mut TraceOutput<W>,
     ) -> traceweir_format::Result<bool> {
-        let number = |name: &str| format.field(name).map(|field| field.number(data));
+        let number = |name: &str| format.field(name)?.number(data);
         let thread = |id: &str, priority: &str| {
             let tid = u32::try_from(number(id)?).ok()?;
             let priority = if tid == 0 { 0 } else { convert_priority(number(priority)?) };
@@ -197,7 +151,7 @@ impl Schedule {
         let is_written = out.write_perfinfo(at, event, &self.payload)?;
         self.switches = self.switches.saturating_add(1);
         let Some(waiting) = waited else { return Ok(()) };
-        self.stack_bytes = self.stack_bytes.saturating_sub(waiting.stack.size());
+        self.stack_bytes = self.stack_bytes.saturating_sub(waiting.stack.memory());
         if !is_written || waiting.stack.is_empty() {
             return Ok(());
         }
@@ -209,14 +163,14 @@ impl Schedule {
             self.waiting.clear();
             self.stack_bytes = 0;
         }
-        self.stack_bytes = self.stack_bytes.saturating_add(stack.size());
+        self.stack_bytes = self.stack_bytes.saturating_add(stack.memory());
         let replaced = self.waiting.insert(tid, Waiting { since, stack });
-        let replaced_bytes = replaced.map_or(0, |waiting| waiting.stack.size());
+        let replaced_bytes = replaced.map_or(0, |waiting| waiting.stack.memory());
         self.stack_bytes = self.stack_bytes.saturating_sub(replaced_bytes);
     }
 
-    /// Writes the ready event of a wakeup. Returns false if the format lacks a field. `is_new` means
-    /// that the thread never ran.
+    /// Writes the ready event of a wakeup. Returns false if the format or the data lacks a field.
+    /// `is_new` means that the thread never ran.
     pub(super) fn on_wakeup<W: WriteAt>(
         &mut self,
         format: &Tracepoint,
@@ -225,14 +179,14 @@ impl Schedule {
         at: Moment,
         out: &mut TraceOutput<W>,
     ) -> traceweir_format::Result<bool> {
-        let thread = format.field("pid").and_then(|field| u32::try_from(field.number(data)).ok());
+        let thread = format.field("pid").and_then(|field| u32::try_from(field.number(data)?).ok());
         let Some(thread) = thread else { return Ok(false) };
         if let Some(waiting) = self.waiting.get_mut(&thread) {
             waiting.since = at.time;
         } else {
             self.keep(thread, at.time, CallStack::default());
         }
-        let common_flags = format.flags.as_ref().map_or(0, |field: &TracepointField| field.number(data));
+        let common_flags = format.flags.as_ref().and_then(|field| field.number(data)).unwrap_or(0);
         self.payload.clear();
         put_kernel_event!(&mut self.payload, READY_LAYOUT, {
             ThreadId: thread,
@@ -252,27 +206,6 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn priorities_map_to_the_scale_of_windows() {
-        let expected = [(0, 31), (50, 24), (99, 16), (100, 15), (120, 8), (139, 1), (-5, 31), (500, 1)];
-        for (linux, windows) in expected {
-            assert_eq!(convert_priority(linux), windows, "{linux}");
-        }
-    }
-
-    #[test]
-    fn switch_out_maps_to_documented_state_reason_and_mode() {
-        let values = |prev_state| {
-            let SwitchOut { state, reason, mode } = SwitchOut::new(7, prev_state);
-            (state, reason, mode)
-        };
-        assert_eq!((values(0), values(0x100)), ((1, 31, 0), (1, 32, 0)));
-        assert_eq!((values(1), values(2), values(0x80)), ((5, 6, 1), (5, 0, 0), (5, 0, 0)));
-        assert_eq!((values(4), values(8), values(0x40)), ((5, 5, 0), (5, 5, 0), (5, 5, 0)));
-        assert_eq!((values(0x10), values(0x20)), ((4, 22, 0), (4, 22, 0)));
-        assert_eq!(SwitchOut::new(0, 0), SwitchOut { state: 1, reason: 0, mode: 0 });
-    }
 
     #[test]
     fn memory_of_waiting_threads_is_bounded() {

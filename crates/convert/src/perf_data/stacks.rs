@@ -71,9 +71,9 @@ impl CallStack {
         self.kernel.is_empty() && self.user.is_empty()
     }
 
-    /// Returns the size of the frames in bytes.
-    pub(super) fn size(&self) -> usize {
-        self.kernel.len().saturating_add(self.user.len())
+    /// Returns the memory of the frames in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.kernel.capacity().saturating_add(self.user.capacity())
     }
 
     /// Writes the stack-walk events of an event, which must be the last event that was written.

@@ -15,7 +15,7 @@ use super::record::{parse_origin, parse_sample};
 use super::tracepoint::{Tracepoint, read_formats};
 
 /// The largest section of attributes, of ids, or of a feature, in bytes.
-const MAX_SECTION_BYTES: u64 = 64 << 20;
+const MAX_SECTION_BYTES: u64 = 32 << 20;
 /// Records between two reports of progress.
 const RECORDS_PER_UPDATE: u64 = 4096;
 

@@ -11,7 +11,7 @@ use traceweir_format::time::FileTime;
 use super::survey::Survey;
 
 /// The size of a buffer: larger than the largest record.
-const BUFFER_BYTES: u32 = 128 << 10;
+pub(super) const BUFFER_BYTES: u32 = 128 << 10;
 /// The most processors of a trace.
 const MAX_PROCESSORS: u32 = 2048;
 const NS_PER_SECOND: i64 = 1_000_000_000;

@@ -37,7 +37,8 @@ const THREAD_NAME_LAYOUT: PayloadLayout = PayloadLayout::new(hook::THREAD_SET_NA
 const STILL_ACTIVE: i32 = 259;
 /// The session of a process without one.
 const NO_SESSION: u32 = u32::MAX;
-/// The most threads that are kept.
+/// The most processes and threads that are kept.
+const MAX_PROCESSES: usize = 1 << 16;
 const MAX_THREADS: usize = 1 << 18;
 /// The longest name in bytes. Linux keeps 15.
 const MAX_NAME_BYTES: usize = 64;
@@ -290,7 +291,7 @@ impl Tasks {
         self.last_key = self.last_key.wrapping_add(1);
         let threads = self.processes.get(&pid).map_or(0, |process| process.threads);
         let process = Process { parent, name: shorten(name), threads, key: self.last_key };
-        if self.processes.len() < MAX_THREADS {
+        if self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&pid) {
             self.processes.insert(pid, process);
         }
     }

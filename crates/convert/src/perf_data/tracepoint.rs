@@ -32,6 +32,8 @@ const MAX_FIELDS: usize = 256;
 const MAX_NAME_BYTES: usize = 256;
 /// The most elements of an array.
 const MAX_ELEMENTS: u32 = 1 << 12;
+/// The most memory of all formats in bytes.
+const MAX_FORMAT_BYTES: usize = 32 << 20;
 
 /// The meaning of the bytes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,22 +71,24 @@ pub(super) struct TracepointField {
 }
 
 impl TracepointField {
-    /// Returns the bytes of the value; empty if the data does not hold them.
-    pub(super) fn value<'b>(&self, data: &'b [u8]) -> &'b [u8] {
+    /// Returns the bytes of the value; `None` if the data does not hold the field. A value outside
+    /// the field is empty if the data does not hold it.
+    pub(super) fn value<'b>(&self, data: &'b [u8]) -> Option<&'b [u8]> {
         let end = self.offset.saturating_add(self.size);
+        let field = data.get(self.offset..end)?;
         if self.place == ValuePlace::InField {
-            return data.get(self.offset..end).unwrap_or_default();
+            return Some(field);
         }
         let base = if self.place == ValuePlace::Relative { end } else { 0 };
-        let offset = base.saturating_add(usize::from(u16_at(data, self.offset)));
-        let size = usize::from(u16_at(data, self.offset.saturating_add(2)));
-        data.get(offset..offset.saturating_add(size)).unwrap_or_default()
+        let offset = base.saturating_add(usize::from(u16_at(field, 0)));
+        let size = usize::from(u16_at(field, 2));
+        Some(data.get(offset..offset.saturating_add(size)).unwrap_or_default())
     }
 
-    /// Returns the value as a number, with its sign extended.
-    pub(super) fn number(&self, data: &[u8]) -> i64 {
+    /// Returns the value as a number, with its sign extended; `None` if the data does not hold it.
+    pub(super) fn number(&self, data: &[u8]) -> Option<i64> {
         let is_signed = matches!(self.ty, FieldType::Number { is_signed: true, .. });
-        read_number(self.value(data), is_signed)
+        Some(read_number(self.value(data)?, is_signed))
     }
 }
 
@@ -112,17 +116,45 @@ impl Tracepoint {
     pub(super) fn field(&self, name: &str) -> Option<&TracepointField> {
         self.fields.iter().find(|field| field.name == name)
     }
+
+    /// Returns the estimated memory in bytes.
+    fn memory(&self) -> usize {
+        let fields =
+            self.fields.iter().map(|field| size_of::<TracepointField>().saturating_add(field.name.len()));
+        let names = self.system.len().saturating_add(self.name.len());
+        fields.fold(names, usize::saturating_add).saturating_add(size_of::<Self>())
+    }
+}
+
+/// The formats by id.
+#[derive(Default)]
+struct FormatTable {
+    formats: HashMap<u64, Tracepoint>,
+    /// Estimated memory of the formats.
+    bytes: usize,
+}
+
+impl FormatTable {
+    /// Adds a format, as far as the limits allow.
+    fn add(&mut self, id: u64, mut format: Tracepoint) {
+        format.fields.shrink_to_fit();
+        let bytes = self.bytes.saturating_add(format.memory());
+        if self.formats.len() < MAX_FORMATS && bytes <= MAX_FORMAT_BYTES {
+            self.bytes = bytes;
+            self.formats.insert(id, format);
+        }
+    }
 }
 
 /// Reads the formats in tracing data, by id. Returns those before the first damage.
 pub(super) fn read_formats(bytes: &[u8]) -> HashMap<u64, Tracepoint> {
-    let mut formats = HashMap::new();
+    let mut table = FormatTable::default();
     // Whatever was read before the damage is used.
-    let _ = read_sections(bytes, &mut formats);
-    formats
+    let _ = read_sections(bytes, &mut table);
+    table.formats
 }
 
-fn read_sections(bytes: &[u8], formats: &mut HashMap<u64, Tracepoint>) -> traceweir_format::Result<()> {
+fn read_sections(bytes: &[u8], table: &mut FormatTable) -> traceweir_format::Result<()> {
     let mut cursor = Cursor::new("tracing data", bytes);
     if cursor.bytes(MAGIC.len())? != MAGIC {
         return Err(cursor.invalid("does not begin with the bytes of tracing data"));
@@ -141,10 +173,8 @@ fn read_sections(bytes: &[u8], formats: &mut HashMap<u64, Tracepoint>) -> tracew
         let system = to_name(cursor.ansi_z());
         for _ in 0..cursor.u32()? {
             let text = String::from_utf8_lossy(take_sized(&mut cursor)?);
-            if let Some((id, format)) = parse_format(&system, &text)
-                && formats.len() < MAX_FORMATS
-            {
-                formats.insert(id, format);
+            if let Some((id, format)) = parse_format(&system, &text) {
+                table.add(id, format);
             }
         }
     }
@@ -206,14 +236,16 @@ fn parse_field(text: &str) -> Option<TracepointField> {
     let (element, name) = declaration.rsplit_once([' ', '*'])?;
     let (name, length) = name.split_once('[').map_or((name, None), |(name, length)| (name, Some(length)));
     let is_array = length.is_some() || element.ends_with("[]");
+    let element = element.trim_end_matches("[]").trim();
     let is_pointer = declaration.contains('*') && !is_array;
     let (size, is_dynamic) = (size?, place != ValuePlace::InField);
     let count = length.and_then(|length| length.trim_end_matches(']').parse::<u32>().ok());
     let ty = match () {
+        () if is_dynamic && is_char(element) => FieldType::Text,
+        // The number of elements follows from the size of each value.
+        () if is_dynamic => FieldType::Bytes,
         () if is_pointer && size == 8 => FieldType::Address,
-        () if is_array || is_dynamic => {
-            array_type(element.trim_end_matches("[]").trim(), size, count, is_signed)
-        }
+        () if is_array => array_type(element, size, count, is_signed),
         () => match size {
             1 | 2 | 4 | 8 => FieldType::Number { bytes: u8::try_from(size).ok()?, is_signed },
             _ => FieldType::Bytes,
@@ -222,16 +254,22 @@ fn parse_field(text: &str) -> Option<TracepointField> {
     Some(TracepointField { name: to_name(name.as_bytes()), ty, offset: offset?, size, place })
 }
 
-/// Returns the type of an array. `count` is known for arrays of fixed length.
+fn is_char(element: &str) -> bool {
+    element == "char" || element == "const char"
+}
+
+/// Returns the type of an array in a field of this size.
 fn array_type(element: &str, size: usize, count: Option<u32>, is_signed: bool) -> FieldType {
-    if element == "char" || element == "const char" {
+    if is_char(element) {
         return FieldType::Text;
     }
     let count = count.filter(|count| (1..=MAX_ELEMENTS).contains(count));
-    let each = count.and_then(|count| size.checked_div(usize::try_from(count).ok()?));
-    match (each, count.and_then(|count| u16::try_from(count).ok())) {
+    let count = count.and_then(|count| u16::try_from(count).ok());
+    let count = count.filter(|count| size.is_multiple_of(usize::from(*count)));
+    let each = count.and_then(|count| size.checked_div(usize::from(count)));
+    match (each, count) {
         // Arrays of bytes are shown as bytes.
-        (Some(bytes @ (2 | 4 | 8)), Some(count)) if size.is_multiple_of(bytes) => {
+        (Some(bytes @ (2 | 4 | 8)), Some(count)) => {
             FieldType::Numbers { bytes: u8::try_from(bytes).unwrap_or(8), is_signed, count }
         }
         _ => FieldType::Bytes,
@@ -282,10 +320,32 @@ mod tests {
         // Offset 104, four bytes; offset 108 counts from the end of the field, which is at 56.
         data[48..56].copy_from_slice(&[104, 0, 4, 0, 52, 0, 3, 0]);
         data[104..111].copy_from_slice(b"abc\0xyz");
-        let value = |name: &str| format.field(name).unwrap().value(&data);
-        assert_eq!(format.field("prev_pid").unwrap().number(&data), -5);
-        assert_eq!((value("path"), value("blob")), (&b"abc\0"[..], &b"xyz"[..]));
-        assert_eq!(format.field("path").unwrap().value(&data[..50]), b"", "the value is beyond the end");
+        let path = format.field("path").unwrap();
+        assert_eq!(format.field("prev_pid").unwrap().number(&data), Some(-5));
+        assert_eq!(path.value(&data), Some(&b"abc\0"[..]));
+        assert_eq!(format.field("blob").unwrap().value(&data), Some(&b"xyz"[..]));
+        assert_eq!(path.value(&data[..52]), Some(&b""[..]), "the value is beyond the end");
+        assert_eq!(path.value(&data[..51]), None, "the field is beyond the end");
+    }
+
+    #[test]
+    fn arrays_have_numbers_only_if_these_fill_the_field() {
+        let ty = |text: &str| parse_field(text).unwrap().ty;
+        let numbers = FieldType::Numbers { bytes: 2, is_signed: false, count: 5 };
+        assert_eq!(ty("u16 a[5]; offset:8; size:10; signed:0;"), numbers);
+        assert_eq!(ty("u16 a[4]; offset:8; size:10; signed:0;"), FieldType::Bytes);
+        assert_eq!(ty("__data_loc u32[1] a; offset:8; size:4; signed:0;"), FieldType::Bytes);
+    }
+
+    #[test]
+    fn memory_of_formats_is_bounded() {
+        let mut table = FormatTable::default();
+        let field = parse_field("u16 a[5]; offset:8; size:10; signed:0;").unwrap();
+        let field = TracepointField { name: "x".repeat(MAX_NAME_BYTES), ..field };
+        let format = Tracepoint { fields: vec![field; MAX_FIELDS], ..Tracepoint::default() };
+        (0..1000).for_each(|id| table.add(id, format.clone()));
+        let bytes: usize = table.formats.values().map(Tracepoint::memory).sum();
+        assert!(bytes <= MAX_FORMAT_BYTES && table.formats.len() > 100);
     }
 
     #[test]

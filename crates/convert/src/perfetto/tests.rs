@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::fields::{annotation, clock, descriptor, ftrace, packet, perf_sample, sched};
+use super::scheduling::UNKNOWN_TID;
+use super::writer::SEQUENCE;
 use super::*;
 use crate::activity::test_input::kernel_trace::{KernelWriter, Packet, Switch as TestSwitch, Transfer};
 use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
@@ -213,14 +216,6 @@ fn disk_operations_that_overlap_are_on_different_tracks() {
     let reader = Reader::read(&convert_to_bytes(&trace.input()).0);
     let disks = reader.tracks.values().filter(|name| *name == "Disk 0").count();
     assert_eq!((disks, reader.names.len()), (2, 3));
-}
-
-#[test]
-fn states_of_threads_are_those_of_linux() {
-    assert_eq!(task_state(Switch::WAITING, 6), sched::STATE_INTERRUPTIBLE);
-    assert_eq!(task_state(Switch::WAITING, 0), sched::STATE_UNINTERRUPTIBLE);
-    assert_eq!(task_state(Switch::TERMINATED, 0), sched::STATE_DEAD);
-    assert_eq!(task_state(1, 0), sched::STATE_RUNNABLE);
 }
 
 #[test]

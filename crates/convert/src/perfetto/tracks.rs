@@ -60,6 +60,14 @@ impl TrackKey {
             Self::Disk { .. } | Self::Named(_) => None,
         }
     }
+
+    fn name_bytes(&self) -> usize {
+        match self {
+            Self::Task { provider, name, .. } => provider.len().saturating_add(name.len()),
+            Self::Counter { name, .. } => name.len(),
+            Self::Disk { .. } | Self::Named(_) => 0,
+        }
+    }
 }
 
 /// The described tracks.
@@ -68,14 +76,17 @@ pub(super) struct Tracks {
     processes: HashSet<ProcessIndex>,
     threads: HashSet<ThreadIndex>,
     others: HashMap<TrackKey, TrackUuid>,
+    /// Bytes of the names in `others`.
+    name_bytes: usize,
     is_full: bool,
     /// When the operations on each track of a disk end.
     disk_lanes: HashMap<(u16, u32), Vec<u64>>,
 }
 
 impl Tracks {
-    /// The most tracks besides those of processes and threads.
+    /// The most tracks besides those of processes and threads, and the most bytes of their names.
     pub(super) const MAX_TRACKS: usize = 1 << 16;
+    const MAX_NAME_BYTES: usize = 32 << 20;
 
     /// Returns whether further tracks were needed.
     pub(super) const fn is_full(&self) -> bool {
@@ -98,12 +109,14 @@ impl Tracks {
         if let Some(uuid) = self.others.get(key) {
             return (*uuid, false);
         }
-        let uuid = TrackUuid(FIRST_OTHER.saturating_add(self.others.len() as u64));
-        if self.others.len() >= Self::MAX_TRACKS {
+        let name_bytes = self.name_bytes.saturating_add(key.name_bytes());
+        if self.is_full || self.others.len() >= Self::MAX_TRACKS || name_bytes > Self::MAX_NAME_BYTES {
             let is_first = !self.is_full;
             self.is_full = true;
-            return (uuid, is_first);
+            return (TrackUuid(FIRST_OTHER.saturating_add(Self::MAX_TRACKS as u64)), is_first);
         }
+        self.name_bytes = name_bytes;
+        let uuid = TrackUuid(FIRST_OTHER.saturating_add(self.others.len() as u64));
         self.others.insert(key.clone(), uuid);
         (uuid, true)
     }
@@ -158,5 +171,16 @@ mod tests {
         let (uuid, is_new) = tracks.find_or_add(&key(Tracks::MAX_TRACKS));
         assert!(is_new && tracks.is_full());
         assert_eq!(tracks.find_or_add(&key(Tracks::MAX_TRACKS + 1)), (uuid, false));
+    }
+
+    #[test]
+    fn names_of_tracks_are_limited() {
+        let mut tracks = Tracks::default();
+        for number in 0..50 {
+            let name = format!("{number}{}", "x".repeat(1 << 20)).into();
+            tracks.find_or_add(&TrackKey::Counter { process: None, name });
+        }
+        let bytes: usize = tracks.others.keys().map(TrackKey::name_bytes).sum();
+        assert!(tracks.is_full() && bytes <= Tracks::MAX_NAME_BYTES && tracks.others.len() > 30, "{bytes}");
     }
 }

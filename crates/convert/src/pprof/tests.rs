@@ -141,3 +141,40 @@ fn number_of_rows_is_limited() {
     assert!(profile.rows.len() <= MAX_ROWS + 1 && profile.over_limit == 100);
     assert_eq!(profile.rows.values().map(|values| values.samples).sum::<u64>(), MAX_ROWS as u64 + 100);
 }
+
+#[test]
+fn own_texts_and_the_other_location_are_those_of_no_trace() {
+    let mut profile = Profile::new();
+    for number in 0..MAX_TEXTS {
+        profile.texts.find_or_add(&number.to_string().into());
+    }
+    assert_eq!(profile.texts.find_or_add(&"one more".into()), None);
+    let own = profile.texts.find_or_add(&"off-cpu".into());
+    assert!(own.is_some() && own == Some(profile.own.off_cpu));
+    // The fields of the location that stands for others.
+    let lines = vec![LineKey { name: profile.own.other, file: EMPTY, line: 0 }];
+    let like_other = LocationKey { address: 0, mapping: None, lines };
+    assert_ne!(profile.find_location(like_other), OTHER_ID);
+    let mut out = Vec::new();
+    let needed = NeededActivity { events: false, event_stacks: false };
+    let summary = read_activity(&input(&[fixture("kernel")]), needed, |_, _| Ok(())).unwrap();
+    profile.write(&summary.tables, 0, &mut out).unwrap();
+    let mut bytes = Vec::new();
+    GzDecoder::new(&out[..]).read_to_end(&mut bytes).unwrap();
+    let texts = messages(&bytes, field::STRING_TABLE);
+    let kind = messages(&bytes, field::SAMPLE_TYPE)[0];
+    assert_eq!(texts[number(kind, field::VALUE_TYPE).unwrap() as usize], b"samples");
+    let ids: Vec<_> = messages(&bytes, field::FUNCTION).into_iter().map(|f| number(f, field::ID)).collect();
+    assert_eq!(ids, [Some(1), Some(2)]);
+}
+
+#[test]
+fn locations_with_many_functions_are_limited() {
+    let mut profile = Profile::new();
+    let lines = vec![LineKey { name: 0, file: 0, line: 0 }; 1 << 10];
+    let mut find =
+        |address| profile.find_location(LocationKey { address, mapping: None, lines: lines.clone() });
+    let ids: Vec<u32> = (0..(MAX_LINES >> 10) as u64 + 5).map(&mut find).collect();
+    assert_eq!(ids.iter().filter(|id| **id == OTHER_ID).count(), 5);
+    assert_eq!(find(7), ids[7]);
+}

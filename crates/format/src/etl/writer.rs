@@ -265,6 +265,15 @@ impl<W: WriteAt> Writer<W> {
         self.write_full()
     }
 
+    /// Writes the pending records of a processor and frees their memory.
+    pub fn flush_processor(&mut self, cpu: u16) -> Result<()> {
+        self.flush_cpu(cpu)?;
+        if let Some(pending) = self.pending.get_mut(usize::from(cpu)) {
+            pending.records = Vec::new();
+        }
+        Ok(())
+    }
+
     fn flush_cpu(&mut self, cpu: u16) -> Result<()> {
         let Some(pending) = self.pending.get_mut(usize::from(cpu)).filter(|p| !p.records.is_empty()) else {
             return Ok(());

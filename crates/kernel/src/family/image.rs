@@ -34,11 +34,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::linux::image::ImageLayout;
 use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
 
 use self::kernel::{KERNEL_NAME, KernelImages};
-use self::program::{BuildId, FileIdentity, FileMapping, ImageLayout, ProgramFile, Programs};
+use self::program::{BuildId, FileIdentity, FileMapping, ProgramFile, Programs};
 use self::table::{ImageTable, LoadedImage};
 use super::{Context, EventFamily, Rundown};
 use crate::clock::now_ns;

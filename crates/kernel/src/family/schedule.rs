@@ -6,16 +6,9 @@
 //!   sched:sched_waking       pid, in the waker's context       ──▶  0x0532 ready thread
 //!   sched:sched_wakeup_new   pid, of a thread that never ran   ──▶  0x0532
 //!   sched:sched_pi_setprio   pid, oldprio, newprio             ──▶  0x0530 priority set
-//!
-//!   prev_state   0 R     R+ (0x100)   S      D      T t        X Z          P            I
-//!   state        ready   ready        wait   wait   wait       terminated   wait         wait
-//!   reason       31      32           6      0      5          22           5            0
-//!   mode         0       0            1      0      0          0            0            0
-//!
-//!   reason: 31 dispatch interrupt, 32 preempted, 22 terminated, 5 suspended, 6 user request,
-//!           0 executive
-//!   mode: 1 a wait in user mode
 //! ```
+//!
+//! The states, wait reasons and priorities are those of [`traceweir_format::linux::schedule`].
 //!
 //! 1. The stack of a switch is that of the thread that is switched to, as on Windows. The kernel can
 //!    walk only the stack of the thread that is switched out, so that stack is kept and written with
@@ -31,6 +24,10 @@
 //! 5. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::linux::schedule::{
+    REASON_PREEMPTED, REASON_USER_REQUEST, STATE_READY, STATE_TERMINATED, STATE_WAITING, SwitchOut,
+    convert_priority,
+};
 use traceweir_format::put_kernel_event;
 
 use super::{Context, EventFamily, Row};
@@ -39,7 +36,6 @@ use crate::out::{KeptStack, Out};
 use crate::per_task::PerTask;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::SampleEvent;
-use crate::tasks::convert_priority;
 
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleFamily {
@@ -168,7 +164,7 @@ impl ScheduleFamily {
         let (old, old_priority, switch_out) = if is_old_in_scope {
             (old, old_priority, switch_out)
         } else {
-            (UNKNOWN_THREAD, 0, SwitchOut::UNKNOWN)
+            (UNKNOWN_THREAD, 0, SwitchOut::default())
         };
         let mut payload = out.new_payload();
         // The tracepoint reports no C-state, and Linux has no ideal processors.
@@ -214,52 +210,6 @@ fn thread_priority(thread: u32, linux_priority: i64) -> u8 {
 
 /// The id of an unknown thread.
 const UNKNOWN_THREAD: u32 = u32::MAX;
-
-// States of a thread that is switched out. Source: Documented ("CSwitch class").
-const STATE_READY: u8 = 1;
-const STATE_TERMINATED: u8 = 4;
-const STATE_WAITING: u8 = 5;
-
-// Wait reasons. Source: Documented ("CSwitch class").
-const REASON_EXECUTIVE: u8 = 0;
-const REASON_SUSPENDED: u8 = 5;
-const REASON_USER_REQUEST: u8 = 6;
-const REASON_TERMINATED: u8 = 22;
-const REASON_DISPATCH_INTERRUPT: u8 = 31;
-const REASON_PREEMPTED: u8 = 32;
-
-/// State, wait reason and wait mode of a thread that is switched out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SwitchOut {
-    state: u8,
-    reason: u8,
-    /// 1 (user mode) if a signal can end the wait.
-    mode: u8,
-}
-
-impl SwitchOut {
-    /// The values of an unknown thread.
-    const UNKNOWN: Self = Self { state: 0, reason: 0, mode: 0 };
-
-    fn new(thread: u32, prev_state: i64) -> Self {
-        /// The kernel's mark for a thread that was preempted although it could continue to run.
-        const IS_PREEMPTED: i64 = 0x100;
-        let (state, reason, mode) = match (thread, prev_state & 0xFF) {
-            (0, _) => (STATE_READY, REASON_EXECUTIVE, 0),
-            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, REASON_PREEMPTED, 0),
-            (_, 0) => (STATE_READY, REASON_DISPATCH_INTERRUPT, 0),
-            // Interruptible sleep.
-            (_, 0x01) => (STATE_WAITING, REASON_USER_REQUEST, 1),
-            // Stopped, traced, parked.
-            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, REASON_SUSPENDED, 0),
-            // Dead, zombie.
-            (_, 0x10 | 0x20) => (STATE_TERMINATED, REASON_TERMINATED, 0),
-            // Uninterruptible sleep, or an idle kernel thread.
-            _ => (STATE_WAITING, REASON_EXECUTIVE, 0),
-        };
-        Self { state, reason, mode }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -20,13 +20,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::blocking::{self, READ_TIMEOUT};
-use crate::maps::{page_size, page_start};
+use crate::maps::page_size;
 use crate::plain::{self, FileVersion, RegularFile};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
+use traceweir_format::linux::image::{ImageLayout, Segment};
 
 /// The most program headers of a file; linkers make a dozen.
 const MAX_HEADERS: u16 = 512;
@@ -89,55 +90,12 @@ pub(crate) struct ProgramFile {
     segments: Vec<Segment>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
-    address: u64,
-    offset: u64,
-    length: u64,
-    is_code: bool,
-}
-
-/// Address range of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ImageLayout {
-    /// The address of the file's first byte, whether it is mapped or not.
-    pub(crate) base: u64,
-    pub(crate) size: u64,
-    /// The base that the headers of the file request.
-    pub(crate) default_base: u64,
-}
-
 impl ProgramFile {
-    /// Returns the base that the headers request.
-    fn default_base(&self) -> Option<u64> {
-        let lowest = self.segments.iter().min_by_key(|segment| segment.address)?;
-        page_start(lowest.address).checked_sub(page_start(lowest.offset))
-    }
-
     /// Returns the layout of the image of which `length` bytes from file offset `offset` are mapped
     /// as code at `start`.
     pub(crate) fn find_layout(&self, start: u64, length: u64, offset: u64) -> ImageLayout {
-        self.find_layout_in_headers(start, offset).unwrap_or_else(|| {
-            let (base, before) = start.checked_sub(offset).map_or((start, 0), |base| (base, offset));
-            ImageLayout { base, size: before.saturating_add(length), default_base: 0 }
-        })
-    }
-
-    fn find_layout_in_headers(&self, start: u64, offset: u64) -> Option<ImageLayout> {
-        let contains_offset = |segment: &&Segment| {
-            page_start(segment.offset) <= offset && offset < segment.offset.saturating_add(segment.length)
-        };
-        let code = self.segments.iter().filter(|segment| segment.is_code).find(contains_offset);
-        let segment = code.or_else(|| self.segments.iter().find(contains_offset))?;
-        let default_base = self.default_base()?;
-        let segment_offset = offset.checked_sub(page_start(segment.offset))?;
-        let from_base = page_start(segment.address).checked_add(segment_offset)?.checked_sub(default_base)?;
-        let base = start.checked_sub(from_base)?;
-        let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.length));
-        let end = page_start(ends.max()?.checked_add(page_size().wrapping_sub(1))?);
-        let size = end.checked_sub(default_base)?;
-        base.checked_add(size)?;
-        Some(ImageLayout { base, size, default_base })
+        ImageLayout::from_segments(&self.segments, page_size(), start, offset)
+            .unwrap_or_else(|| ImageLayout::from_mapping(start, length, offset))
     }
 
     /// Reads segments and build id of an ELF file; any other file has neither.
@@ -290,51 +248,6 @@ fn insert_bounded<K: std::hash::Hash + Eq>(
 mod tests {
     use super::*;
     use rustix::fs::OFlags;
-
-    /// Builds a library whose addresses differ from its file offsets.
-    fn build_library() -> ProgramFile {
-        let segment = |address, offset, length, is_code| Segment { address, offset, length, is_code };
-        let segments = vec![
-            segment(0, 0, 0x5C4, false),
-            segment(0x15C8, 0x5C8, 0x158, true),
-            segment(0x2720, 0x720, 0x160, false),
-        ];
-        ProgramFile { build_id: None, segments }
-    }
-
-    #[test]
-    fn layout_follows_the_segments_of_the_file() {
-        let base = 0x7F00_0000_0000;
-        // The code segment begins in the first page of the file, at address 0x1000 of the image.
-        let layout = build_library().find_layout(base + 0x1000, 0x1000, 0);
-        assert_eq!(
-            layout,
-            ImageLayout { base, size: 0x3000, default_base: 0 },
-            "the base is not where offset 0 is mapped as code"
-        );
-        let mut program = build_library();
-        program.segments.iter_mut().for_each(|segment| segment.address += 0x40_0000);
-        let layout = program.find_layout(0x40_1000, 0x1000, 0);
-        assert_eq!(layout, ImageLayout { base: 0x40_0000, size: 0x3000, default_base: 0x40_0000 });
-    }
-
-    #[test]
-    fn layout_follows_the_mapping_without_valid_headers() {
-        let by_mapping = ImageLayout { base: 0x1_0000, size: 0x3000, default_base: 0 };
-        assert_eq!(ProgramFile::default().find_layout(0x1_2000, 0x1000, 0x2000), by_mapping);
-        assert_eq!(
-            ProgramFile::default().find_layout(0x1000, 0x1000, 0x2000).base,
-            0x1000,
-            "the base would be below address 0"
-        );
-        for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
-            let segments = vec![Segment { address, offset, length, is_code: true }];
-            let program = ProgramFile { build_id: None, segments };
-            let ImageLayout { base, size, .. } = program.find_layout(0x1_2000, 0x1000, 0x2000);
-            assert!(base.checked_add(size).is_some());
-            let _ = program.find_layout(u64::MAX, u64::MAX, u64::MAX);
-        }
-    }
 
     #[test]
     fn damaged_file_is_read_without_panic() {
