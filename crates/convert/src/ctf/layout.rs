@@ -153,7 +153,10 @@ fn choose_integer_type(input: InType, output: OutType) -> FieldType {
     );
     let is_hex_input = matches!(input, InType::HEXINT32 | InType::HEXINT64);
     let is_hex = is_hex_output || (is_hex_input && output == OutType::NULL);
-    FieldType::Integer(IntegerType { bytes, is_signed, is_hex, is_port: output == OutType::PORT })
+    let is_port = output == OutType::PORT;
+    // A port has two bytes, also if the schema gives it one.
+    let bytes = if is_port { bytes.max(2) } else { bytes };
+    FieldType::Integer(IntegerType { bytes, is_signed, is_hex, is_port })
 }
 
 /// Returns whether an array is one text. The walk then returns one value.
