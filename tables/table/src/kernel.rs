@@ -24,7 +24,6 @@ use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
 use self::columns::{ColumnPositions, KernelColumn, KernelColumnSet};
-use crate::dataset::DatasetOptions;
 use crate::host::find_hosts;
 use crate::partitions::{PartitionKey, PartitionRows, Partitions};
 use crate::rows::{Cell, RowColumns};
@@ -159,14 +158,14 @@ fn read_tables(
 pub(crate) fn write_tables(
     traces: &mut TraceSet,
     input: &ConvertInput,
-    options: &DatasetOptions,
+    has_functions: bool,
     hosts: &[String],
     partitions: &mut Partitions,
 ) -> Result<Conversion> {
     let host_numbers: Vec<u32> = hosts.iter().map(|host| partitions.hosts.find_or_add(host)).collect();
     let provider = partitions.providers.find_or_add("Windows Kernel");
     let mut columns = KernelColumnSet::new(KernelColumn::ALL);
-    if !options.functions {
+    if !has_functions {
         columns = columns.without(KernelColumn::Functions);
     }
     let positions = KernelTable::ALL.map(|table| ColumnPositions::new(table.columns()));
