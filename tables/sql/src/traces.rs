@@ -296,14 +296,10 @@ fn read_rows(
             scan_events(input, &options, &mut |batch| send(project(&batch, &order, schema)?))?;
         }
         TraceRows::Type(table) => {
-            scan_type_table(input, table, host.as_deref(), &mut |batch| {
-                send(project(&batch, indices, schema)?)
-            })?;
+            scan_type_table(input, table, host.as_deref(), indices, send)?;
         }
         TraceRows::Kernel(kernel) => {
-            let functions = schema.field_with_name("functions").is_ok();
-            let mut sink = |batch: RecordBatch| send(project(&batch, indices, schema)?);
-            scan_kernel_table(input, *kernel, host.as_deref(), functions, &mut sink)?;
+            scan_kernel_table(input, *kernel, host.as_deref(), indices, send)?;
         }
         TraceRows::Losses => {
             let batch = read_losses(input, host.as_deref())?;

@@ -10,7 +10,7 @@ use arrow_array::types::{
     UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, StringArray};
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
 use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
 
@@ -36,6 +36,9 @@ pub(crate) fn list_type(item: DataType) -> DataType {
 pub(crate) fn unix_nanoseconds(time: FileTime) -> Option<i64> {
     time.0.checked_sub(UNIX_EPOCH_AS_FILETIME)?.checked_mul(100)
 }
+
+/// The parts of an array of texts or bytes.
+type TextParts = (OffsetBuffer<i32>, Vec<u8>, Option<NullBuffer>);
 
 /// A column of texts or bytes whose values are written in place.
 #[derive(Debug)]
@@ -89,9 +92,7 @@ impl TextColumn {
         self.offsets.len().saturating_sub(1)
     }
 
-    fn take_parts(
-        &mut self,
-    ) -> Result<(OffsetBuffer<i32>, Vec<u8>, Option<arrow_buffer::NullBuffer>), ArrowError> {
+    fn take_parts(&mut self) -> Result<TextParts, ArrowError> {
         let taken = std::mem::take(self);
         if i32::try_from(taken.bytes.len()).is_err() {
             return Err(ArrowError::OffsetOverflowError(taken.bytes.len()));
@@ -109,6 +110,12 @@ impl TextColumn {
         let (offsets, bytes, nulls) = self.take_parts()?;
         Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?))
     }
+}
+
+/// Appends empty values.
+fn repeat_last(offsets: &mut Vec<i32>, count: usize) {
+    let last = offsets.last().copied().unwrap_or(0);
+    offsets.resize(offsets.len().saturating_add(count), last);
 }
 
 /// A column of lists.
@@ -221,9 +228,26 @@ impl Column {
     /// Appends nulls until the column has this many values.
     #[inline]
     pub(crate) fn pad(&mut self, len: usize) {
-        while self.len() < len {
-            self.push_null();
+        let count = len.saturating_sub(self.len());
+        if count > 0 {
+            self.push_nulls(count);
         }
+    }
+
+    #[cold]
+    fn push_nulls(&mut self, count: usize) {
+        with_builder!(self, builder => builder.append_nulls(count), else match self {
+            Self::Text(column) | Self::Bytes(column) => {
+                column.nulls.append_n_nulls(count);
+                repeat_last(&mut column.offsets, count);
+            }
+            Self::Name(column) => column.push_nulls(count),
+            Self::List(column) => {
+                column.nulls.append_n_nulls(count);
+                repeat_last(&mut column.offsets, count);
+            }
+            _ => {}
+        });
     }
 
     /// Appends an integer; null if the type is smaller.
@@ -308,6 +332,26 @@ impl Column {
         }
     }
 
+    /// Returns an estimate of the bytes of the names and texts, for limits of memory.
+    #[inline]
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(column) | Self::Bytes(column) => column.bytes.len(),
+            Self::Name(column) => column.dictionary_bytes(),
+            Self::List(column) => column.items.text_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Begins a new dictionary, after [`Self::finish`].
+    pub(crate) fn forget_names(&mut self) {
+        match self {
+            Self::Name(column) => column.forget(),
+            Self::List(column) => column.items.forget_names(),
+            _ => {}
+        }
+    }
+
     /// Returns the array of the values and empties the column.
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         Ok(with_builder!(self, builder => Arc::new(builder.finish()), else match self {
@@ -358,5 +402,39 @@ mod tests {
         assert_eq!((array.len(), array.null_count()), (3, 1));
         column.push_numbers(Some(std::iter::once(3)));
         assert_eq!(column.finish().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn names_and_texts_are_counted_until_they_are_forgotten() {
+        for data_type in [name_type(), DataType::Utf8, list_type(name_type())] {
+            let mut column = Column::new(&data_type);
+            for number in 0..100 {
+                let name = format!("{number:0100}");
+                match &mut column {
+                    Column::List(list) => list.items.push_text(&name),
+                    column => column.push_text(&name),
+                }
+                column.end_list();
+            }
+            assert!(column.text_bytes() >= 10_000, "{data_type}: {}", column.text_bytes());
+            column.finish().unwrap();
+            column.forget_names();
+            assert_eq!(column.text_bytes(), 0, "{data_type}");
+        }
+    }
+
+    #[test]
+    fn padding_equals_single_nulls() {
+        let types = [DataType::Boolean, DataType::Utf8, DataType::Binary, DataType::UInt64, name_type()];
+        for data_type in types.into_iter().chain([time_type(), list_type(DataType::Utf8)]) {
+            let (mut padded, mut single) = (Column::new(&data_type), Column::new(&data_type));
+            for len in [3, 3, 7] {
+                padded.pad(len);
+                (single.len()..len).for_each(|_| single.push_null());
+                assert_eq!(padded.len(), single.len());
+            }
+            let (padded, single) = (padded.finish().unwrap(), single.finish().unwrap());
+            assert_eq!((padded.null_count(), &padded), (7, &single), "{data_type}");
+        }
     }
 }

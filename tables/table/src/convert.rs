@@ -1,6 +1,6 @@
 //! `weir convert --to parquet|arrow`: one file, or the folder of a dataset.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use traceweir_convert::{Conversion, ConvertInput};
 
 use crate::dataset::{DatasetOptions, Layout, write_dataset};
 use crate::events::{ColumnSet, EventColumn};
-use crate::files::{BatchWriter, FileFormat, ipc_options};
+use crate::files::{BatchWriter, FileFormat, HiddenFile, ipc_options};
 use crate::scan::{ScanOptions, scan_events};
 
 /// How to convert traces to tables.
@@ -67,21 +67,38 @@ pub fn convert_to_tables(input: &ConvertInput, options: &TableOptions, output: &
     if output.as_os_str() == "-" {
         return write_file(input, options, format, std::io::stdout()).map(|(conversion, _)| conversion);
     }
-    let context = || output.display().to_string();
-    // The file has its name only when it is complete.
-    let mut temporary = output.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let out = BufWriter::new(File::create(&temporary).with_context(context)?);
-    let written = write_file(input, options, format, out).and_then(|(conversion, out)| {
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-        fs::rename(&temporary, output)?;
-        Ok(conversion)
-    });
-    if written.is_err() {
-        // The error that ended the conversion is reported, not this one.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.with_context(context)
+    let written = match output.symlink_metadata() {
+        // Renaming would replace a device, a pipe or a link.
+        Ok(metadata) if !metadata.is_file() => write_in_place(input, options, format, output),
+        _ => write_and_rename(input, options, format, output),
+    };
+    written.with_context(|| output.display().to_string())
+}
+
+fn write_in_place(
+    input: &ConvertInput,
+    options: &TableOptions,
+    format: FileFormat,
+    output: &Path,
+) -> Result<Conversion> {
+    let (conversion, mut out) = write_file(input, options, format, BufWriter::new(File::create(output)?))?;
+    out.flush()?;
+    Ok(conversion)
+}
+
+/// Writes a file that has its name only when it is complete.
+fn write_and_rename(
+    input: &ConvertInput,
+    options: &TableOptions,
+    format: FileFormat,
+    output: &Path,
+) -> Result<Conversion> {
+    let (hidden, file) = HiddenFile::create(output)?;
+    let (conversion, mut out) = write_file(input, options, format, BufWriter::new(file))?;
+    out.flush()?;
+    drop(out);
+    hidden.rename(output)?;
+    Ok(conversion)
 }
 
 /// Writes the table `events` into a file.

@@ -1,7 +1,8 @@
 //! Writes traces as a dataset: a folder for each table, with partitions by date, host and provider.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,13 +13,14 @@ use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_decode::source::prepared::SchemaId;
 use traceweir_format::Guid;
+use traceweir_format::etl::ReadAt;
 
-use crate::events::{ColumnSet, EventColumn, EventColumns};
-use crate::files::{FileFormat, FileTarget, WriterPool};
+use crate::events::{ColumnSet, EventColumn, EventColumns, slot_of};
+use crate::files::{FileFormat, FileTarget, WriterPool, create_folder};
 use crate::host::find_hosts;
 use crate::kernel;
 use crate::losses::list_losses;
-use crate::names::{UniqueNames, hash_text, table_name};
+use crate::names::{NULL_PARTITION, UniqueNames, digest, table_name};
 use crate::partitions::{PartitionKey, PartitionRows, Partitions};
 use crate::scan::EventSelection;
 use crate::typed::{HEAD_COLUMNS, TypeLayout, TypedColumns};
@@ -87,8 +89,8 @@ const RESERVED_TABLES: [&str; 11] = [
 pub struct TypeTable {
     /// Name of the table.
     pub name: String,
-    /// The name before it was made unique: equal for types that differ only in their columns.
-    pub base_name: String,
+    /// Provider, event, version and columns as one text: equal for equal types.
+    pub identity: String,
     /// The columns of the fields; `None` for a table with the columns of `events`.
     pub layout: Option<Arc<TypeLayout>>,
     /// The columns before the fields, or all columns of a table without a layout.
@@ -108,7 +110,7 @@ impl TypeTable {
 pub struct TypeTables {
     tables: Vec<TypeTable>,
     by_schema: HashMap<(SchemaId, u8), u32>,
-    by_name: HashMap<String, Vec<u32>>,
+    by_identity: HashMap<String, u32>,
     names: UniqueNames,
     columns: usize,
     /// The columns before the fields.
@@ -128,7 +130,7 @@ impl TypeTables {
     pub fn new(root: Option<PathBuf>) -> Self {
         let table = |name: &str, head| TypeTable {
             name: name.to_owned(),
-            base_name: name.to_owned(),
+            identity: name.to_owned(),
             layout: None,
             head,
         };
@@ -136,7 +138,7 @@ impl TypeTables {
         Self {
             tables,
             by_schema: HashMap::new(),
-            by_name: HashMap::new(),
+            by_identity: HashMap::new(),
             names: UniqueNames::with(&RESERVED_TABLES),
             columns: 0,
             head: ColumnSet::new(&HEAD_COLUMNS),
@@ -184,54 +186,76 @@ impl TypeTables {
     fn find_layout(&mut self, event: &DescribedEvent<'_>, version: u8) -> Result<u32> {
         let Ok(schema_match) = &event.schema_match else { return Ok(UNDECODED) };
         let prepared = schema_match.prepared;
-        let fields = prepared.schema.top().len();
-        let is_full = self.tables.len() >= MAX_TABLES
-            || self.columns.saturating_add(fields).saturating_add(HEAD_COLUMNS.len()) > MAX_TABLE_COLUMNS;
-        if fields > MAX_FIELDS || is_full {
-            self.overflow = self.overflow.saturating_add(1);
-            return Ok(OTHER);
+        if prepared.schema.top().len() > MAX_FIELDS {
+            return Ok(self.count_overflow());
         }
         let guid = event.record.provider().to_string();
         let number = event.record.descriptor().id.to_string();
         let provider = event.provider.unwrap_or(&guid);
-        let name = table_name(provider, prepared.event_name.as_deref().unwrap_or(&number), version);
-        let head = self.head;
-        let layout = TypeLayout::new(&prepared.schema, head);
-        for table in self.by_name.get(&name).into_iter().flatten() {
-            let known = self.get(*table).and_then(|table| table.layout.as_ref());
-            if known.is_some_and(|known| known.fingerprint() == layout.fingerprint()) {
-                return Ok(*table);
-            }
+        let event_name = prepared.event_name.as_deref().unwrap_or(&number);
+        let layout = TypeLayout::new(&prepared.schema, self.head);
+        let names = (bounded_name(provider), bounded_name(event_name));
+        let identity = format!("{} {} version {version}\n{}", names.0, names.1, layout.fingerprint());
+        if let Some(table) = self.by_identity.get(&identity) {
+            return Ok(*table);
+        }
+        let columns = self.columns.saturating_add(layout.schema().fields().len());
+        if self.tables.len() >= MAX_TABLES || columns > MAX_TABLE_COLUMNS {
+            return Ok(self.count_overflow());
         }
         let table = u32::try_from(self.tables.len()).unwrap_or(OTHER);
-        let unique = self.reserve_name(&name, layout.fingerprint())?;
-        self.columns = self.columns.saturating_add(layout.schema().fields().len());
-        let base_name = name.clone();
-        self.tables.push(TypeTable { name: unique, base_name, layout: Some(Arc::new(layout)), head });
-        self.by_name.entry(name).or_default().push(table);
+        let name = self.reserve_name(&table_name(provider, event_name, version), &identity)?;
+        self.columns = columns;
+        let layout = Some(Arc::new(layout));
+        self.tables.push(TypeTable { name, identity: identity.clone(), layout, head: self.head });
+        self.by_identity.insert(identity, table);
         Ok(table)
     }
 
-    /// Returns a name that no other table has, neither of this conversion nor, with other columns,
-    /// in the folder of the dataset.
-    fn reserve_name(&mut self, name: &str, fingerprint: &str) -> Result<String> {
+    fn count_overflow(&mut self) -> u32 {
+        self.overflow = self.overflow.saturating_add(1);
+        OTHER
+    }
+
+    /// Returns a name that no other table has, neither of this conversion nor, with another
+    /// identity, in the folder of the dataset.
+    fn reserve_name(&mut self, name: &str, identity: &str) -> Result<String> {
         loop {
             let candidate = self.names.insert(name);
             let Some(root) = &self.root else { return Ok(candidate) };
-            let folder = root.join(&candidate);
-            let marker = folder.join("_layout.txt");
-            match fs::read_to_string(&marker) {
-                Ok(known) if known == fingerprint => return Ok(candidate),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-                    fs::write(&marker, fingerprint).with_context(|| marker.display().to_string())?;
-                    return Ok(candidate);
-                }
-                Err(error) => return Err(error).with_context(|| marker.display().to_string()),
+            let marker = create_folder(root, &candidate)?.join("_layout.txt");
+            if write_or_compare(&marker, identity).with_context(|| marker.display().to_string())? {
+                return Ok(candidate);
             }
         }
     }
+}
+
+/// The longest name that is part of an identity, in bytes.
+const MAX_IDENTITY_NAME_BYTES: usize = 1024;
+
+/// Returns a name in quotes; the digest of a very long name.
+fn bounded_name(name: &str) -> String {
+    if name.len() > MAX_IDENTITY_NAME_BYTES { digest(name.as_bytes()) } else { format!("{name:?}") }
+}
+
+/// Writes a new file with a text, and returns whether the file has this text. A file of a stranger
+/// may be a link, a pipe or very large; only a regular file is read, as far as it can be equal.
+fn write_or_compare(path: &Path, text: &str) -> std::io::Result<bool> {
+    let error = match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => return file.write_all(text.as_bytes()).map(|()| true),
+        Err(error) => error,
+    };
+    if error.kind() != ErrorKind::AlreadyExists {
+        return Err(error);
+    }
+    let metadata = path.symlink_metadata()?;
+    if !metadata.is_file() || metadata.len() != text.len() as u64 {
+        return Ok(false);
+    }
+    let mut known = Vec::new();
+    File::open(path)?.take(metadata.len()).read_to_end(&mut known)?;
+    Ok(known == text.as_bytes())
 }
 
 /// Returns the columns of `events` in a dataset. Host and provider are partitions: their values are
@@ -241,22 +265,32 @@ pub fn dataset_columns() -> ColumnSet {
     ColumnSet::ALL.without(EventColumn::Host).without(EventColumn::Provider)
 }
 
+/// The number and size of the blocks of a trace that identify it.
+const SAMPLE_BLOCKS: u64 = 128;
+const SAMPLE_BYTES: usize = 2 << 10;
+
 /// Returns a name for the parts of a conversion, which is the same if the same traces are converted
-/// again.
-pub(crate) fn conversion_id(traces: &TraceSet) -> String {
-    let mut text = String::new();
+/// again: a digest of the names and sizes of the traces, and of blocks of their content. No trace
+/// can be made to have the name of another.
+fn conversion_id(traces: &TraceSet) -> Result<String> {
+    let mut id = String::new();
     for input in &traces.inputs {
-        let (trace, header) = (&input.trace, input.trace.header());
-        text.push_str(&format!(
-            "{}\n{} {} {}\n",
-            Path::new(&input.name).file_name().unwrap_or_default().to_string_lossy(),
-            trace.file_size(),
-            trace.clock().start.0,
-            header.end_time.0
-        ));
+        let (source, size) = (input.trace.source(), input.trace.file_size());
+        let name = Path::new(&input.name).file_name().unwrap_or_default().to_string_lossy();
+        let mut text = format!("{id}\n{}\n{name}\n{size}\n", name.len()).into_bytes();
+        let mut block = vec![0; SAMPLE_BYTES];
+        let step = (size / SAMPLE_BLOCKS).max(SAMPLE_BYTES as u64);
+        for index in 0..SAMPLE_BLOCKS {
+            let offset = index.saturating_mul(step);
+            if offset >= size {
+                break;
+            }
+            let count = source.read_at(offset, &mut block)?;
+            text.extend_from_slice(block.get(..count).unwrap_or_default());
+        }
+        id = digest(&text);
     }
-    let reversed: String = text.chars().rev().collect();
-    format!("{:08x}{:08x}", hash_text(&text), hash_text(&reversed))
+    Ok(id)
 }
 
 /// Writes traces as a dataset into a folder. Other conversions into the same folder add to it; the
@@ -264,17 +298,24 @@ pub(crate) fn conversion_id(traces: &TraceSet) -> String {
 pub fn write_dataset(input: &ConvertInput, options: &DatasetOptions, folder: &Path) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let target = FileTarget { root: folder.to_owned(), format: options.format, id: conversion_id(&traces) };
+    let target = FileTarget::new(folder, options.format, conversion_id(&traces)?);
     let hosts = find_hosts(&mut traces, options.host.as_deref())?;
     let mut partitions = Partitions::new(WriterPool::start(&target)?);
     let mut conversion = match options.layout {
         Layout::Events | Layout::ByType => {
             write_events(&mut traces, input, options, folder, &hosts, &mut partitions)?
         }
-        Layout::Kernel => kernel::write_tables(&mut traces, input, options, &hosts, &mut partitions)?,
+        Layout::Kernel => {
+            kernel::write_tables(&mut traces, input, options.functions, &hosts, &mut partitions)?
+        }
     };
     let losses = list_losses(&traces.inputs, &hosts, &conversion.reading)?;
     partitions.write_unpartitioned("losses", losses)?;
+    if partitions.is_limited() {
+        conversion.notes.push(format!(
+            "too many dates, hosts and providers for folders of their own; the rows of others are in {NULL_PARTITION}"
+        ));
+    }
     let totals = partitions.finish()?;
     conversion.written = totals.rows;
     conversion.written_noun = "row";
@@ -357,7 +398,7 @@ fn find_kind(
     let descriptor = event.record.descriptor();
     let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
     let schema = prepared.filter(|prepared| prepared.schema.names.provider.is_some()).map(|p| p.id());
-    let slot = (guid.data1 ^ u32::from(descriptor.id) ^ u32::from(descriptor.opcode)) as usize % RECENT_SLOTS;
+    let slot = schema.map_or(0, slot_of) % RECENT_SLOTS;
     if let (Some(schema), Some(Some(kind))) = (schema, recent.get(slot))
         && kind.schema == schema
         && kind.guid == guid

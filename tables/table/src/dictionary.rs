@@ -13,23 +13,38 @@ use arrow_schema::ArrowError;
 
 /// A dictionary with more values or bytes is not continued by the next batch.
 const MAX_VALUES: usize = 1 << 14;
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 4 << 20;
+/// Bytes of a value besides its text, which is stored twice.
+const VALUE_OVERHEAD_BYTES: usize = 96;
+
+/// The number of recent names that are found by a comparison instead of the index.
+const RECENT_SLOTS: usize = 32;
 
 /// A position in the dictionary of a [`NameColumn`]; negative for null.
 pub(crate) type NameKey = i32;
 pub(crate) const NO_NAME: NameKey = -1;
+
+/// Chooses a slot by the length and the last bytes of a name, in which most names differ.
+#[inline]
+fn slot_of(name: &str) -> usize {
+    let last = name.as_bytes().last_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let mixed = last.wrapping_mul(0x9E37_79B1) >> 16;
+    (mixed as usize).wrapping_add(name.len()) % RECENT_SLOTS
+}
 
 /// Builds a dictionary-encoded text column.
 #[derive(Debug)]
 pub(crate) struct NameColumn {
     index: HashMap<Box<str>, NameKey>,
     values: Vec<Box<str>>,
-    value_bytes: usize,
+    /// Memory of the dictionary.
+    dictionary_bytes: usize,
     /// The values as an array, if none was added since.
     array: Option<Arc<StringArray>>,
     keys: Vec<i32>,
     nulls: NullBufferBuilder,
-    last: NameKey,
+    /// Keys of recent names, by [`slot_of`].
+    recent: [NameKey; RECENT_SLOTS],
     /// Changes when keys of earlier batches are no longer valid.
     generation: u32,
 }
@@ -39,11 +54,11 @@ impl Default for NameColumn {
         Self {
             index: HashMap::new(),
             values: Vec::new(),
-            value_bytes: 0,
+            dictionary_bytes: 0,
             array: None,
             keys: Vec::new(),
             nulls: NullBufferBuilder::new(0),
-            last: NO_NAME,
+            recent: [NO_NAME; RECENT_SLOTS],
             generation: 0,
         }
     }
@@ -57,16 +72,21 @@ impl NameColumn {
 
     /// Returns the key of a name.
     pub(crate) fn find_or_add(&mut self, name: &str) -> NameKey {
-        if let Some(last) = usize::try_from(self.last).ok().and_then(|last| self.values.get(last))
-            && **last == *name
+        let slot = slot_of(name);
+        let recent = self.recent.get(slot).copied().unwrap_or(NO_NAME);
+        if let Some(known) = usize::try_from(recent).ok().and_then(|key| self.values.get(key))
+            && **known == *name
         {
-            return self.last;
+            return recent;
         }
-        self.last = match self.index.get(name) {
+        let key = match self.index.get(name) {
             Some(key) => *key,
             None => self.add_value(name),
         };
-        self.last
+        if let Some(recent) = self.recent.get_mut(slot) {
+            *recent = key;
+        }
+        key
     }
 
     #[cold]
@@ -74,7 +94,8 @@ impl NameColumn {
         let key = NameKey::try_from(self.values.len()).unwrap_or(NameKey::MAX);
         self.values.push(name.into());
         self.index.insert(name.into(), key);
-        self.value_bytes = self.value_bytes.saturating_add(name.len());
+        let added = name.len().saturating_mul(2).saturating_add(VALUE_OVERHEAD_BYTES);
+        self.dictionary_bytes = self.dictionary_bytes.saturating_add(added);
         self.array = None;
         key
     }
@@ -89,9 +110,26 @@ impl NameColumn {
         }
     }
 
+    pub(crate) fn push_nulls(&mut self, count: usize) {
+        self.keys.resize(self.keys.len().saturating_add(count), 0);
+        self.nulls.append_n_nulls(count);
+    }
+
     pub(crate) fn push(&mut self, name: Option<&str>) {
         let key = name.map_or(NO_NAME, |name| self.find_or_add(name));
         self.push_key(key);
+    }
+
+    /// Returns an estimate of the memory of the dictionary.
+    #[inline]
+    pub(crate) const fn dictionary_bytes(&self) -> usize {
+        self.dictionary_bytes
+    }
+
+    /// Begins a new dictionary. Values that are not in a batch yet are lost.
+    pub(crate) fn forget(&mut self) {
+        let generation = self.generation.wrapping_add(1);
+        *self = Self { generation, ..Self::default() };
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -108,9 +146,8 @@ impl NameColumn {
         let nulls = self.nulls.finish();
         let keys = Int32Array::try_new(std::mem::take(&mut self.keys).into(), nulls)?;
         let array = DictionaryArray::<Int32Type>::try_new(keys, values)?;
-        if self.values.len() > MAX_VALUES || self.value_bytes > MAX_BYTES {
-            let generation = self.generation.wrapping_add(1);
-            *self = Self { generation, ..Self::default() };
+        if self.values.len() > MAX_VALUES || self.dictionary_bytes > MAX_BYTES {
+            self.forget();
         }
         debug_assert!(array.values().len() <= i32::MAX as usize);
         Ok(Arc::new(array))

@@ -7,13 +7,16 @@
 //! Only wanted columns are built: without `payload`, `message`, `undecoded` and `raw`, no payload is
 //! decoded.
 
+mod columns;
+
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use anyhow::Result;
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::frames::resolve_stack;
 use traceweir_analysis::symbols::SymbolFrame;
@@ -26,196 +29,36 @@ use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 use traceweir_format::stack_walk::StackWalk;
 
-use crate::column::{Column, list_type, name_type, time_type, unix_nanoseconds};
+pub use self::columns::{ColumnSet, EventColumn};
+use crate::column::{Column, unix_nanoseconds};
 use crate::dictionary::{NO_NAME, NameKey};
 use crate::json::JsonFields;
 
-/// A column of the table `events`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[allow(missing_docs)] // `docs/tables.md` describes the columns.
-pub enum EventColumn {
-    Time,
-    Host,
-    Provider,
-    ProviderId,
-    Event,
-    Id,
-    Version,
-    Opcode,
-    Task,
-    Level,
-    Keywords,
-    ProcessId,
-    Process,
-    ThreadId,
-    WriterProcessId,
-    WriterThreadId,
-    Cpu,
-    Activity,
-    RelatedActivity,
-    PayloadBytes,
-    Payload,
-    Message,
-    Stack,
-    Functions,
-    Undecoded,
-    Raw,
-}
-
-impl EventColumn {
-    /// All columns, in the order of the table.
-    pub const ALL: [Self; 26] = [
-        Self::Time,
-        Self::Host,
-        Self::Provider,
-        Self::ProviderId,
-        Self::Event,
-        Self::Id,
-        Self::Version,
-        Self::Opcode,
-        Self::Task,
-        Self::Level,
-        Self::Keywords,
-        Self::ProcessId,
-        Self::Process,
-        Self::ThreadId,
-        Self::WriterProcessId,
-        Self::WriterThreadId,
-        Self::Cpu,
-        Self::Activity,
-        Self::RelatedActivity,
-        Self::PayloadBytes,
-        Self::Payload,
-        Self::Message,
-        Self::Stack,
-        Self::Functions,
-        Self::Undecoded,
-        Self::Raw,
-    ];
-
-    /// Returns the name of the column.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Host => "host",
-            Self::Provider => "provider",
-            Self::ProviderId => "provider_id",
-            Self::Event => "event",
-            Self::Id => "id",
-            Self::Version => "version",
-            Self::Opcode => "opcode",
-            Self::Task => "task",
-            Self::Level => "level",
-            Self::Keywords => "keywords",
-            Self::ProcessId => "process_id",
-            Self::Process => "process",
-            Self::ThreadId => "thread_id",
-            Self::WriterProcessId => "writer_process_id",
-            Self::WriterThreadId => "writer_thread_id",
-            Self::Cpu => "cpu",
-            Self::Activity => "activity",
-            Self::RelatedActivity => "related_activity",
-            Self::PayloadBytes => "payload_bytes",
-            Self::Payload => "payload",
-            Self::Message => "message",
-            Self::Stack => "stack",
-            Self::Functions => "functions",
-            Self::Undecoded => "undecoded",
-            Self::Raw => "raw",
-        }
-    }
-
-    /// Returns the column with a name.
-    #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|column| column.name() == name)
-    }
-
-    fn data_type(self) -> DataType {
-        match self {
-            Self::Time => time_type(),
-            Self::Host
-            | Self::Provider
-            | Self::ProviderId
-            | Self::Event
-            | Self::Process
-            | Self::Undecoded => name_type(),
-            Self::Version | Self::Opcode | Self::Level => DataType::UInt8,
-            Self::Id | Self::Task | Self::Cpu => DataType::UInt16,
-            Self::ProcessId
-            | Self::ThreadId
-            | Self::WriterProcessId
-            | Self::WriterThreadId
-            | Self::PayloadBytes => DataType::UInt32,
-            Self::Keywords => DataType::UInt64,
-            Self::Activity | Self::RelatedActivity | Self::Payload | Self::Message => DataType::Utf8,
-            Self::Stack => list_type(DataType::UInt64),
-            Self::Functions => list_type(DataType::Utf8),
-            Self::Raw => DataType::Binary,
-        }
-    }
-
-    fn field(self) -> Field {
-        Field::new(self.name(), self.data_type(), true)
-    }
-}
-
-/// A set of columns of the table `events`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ColumnSet(u32);
-
-impl ColumnSet {
-    /// All columns.
-    pub const ALL: Self = Self((1 << EventColumn::ALL.len()) - 1);
-
-    /// Returns a set of these columns.
-    #[must_use]
-    pub fn new(columns: &[EventColumn]) -> Self {
-        Self(columns.iter().fold(0, |bits, column| bits | 1 << *column as u8))
-    }
-
-    /// Returns whether the set contains a column.
-    #[inline]
-    #[must_use]
-    pub const fn contains(self, column: EventColumn) -> bool {
-        self.0 & 1 << column as u8 != 0
-    }
-
-    /// Returns the set without a column.
-    #[must_use]
-    pub const fn without(self, column: EventColumn) -> Self {
-        Self(self.0 & !(1 << column as u8))
-    }
-
-    /// Returns whether the columns need the fields of events.
-    pub(crate) fn needs_fields(self) -> bool {
-        [EventColumn::Payload, EventColumn::Message, EventColumn::Undecoded, EventColumn::Raw]
-            .iter()
-            .any(|column| self.contains(*column))
-    }
-
-    /// Returns the columns in the order of the table.
-    pub fn iter(self) -> impl Iterator<Item = EventColumn> {
-        EventColumn::ALL.into_iter().filter(move |column| self.contains(*column))
-    }
-
-    /// Returns the Arrow schema of the columns.
-    #[must_use]
-    pub fn schema(self) -> SchemaRef {
-        Arc::new(Schema::new(self.iter().map(EventColumn::field).collect::<Vec<_>>()))
-    }
-}
-
-impl fmt::Debug for ColumnSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter().map(EventColumn::name)).finish()
-    }
-}
-
 /// The number of recent kinds of events whose dictionary keys are remembered.
 const IDENTITY_SLOTS: usize = 128;
+
+/// Returns a number for tables of recent schemas. Schemas that are prepared one after the other have
+/// different numbers.
+pub(crate) fn slot_of(schema: SchemaId) -> usize {
+    /// Keeps the number that is hashed.
+    #[derive(Default)]
+    struct LastNumber(u64);
+
+    impl Hasher for LastNumber {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, _: &[u8]) {}
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+    }
+
+    let mut number = LastNumber::default();
+    schema.hash(&mut number);
+    // The low bits suffice for a slot.
+    usize::from(number.finish() as u16)
+}
 
 /// The dictionary keys of the provider and the name of a kind of event.
 #[derive(Clone, Copy, Debug)]
@@ -250,6 +93,8 @@ impl fmt::Debug for EventColumns {
 
 /// Bytes of a row besides its texts and lists, for limits of memory.
 const ROW_BYTES: usize = 120;
+/// Bytes of a GUID as text.
+const GUID_BYTES: usize = 36;
 
 impl EventColumns {
     /// Creates builders for these columns.
@@ -292,10 +137,30 @@ impl EventColumns {
         self.columns.get_mut(column as usize).and_then(Option::as_mut)
     }
 
+    /// Returns a column that is null in most rows, ready for the value of this row. Rows without a
+    /// value need no call.
+    fn sparse_column(&mut self, column: EventColumn) -> Option<&mut Column> {
+        let rows = self.rows;
+        let column = self.column(column)?;
+        column.pad(rows.saturating_sub(1));
+        Some(column)
+    }
+
     #[inline(always)]
     fn push_unsigned(&mut self, column: EventColumn, value: u64) {
         if let Some(column) = self.column(column) {
             column.push_unsigned(value);
+        }
+    }
+
+    /// Appends a name, or null.
+    #[inline]
+    fn push_name(&mut self, column: EventColumn, name: Option<&str>) {
+        if let Some(Column::Name(column)) = self.column(column) {
+            let before = column.dictionary_bytes();
+            column.push(name);
+            let added = column.dictionary_bytes().saturating_sub(before);
+            self.bytes = self.bytes.saturating_add(added);
         }
     }
 
@@ -318,9 +183,7 @@ impl EventColumns {
             let limit = if event.time.0 < 0 { i64::MIN } else { i64::MAX };
             column.push_signed(Some(unix_nanoseconds(event.time).unwrap_or(limit)));
         }
-        if let Some(Column::Name(column)) = self.column(EventColumn::Host) {
-            column.push(Some(host));
-        }
+        self.push_name(EventColumn::Host, Some(host));
         self.push_identity(event);
         self.push_unsigned(EventColumn::Id, descriptor.id.into());
         self.push_unsigned(EventColumn::Version, descriptor.version.into());
@@ -342,21 +205,26 @@ impl EventColumns {
                 None => {}
             }
         }
-        if let Some(Column::Name(column)) = self.column(EventColumn::Process) {
-            column.push(event.process);
-        }
+        self.push_name(EventColumn::Process, event.process);
         self.push_unsigned(EventColumn::Cpu, record.cpu().into());
         self.push_unsigned(EventColumn::PayloadBytes, record.payload().len() as u64);
-        if let Some(Column::Text(column)) = self.column(EventColumn::Activity) {
-            let guid = record.activity().map(|guid| guid.to_ascii());
-            column.push(guid.as_ref().map(<[u8; 36]>::as_slice));
+        if self.wanted.contains(EventColumn::Activity) {
+            self.push_guid(EventColumn::Activity, record.activity());
         }
-        if let Some(Column::Text(column)) = self.column(EventColumn::RelatedActivity) {
-            let related = if event.may_have_items { record.items().related_activity() } else { None };
-            let guid = related.map(|guid| guid.to_ascii());
-            column.push(guid.as_ref().map(<[u8; 36]>::as_slice));
+        if event.may_have_items && self.wanted.contains(EventColumn::RelatedActivity) {
+            self.push_guid(EventColumn::RelatedActivity, record.items().related_activity());
         }
         self.push_stack(event);
+    }
+
+    #[inline]
+    fn push_guid(&mut self, column: EventColumn, guid: Option<Guid>) {
+        if let Some(guid) = guid
+            && let Some(Column::Text(column)) = self.sparse_column(column)
+        {
+            column.push(Some(&guid.to_ascii()));
+            self.bytes = self.bytes.saturating_add(GUID_BYTES);
+        }
     }
 
     #[inline]
@@ -373,8 +241,7 @@ impl EventColumns {
         let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
         let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
         let of = prepared.map(|prepared| (prepared.id(), guid));
-        let number = prepared.map_or(0, |prepared| prepared.id().number());
-        let slot = (u64::from(guid.data1) ^ number) as usize % IDENTITY_SLOTS;
+        let slot = of.map_or(0, |(schema, _)| slot_of(schema)) % IDENTITY_SLOTS;
         let recent = self.identities.get(slot).copied().unwrap_or(EMPTY_IDENTITY);
         let identity = if of.is_some() && recent.of == of && recent.generations == generations {
             recent
@@ -417,11 +284,13 @@ impl EventColumns {
         let name = prepared.and_then(|prepared| prepared.event_name.as_deref());
         let id = guid.to_ascii();
         let id = std::str::from_utf8(&id).unwrap_or_default();
-        let mut added = 0;
+        let mut added = 0_usize;
         let mut key = |column: EventColumn, name: Option<&str>| match (self.column(column), name) {
             (Some(Column::Name(column)), Some(name)) => {
-                added += name.len();
-                column.find_or_add(name)
+                let before = column.dictionary_bytes();
+                let key = column.find_or_add(name);
+                added = column.dictionary_bytes().saturating_sub(before).saturating_add(added);
+                key
             }
             _ => NO_NAME,
         };
@@ -433,36 +302,19 @@ impl EventColumns {
     }
 
     fn push_stack(&mut self, event: &DescribedEvent<'_>) {
-        let mut added = 0;
-        if let Some(Column::List(column)) = self.column(EventColumn::Stack) {
-            let before = column.items.len();
-            let items = &mut column.items;
-            let has_stack = event.may_have_items
-                && match StackWalk::parse(&event.record) {
-                    Some(walk) => walk
-                        .frames(event.definitions())
-                        .map(|frames| frames.for_each(|frame| items.push_unsigned(frame)))
-                        .is_some(),
-                    None => event
-                        .frames()
-                        .map(|frames| frames.for_each(|frame| items.push_unsigned(frame)))
-                        .is_some(),
-                };
-            added = column.items.len().saturating_sub(before).saturating_mul(8);
-            let list = self.column(EventColumn::Stack);
-            match list {
-                Some(list) if has_stack => list.end_list(),
-                Some(list) => list.push_null(),
-                None => {}
+        if event.may_have_items && self.wanted.contains(EventColumn::Stack) {
+            if let Some(walk) = StackWalk::parse(&event.record) {
+                self.push_frames(walk.frames(event.definitions()));
+            } else {
+                self.push_frames(event.frames());
             }
         }
-        self.bytes = self.bytes.saturating_add(added);
         if !self.wanted.contains(EventColumn::Functions) {
             return;
         }
         let resolved = if event.symbols.is_some() { resolve_stack(event) } else { None };
-        let Some(list) = self.column(EventColumn::Functions) else { return };
-        let Some(resolved) = resolved else { return list.push_null() };
+        let Some(resolved) = resolved else { return };
+        let Some(list) = self.sparse_column(EventColumn::Functions) else { return };
         let mut added = 0_usize;
         if let Column::List(column) = list {
             for address in &resolved {
@@ -477,6 +329,19 @@ impl EventColumns {
             }
         }
         list.end_list();
+        self.bytes = self.bytes.saturating_add(added);
+    }
+
+    /// Appends the addresses of a stack, if there is one.
+    #[inline]
+    fn push_frames(&mut self, frames: Option<impl Iterator<Item = u64>>) {
+        let Some(frames) = frames else { return };
+        let Some(stack) = self.sparse_column(EventColumn::Stack) else { return };
+        let Column::List(list) = stack else { return };
+        let before = list.items.len();
+        frames.for_each(|frame| list.items.push_unsigned(frame));
+        let added = list.items.len().saturating_sub(before).saturating_mul(size_of::<u64>());
+        stack.end_list();
         self.bytes = self.bytes.saturating_add(added);
     }
 
@@ -541,23 +406,32 @@ impl EventColumns {
     /// Appends the columns `undecoded` and `raw`: why a payload was not decoded, and the bytes that
     /// were not.
     pub(crate) fn push_undecoded(&mut self, reason: Option<&Undecoded>, raw: Option<&[u8]>) {
-        if let Some(Column::Name(column)) = self.column(EventColumn::Undecoded) {
-            match reason {
-                // Reasons name fields and offsets, so they can be many; they are short.
-                Some(reason) => column.push(Some(&reason.to_string())),
-                None => column.push(None),
-            }
+        if let Some(reason) = reason
+            && self.sparse_column(EventColumn::Undecoded).is_some()
+        {
+            self.push_name(EventColumn::Undecoded, Some(&reason.to_string()));
         }
-        if let Some(Column::Bytes(column)) = self.column(EventColumn::Raw) {
-            column.push(raw);
+        if let Some(raw) = raw
+            && let Some(Column::Bytes(column)) = self.sparse_column(EventColumn::Raw)
+        {
+            column.push(Some(raw));
+            self.bytes = self.bytes.saturating_add(raw.len());
         }
-        self.bytes = self.bytes.saturating_add(raw.map_or(0, <[u8]>::len));
+    }
+
+    /// Begins new dictionaries for the next batch.
+    pub(crate) fn forget_names(&mut self) {
+        self.columns.iter_mut().flatten().for_each(Column::forget_names);
     }
 
     /// Returns the arrays of the columns, and begins the next batch.
     pub(crate) fn finish_arrays(&mut self) -> Result<Vec<ArrayRef>> {
-        (self.rows, self.bytes) = (0, 0);
-        let arrays = self.columns.iter_mut().flatten().map(Column::finish);
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        let arrays = self.columns.iter_mut().flatten().map(|column| {
+            column.pad(rows);
+            column.finish()
+        });
         Ok(arrays.collect::<Result<_, _>>()?)
     }
 
@@ -575,11 +449,12 @@ fn column_of(columns: &mut [Option<Column>], column: EventColumn) -> Option<&mut
     columns.get_mut(column as usize).and_then(Option::as_mut)
 }
 
-/// Returns the name of a function; without one, the module and the offset in it.
-pub(crate) fn function_name(frame: &SymbolFrame) -> Cow<'_, str> {
-    match (&frame.function, &frame.module) {
-        (Some(function), _) => Cow::Borrowed(function),
-        (None, Some(module)) => Cow::Owned(format!("{module}+{:#x}", frame.offset)),
+/// Returns the module and the name of a function; without a name, the module and the offset in it.
+fn function_name(frame: &SymbolFrame) -> Cow<'_, str> {
+    match (&frame.module, &frame.function) {
+        (Some(module), Some(function)) => Cow::Owned(format!("{module}!{function}")),
+        (Some(module), None) => Cow::Owned(format!("{module}+{:#x}", frame.offset)),
+        (None, Some(function)) => Cow::Borrowed(function),
         (None, None) => Cow::Owned(format!("{:#x}", frame.offset)),
     }
 }

@@ -10,24 +10,24 @@
 //! trace. A start is null if the object already existed, an end if it still existed.
 
 mod activity;
+mod columns;
 mod lifetimes;
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
-use crate::column::{list_type, name_type, time_type};
-use crate::dataset::DatasetOptions;
+use self::columns::{ColumnPositions, KernelColumn, KernelColumnSet};
 use crate::host::find_hosts;
 use crate::partitions::{PartitionKey, PartitionRows, Partitions};
 use crate::rows::{Cell, RowColumns};
-use crate::scan::DEFAULT_BATCH_ROWS;
+use crate::scan::{DEFAULT_BATCH_ROWS, MAX_BATCH_BYTES};
 
 /// A table of a kernel trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,138 +74,53 @@ impl KernelTable {
         Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// Returns the columns of the table.
+    /// Returns the schema of the table in a dataset.
     #[must_use]
     pub fn schema(self) -> SchemaRef {
-        let columns: &[(&str, DataType)] = match self {
-            Self::Processes => &[
-                ("time", time_type()),
-                ("process_id", DataType::UInt32),
-                ("parent_process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("command_line", DataType::Utf8),
-                ("user_sid", name_type()),
-                ("session_id", DataType::UInt32),
-                ("start", time_type()),
-                ("end", time_type()),
-                ("duration_ns", DataType::UInt64),
-                ("exit_status", DataType::UInt32),
-            ],
-            Self::Threads => &[
-                ("time", time_type()),
-                ("thread_id", DataType::UInt32),
-                ("process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("name", name_type()),
-                ("start_address", DataType::UInt64),
-                ("start", time_type()),
-                ("end", time_type()),
-                ("duration_ns", DataType::UInt64),
-            ],
-            Self::Images => &[
-                ("time", time_type()),
-                ("process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("file", name_type()),
-                ("base", DataType::UInt64),
-                ("size", DataType::UInt64),
-                ("checksum", DataType::UInt32),
-                ("time_date_stamp", DataType::UInt32),
-                ("start", time_type()),
-                ("end", time_type()),
-                ("duration_ns", DataType::UInt64),
-            ],
-            Self::Switches => &[
-                ("time", time_type()),
-                ("cpu", DataType::UInt16),
-                ("old_process_id", DataType::UInt32),
-                ("old_process", name_type()),
-                ("old_thread_id", DataType::UInt32),
-                ("old_state", DataType::UInt8),
-                ("old_wait_reason", DataType::UInt8),
-                ("ran_ns", DataType::UInt64),
-                ("new_process_id", DataType::UInt32),
-                ("new_process", name_type()),
-                ("new_thread_id", DataType::UInt32),
-                ("absent_ns", DataType::UInt64),
-                ("ready_ns", DataType::UInt64),
-                ("stack_thread_id", DataType::UInt32),
-                ("stack", list_type(DataType::UInt64)),
-                ("functions", list_type(DataType::Utf8)),
-            ],
-            Self::Samples => &[
-                ("time", time_type()),
-                ("cpu", DataType::UInt16),
-                ("process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("thread_id", DataType::UInt32),
-                ("thread_name", name_type()),
-                ("address", DataType::UInt64),
-                ("weight", DataType::UInt64),
-                ("is_idle", DataType::Boolean),
-                ("interval_ns", DataType::UInt64),
-                ("stack", list_type(DataType::UInt64)),
-                ("functions", list_type(DataType::Utf8)),
-            ],
-            Self::DiskIo => &[
-                ("time", time_type()),
-                ("disk", DataType::UInt32),
-                ("operation", name_type()),
-                ("bytes", DataType::UInt64),
-                ("start", time_type()),
-                ("duration_ns", DataType::UInt64),
-                ("process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("thread_id", DataType::UInt32),
-                ("file", name_type()),
-                ("stack", list_type(DataType::UInt64)),
-                ("functions", list_type(DataType::Utf8)),
-            ],
-            Self::Network => &[
-                ("time", time_type()),
-                ("cpu", DataType::UInt16),
-                ("protocol", name_type()),
-                ("kind", name_type()),
-                ("bytes", DataType::UInt64),
-                ("process_id", DataType::UInt32),
-                ("process", name_type()),
-                ("local_address", name_type()),
-                ("local_port", DataType::UInt16),
-                ("remote_address", name_type()),
-                ("remote_port", DataType::UInt16),
-                ("stack", list_type(DataType::UInt64)),
-                ("functions", list_type(DataType::Utf8)),
-            ],
-        };
-        let field = |(name, data_type): &(&str, DataType)| Field::new(*name, data_type.clone(), true);
-        Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
+        schema_of(self.columns())
     }
 }
 
+fn schema_of(columns: &[KernelColumn]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(|column| column.field()).collect::<Vec<_>>()))
+}
+
 /// A row of a kernel table.
-pub(crate) struct KernelRow<'a> {
-    pub(crate) table: KernelTable,
+struct KernelRow<'a> {
+    table: KernelTable,
     /// Index of the trace.
-    pub(crate) file: usize,
-    pub(crate) time: FileTime,
-    /// The columns of the table.
-    pub(crate) cells: &'a [Cell<'a>],
+    file: usize,
+    time: FileTime,
+    /// The values of columns of the table; other columns are null.
+    cells: &'a [(KernelColumn, Cell<'a>)],
+}
+
+impl<'a> KernelRow<'a> {
+    /// Returns the values by the positions of their columns.
+    fn place<'r>(&'r self, positions: &'r ColumnPositions) -> impl Iterator<Item = (usize, &'r Cell<'a>)> {
+        debug_assert!(
+            self.cells.iter().all(|(column, _)| {
+                *column == KernelColumn::Host || self.table.columns().contains(column)
+            })
+        );
+        self.cells.iter().filter_map(|(column, cell)| Some((positions.get(*column)?, cell)))
+    }
 }
 
 /// Receives the rows of kernel tables.
-pub(crate) type RowSink<'s> = dyn FnMut(&KernelRow<'_>) -> Result<()> + 's;
+type RowSink<'s> = dyn FnMut(&KernelRow<'_>) -> Result<()> + 's;
 
 /// Which tables to read, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelOptions<'o> {
-    pub(crate) tables: &'o [KernelTable],
-    /// Whether functions are named.
-    pub(crate) functions: bool,
+struct KernelOptions<'o> {
+    tables: &'o [KernelTable],
+    /// The columns that the rows need.
+    columns: KernelColumnSet,
 }
 
 /// Reads kernel tables. Rows of `switches`, `samples`, `disk_io` and `network` come in the order of
 /// time, the others in the order of their ends. Of the criteria of the input, only the times apply.
-pub(crate) fn read_tables(
+fn read_tables(
     traces: &mut TraceSet,
     input: &ConvertInput,
     options: KernelOptions<'_>,
@@ -243,13 +158,18 @@ pub(crate) fn read_tables(
 pub(crate) fn write_tables(
     traces: &mut TraceSet,
     input: &ConvertInput,
-    options: &DatasetOptions,
+    has_functions: bool,
     hosts: &[String],
     partitions: &mut Partitions,
 ) -> Result<Conversion> {
     let host_numbers: Vec<u32> = hosts.iter().map(|host| partitions.hosts.find_or_add(host)).collect();
     let provider = partitions.providers.find_or_add("Windows Kernel");
-    let kernel_options = KernelOptions { tables: &KernelTable::ALL, functions: options.functions };
+    let mut columns = KernelColumnSet::new(KernelColumn::ALL);
+    if !has_functions {
+        columns = columns.without(KernelColumn::Functions);
+    }
+    let positions = KernelTable::ALL.map(|table| ColumnPositions::new(table.columns()));
+    let kernel_options = KernelOptions { tables: &KernelTable::ALL, columns };
     read_tables(traces, input, kernel_options, &mut |row| {
         let host = host_numbers.get(row.file).copied().unwrap_or(0);
         let key = PartitionKey { table: row.table as u32, day: partitions.day_of(row.time), host, provider };
@@ -257,39 +177,48 @@ pub(crate) fn write_tables(
             let rows = PartitionRows::Rows(Box::new(RowColumns::new(row.table.schema())));
             Ok((row.table.name().to_owned(), rows))
         };
-        partitions.push(key, begin, |rows| rows.push_row(row.cells))
+        let positions = positions.get(row.table as usize).context("the table has columns")?;
+        partitions.push(key, begin, |rows| rows.push_row(row.place(positions)))
     })
 }
 
-/// Returns the columns of a kernel table for a reader of traces: `host`, and the columns of the table.
-#[must_use]
-pub fn scan_schema(table: KernelTable) -> SchemaRef {
-    let host = Arc::new(Field::new("host", name_type(), true));
-    let fields = table.schema().fields().iter().cloned().chain([host]).collect::<Vec<_>>();
-    Arc::new(Schema::new(fields))
+/// Returns the columns of a table for a reader of traces: those of the table, and `host`.
+fn scan_columns(table: KernelTable) -> Vec<KernelColumn> {
+    [table.columns(), &[KernelColumn::Host]].concat()
 }
 
-/// Reads one kernel table of traces, and passes it to `sink` in batches with the columns of
-/// [`scan_schema`].
+/// Returns the schema of all columns that [`scan_kernel_table`] can read: those of the table, and
+/// `host`.
+#[must_use]
+pub fn scan_schema(table: KernelTable) -> SchemaRef {
+    schema_of(&scan_columns(table))
+}
+
+/// Reads columns of one kernel table of traces, and passes them to `sink` in batches. The columns are
+/// indices in [`scan_schema`], and the batches have them in this order. Other columns are not built.
 pub fn scan_kernel_table(
     input: &ConvertInput,
     table: KernelTable,
     host: Option<&str>,
-    functions: bool,
+    columns: &[usize],
     sink: &mut dyn FnMut(RecordBatch) -> Result<ReadFlow>,
 ) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let hosts = find_hosts(&mut traces, host)?;
-    let mut rows = RowColumns::new(scan_schema(table));
+    let all = scan_columns(table);
+    let columns: Vec<KernelColumn> = columns.iter().filter_map(|index| all.get(*index).copied()).collect();
+    let positions = ColumnPositions::new(&columns);
+    let mut rows = RowColumns::new(schema_of(&columns));
     let mut flow = ReadFlow::Continue;
-    let options = KernelOptions { tables: &[table], functions };
+    let options = KernelOptions { tables: &[table], columns: KernelColumnSet::new(&columns) };
     let conversion = read_tables(&mut traces, input, options, &mut |row| {
         if flow == ReadFlow::Stop {
             return Ok(());
         }
         let host = hosts.get(row.file).map_or(Cell::Null, |host| Cell::Text(host));
-        rows.push(&[row.cells, &[host]].concat());
-        if rows.rows() >= DEFAULT_BATCH_ROWS || rows.byte_count() > 8 << 20 {
+        let host = positions.get(KernelColumn::Host).map(|position| (position, &host));
+        rows.push_at(row.place(&positions).chain(host));
+        if rows.rows() >= DEFAULT_BATCH_ROWS || rows.byte_count() > MAX_BATCH_BYTES {
             flow = sink(rows.finish()?)?;
         }
         Ok(())
@@ -298,4 +227,22 @@ pub fn scan_kernel_table(
         sink(rows.finish()?)?;
     }
     Ok(conversion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_table_has_a_column_once_and_begins_with_the_time() {
+        for table in KernelTable::ALL {
+            let columns = scan_columns(table);
+            let positions = ColumnPositions::new(&columns);
+            assert_eq!(columns.first(), Some(&KernelColumn::Time));
+            for (position, column) in columns.iter().enumerate() {
+                assert_eq!(positions.get(*column), Some(position), "{}: {column:?}", table.name());
+            }
+        }
+        assert!(KernelColumn::ALL.len() <= 64, "a set has one bit for each column");
+    }
 }

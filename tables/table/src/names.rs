@@ -3,12 +3,16 @@
 //! Names in a trace are untrusted. A column name consists of letters, digits and underscores; a
 //! folder name of a few more characters. Neither can end a string, leave its folder or be hidden.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+use traceweir_format::Guid;
 
 /// The longest column or table name, in characters, before a number is added.
 const MAX_NAME_CHARS: usize = 60;
-/// The longest value of a partition, in characters, before a hash is added.
+/// The longest value of a partition, in characters, before a digest is added.
 const MAX_PARTITION_CHARS: usize = 80;
+/// The hexadecimal digits of a [`digest`].
+const DIGEST_DIGITS: usize = 32;
 
 /// The value that Hive and its successors read as "no value".
 pub const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -51,8 +55,9 @@ pub fn table_name(provider: &str, event: &str, version: u8) -> String {
     if version == 0 { format!("{prefix}{name}") } else { format!("{prefix}{name}_v{version}") }
 }
 
-/// Returns the value of a partition as a part of a path. A value that needed a change ends with a
-/// hash of the original, so that two values never share a folder.
+/// Returns the value of a partition as a part of a path. A value that needed a change ends with the
+/// digest of the original, and so does a value that looks as if it ended with one: two values never
+/// share a folder.
 #[must_use]
 pub fn partition_value(value: &str) -> String {
     if value.is_empty() {
@@ -62,38 +67,54 @@ pub fn partition_value(value: &str) -> String {
     let plain: String =
         value.chars().take(MAX_PARTITION_CHARS).map(|c| if is_plain(c) { c } else { '_' }).collect();
     let trimmed = plain.trim_matches([' ', '.']);
-    if trimmed == value && !value.starts_with("__") {
+    if trimmed == value && !value.starts_with("__") && !ends_with_digest(value) {
         return plain;
     }
-    format!("{trimmed}-{:08x}", hash_text(value))
+    format!("{trimmed}-{}", digest(value.as_bytes()))
 }
 
-/// Returns the FNV-1a hash of a text; the same text has the same hash in every run.
+fn ends_with_digest(value: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    value.rsplit_once('-').is_some_and(|(_, end)| end.len() == DIGEST_DIGITS && end.chars().all(is_digit))
+}
+
+/// Returns the first 128 bits of a SHA-1 digest as hexadecimal digits; four of the bits are fixed.
 #[must_use]
-pub fn hash_text(text: &str) -> u32 {
-    text.bytes().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    // The hash of provider names ignores case, so it gets hexadecimal digits.
+    let hex_digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or_default();
+    let hex: String = bytes.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).collect();
+    Guid::from_provider_name(&hex).to_string().replace('-', "")
 }
 
 /// Names that are already in use, compared without case, because most engines ignore case.
 #[derive(Clone, Debug, Default)]
-pub struct UniqueNames(HashSet<String>);
+pub struct UniqueNames {
+    used: HashSet<String>,
+    /// The last number that each repeated name got.
+    numbers: HashMap<String, u32>,
+}
 
 impl UniqueNames {
     /// Returns the names of a list as used names.
     #[must_use]
     pub fn with(names: &[&str]) -> Self {
-        Self(names.iter().map(|name| name.to_lowercase()).collect())
+        Self { used: names.iter().map(|name| name.to_lowercase()).collect(), numbers: HashMap::new() }
     }
 
     /// Returns the name, or the name with the lowest free number from 2 on, and marks it as used.
     pub fn insert(&mut self, name: &str) -> String {
-        let mut candidate = name.to_owned();
-        let mut number = 1_u32;
-        while !self.0.insert(candidate.to_lowercase()) {
-            number = number.saturating_add(1);
-            candidate = format!("{name}_{number}");
+        let lower = name.to_lowercase();
+        if self.used.insert(lower.clone()) {
+            return name.to_owned();
         }
-        candidate
+        let number = self.numbers.entry(lower.clone()).or_insert(1);
+        loop {
+            *number = number.saturating_add(1);
+            if self.used.insert(format!("{lower}_{number}")) {
+                return format!("{name}_{number}");
+            }
+        }
     }
 }
 
@@ -123,6 +144,14 @@ mod tests {
     }
 
     #[test]
+    fn numbering_of_repeated_names_is_fast() {
+        let mut names = UniqueNames::default();
+        // Tried from 2 on each time, the names would need 5,000,000,000 attempts.
+        let last = (0..100_000).map(|_| names.insert("a")).last();
+        assert_eq!(last.as_deref(), Some("a_100000"));
+    }
+
+    #[test]
     fn tables_have_plain_names_with_their_version() {
         let name = table_name("Microsoft-Windows-Kernel-Process", "ProcessStart/Start", 3);
         assert_eq!(name, "microsoft_windows_kernel_process_processstart_start_v3");
@@ -138,10 +167,15 @@ mod tests {
             let value = partition_value(hostile);
             assert_ne!(value, hostile);
             assert!(value.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c)), "{value}");
-            assert!(!value.starts_with('.') && value.len() <= 100);
+            assert!(!value.starts_with('.') && value.len() <= MAX_PARTITION_CHARS + 1 + DIGEST_DIGITS);
         }
         assert_ne!(partition_value("a/b"), partition_value("a\\b"));
         let long = "x".repeat(500);
         assert_ne!(partition_value(&long), partition_value(&format!("{long}y")));
+        assert_ne!(partition_value("A/b"), partition_value("a/b"));
+        // These two have the same 32-bit FNV-1a hash.
+        assert_ne!(partition_value("/=+/=+++//"), partition_value("+++/:/++:/"));
+        let folder = partition_value("a/b");
+        assert_ne!(partition_value(&folder), folder, "a value is not the folder of another");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use traceweir_format::time::FileTime;
 
@@ -71,8 +71,15 @@ impl RowColumns {
 
     /// Appends a row; columns without a cell become null.
     pub(crate) fn push(&mut self, cells: &[Cell<'_>]) {
+        self.push_at(cells.iter().enumerate());
+    }
+
+    /// Appends a row of cells with the positions of their columns; columns without a cell become
+    /// null.
+    pub(crate) fn push_at<'c>(&mut self, cells: impl Iterator<Item = (usize, &'c Cell<'c>)>) {
         self.rows = self.rows.saturating_add(1);
-        for (column, cell) in self.columns.iter_mut().zip(cells) {
+        for (position, cell) in cells {
+            let Some(column) = self.columns.get_mut(position) else { continue };
             self.bytes = self.bytes.saturating_add(cell.byte_count());
             match *cell {
                 Cell::Null => column.push_null(),
@@ -93,9 +100,15 @@ impl RowColumns {
         self.columns.iter_mut().for_each(|column| column.pad(rows));
     }
 
+    /// Begins new dictionaries for the next batch.
+    pub(crate) fn forget_names(&mut self) {
+        self.columns.iter_mut().for_each(Column::forget_names);
+    }
+
     pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         (self.rows, self.bytes) = (0, 0);
         let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<Vec<_>, _>>()?;
-        Ok(RecordBatch::try_new(Arc::clone(&self.schema), arrays)?)
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
     }
 }

@@ -34,7 +34,7 @@ use crate::host::find_hosts;
 /// The rows of a batch, unless a reader asks for another number.
 pub const DEFAULT_BATCH_ROWS: usize = 8192;
 /// A batch with this many bytes ends before it has all its rows.
-const MAX_BATCH_BYTES: usize = 8 << 20;
+pub(crate) const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Batches that wait for a slow reader of [`EventBatches`].
 const QUEUED_BATCHES: usize = 4;
 
@@ -235,27 +235,35 @@ struct BatchWorker<'a> {
     span: Option<(u64, u64)>,
 }
 
+/// The bytes of a batch that one byte of text stands for. The limit of the texts that wait, 32 MiB,
+/// so becomes a limit of the batches.
+const BATCH_BYTES_PER_TEXT_BYTE: usize = 4;
+
 impl BatchWorker<'_> {
-    fn end_batch(&mut self) {
+    /// Passes the batch on, and appends a text that stands for it: texts wait for their turn.
+    fn end_columns(&mut self, out: &mut Vec<u8>) {
         if let Some((first, end)) = self.span.take() {
+            let text_len = self.columns.byte_count() / BATCH_BYTES_PER_TEXT_BYTE;
+            out.resize(out.len().saturating_add(text_len), 0);
             self.in_order.add(first, end, self.columns.finish());
         }
     }
 }
 
 impl EventWorker for BatchWorker<'_> {
-    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, _: &mut Vec<u8>) {
-        if self.span.is_some_and(|(_, end)| end != order) {
-            self.end_batch();
-        }
+    fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, out: &mut Vec<u8>) {
         let (first, _) = self.span.unwrap_or((order, order));
         self.span = Some((first, order.saturating_add(1)));
         if self.selection.accepts(event) {
             self.columns.push_event(event, self.hosts.get(event.file).map_or("", String::as_str));
             if self.columns.rows() >= self.batch_rows || self.columns.byte_count() >= MAX_BATCH_BYTES {
-                self.end_batch();
+                self.end_columns(out);
             }
         }
+    }
+
+    fn end_batch(&mut self, out: &mut Vec<u8>) {
+        self.end_columns(out);
     }
 }
 
@@ -296,7 +304,6 @@ fn scan_in_parallel(
         |_| deliver(false),
     );
     let reading = reading.and_then(|reading| {
-        workers.iter_mut().for_each(BatchWorker::end_batch);
         deliver(true)?;
         Ok(reading)
     });

@@ -13,11 +13,8 @@ use traceweir_convert::{Conversion, ConvertInput};
 use crate::dataset::{TypeTable, TypeTables};
 use crate::events::{ColumnSet, EventColumn};
 use crate::host::find_hosts;
-use crate::scan::{DEFAULT_BATCH_ROWS, EventSelection};
-use crate::typed::{HEAD_COLUMNS, TypeLayout, TypedColumns};
-
-/// The most bytes of a batch.
-const MAX_BATCH_BYTES: usize = 8 << 20;
+use crate::scan::{DEFAULT_BATCH_ROWS, EventSelection, MAX_BATCH_BYTES};
+use crate::typed::{HEAD_COLUMNS, TypedColumns};
 
 /// Reads traces once, and returns the tables of the types of their events with the number of events
 /// of each.
@@ -56,16 +53,24 @@ pub fn type_head() -> ColumnSet {
     ColumnSet::new(&columns)
 }
 
-/// Reads the events of one type, and passes them to `sink` in batches. The table is one of those
-/// that [`list_type_tables`] returns for the same traces; the criteria may be others.
+/// Reads columns of the events of one type, and passes them to `sink` in batches. The table is one of
+/// those that [`list_type_tables`] returns for the same traces; the criteria may be others. The
+/// columns are indices in [`type_schema`], and the batches have them in this order. Other columns are
+/// not built.
 pub fn scan_type_table(
     input: &ConvertInput,
     wanted: &TypeTable,
     host: Option<&str>,
+    columns: &[usize],
     sink: &mut dyn FnMut(RecordBatch) -> Result<ReadFlow>,
 ) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let hosts = find_hosts(&mut traces, host)?;
+    let mut sorted = columns.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let order: Vec<usize> = columns.iter().filter_map(|column| sorted.binary_search(column).ok()).collect();
+    let mut sink = |batch: RecordBatch| sink(batch.project(&order)?);
     let filter = EventFilter::new(&input.criteria, traces.start());
     let mut selection = EventSelection::new(&filter);
     let mut tables = TypeTables::with_head(type_head());
@@ -80,12 +85,8 @@ pub fn scan_type_table(
             let number = tables.find_or_add(event)?;
             if found.is_none() {
                 let table = tables.get(number).context("the table exists")?;
-                let fingerprint = wanted.layout.as_ref().map(|layout| layout.fingerprint());
-                let is_same = |layout: &&Arc<TypeLayout>| {
-                    table.base_name == wanted.base_name && fingerprint == Some(layout.fingerprint())
-                };
-                if let Some(layout) = table.layout.as_ref().filter(is_same) {
-                    found = Some((number, TypedColumns::new(Arc::clone(layout), table.head)));
+                if let Some(layout) = table.layout.as_ref().filter(|_| table.identity == wanted.identity) {
+                    found = Some((number, TypedColumns::with_columns(layout, table.head, columns)));
                 }
             }
             if let Some((table, columns)) = &mut found

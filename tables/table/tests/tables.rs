@@ -23,7 +23,8 @@ use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 use traceweir_table::events::{ColumnSet, EventColumn};
-use traceweir_table::kernel::{KernelTable, scan_kernel_table};
+use traceweir_table::kernel::{KernelTable, scan_kernel_table, scan_schema};
+use traceweir_table::types::{list_type_tables, scan_type_table, type_schema};
 use traceweir_table::{
     DatasetOptions, FileFormat, Layout, ScanOptions, TableOptions, convert_to_tables, scan_events,
     write_dataset,
@@ -472,15 +473,128 @@ fn kernel_tables_follow_processes_and_threads() {
     let switches = lines.iter().filter(|line| line["event"] == "Thread/CSwitch").count();
     assert_eq!(tables.get("switches").map_or(0, Vec::len), switches);
     for table in KernelTable::ALL {
-        let mut scanned = Vec::new();
-        scan_kernel_table(&fixture("kernel"), table, Some("given"), false, &mut |batch| {
-            scanned.extend(rows(&[batch]));
-            Ok(ReadFlow::Continue)
-        })
-        .unwrap();
-        assert_eq!(scanned.len(), tables.get(table.name()).map_or(0, Vec::len), "{}", table.name());
+        let scan = |columns: &[usize]| {
+            let mut batches = Vec::new();
+            scan_kernel_table(&fixture("kernel"), table, Some("given"), columns, &mut |batch| {
+                batches.push(batch);
+                Ok(ReadFlow::Continue)
+            })
+            .unwrap();
+            batches
+        };
+        let all: Vec<usize> = (0..scan_schema(table).fields().len()).collect();
+        let scanned = rows(&scan(&all));
+        let stored = tables.get(table.name()).map_or(&[][..], Vec::as_slice);
+        assert_eq!(scanned.len(), stored.len(), "{}", table.name());
+        // The rows of a file are in the order of time.
+        for stored in stored {
+            let is_same = |row: &&BTreeMap<String, Value>| {
+                stored.iter().all(|(name, value)| name == "functions" || row[name] == *value)
+            };
+            assert!(scanned.iter().any(|row| is_same(&row)), "{stored:?}");
+        }
         assert!(scanned.iter().all(|row| row["host"] != Value::Null));
+        // The last column is the host.
+        let some = [all.len() - 1, 1];
+        let projected: Vec<RecordBatch> =
+            scan(&all).iter().map(|batch| batch.project(&some).unwrap()).collect();
+        assert_eq!(scan(&some), projected, "{}", table.name());
+        assert_eq!(scan(&[]).iter().map(RecordBatch::num_rows).sum::<usize>(), scanned.len());
     }
+}
+
+#[test]
+fn tables_by_type_have_only_wanted_columns() {
+    let mut compared = 0;
+    for name in TRACES {
+        for (table, count) in list_type_tables(&fixture(name)).unwrap() {
+            let Some(schema) = type_schema(&table) else { continue };
+            let scan = |columns: &[usize]| {
+                let mut batches = Vec::new();
+                scan_type_table(&fixture(name), &table, None, columns, &mut |batch| {
+                    batches.push(batch);
+                    Ok(ReadFlow::Continue)
+                })
+                .unwrap();
+                batches
+            };
+            let all: Vec<usize> = (0..schema.fields().len()).collect();
+            let whole = scan(&all);
+            assert_eq!(whole.iter().map(RecordBatch::num_rows).sum::<usize>() as u64, count, "{name}");
+            let middle = all.len() / 2;
+            for some in [vec![all.len() - 1, 0], vec![middle, 3, middle - 1], vec![all.len() - 2], vec![]] {
+                let project = |batch: &RecordBatch| batch.project(&some).unwrap();
+                assert_eq!(scan(&some), whole.iter().map(project).collect::<Vec<_>>(), "{}", table.name);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 40, "only {compared} projections were compared");
+}
+
+#[test]
+fn conversion_replaces_only_its_own_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dataset");
+    let events = |root: &Path| -> usize {
+        let files = parquet_files(root);
+        let of_events = files.iter().filter(|(folder, _)| folder.starts_with("events"));
+        of_events.flat_map(|(_, files)| files).map(|file| rows(&read_parquet(file)).len()).sum()
+    };
+    let convert = |bytes: &[u8], host: &str| {
+        let path = folder.path().join("trace.etl");
+        fs::write(&path, bytes).unwrap();
+        let options = DatasetOptions { host: Some(host.to_owned()), ..DatasetOptions::default() };
+        write_dataset(&input(&path), &options, &root).unwrap();
+    };
+    let original = write_requests(Vec::new(), 50, 1).unwrap();
+    convert(&original, "a");
+    let count = events(&root);
+    convert(&original, "a");
+    assert_eq!(events(&root), count);
+    // A trace of the same name, size, host and times, with other content.
+    let mut forged = original.clone();
+    let at = forged.windows(11).position(|window| window == b"/shop/item/").unwrap();
+    forged[at + 1] = b'x';
+    convert(&forged, "a");
+    assert_eq!(events(&root), 2 * count, "the rows of the first trace are still there");
+}
+
+#[test]
+fn existing_links_are_not_replaced_by_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (real, link) = (folder.path().join("real.parquet"), folder.path().join("link.parquet"));
+    fs::write(&real, "old").unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    // The temporary name that earlier versions used.
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    std::os::unix::fs::symlink(&victim, folder.path().join("link.parquet.tmp")).unwrap();
+    std::os::unix::fs::symlink(&victim, folder.path().join("new.parquet.tmp")).unwrap();
+    let options =
+        TableOptions { format: FileFormat::Parquet, layout: Layout::Events, host: None, functions: false };
+    for name in ["link.parquet", "new.parquet"] {
+        convert_to_tables(&fixture("kernel"), &options, &folder.path().join(name)).unwrap();
+    }
+    assert!(link.is_symlink() && !read_parquet(&real).is_empty());
+    assert_eq!(fs::read(&victim).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "no temporary file is left");
+    let missing = folder.path().join("missing.etl");
+    assert!(convert_to_tables(&input(&missing), &options, &folder.path().join("x.parquet")).is_err());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "a failure leaves no file");
+}
+
+#[test]
+fn links_in_a_dataset_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("dataset"), folder.path().join("outside"));
+    for path in [&root, &outside] {
+        fs::create_dir(path).unwrap();
+    }
+    std::os::unix::fs::symlink(&outside, root.join("events")).unwrap();
+    let error = write_dataset(&fixture("kernel"), &DatasetOptions::default(), &root).unwrap_err();
+    assert!(error.to_string().contains("events: is a link"), "{error}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 
 #[test]

@@ -53,6 +53,9 @@ const QUEUED_PARTS: usize = 2;
 pub trait EventWorker: Send {
     /// Handles an event, and appends its text if it has one. Later events have a larger `order`.
     fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, out: &mut Vec<u8>);
+
+    /// Handles the end of a batch, after which events with a much larger `order` may follow.
+    fn end_batch(&mut self, _out: &mut Vec<u8>) {}
 }
 
 /// What a worker needs to know of a record in addition to its bytes.
@@ -261,6 +264,7 @@ fn run_worker(
                 part = budget.begin_part(number)?;
             }
         }
+        worker.end_batch(&mut part.text);
         batch.clear();
         pool.put(batch);
         texts.send(budget.end_part(part, true)).ok()?;

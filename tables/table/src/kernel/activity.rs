@@ -15,11 +15,15 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 use traceweir_format::time::FileTime;
 
+use super::columns::KernelColumn as C;
 use super::{KernelOptions, KernelRow, KernelTable, RowSink};
 use crate::rows::{Cell, number, text};
 
 /// The sampling interval of traces that do not contain it, in units of 100 ns: one millisecond.
 const DEFAULT_INTERVAL_100NS: u64 = 10_000;
+
+/// The most names of functions that are remembered.
+const MAX_LABELS: usize = 1 << 16;
 
 /// Converts report events to rows.
 struct Activity<'o> {
@@ -119,21 +123,26 @@ impl Activity<'_> {
         self.addresses.clear();
         self.addresses.extend(joined.stack.frames());
         self.names.clear();
-        if self.options.functions && !joined.stack.is_empty() {
-            self.ids.clear();
-            facts.resolve_stack(&joined.event, &joined.stack, pid, &mut self.functions, &mut self.ids);
-            for id in self.ids.iter().rev() {
-                let functions = &self.functions;
-                let label = self.labels.entry(*id).or_insert_with(|| functions.get(*id).label().into());
-                self.names.push(Arc::clone(label));
-            }
+        if !self.options.columns.contains(C::Functions) || joined.stack.is_empty() {
+            return;
+        }
+        self.ids.clear();
+        facts.resolve_stack(&joined.event, &joined.stack, pid, &mut self.functions, &mut self.ids);
+        if self.labels.len() > MAX_LABELS {
+            self.labels.clear();
+        }
+        for id in self.ids.iter().rev() {
+            let functions = &self.functions;
+            let label = self.labels.entry(*id).or_insert_with(|| functions.get(*id).label().into());
+            self.names.push(Arc::clone(label));
         }
     }
 
     fn stack_cells(&self) -> [Cell<'_>; 2] {
         let has_stack = !self.addresses.is_empty();
+        let has_names = has_stack && self.options.columns.contains(C::Functions);
         let addresses = if has_stack { Cell::Numbers(&self.addresses) } else { Cell::Null };
-        let names = if has_stack && self.options.functions { Cell::Texts(&self.names) } else { Cell::Null };
+        let names = if has_names { Cell::Texts(&self.names) } else { Cell::Null };
         [addresses, names]
     }
 
@@ -152,18 +161,18 @@ impl Activity<'_> {
         let thread_name = facts.thread_name(thread, event.stamp);
         let [stack, functions] = self.stack_cells();
         let cells = [
-            Cell::Time(self.time(event)),
-            Cell::Unsigned(event.cpu.into()),
-            number(known(pid)),
-            text(facts.program_of(pid, event.stamp)),
-            number(known(thread)),
-            text(thread_name.as_deref()),
-            Cell::Unsigned(address),
-            Cell::Unsigned(weight),
-            Cell::Bool(is_idle),
-            Cell::Unsigned(interval),
-            stack,
-            functions,
+            (C::Time, Cell::Time(self.time(event))),
+            (C::Cpu, Cell::Unsigned(event.cpu.into())),
+            (C::ProcessId, number(known(pid))),
+            (C::Process, text(facts.program_of(pid, event.stamp))),
+            (C::ThreadId, number(known(thread))),
+            (C::ThreadName, text(thread_name.as_deref())),
+            (C::Address, Cell::Unsigned(address)),
+            (C::Weight, Cell::Unsigned(weight)),
+            (C::IsIdle, Cell::Bool(is_idle)),
+            (C::IntervalNs, Cell::Unsigned(interval)),
+            (C::Stack, stack),
+            (C::Functions, functions),
         ];
         let time = self.time(event);
         sink(&KernelRow { table: KernelTable::Samples, file: event.file, time, cells: &cells })
@@ -195,22 +204,22 @@ impl Activity<'_> {
         let [stack, functions] = self.stack_cells();
         let time = self.time(event);
         let cells = [
-            Cell::Time(time),
-            Cell::Unsigned(switch.cpu.into()),
-            number(known(old_pid)),
-            text(facts.program_of(old_pid, event.stamp)),
-            number(known(switch.old)),
-            Cell::Unsigned(switch.state.into()),
-            Cell::Unsigned(switch.reason.into()),
-            number(ran),
-            number(known(new_pid)),
-            text(facts.program_of(new_pid, event.stamp)),
-            number(known(switch.new)),
-            number(absent),
-            number(ready),
-            number(owner.filter(|_| !self.addresses.is_empty())),
-            stack,
-            functions,
+            (C::Time, Cell::Time(time)),
+            (C::Cpu, Cell::Unsigned(switch.cpu.into())),
+            (C::OldProcessId, number(known(old_pid))),
+            (C::OldProcess, text(facts.program_of(old_pid, event.stamp))),
+            (C::OldThreadId, number(known(switch.old))),
+            (C::OldState, Cell::Unsigned(switch.state.into())),
+            (C::OldWaitReason, Cell::Unsigned(switch.reason.into())),
+            (C::RanNs, number(ran)),
+            (C::NewProcessId, number(known(new_pid))),
+            (C::NewProcess, text(facts.program_of(new_pid, event.stamp))),
+            (C::NewThreadId, number(known(switch.new))),
+            (C::AbsentNs, number(absent)),
+            (C::ReadyNs, number(ready)),
+            (C::StackThreadId, number(owner.filter(|_| !self.addresses.is_empty()))),
+            (C::Stack, stack),
+            (C::Functions, functions),
         ];
         sink(&KernelRow { table: KernelTable::Switches, file: event.file, time, cells: &cells })
     }
@@ -233,18 +242,18 @@ impl Activity<'_> {
             Some(FileTime(time.0.checked_sub(units)?))
         };
         let cells = [
-            Cell::Time(time),
-            Cell::Unsigned(transfer.disk.into()),
-            Cell::Text(transfer.operation),
-            Cell::Unsigned(transfer.bytes),
-            transfer.duration_ns.and_then(before).map_or(Cell::Null, Cell::Time),
-            number(transfer.duration_ns),
-            number(known(pid)),
-            text(facts.program_of(pid, event.stamp)),
-            number(transfer.thread.and_then(known)),
-            text(transfer.file_name.as_deref()),
-            stack,
-            functions,
+            (C::Time, Cell::Time(time)),
+            (C::Disk, Cell::Unsigned(transfer.disk.into())),
+            (C::Operation, Cell::Text(transfer.operation)),
+            (C::Bytes, Cell::Unsigned(transfer.bytes)),
+            (C::Start, transfer.duration_ns.and_then(before).map_or(Cell::Null, Cell::Time)),
+            (C::DurationNs, number(transfer.duration_ns)),
+            (C::ProcessId, number(known(pid))),
+            (C::Process, text(facts.program_of(pid, event.stamp))),
+            (C::ThreadId, number(transfer.thread.and_then(known))),
+            (C::File, text(transfer.file_name.as_deref())),
+            (C::Stack, stack),
+            (C::Functions, functions),
         ];
         sink(&KernelRow { table: KernelTable::DiskIo, file: event.file, time, cells: &cells })
     }
@@ -265,22 +274,25 @@ impl Activity<'_> {
         let (local, remote) = transfer.ends.unzip();
         let (local_address, remote_address) = (address(local), address(remote));
         let cells = [
-            Cell::Time(time),
-            Cell::Unsigned(event.cpu.into()),
-            Cell::Text(match transfer.protocol {
-                NetworkProtocol::Tcp => "tcp",
-                NetworkProtocol::Udp => "udp",
-            }),
-            Cell::Text(kind_name(transfer.kind)),
-            Cell::Unsigned(transfer.bytes),
-            number(known(pid)),
-            text(facts.program_of(pid, event.stamp)),
-            text(local_address.as_deref()),
-            number(local.map(|end| end.port())),
-            text(remote_address.as_deref()),
-            number(remote.map(|end| end.port())),
-            stack,
-            functions,
+            (C::Time, Cell::Time(time)),
+            (C::Cpu, Cell::Unsigned(event.cpu.into())),
+            (
+                C::Protocol,
+                Cell::Text(match transfer.protocol {
+                    NetworkProtocol::Tcp => "tcp",
+                    NetworkProtocol::Udp => "udp",
+                }),
+            ),
+            (C::Kind, Cell::Text(kind_name(transfer.kind))),
+            (C::Bytes, Cell::Unsigned(transfer.bytes)),
+            (C::ProcessId, number(known(pid))),
+            (C::Process, text(facts.program_of(pid, event.stamp))),
+            (C::LocalAddress, text(local_address.as_deref())),
+            (C::LocalPort, number(local.map(|end| end.port()))),
+            (C::RemoteAddress, text(remote_address.as_deref())),
+            (C::RemotePort, number(remote.map(|end| end.port()))),
+            (C::Stack, stack),
+            (C::Functions, functions),
         ];
         sink(&KernelRow { table: KernelTable::Network, file: event.file, time, cells: &cells })
     }

@@ -13,12 +13,15 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
+use super::columns::KernelColumn as C;
 use super::{KernelRow, KernelTable, RowSink};
 use crate::rows::{Cell, number, text};
 
-/// The most processes, threads and images that are followed at the same time. The row of one
-/// beyond the limit is written at once, without its end.
-const MAX_LIVE: usize = 1 << 18;
+/// The most memory of the processes, threads and images that are followed at the same time. The row
+/// of one beyond the limit is written at once, without its end.
+const MAX_LIVE_BYTES: usize = 64 << 20;
+/// Memory of an object besides its texts, in the table and in its sorted list.
+const OBJECT_BYTES: usize = 3 * (size_of::<Object>() + size_of::<ObjectKey>());
 /// The longest text that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
@@ -126,6 +129,13 @@ struct Object {
 }
 
 impl Object {
+    /// Returns an estimate of the memory of the object.
+    fn byte_count(&self) -> usize {
+        let LifeFields { name, command_line, user_sid, .. } = &self.fields;
+        let texts = [name, command_line, user_sid, &self.process].into_iter().flatten();
+        texts.fold(OBJECT_BYTES, |sum, text| sum.saturating_add(text.len()).saturating_add(16))
+    }
+
     /// Adds what a later event says and an earlier one did not.
     fn merge(&mut self, fields: LifeFields, process: Option<&str>) {
         let known = &mut self.fields;
@@ -154,45 +164,49 @@ fn write_object(
     let to_time = |time: &Option<FileTime>| time.map_or(Cell::Null, Cell::Time);
     let span = start.zip(end).map(|(start, end)| end.0.saturating_sub(start.0).saturating_mul(100));
     let duration = number(span.and_then(|span| u64::try_from(span).ok()));
-    let (start_cell, end_cell) = (to_time(start), to_time(&end));
+    let (start_cell, end_cell, has_ended) = (to_time(start), to_time(&end), end.is_some());
     let (name, process) = (text(fields.name.as_deref()), text(process.as_deref()));
-    let cells: &[Cell<'_>] = match key.table {
+    let time = (C::Time, Cell::Time(*seen));
+    let process_id = (C::ProcessId, number(fields.process_id));
+    let process = (C::Process, process);
+    let [start, end, duration] = [(C::Start, start_cell), (C::End, end_cell), (C::DurationNs, duration)];
+    let cells: &[(C, Cell<'_>)] = match key.table {
         KernelTable::Processes => &[
-            Cell::Time(*seen),
-            number(fields.process_id),
-            number(fields.parent_id),
-            name,
-            text(fields.command_line.as_deref()),
-            text(fields.user_sid.as_deref()),
-            number(fields.session_id),
-            start_cell,
-            end_cell,
+            time,
+            process_id,
+            (C::ParentProcessId, number(fields.parent_id)),
+            (C::Process, name),
+            (C::CommandLine, text(fields.command_line.as_deref())),
+            (C::UserSid, text(fields.user_sid.as_deref())),
+            (C::SessionId, number(fields.session_id)),
+            start,
+            end,
             duration,
             // While a process runs, its exit status means "still active".
-            number(fields.exit_status.filter(|_| end.is_some())),
+            (C::ExitStatus, number(fields.exit_status.filter(|_| has_ended))),
         ],
         KernelTable::Threads => &[
-            Cell::Time(*seen),
-            number(fields.thread_id),
-            number(fields.process_id),
+            time,
+            (C::ThreadId, number(fields.thread_id)),
+            process_id,
             process,
-            name,
-            number(fields.address),
-            start_cell,
-            end_cell,
+            (C::Name, name),
+            (C::StartAddress, number(fields.address)),
+            start,
+            end,
             duration,
         ],
         _ => &[
-            Cell::Time(*seen),
-            number(fields.process_id),
+            time,
+            process_id,
             process,
-            name,
-            number(fields.address),
-            number(fields.size),
-            number(fields.checksum),
-            number(fields.time_date_stamp),
-            start_cell,
-            end_cell,
+            (C::File, name),
+            (C::Base, number(fields.address)),
+            (C::Size, number(fields.size)),
+            (C::Checksum, number(fields.checksum)),
+            (C::TimeDateStamp, number(fields.time_date_stamp)),
+            start,
+            end,
             duration,
         ],
     };
@@ -203,10 +217,28 @@ fn write_object(
 #[derive(Default)]
 struct Lives {
     live: HashMap<ObjectKey, Object>,
+    live_bytes: usize,
     walker: Walker,
 }
 
 impl Lives {
+    /// Follows an object, or writes it at once if the limit is reached.
+    fn insert(&mut self, key: ObjectKey, object: Object, sink: &mut RowSink<'_>) -> Result<()> {
+        let live_bytes = self.live_bytes.saturating_add(object.byte_count());
+        if live_bytes > MAX_LIVE_BYTES {
+            return write_object(key, &object, None, sink);
+        }
+        self.live_bytes = live_bytes;
+        self.live.insert(key, object);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: ObjectKey) -> Option<Object> {
+        let object = self.live.remove(&key)?;
+        self.live_bytes = self.live_bytes.saturating_sub(object.byte_count());
+        Some(object)
+    }
+
     fn add(
         &mut self,
         event: &DescribedEvent<'_>,
@@ -235,10 +267,9 @@ impl Lives {
             Life::Start { is_known } => self.start(key, event, fields, is_known, sink),
             Life::End { is_known } => self.end(key, event, fields, is_known, sink),
             Life::Name => {
-                if let (Some(object), Some(name)) = (self.live.get_mut(&key), fields.name) {
-                    object.fields.name = Some(name);
-                }
-                Ok(())
+                let Some(mut object) = self.remove(key) else { return Ok(()) };
+                object.fields.name = fields.name.or(object.fields.name);
+                self.insert(key, object, sink)
             }
         }
     }
@@ -251,21 +282,19 @@ impl Lives {
         is_known: bool,
         sink: &mut RowSink<'_>,
     ) -> Result<()> {
-        if let Some(object) = self.live.get_mut(&key).filter(|_| !is_known) {
-            // A rundown may list an object whose start the trace has.
-            object.merge(fields, event.process);
-            return Ok(());
-        }
         let process = event.process.map(Into::into);
         let object = Object { seen: event.time, start: is_known.then_some(event.time), fields, process };
-        if self.live.len() >= MAX_LIVE && !self.live.contains_key(&key) {
-            return write_object(key, &object, None, sink);
-        }
-        match self.live.insert(key, object) {
+        match self.remove(key) {
+            None => {}
             // The end of an object with the same id was lost.
-            Some(previous) => write_object(key, &previous, None, sink),
-            None => Ok(()),
+            Some(previous) if is_known => write_object(key, &previous, None, sink)?,
+            // A rundown may list an object whose start the trace has.
+            Some(mut known) => {
+                known.merge(object.fields, event.process);
+                return self.insert(key, known, sink);
+            }
         }
+        self.insert(key, object, sink)
     }
 
     fn end(
@@ -276,7 +305,7 @@ impl Lives {
         is_known: bool,
         sink: &mut RowSink<'_>,
     ) -> Result<()> {
-        let known = self.live.remove(&key);
+        let known = self.remove(key);
         let first = || Object { seen: event.time, start: None, fields: LifeFields::default(), process: None };
         let mut object = known.unwrap_or_else(first);
         if object.fields.thread_id.is_none() {
@@ -287,8 +316,7 @@ impl Lives {
             return write_object(key, &object, Some(event.time), sink);
         }
         // The rundown at the end of a trace lists objects that still exist; the last rows follow.
-        self.live.insert(key, object);
-        Ok(())
+        self.insert(key, object, sink)
     }
 
     fn finish(self, sink: &mut RowSink<'_>) -> Result<()> {
@@ -313,4 +341,38 @@ pub(super) fn read(
     )?;
     lives.finish(sink)?;
     Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_followed_objects_is_limited() {
+        let mut lives = Lives::default();
+        let mut written = 0_u64;
+        let mut sink = |_: &KernelRow<'_>| {
+            written += 1;
+            Ok(())
+        };
+        let text: Arc<str> = "x".repeat(MAX_TEXT_BYTES).into();
+        let count = 100_000;
+        for id in 0..count {
+            let fields = LifeFields {
+                name: Some(Arc::clone(&text)),
+                command_line: Some(Arc::clone(&text)),
+                ..LifeFields::default()
+            };
+            let key = ObjectKey { table: KernelTable::Processes, file: 0, id, address: 0 };
+            let object = Object { seen: FileTime(0), start: None, fields, process: None };
+            lives.insert(key, object, &mut sink).unwrap();
+        }
+        let followed = lives.live.len();
+        assert!(followed * 2 * MAX_TEXT_BYTES < MAX_LIVE_BYTES && followed > 10_000, "{followed}");
+        let key = ObjectKey { table: KernelTable::Processes, file: 0, id: 7, address: 0 };
+        let bytes = lives.live_bytes;
+        assert!(lives.remove(key).is_some() && lives.live_bytes < bytes);
+        lives.finish(&mut sink).unwrap();
+        assert_eq!(written, count - 1);
+    }
 }
