@@ -53,7 +53,7 @@ mod _traceweir {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::fork::count_forks(module.py())?;
+        fork::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -81,6 +81,17 @@ fn times_and_providers_select_the_same_rows_with_and_without_pushing_down() {
         assert_eq!(pushed, all, "{condition}");
         assert_eq!(pushed.is_empty(), condition.contains("'windows kernel'"), "{condition}");
     }
+    for trace in ["merged", "undecodable", "eventsource"] {
+        let groups = query(&fixture(trace), "SELECT provider, count(*) AS n FROM events GROUP BY 1");
+        for group in groups.iter().filter(|group| group["provider"].is_string()) {
+            let name = group["provider"].as_str().unwrap().replace('\'', "''");
+            let rows = query(
+                &fixture(trace),
+                &format!("SELECT count(*) AS n FROM events WHERE provider = '{name}'"),
+            );
+            assert_eq!(rows, [json!({"n": group["n"]})], "{trace}: {name}");
+        }
+    }
 }
 
 #[test]
