@@ -84,8 +84,8 @@ pub fn convert_to_tables(input: &ConvertInput, options: &TableOptions, output: &
     written.with_context(context)
 }
 
-/// Writes the table `events` into a file.
-fn write_file<W: Write + Send>(
+/// Writes the table `events` to `out`.
+pub fn write_file<W: Write + Send>(
     input: &ConvertInput,
     options: &TableOptions,
     format: FileFormat,

@@ -271,7 +271,9 @@ pub fn write_dataset(input: &ConvertInput, options: &DatasetOptions, folder: &Pa
         Layout::Events | Layout::ByType => {
             write_events(&mut traces, input, options, folder, &hosts, &mut partitions)?
         }
-        Layout::Kernel => kernel::write_tables(&mut traces, input, options, &hosts, &mut partitions)?,
+        Layout::Kernel => {
+            kernel::write_tables(&mut traces, input, options.functions, &hosts, &mut partitions)?
+        }
     };
     let losses = list_losses(&traces.inputs, &hosts, &conversion.reading)?;
     partitions.write_unpartitioned("losses", losses)?;

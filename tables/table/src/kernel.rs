@@ -23,7 +23,6 @@ use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
 use crate::column::{list_type, name_type, time_type};
-use crate::dataset::DatasetOptions;
 use crate::host::find_hosts;
 use crate::partitions::{PartitionKey, PartitionRows, Partitions};
 use crate::rows::{Cell, RowColumns};
@@ -243,13 +242,13 @@ pub(crate) fn read_tables(
 pub(crate) fn write_tables(
     traces: &mut TraceSet,
     input: &ConvertInput,
-    options: &DatasetOptions,
+    has_functions: bool,
     hosts: &[String],
     partitions: &mut Partitions,
 ) -> Result<Conversion> {
     let host_numbers: Vec<u32> = hosts.iter().map(|host| partitions.hosts.find_or_add(host)).collect();
     let provider = partitions.providers.find_or_add("Windows Kernel");
-    let kernel_options = KernelOptions { tables: &KernelTable::ALL, functions: options.functions };
+    let kernel_options = KernelOptions { tables: &KernelTable::ALL, functions: has_functions };
     read_tables(traces, input, kernel_options, &mut |row| {
         let host = host_numbers.get(row.file).copied().unwrap_or(0);
         let key = PartitionKey { table: row.table as u32, day: partitions.day_of(row.time), host, provider };

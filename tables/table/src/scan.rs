@@ -11,19 +11,16 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Error, Result};
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+pub(crate) use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_convert::{Conversion, ConvertInput};
-use traceweir_decode::format::Style;
 
 use crate::events::{ColumnSet, EventColumn, EventColumns};
 use crate::host::find_hosts;
@@ -32,8 +29,6 @@ use crate::host::find_hosts;
 pub const DEFAULT_BATCH_ROWS: usize = 8192;
 /// A batch with this many bytes ends before it has all its rows.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// Batches that wait for a slow reader of [`EventBatches`].
-const QUEUED_BATCHES: usize = 4;
 
 /// Which columns of which events to read, and how.
 #[derive(Clone, Debug)]
@@ -52,33 +47,6 @@ impl Default for ScanOptions {
     fn default() -> Self {
         let columns = ColumnSet::ALL.without(EventColumn::Functions);
         Self { columns, batch_rows: DEFAULT_BATCH_ROWS, threads: None, host: None }
-    }
-}
-
-/// Selects events by the criteria of an input.
-pub(crate) struct EventSelection<'f> {
-    filter: &'f EventFilter,
-    grep: Grep<'f>,
-    needs_description: bool,
-    remaining: u64,
-}
-
-impl<'f> EventSelection<'f> {
-    pub(crate) fn new(filter: &'f EventFilter) -> Self {
-        let grep = Grep::new(filter, Style::default());
-        let remaining = filter.head.unwrap_or(u64::MAX);
-        Self { filter, grep, needs_description: filter.needs_description(), remaining }
-    }
-
-    #[inline]
-    pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
-        !self.needs_description || (self.filter.accepts(event) && self.grep.accepts(event))
-    }
-
-    /// Counts an accepted event, and returns whether `head` allows more.
-    pub(crate) fn count(&mut self, event: &DescribedEvent<'_>) -> ReadFlow {
-        self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(&event.record)));
-        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 }
 
@@ -257,44 +225,5 @@ fn scan_in_parallel(
         Ok(reading) => Ok((rows, reading)),
         Err(error) if error.is::<Stopped>() => Ok((rows, ReadSummary::default())),
         Err(error) => Err(error),
-    }
-}
-
-/// An iterator over the batches of the table `events`, which another thread reads.
-pub struct EventBatches {
-    schema: SchemaRef,
-    batches: Receiver<Result<RecordBatch>>,
-}
-
-impl EventBatches {
-    /// Starts to read. Dropping the iterator ends the reading.
-    pub fn start(input: ConvertInput, options: ScanOptions) -> Result<Self> {
-        let schema = options.columns.schema();
-        let (sender, batches) = sync_channel(QUEUED_BATCHES);
-        std::thread::Builder::new().name("tables".to_owned()).spawn(move || {
-            let mut sink = |batch| match sender.send(Ok(batch)) {
-                Ok(()) => Ok(ReadFlow::Continue),
-                Err(_) => Ok(ReadFlow::Stop),
-            };
-            if let Err(error) = scan_events(&input, &options, &mut sink) {
-                // If nothing receives the error, the reader has stopped before.
-                let _ = sender.send(Err(error));
-            }
-        })?;
-        Ok(Self { schema, batches })
-    }
-
-    /// Returns the schema of the batches.
-    #[must_use]
-    pub const fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-}
-
-impl Iterator for EventBatches {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.batches.recv().ok()
     }
 }
