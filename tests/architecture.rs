@@ -1,6 +1,6 @@
-//! Checks the claims of ARCHITECTURE.md: its folders exist, its edges between crates are those of
-//! the manifests, no files import each other in a circle, and a program that only writes events
-//! links no decoder.
+//! Checks the claims of ARCHITECTURE.md: its folders and modules exist, its edges between crates are
+//! those of the manifests, no files import each other in a circle, and a program that only writes
+//! events links no decoder.
 
 mod cycles;
 mod modules;
@@ -76,8 +76,14 @@ fn edges_of_manifests() -> Edges {
             edges.entry(name).or_default().extend(read_dependencies(&manifest));
         }
     }
-    for name in ["benches", "fuzz"] {
-        edges.insert(name.to_owned(), read_dependencies(&root().join(name).join("Cargo.toml")));
+    for (name, folder) in [
+        ("benches", "benches"),
+        ("fuzz", "fuzz"),
+        ("table", "tables/table"),
+        ("sql", "tables/sql"),
+        ("python", "bindings/python"),
+    ] {
+        edges.insert(name.to_owned(), read_dependencies(&root().join(folder).join("Cargo.toml")));
     }
     edges
 }
@@ -97,6 +103,44 @@ fn documented_edges_match_the_manifests() {
         assert!(documented.insert(from, to).is_none(), "documented twice: {line}");
     }
     assert_eq!(documented, edges_of_manifests());
+}
+
+/// Returns the names that a pattern such as `input`, `output/{files,live}` or `queue/…` stands for.
+fn expand_braces(pattern: &str) -> Vec<String> {
+    let pattern = pattern.trim_end_matches("/…");
+    let Some((before, rest)) = pattern.split_once('{') else { return vec![pattern.to_owned()] };
+    let (names, after) = rest.split_once('}').unwrap_or_else(|| panic!("no closing brace: {pattern}"));
+    names.split(',').flat_map(|name| expand_braces(&format!("{before}{name}{after}"))).collect()
+}
+
+#[test]
+fn modules_of_the_tables_exist() {
+    let page = read_page();
+    let (_, sections) = page.split_once("\n## Modules\n").expect("no section of modules");
+    let sections = sections.split("\n## ").next().unwrap_or_default();
+    let mut documented = BTreeSet::new();
+    for section in sections.split("\n### ").skip(1) {
+        let (name, section) = section.split_once('\n').expect("a section is empty");
+        let folder = match name {
+            "table" | "sql" => format!("tables/{name}"),
+            "python" => "bindings/python".to_owned(),
+            _ => format!("crates/{name}"),
+        };
+        let source = root().join(&folder).join("src");
+        for row in section.lines().filter(|line| line.starts_with("| `")) {
+            let cell = row.split(" | ").next().unwrap_or_default();
+            for module in cell.split('`').skip(1).step_by(2).flat_map(expand_braces) {
+                let paths = [format!("{module}.rs"), format!("{module}/mod.rs"), module.clone()];
+                let exists = paths.iter().any(|path| source.join(path).exists())
+                    || root().join(&folder).join(&module).is_dir();
+                assert!(exists, "{name}: there is no module {module}");
+            }
+        }
+        documented.insert(folder);
+    }
+    for name in ["crates/cli", "crates/format", "tables/table", "tables/sql", "bindings/python"] {
+        assert!(documented.contains(name), "{name} has no table of modules");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -208,10 +209,57 @@ fn recording_in_a_folder_is_an_input() {
 }
 
 #[test]
-fn stack_formats_refuse_filters_that_they_cannot_apply() {
+fn option_that_the_format_does_not_take_is_refused() {
+    let trace = fixture_path("kernel");
+    for (format, option, formats) in [
+        ("collapsed", &["--level", "info"][..], "all except collapsed, speedscope, etl"),
+        ("csv", &["--symbol-path", "."], "all except csv, xml, pcapng"),
+        ("ctf", &["--numeric"], "text, jsonl, csv, xml"),
+        ("otlp", &["--layout", "events"], "parquet, arrow"),
+        ("etl", &["--pid", "1"], "all except etl"),
+    ] {
+        let run = weir([&["convert", arg(&trace), "--to", format, "-o", "unused"], option].concat());
+        let message = format!("{format} does not take {}; formats that do: {formats}", option[0]);
+        assert!(run.expect(2).stderr.contains(&message), "{format}");
+    }
     let run =
-        weir(["convert", arg(&fixture_path("kernel")), "--to", "collapsed", "--level", "info"]).expect(1);
-    assert!(run.stderr.contains("cannot be selected by the level"), "{}", run.stderr);
+        weir(["convert", arg(&trace), "--to", "parquet", "-o", "unused", "--layout", "kernel", "--cpu", "0"]);
+    assert!(run.expect(2).stderr.contains("--layout kernel does not take --cpu"));
+}
+
+#[test]
+fn recording_of_perf_is_to_be_imported_first() {
+    let folder = make_folder();
+    let recording = write_file(&folder, "perf.data", b"PERFILE2\x68\0\0\0\0\0\0\0");
+    for command in [&["convert", "--to", "csv"][..], &["info"]] {
+        let run = weir([command, &[arg(&recording)]].concat()).expect(1);
+        let hint = format!("import it first: weir convert {} --to etl -o perf.etl", recording.display());
+        assert!(run.stderr.contains("is a recording of perf, not a trace"), "{}", run.stderr);
+        assert!(run.stderr.contains(&hint), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn piped_input_can_be_read_twice() {
+    let trace = fs::read(fixture_path("tracelogging")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = weir_command([&["convert", "--to", "jsonl"], arguments].concat());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&trace).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert_eq!(run(&["-", "-"]), 2 * run(&["-"]));
+}
+
+#[test]
+fn filters_are_named_as_the_cause_only_if_there_are_any() {
+    let trace = fixture_path("tracelogging");
+    let run = weir(["convert", arg(&trace), "--to", "otlp-spans", "--event", "Nothing"]).expect(0);
+    assert!(run.stderr.contains("no event matched"), "{}", run.stderr);
+    let run = weir(["convert", arg(&fixture_path("kernel")), "--to", "otlp-spans"]).expect(0);
+    assert!(run.stderr.contains("0 spans") && !run.stderr.contains("no event matched"), "{}", run.stderr);
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
     weir(["check", arg(&broken)]).expect(3);
     let run = weir(["repair", arg(&broken), "-o", arg(&out)]).expect(0);
     assert!(run.stderr.contains("57 records in 5 buffers"), "{}", run.stderr);
+    assert!(run.stderr.contains("events that it still had in memory are missing"), "{}", run.stderr);
     assert!(run.stdout.is_empty(), "messages were printed to standard output");
     let check = weir(["check", arg(&out)]).expect(0);
     assert!(check.stderr.contains("sound"), "{}", check.stderr);

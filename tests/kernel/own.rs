@@ -221,7 +221,7 @@ fn limited_stack_copies_are_announced_with_the_command_that_lifts_the_limit() {
         assert!(started.stderr.contains("kernel events"), "{}", started.stderr);
         return skip("kernel events", &started.stderr);
     }
-    let is_limited = started.stderr.contains("note: stack copies are limited to ");
+    let is_limited = started.stderr.contains("warning: stack copies are limited to ");
     user.weir(&["stop", "own"]);
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
     // 516 is the kernel's default.

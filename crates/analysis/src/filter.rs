@@ -58,6 +58,9 @@ pub struct EventFilter {
 /// The provider of kernel events where space is short, in lower case.
 const SHORT_KERNEL_NAME: &str = "kernel";
 
+/// Names of the opcodes that begin and end an activity, in lower case.
+const OPCODE_NAMES: [(u8, &str); 2] = [(1, "start"), (2, "stop")];
+
 /// A provider by GUID or name, or an event by id or name; names may have wildcards.
 #[derive(Debug)]
 enum NamePattern {
@@ -181,6 +184,16 @@ impl EventFilter {
         !self.events.is_empty()
     }
 
+    /// Returns whether the filter selects only events with names of kernel events, which need no
+    /// schema.
+    pub fn selects_kernel_names(&self) -> bool {
+        let is_kernel_name = |event: &NamePattern| match event {
+            NamePattern::Pattern(name) => !kernel::find_events(name).is_empty(),
+            _ => false,
+        };
+        self.has_events() && self.events.iter().all(is_kernel_name)
+    }
+
     /// Returns whether the filter selects levels above 0; events of level 0 pass it too.
     pub fn passes_level_0_by_rule(&self) -> bool {
         self.level.is_some_and(|max_level| max_level > 0)
@@ -248,13 +261,61 @@ impl NamePattern {
                 };
                 // Other tools join the names of task and opcode.
                 let joined = || part.map(|_| name.replace('/', ""));
+                // As other tools show a TraceLogging event, which has no name of its opcode.
+                let with_opcode = || {
+                    let opcode = OPCODE_NAMES.iter().find(|(code, _)| *code == event.descriptor.opcode);
+                    Some(format!("{name}/{}", opcode.filter(|_| pattern.contains('/') && part.is_none())?.1))
+                };
                 matches_pattern(pattern, &name)
                     || part.is_some_and(|part| matches_pattern(pattern, part))
                     || joined().is_some_and(|name| matches_pattern(pattern, &name))
+                    || with_opcode().is_some_and(|name| matches_pattern(pattern, &name))
                     || with_kernel().is_some_and(|name| matches_pattern(pattern, &name))
                     || with_provider().is_some_and(|name| matches_pattern(pattern, &name.to_lowercase()))
             }),
             Self::Guid(_) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(pattern: &str, event_name: &str, opcode: u8) -> bool {
+        let identity = EventIdentity {
+            provider: Guid::NULL,
+            provider_name: Some("Shop"),
+            event_name: Some(event_name),
+            descriptor: EventDescriptor { opcode, ..EventDescriptor::default() },
+            is_kernel: false,
+        };
+        EventFilter::for_events(&[pattern.to_owned()]).accepts_identity(&identity)
+    }
+
+    #[test]
+    fn activity_events_have_the_names_of_their_opcodes() {
+        for (pattern, name, opcode, is_accepted) in [
+            ("Order/Stop", "Order", 2, true),
+            ("order/st*", "Order", 1, true),
+            ("Order/Stop", "Order", 1, false),
+            ("Order/Stop", "Order", 0, false),
+            ("Order", "Order", 2, true),
+            ("Stop", "Order", 2, false),
+            ("Order/Stop", "Order/Stop", 2, true),
+            ("Shop/Order", "Order", 2, true),
+        ] {
+            assert_eq!(accepts(pattern, name, opcode), is_accepted, "{pattern} {name} {opcode}");
+        }
+    }
+
+    #[test]
+    fn names_of_kernel_events_are_recognised() {
+        let selects = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            EventFilter::for_events(&names).selects_kernel_names()
+        };
+        assert!(selects(&["CSwitch"]) && selects(&["Thread/CSwitch", "DiskIo"]));
+        assert!(!selects(&[]) && !selects(&["CSwitch", "Order"]) && !selects(&["36"]));
     }
 }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::TraceFile;
@@ -25,6 +26,12 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Number of bytes that decide whether a file is a text.
 const TEXT_SAMPLE_BYTES: usize = 512;
+
+/// First bytes of a recording of `perf record`.
+const PERF_MAGIC: &[u8] = b"PERFILE2";
+
+/// Data of standard input, if it is a pipe. A command that reads traces twice gets the same data.
+static STORED_PIPE: Mutex<Option<File>> = Mutex::new(None);
 
 /// One opened trace.
 pub struct TraceInput {
@@ -81,6 +88,21 @@ impl std::error::Error for OpenError {
     }
 }
 
+/// A file that is a recording of `perf record`, not a trace.
+#[derive(Debug)]
+pub struct PerfRecordingError {
+    /// Path of the recording. The message does not contain it, because [`open_path`] adds it.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for PerfRecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is a recording of perf, not a trace")
+    }
+}
+
+impl std::error::Error for PerfRecordingError {}
+
 /// Opens a file. An error has the Win32 status of the failed open, but not the path in its message:
 /// `open_path` adds the path.
 fn open_file(path: &Path) -> traceweir::Result<File> {
@@ -102,16 +124,17 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
         bail!("is a device, not a trace");
     }
     let is_pipe = !file.metadata()?.is_file();
-    if is_pipe {
-        // Random access needs a regular file, so data from a pipe is stored first.
-        let stored = unpack(file, &mut UnpackBudget::unlimited())?;
-        if let Some(ReadFailure { total_bytes, error }) = stored.failure {
-            bail!("reading failed after {}: {error}", format_count(total_bytes, "byte"));
+    if is_pipe && is_standard_input {
+        let mut stored = STORED_PIPE.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored.is_none() {
+            *stored = Some(store_pipe(file)?);
         }
-        file = stored.file;
+        file = stored.as_ref().context("cannot read standard input")?.try_clone()?;
+    } else if is_pipe {
+        file = store_pipe(file)?;
     }
     file.seek(SeekFrom::Start(0))?;
-    let mut magic = [0; 4];
+    let mut magic = [0; 8];
     let magic_len = read_up_to(&mut file, &mut magic)?;
     file.seek(SeekFrom::Start(0))?;
     let name = escape(&path.display().to_string());
@@ -125,12 +148,22 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
             inputs.push(TraceInput { name, trace, is_unpacked: true, damage });
             Ok(())
         }
+        PERF_MAGIC => Err(PerfRecordingError { path: path.to_owned() }.into()),
         _ => {
             let trace = open_trace(file)?;
             inputs.push(TraceInput { name, trace, is_unpacked: is_pipe, damage: None });
             Ok(())
         }
     }
+}
+
+/// Stores the data of a pipe, because random access needs a regular file.
+fn store_pipe(pipe: File) -> Result<File> {
+    let UnpackedFile { file, failure } = unpack(pipe, &mut UnpackBudget::unlimited())?;
+    if let Some(ReadFailure { total_bytes, error }) = failure {
+        bail!("reading failed after {}: {error}", format_count(total_bytes, "byte"));
+    }
+    Ok(file)
 }
 
 /// Opens a trace. The error for an empty file or a text file says what the file is.

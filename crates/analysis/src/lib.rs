@@ -1,7 +1,7 @@
 //! Analyses event traces, without printing anything.
 //!
 //! ```text
-//!   files, archives ─▶ input ─▶ traces ─┐                     ┌─▶ filter, grep: is it selected?
+//!   files, archives ─▶ input ─▶ traces ─┐                     ┌─▶ selection: filter, grep, number
 //!   live session ──────────────▶ live ──┴─▶ event: schema, ───┼─▶ frames: functions of its stack
 //!                                           names, process    └─▶ the caller
 //!
@@ -16,6 +16,7 @@ pub mod event;
 pub mod filter;
 pub mod frames;
 pub mod grep;
+pub mod hosts;
 pub mod images;
 pub mod input;
 pub mod live;
@@ -27,6 +28,7 @@ mod pdb_file;
 pub mod processes;
 pub mod report;
 pub mod schema_files;
+pub mod selection;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;

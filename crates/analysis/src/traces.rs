@@ -41,7 +41,7 @@ use crate::symbols::{SymbolOptions, TraceSymbols};
 use crate::text::{format_count, format_number};
 
 /// Traces of up to this size in total are surveyed before the first event.
-const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
 
 /// Traces of less than this size in total are read by one thread: starting others takes longer.
 const MIN_PARALLEL_BYTES: u64 = 4 << 20;

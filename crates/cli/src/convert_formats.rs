@@ -24,9 +24,53 @@ pub(crate) struct ConvertFormat {
     pub(crate) about: &'static str,
     /// Tools that open the format.
     pub(crate) tools: &'static str,
+    /// The options that the format takes, besides those that every format takes.
+    pub(crate) options: &'static [OptionGroup],
     /// What writes the format.
     pub(crate) writer: FormatWriter,
 }
+
+/// Names of options that the same formats take.
+pub(crate) type OptionGroup = &'static [&'static str];
+
+const PRINT_OPTIONS: OptionGroup = &["--numeric", "--threads"];
+const TABLE_OPTIONS: OptionGroup = &["--layout", "--host"];
+const SYMBOL_OPTIONS: OptionGroup = &["--symbol-path", "--no-lines"];
+const SCHEMA_OPTIONS: OptionGroup = &["--manifest", "--tmf", "--pdb", "--no-binaries"];
+const TIME_FILTERS: OptionGroup = &["--from", "--until"];
+const THREAD_FILTERS: OptionGroup = &["--event", "--pid", "--tid"];
+const OTHER_FILTERS: OptionGroup = &["--provider", "--level", "--keyword", "--cpu", "--head", "--grep"];
+
+/// All groups, in the order of the help page.
+pub(crate) const OPTION_GROUPS: [OptionGroup; 7] = [
+    PRINT_OPTIONS,
+    TABLE_OPTIONS,
+    SYMBOL_OPTIONS,
+    SCHEMA_OPTIONS,
+    TIME_FILTERS,
+    THREAD_FILTERS,
+    OTHER_FILTERS,
+];
+
+/// The options of a format of `weir dump` that shows no functions.
+const PRINTER_OPTIONS: &[OptionGroup] =
+    &[PRINT_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS, OTHER_FILTERS];
+/// The options of a format of `weir dump` that shows functions.
+const NAMING_PRINTER_OPTIONS: &[OptionGroup] =
+    &[PRINT_OPTIONS, SYMBOL_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS, OTHER_FILTERS];
+/// The options of tables.
+const DATA_TABLE_OPTIONS: &[OptionGroup] =
+    &[TABLE_OPTIONS, SYMBOL_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS, OTHER_FILTERS];
+/// The options of a format that selects events by every filter.
+const EVENT_OPTIONS: &[OptionGroup] = &[SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS, OTHER_FILTERS];
+/// Those of a format that also names functions.
+const ACTIVITY_OPTIONS: &[OptionGroup] =
+    &[SYMBOL_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS, OTHER_FILTERS];
+/// Those of a format that has call stacks and nothing else.
+const STACK_OPTIONS: &[OptionGroup] = &[SYMBOL_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS, THREAD_FILTERS];
+/// Those of the layout `kernel` of tables, whose rows are no events.
+pub(crate) const KERNEL_LAYOUT_OPTIONS: &[OptionGroup] =
+    &[TABLE_OPTIONS, SYMBOL_OPTIONS, SCHEMA_OPTIONS, TIME_FILTERS];
 
 /// What writes a format.
 #[derive(Clone, Copy)]
@@ -39,8 +83,16 @@ pub(crate) enum FormatWriter {
     Import(ImportRecording),
     /// A converter that fills a folder with files of its own names.
     Folder { convert: ConvertToFolder, has_file: HasFile },
-    /// Tables in Parquet or Arrow: a file, or a folder to which further conversions add.
-    Tables { is_parquet: bool },
+    /// Tables: a file, or a folder to which further conversions add.
+    Tables(TableFormat),
+}
+
+/// A format of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableFormat {
+    Parquet,
+    Arrow,
+    ArrowStream,
 }
 
 /// Converts traces to one stream.
@@ -72,6 +124,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["txt", "log"],
         about: "One line per event",
         tools: "editors and grep",
+        options: NAMING_PRINTER_OPTIONS,
         writer: FormatWriter::Printer(PrintedFormat::Text),
     },
     ConvertFormat {
@@ -80,6 +133,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["jsonl", "ndjson", "json"],
         about: "One JSON object per event and line",
         tools: "jq, DuckDB, pandas",
+        options: NAMING_PRINTER_OPTIONS,
         writer: FormatWriter::Printer(PrintedFormat::Jsonl),
     },
     ConvertFormat {
@@ -88,6 +142,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["csv"],
         about: "Comma-separated values; the fields of an event share one column",
         tools: "spreadsheets",
+        options: PRINTER_OPTIONS,
         writer: FormatWriter::Printer(PrintedFormat::Csv),
     },
     ConvertFormat {
@@ -96,6 +151,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["xml"],
         about: "XML in the format of tracerpt",
         tools: "tools that read the output of tracerpt",
+        options: PRINTER_OPTIONS,
         writer: FormatWriter::Printer(PrintedFormat::Xml),
     },
     ConvertFormat {
@@ -104,6 +160,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["collapsed", "folded"],
         about: "Call stacks with weights, one line per stack",
         tools: "flamegraph.pl, inferno",
+        options: STACK_OPTIONS,
         writer: FormatWriter::Stream { convert: collapsed::convert, is_binary: false },
     },
     ConvertFormat {
@@ -112,6 +169,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["speedscope.json", "speedscope"],
         about: "Call stacks with weights, as a JSON profile",
         tools: "speedscope.app",
+        options: STACK_OPTIONS,
         writer: FormatWriter::Stream { convert: speedscope::convert, is_binary: false },
     },
     ConvertFormat {
@@ -120,6 +178,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["perfetto-trace", "pftrace"],
         about: "Processes, threads, scheduling, slices, counters and samples",
         tools: "ui.perfetto.dev, trace_processor",
+        options: ACTIVITY_OPTIONS,
         writer: FormatWriter::Stream { convert: perfetto::convert, is_binary: true },
     },
     ConvertFormat {
@@ -128,6 +187,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["trace.json"],
         about: "The same as JSON, in the Trace Event format",
         tools: "chrome://tracing, ui.perfetto.dev",
+        options: ACTIVITY_OPTIONS,
         writer: FormatWriter::Stream { convert: chrome::convert, is_binary: false },
     },
     ConvertFormat {
@@ -136,6 +196,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["profile.json"],
         about: "Samples, markers and counters, as a processed profile",
         tools: "profiler.firefox.com, samply",
+        options: ACTIVITY_OPTIONS,
         writer: FormatWriter::Stream { convert: firefox::convert, is_binary: false },
     },
     ConvertFormat {
@@ -144,6 +205,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["pprof", "pb.gz"],
         about: "Samples and waits with stacks, as a compressed profile",
         tools: "go tool pprof, Grafana Pyroscope",
+        options: ACTIVITY_OPTIONS,
         writer: FormatWriter::Stream { convert: pprof::convert, is_binary: true },
     },
     ConvertFormat {
@@ -152,6 +214,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["pcapng"],
         about: "Packets of captures by NDIS and PktMon",
         tools: "Wireshark, tshark",
+        options: EVENT_OPTIONS,
         writer: FormatWriter::Stream { convert: pcapng::convert, is_binary: true },
     },
     ConvertFormat {
@@ -160,6 +223,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["otlp.jsonl"],
         about: "Events as OpenTelemetry logs, one request per line",
         tools: "the OpenTelemetry collector",
+        options: EVENT_OPTIONS,
         writer: FormatWriter::Stream { convert: otlp::convert, is_binary: false },
     },
     ConvertFormat {
@@ -168,6 +232,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["spans.jsonl"],
         about: "Start and stop pairs as OpenTelemetry spans",
         tools: "the OpenTelemetry collector",
+        options: EVENT_OPTIONS,
         writer: FormatWriter::Stream { convert: otlp_spans::convert, is_binary: false },
     },
     ConvertFormat {
@@ -176,6 +241,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["ctf"],
         about: "Common Trace Format 1.8, a folder",
         tools: "babeltrace2, Trace Compass",
+        options: EVENT_OPTIONS,
         writer: FormatWriter::Folder { convert: ctf::convert, has_file: ctf::has_file },
     },
     ConvertFormat {
@@ -184,6 +250,7 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["etl"],
         about: "Event trace, from the perf.data of perf record",
         tools: "weir, Windows Performance Analyzer",
+        options: &[],
         writer: FormatWriter::Import(perf_data::import),
     },
     ConvertFormat {
@@ -192,7 +259,8 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["parquet"],
         about: "Tables in Parquet, a file or a partitioned folder",
         tools: "DuckDB, Spark, pandas, weir sql",
-        writer: FormatWriter::Tables { is_parquet: true },
+        options: DATA_TABLE_OPTIONS,
+        writer: FormatWriter::Tables(TableFormat::Parquet),
     },
     ConvertFormat {
         name: "arrow",
@@ -200,9 +268,25 @@ pub(crate) static FORMATS: &[ConvertFormat] = &[
         extensions: &["arrow", "feather", "arrows"],
         about: "Tables in Arrow IPC, a file, a stream or a folder",
         tools: "pyarrow, Polars, DataFusion",
-        writer: FormatWriter::Tables { is_parquet: false },
+        options: DATA_TABLE_OPTIONS,
+        writer: FormatWriter::Tables(TableFormat::Arrow),
     },
 ];
+
+/// Names the formats that take an option: "text, jsonl" or "all except etl".
+pub(crate) fn formats_with_option(option: &str) -> String {
+    let names_of = |takes: bool| -> Vec<&str> {
+        let matching = FORMATS.iter().filter(|format| has_option(format.options, option) == takes);
+        matching.map(|format| format.name).collect()
+    };
+    let (takers, others) = (names_of(true), names_of(false));
+    if others.len() < takers.len() { format!("all except {}", others.join(", ")) } else { takers.join(", ") }
+}
+
+/// Returns whether an option is in one of the groups.
+pub(crate) fn has_option(groups: &[OptionGroup], option: &str) -> bool {
+    groups.iter().any(|group| group.contains(&option))
+}
 
 /// Returns the format with a name or alias, ignoring case.
 pub(crate) fn find_format(name: &str) -> Option<&'static ConvertFormat> {
@@ -264,20 +348,35 @@ mod tests {
         table.replace("|  |", "| – |")
     }
 
+    /// Returns the table of options for the documentation.
+    fn option_table() -> String {
+        let mut table = "| Options | Formats |\n|---|---|\n".to_owned();
+        for group in OPTION_GROUPS {
+            let options = group.iter().map(|option| format!("`{option}`")).collect::<Vec<_>>().join(", ");
+            table += &format!("| {options} | {} |\n", formats_with_option(group[0]));
+        }
+        table
+    }
+
     #[test]
-    fn documentation_has_the_table_of_formats() {
-        const MARKS: [&str; 2] =
-            ["compares it with the program. -->\n", "<!-- The table of formats ends. -->"];
+    fn documentation_has_the_tables_of_formats_and_options() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/convert.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let (before, rest) = page.split_once(MARKS[0]).unwrap();
-        let (table, after) = rest.split_once(MARKS[1]).unwrap();
-        if table != format_table() {
+        let mut blessed = page.clone();
+        for (name, table) in [("formats", format_table()), ("options", option_table())] {
+            let begin =
+                format!("<!-- The table of {name} begins. A test compares it with the program. -->\n");
+            let end = format!("<!-- The table of {name} ends. -->");
+            let (before, rest) = blessed.split_once(&begin).unwrap();
+            let (_, after) = rest.split_once(&end).unwrap();
+            blessed = [before, &begin, &table, &end, after].concat();
+        }
+        if page != blessed {
             assert!(
                 std::env::var_os("BLESS").is_some(),
-                "docs/convert.md has another table; BLESS=1 writes it"
+                "docs/convert.md has other tables; BLESS=1 writes them"
             );
-            std::fs::write(path, [before, MARKS[0], &format_table(), MARKS[1], after].concat()).unwrap();
+            std::fs::write(path, blessed).unwrap();
         }
     }
 

@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
@@ -40,9 +40,14 @@ pub(crate) fn check_other(path: &Path, force: bool) -> Result<()> {
     // Links are followed: `/dev/stdout` is one.
     let has_content = |metadata: Metadata| metadata.is_file() && metadata.len() > 0;
     if !force && path.as_os_str() != "-" && path.metadata().is_ok_and(has_content) {
-        bail!("cannot write {}: it exists already (--force replaces it)", escape_path(path));
+        return Err(exists_error(path));
     }
     Ok(())
+}
+
+/// Returns the error for an output that exists.
+pub(crate) fn exists_error(path: &Path) -> anyhow::Error {
+    anyhow!("cannot write {}: it exists already (--force replaces it)", escape_path(path))
 }
 
 /// Refuses the output of a trace if the file exists and is not a trace, unless `force` is set.

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
+use traceweir_analysis::input::PerfRecordingError;
 
 use crate::nearby::find_open_hint;
-use crate::text::{escape_lines, escape_path};
+use crate::text::{escape_lines, escape_path, quote_path_for_shell};
 
 /// Exit status for "not permitted".
 pub(crate) const NOT_PERMITTED: u8 = 77;
@@ -93,9 +94,19 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     let own_hint = error.chain().find_map(|e| e.downcast_ref::<HintedError>()).map(|e| e.hint.clone());
     let general_hint = || error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(find_hint);
     let open_hint = || error.chain().find_map(|e| e.downcast_ref()).and_then(find_open_hint);
-    if let Some(hint) = own_hint.or_else(open_hint).or_else(general_hint) {
+    let import_hint = || error.chain().find_map(|e| e.downcast_ref()).map(import_hint);
+    if let Some(hint) = own_hint.or_else(open_hint).or_else(import_hint).or_else(general_hint) {
         eprintln!("  {}", escape_lines(&hint));
     }
+}
+
+/// Returns the command that makes a trace from a recording of perf.
+fn import_hint(error: &PerfRecordingError) -> String {
+    // An import reads no pipe.
+    let path = if error.path.as_os_str() == "-" { Path::new("perf.data") } else { &error.path };
+    let trace = Path::new(path.file_name().unwrap_or_default()).with_extension("etl");
+    let (path, trace) = (quote_path_for_shell(path), quote_path_for_shell(&trace));
+    format!("import it first: weir convert {path} --to etl -o {trace}")
 }
 
 pub(crate) fn print_warning(warning: &str) {

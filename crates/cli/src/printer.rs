@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use anstream::eprintln;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
@@ -26,10 +26,8 @@ const MAX_LISTED_PROVIDERS: usize = 5;
 /// Writes the events that pass the filters.
 pub(crate) struct EventPrinter<'f> {
     filter: &'f EventFilter,
-    grep: Grep<'f>,
+    selection: EventSelection<'f>,
     sink: Box<dyn EventSink + Send>,
-    /// Number of events that `--head` still allows.
-    remaining: u64,
     /// Whether events that describe the log file are left out.
     hides_file_events: bool,
     counts: DecodeCounts,
@@ -45,10 +43,14 @@ impl<'f> EventPrinter<'f> {
         is_colourful: bool,
     ) -> Self {
         let sink = export::create_sink(format, style, show, is_colourful);
-        let remaining = filter.head.unwrap_or(u64::MAX);
-        let (grep, counts) = (Grep::new(filter, style), DecodeCounts::default());
-        let skipped_providers = SkippedProviders::default();
-        Self { filter, grep, sink, remaining, hides_file_events: false, counts, skipped_providers }
+        Self {
+            filter,
+            selection: EventSelection::with_style(filter, style),
+            sink,
+            hides_file_events: false,
+            counts: DecodeCounts::default(),
+            skipped_providers: SkippedProviders::default(),
+        }
     }
 
     /// Leaves out events that describe the log file.
@@ -68,7 +70,7 @@ impl<'f> EventPrinter<'f> {
         if self.hides_file_events && describes_file {
             return ReadFlow::Continue;
         }
-        if !self.filter.accepts(event) || !self.grep.accepts(event) {
+        if !self.selection.accepts(event) {
             self.counts.add_skipped(event);
             if self.filter.has_providers() {
                 self.skipped_providers.add(event, self.filter);
@@ -79,9 +81,8 @@ impl<'f> EventPrinter<'f> {
         self.counts.has_written = true;
         if !describes_file {
             self.counts.add_written(event, misfit.as_ref());
-            self.remaining -= 1;
         }
-        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
+        self.selection.count(event)
     }
 
     /// Writes the end of the output, after the last event.
@@ -107,7 +108,7 @@ impl<'f> EventPrinter<'f> {
                 "note: {events} of level 0, which --level always shows: most kernel events have it; --provider NAME selects others"
             );
         }
-        self.counts.report(self.filter.uses_names());
+        self.counts.report(self.filter.uses_names() && !self.filter.selects_kernel_names());
     }
 }
 

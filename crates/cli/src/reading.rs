@@ -58,11 +58,11 @@ fn symbol_advice(problem: &SymbolProblem) -> &'static str {
     }
 }
 
-/// Prints a note if symbols were requested and no trace names files of code.
-pub(crate) fn note_missing_images(traces: &TraceSet) {
+/// Warns if symbols were requested and no trace names files of code.
+pub(crate) fn warn_of_missing_images(traces: &TraceSet) {
     if traces.lacks_images() {
         eprintln!(
-            "note: no address gets a name: the trace has no image events, which name the files of code; weir record --kernel image_load adds them"
+            "warning: no address gets a name: the trace has no image events, which name the files of code; weir record --kernel image_load adds them"
         );
     }
 }

@@ -62,7 +62,7 @@ const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 
 /// Connects to the daemon, if one runs.
 pub(crate) fn find_daemon(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
-    note_overridden_flag(daemon_choice);
+    warn_of_overridden_flag(daemon_choice);
     let controller =
         Controller::find(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))?;
     if controller.is_none()
@@ -86,7 +86,7 @@ pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, default_message: &'
 
 /// Connects to the daemon; starts one if none runs.
 pub(crate) fn find_or_start_daemon(daemon_choice: DaemonChoice) -> Result<Controller> {
-    note_overridden_flag(daemon_choice);
+    warn_of_overridden_flag(daemon_choice);
     Controller::find_or_start(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn is_system_daemon(controller: &Controller) -> bool {
     RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket())
 }
 
-/// Prints a note if the environment overrides the flag.
-fn note_overridden_flag(daemon_choice: DaemonChoice) {
+/// Warns if the environment overrides the flag.
+fn warn_of_overridden_flag(daemon_choice: DaemonChoice) {
     let flag = match daemon_choice.scope() {
         Some(Scope::System) => "--system",
         Some(Scope::User) => "--user",
@@ -104,7 +104,7 @@ fn note_overridden_flag(daemon_choice: DaemonChoice) {
     };
     if let Some(folder) = runtime_dir_from_env() {
         let folder = escape_path(&folder);
-        eprintln!("note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored");
+        eprintln!("warning: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored");
     }
 }
 
@@ -196,8 +196,10 @@ impl StartedSession {
         if let (Some(requested), Some(recorded)) = (&events.kernel, &kernel) {
             session.refused_groups = requested.names_without(recorded);
         }
-        if let Some(note) = kernel::stack_limit_note(plan.kernel_stack_bytes, summary.kernel_stack_bytes) {
-            eprintln!("note: {note}");
+        if let Some(warning) =
+            kernel::stack_limit_warning(plan.kernel_stack_bytes, summary.kernel_stack_bytes)
+        {
+            eprintln!("warning: {warning}");
         }
         if let Some(kernel) = &kernel {
             kernel::request_extra_groups(&session.session(), kernel)?;
@@ -205,7 +207,7 @@ impl StartedSession {
             kernel::warn_of_limits(&requested.groups, &kernel.groups);
             let is_reported = !session.refused_groups.is_empty();
             if plan.kernel_scope.is_empty() && !is_reported {
-                kernel::note_own_processes(&session.controller, kernel);
+                kernel::warn_of_own_processes(&session.controller, kernel);
             }
         }
         Ok((session, summary))

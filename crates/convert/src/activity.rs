@@ -38,7 +38,7 @@ use anyhow::Result;
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 
 use crate::ConvertInput;
 
@@ -85,8 +85,8 @@ pub struct TraceFacts {
 
 impl ActivityTables {
     /// Returns nanoseconds since 1970 at the start of the first trace.
-    pub const fn start_unix_ns(&self) -> i64 {
-        self.start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME).saturating_mul(100)
+    pub fn start_unix_ns(&self) -> i64 {
+        i64::try_from(self.start.unix_ns()).unwrap_or_default()
     }
 
     /// Returns the id of a process or thread in outputs that cannot tell machines apart: the id itself

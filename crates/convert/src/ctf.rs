@@ -33,16 +33,16 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::{escape_path, format_count};
 use traceweir_analysis::traces::TraceSet;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::NO_ID;
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 
 use self::classes::{ClassTable, PayloadShape, UndecodedEvent};
 use self::encode::{PayloadEncoder, push_bytes, push_text_field};
@@ -76,23 +76,19 @@ pub fn convert(input: &ConvertInput, folder: &Path) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, input.observer.clone())?;
     traces.choose_threads(None);
     let filter = EventFilter::new(&input.criteria, traces.start());
-    let mut grep = Grep::new(&filter, Style::default());
+    let mut selection = EventSelection::new(&filter);
     let description = TraceDescription::new(&traces);
     let mut writer = TraceWriter::new(folder, traces.start(), &description);
-    let mut remaining = filter.head.unwrap_or(u64::MAX);
     let mut events = 0_u64;
     let reading = traces.read(
         |record, time| filter.accepts_header(record, time),
         |event| {
-            if !filter.accepts(event) || !grep.accepts(event) {
+            if !selection.accepts(event) {
                 return Ok(ReadFlow::Continue);
             }
             writer.write_event(event)?;
             events = events.saturating_add(1);
-            if !describes_file(&event.record) {
-                remaining = remaining.saturating_sub(1);
-            }
-            Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
+            Ok(selection.count(event))
         },
     )?;
     let losses = traces.inputs.iter().map(|input| u64::from(input.trace.header().events_lost));
@@ -121,7 +117,7 @@ impl TraceWriter {
             streams: StreamSet::new(folder, description.uuid),
             walker: Walker::default(),
             expander: MessageExpander::default(),
-            start_ns: start.0.saturating_sub(UNIX_EPOCH_AS_FILETIME).saturating_mul(100),
+            start_ns: i64::try_from(start.unix_ns()).unwrap_or_default(),
             undecoded: 0,
             payload: Vec::new(),
             message: Vec::new(),

@@ -27,14 +27,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::NO_ID;
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
 
 use self::attributes::{Attributes, push_key, push_string};
 use self::batch::{Batch, BatchNames, ResourceKey};
@@ -56,22 +55,17 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let hosts = Host::read_all(&traces)?;
     let filter = EventFilter::new(&input.criteria, traces.start());
-    let mut grep = Grep::new(&filter, Style::default());
-    let start_ns = unix_ns(traces.start());
+    let mut selection = EventSelection::new(&filter);
+    let start_ns = traces.start().unix_ns();
     let mut logs = LogWriter::new(Batch::new(NAMES, hosts.clone(), out), start_ns);
-    let mut remaining = filter.head;
     let reading = traces.read(
         |record, time| !describes_file(record) && filter.accepts_header(record, time),
         |event| {
-            if !filter.accepts(event) || !grep.accepts(event) {
+            if !selection.accepts(event) {
                 return Ok(ReadFlow::Continue);
             }
-            if remaining == Some(0) {
-                return Ok(ReadFlow::Stop);
-            }
-            remaining = remaining.map(|count| count.saturating_sub(1));
             logs.write(event)?;
-            Ok(ReadFlow::Continue)
+            Ok(selection.count(event))
         },
     )?;
     logs.write_losses(&hosts)?;
@@ -85,11 +79,6 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     }
     let (events, written) = (logs.events, logs.written);
     Ok(Conversion { events, written, written_noun: "log record", notes, reading })
-}
-
-/// Returns nanoseconds since 1970.
-pub(crate) fn unix_ns(time: FileTime) -> i128 {
-    i128::from(time.0.saturating_sub(UNIX_EPOCH_AS_FILETIME)).saturating_mul(100)
 }
 
 /// Returns the process that an event belongs to.

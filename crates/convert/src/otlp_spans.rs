@@ -32,11 +32,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
 use traceweir_analysis::pairs::{Begun, OpenPair, OpenPairs, PairEvent, is_pair_event};
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
-use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
 
@@ -45,7 +44,7 @@ use crate::otlp::attributes::{Attributes, push_key, push_string};
 use crate::otlp::batch::{Batch, BatchNames, ResourceKey};
 use crate::otlp::host::Host;
 use crate::otlp::ids::{ActivityRoots, SpanId, TraceId};
-use crate::otlp::{add_header, provider_of, resource_of, unix_ns};
+use crate::otlp::{add_header, provider_of, resource_of};
 use crate::{Conversion, ConvertInput};
 
 const NAMES: BatchNames = BatchNames { resources: "resourceSpans", scopes: "scopeSpans", records: "spans" };
@@ -105,22 +104,17 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     let hosts = Host::read_all(&traces)?;
     let machines = number_machines(traces.inputs.iter().map(|input| input.trace.header()));
     let filter = EventFilter::new(&input.criteria, traces.start());
-    let mut grep = Grep::new(&filter, Style::default());
-    let start_ns = unix_ns(traces.start());
+    let mut selection = EventSelection::new(&filter);
+    let start_ns = traces.start().unix_ns();
     let mut spans = SpanWriter::new(Batch::new(NAMES, hosts, out), machines, start_ns);
-    let mut remaining = filter.head;
     let reading = traces.read(
         |record, time| is_pair_event(record) && filter.accepts_header(record, time),
         |event| {
-            if !filter.accepts(event) || !grep.accepts(event) {
+            if !selection.accepts(event) {
                 return Ok(ReadFlow::Continue);
             }
-            if remaining == Some(0) {
-                return Ok(ReadFlow::Stop);
-            }
-            remaining = remaining.map(|count| count.saturating_sub(1));
             spans.add_event(event)?;
-            Ok(ReadFlow::Continue)
+            Ok(selection.count(event))
         },
     )?;
     spans.batch.flush()?;

@@ -36,10 +36,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
-use traceweir_decode::format::Style;
 use traceweir_format::header::NO_ID;
 
 use self::block::{Direction, LinkType, PacketBlock, put_packet, put_section_header};
@@ -61,26 +60,21 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     let survey = PacketSurvey::read(&traces)?;
     let filter = EventFilter::new(&input.criteria, traces.start());
-    let mut grep = Grep::new(&filter, Style::default());
+    let mut selection = EventSelection::new(&filter);
     let mut capture = Capture::new(survey, traces.inputs.len() > 1);
     put_section_header(concat!("weir ", env!("CARGO_PKG_VERSION")), &mut capture.out);
-    let mut remaining = filter.head;
     let reading = traces.read(
         |record, time| packet::is_packet_event(record) && filter.accepts_header(record, time),
         |event| {
-            if !filter.accepts(event) || !grep.accepts(event) {
+            if !selection.accepts(event) {
                 return Ok(ReadFlow::Continue);
             }
-            if remaining == Some(0) {
-                return Ok(ReadFlow::Stop);
-            }
-            remaining = remaining.map(|count| count.saturating_sub(1));
             capture.add_event(event);
             if capture.out.len() >= WRITE_BYTES {
                 out.write_all(&capture.out)?;
                 capture.out.clear();
             }
-            Ok(ReadFlow::Continue)
+            Ok(selection.count(event))
         },
     )?;
     let lost = traces.inputs.iter().map(|input| u64::from(input.trace.header().events_lost)).sum();

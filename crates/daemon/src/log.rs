@@ -20,7 +20,7 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use traceweir_format::time::FileTime;
 
@@ -100,8 +100,7 @@ fn count_line(minute: &Mutex<MinuteCount>) -> Option<u32> {
 }
 
 fn write_line(level: LogLevel, message: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
+    let time = FileTime::now();
     let level = match level {
         LogLevel::Info | LogLevel::Enable | LogLevel::Audit => "info",
         LogLevel::Warning | LogLevel::Client => "warning",

@@ -18,6 +18,9 @@ pub const UNIX_EPOCH_AS_FILETIME: i64 = 116_444_736_000_000_000;
 /// 100 ns units in a second.
 pub const UNITS_PER_SECOND: i64 = 10_000_000;
 
+/// Nanoseconds in a unit of [`FileTime`].
+const NS_PER_UNIT: i128 = 100;
+
 /// A point in time: 100 ns units since 1601-01-01 00:00 UTC.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileTime(pub i64);
@@ -46,6 +49,28 @@ impl FileTime {
     pub fn from_unix(seconds: i64, nanos: u32) -> Self {
         let units = seconds.saturating_mul(UNITS_PER_SECOND).saturating_add(i64::from(nanos / 100));
         Self(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
+    }
+
+    /// Converts nanoseconds since 1970, rounded down to units of 100 ns and limited to the range of a
+    /// FILETIME.
+    #[must_use]
+    pub fn from_unix_ns(ns: i128) -> Self {
+        let units = ns.div_euclid(NS_PER_UNIT);
+        Self(saturate(units.saturating_add(i128::from(UNIX_EPOCH_AS_FILETIME))))
+    }
+
+    /// Returns nanoseconds since 1970.
+    #[must_use]
+    pub const fn unix_ns(self) -> i128 {
+        (self.0 as i128).saturating_sub(UNIX_EPOCH_AS_FILETIME as i128).saturating_mul(NS_PER_UNIT)
+    }
+
+    /// Returns the current time.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn now() -> Self {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self::from_unix_ns(i128::try_from(since_1970.unwrap_or_default().as_nanos()).unwrap_or(i128::MAX))
     }
 
     /// Converts a date and time of day in UTC; `None` if the day does not exist or the result is
@@ -301,6 +326,16 @@ mod tests {
             "2020-02-29T00:00:00.1234567Z"
         );
         assert_eq!(FileTime(-1).to_string(), "1600-12-31T23:59:59.9999999Z");
+    }
+
+    #[test]
+    fn unix_nanoseconds_convert_without_loss_of_units() {
+        for units in [i64::MIN, -1, 0, UNIX_EPOCH_AS_FILETIME - 1, UNIX_EPOCH_AS_FILETIME + 1, i64::MAX] {
+            assert_eq!(FileTime::from_unix_ns(FileTime(units).unix_ns()), FileTime(units));
+        }
+        assert_eq!(FileTime::from_unix_ns(-1), FileTime(UNIX_EPOCH_AS_FILETIME - 1), "rounded down");
+        assert_eq!(FileTime::from_unix_ns(i128::MIN), FileTime(i64::MIN));
+        assert_eq!(FileTime::from_unix_ns(i128::MAX), FileTime(i64::MAX));
     }
 
     #[test]

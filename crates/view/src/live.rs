@@ -13,7 +13,7 @@ mod spool;
 
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use traceweir::consumer::{Closer, Event, Handler, Loss, Trace, Window, deliver};
@@ -86,12 +86,10 @@ pub(crate) struct LiveNews {
 impl LiveTrace {
     /// Prepares to receive the events of a session.
     pub(crate) fn new(name: String, session: &Trace) -> Result<Self> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
         let facts = SessionFacts {
             name,
             clock: *session.clock(),
-            start: FileTime::from_unix(seconds, since_1970.subsec_nanos()),
+            start: FileTime::now(),
             perf_freq: session.header().perf_freq,
             closer: Some(session.closer()),
         };

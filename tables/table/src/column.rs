@@ -12,7 +12,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 
 use crate::dictionary::NameColumn;
 
@@ -34,7 +34,7 @@ pub(crate) fn list_type(item: DataType) -> DataType {
 /// Returns nanoseconds since 1970; `None` before 1677 and after 2262, where they exceed 64 bits.
 #[inline]
 pub(crate) fn unix_nanoseconds(time: FileTime) -> Option<i64> {
-    time.0.checked_sub(UNIX_EPOCH_AS_FILETIME)?.checked_mul(100)
+    i64::try_from(time.unix_ns()).ok()
 }
 
 /// The parts of an array of texts or bytes.
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!((array.len(), array.null_count()), (3, 2));
         let mut times = Column::new(&time_type());
         times.push_time(FileTime(0));
-        times.push_time(FileTime(UNIX_EPOCH_AS_FILETIME + 1));
+        times.push_time(FileTime::from_unix_ns(100));
         times.push_time(FileTime(i64::MIN));
         let array = times.finish().unwrap();
         assert_eq!(array.null_count(), 2, "1601 is before the first time of 64-bit nanoseconds");

@@ -101,8 +101,8 @@ fn write_and_rename(
     Ok(conversion)
 }
 
-/// Writes the table `events` into a file.
-fn write_file<W: Write + Send>(
+/// Writes the table `events` to `out`.
+pub fn write_file<W: Write + Send>(
     input: &ConvertInput,
     options: &TableOptions,
     format: FileFormat,

@@ -34,4 +34,4 @@ pub use dataset::{DatasetOptions, Layout, write_dataset};
 pub use events::{ColumnSet, EventColumn, EventColumns};
 pub use files::FileFormat;
 pub use host::find_hosts;
-pub use scan::{EventBatches, ScanOptions, scan_events};
+pub use scan::{ScanOptions, scan_events};

@@ -12,21 +12,16 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Error, Result};
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+pub(crate) use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_convert::{Conversion, ConvertInput};
-use traceweir_decode::format::Style;
-use traceweir_decode::source::prepared::SchemaId;
-use traceweir_format::Guid;
 
 use crate::events::{ColumnSet, EventColumn, EventColumns};
 use crate::host::find_hosts;
@@ -35,8 +30,6 @@ use crate::host::find_hosts;
 pub const DEFAULT_BATCH_ROWS: usize = 8192;
 /// A batch with this many bytes ends before it has all its rows.
 pub(crate) const MAX_BATCH_BYTES: usize = 8 << 20;
-/// Batches that wait for a slow reader of [`EventBatches`].
-const QUEUED_BATCHES: usize = 4;
 
 /// Which columns of which events to read, and how.
 #[derive(Clone, Debug)]
@@ -55,74 +48,6 @@ impl Default for ScanOptions {
     fn default() -> Self {
         let columns = ColumnSet::ALL.without(EventColumn::Functions);
         Self { columns, batch_rows: DEFAULT_BATCH_ROWS, threads: None, host: None }
-    }
-}
-
-/// The number of recent kinds of events for which a decision is remembered.
-const DECISION_SLOTS: usize = 64;
-
-/// Whether the events of a schema and provider pass; the Boolean of the key says whether they are
-/// kernel events.
-type Decision = ((SchemaId, Guid, bool), bool);
-
-/// Selects events by the criteria of an input.
-pub(crate) struct EventSelection<'f> {
-    filter: &'f EventFilter,
-    grep: Grep<'f>,
-    needs_description: bool,
-    needs_only_provider: bool,
-    decisions: [Option<Decision>; DECISION_SLOTS],
-    remaining: u64,
-}
-
-impl<'f> EventSelection<'f> {
-    pub(crate) fn new(filter: &'f EventFilter) -> Self {
-        let grep = Grep::new(filter, Style::default());
-        let remaining = filter.head.unwrap_or(u64::MAX);
-        Self {
-            filter,
-            grep,
-            needs_description: filter.needs_description(),
-            needs_only_provider: filter.needs_only_provider(),
-            decisions: [None; DECISION_SLOTS],
-            remaining,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
-        if !self.needs_description {
-            return true;
-        }
-        // A schema that names its provider gives all its events the same name.
-        let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
-        let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
-        match prepared {
-            Some(prepared) if self.needs_only_provider => {
-                let key = (prepared.id(), event.record.provider(), event.record.hook().is_some());
-                let slot = prepared.id().number() as usize % DECISION_SLOTS;
-                match self.decisions.get(slot) {
-                    Some(Some((known, accepts))) if *known == key => *accepts,
-                    _ => self.decide(event, key, slot),
-                }
-            }
-            _ => self.filter.accepts(event) && self.grep.accepts(event),
-        }
-    }
-
-    #[cold]
-    fn decide(&mut self, event: &DescribedEvent<'_>, key: (SchemaId, Guid, bool), slot: usize) -> bool {
-        let accepts = self.filter.accepts(event);
-        if let Some(decision) = self.decisions.get_mut(slot) {
-            *decision = Some((key, accepts));
-        }
-        accepts
-    }
-
-    /// Counts an accepted event, and returns whether `head` allows more.
-    pub(crate) fn count(&mut self, event: &DescribedEvent<'_>) -> ReadFlow {
-        self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(&event.record)));
-        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 }
 
@@ -311,44 +236,5 @@ fn scan_in_parallel(
         Ok(reading) => Ok((rows, reading)),
         Err(error) if error.is::<Stopped>() => Ok((rows, ReadSummary::default())),
         Err(error) => Err(error),
-    }
-}
-
-/// An iterator over the batches of the table `events`, which another thread reads.
-pub struct EventBatches {
-    schema: SchemaRef,
-    batches: Receiver<Result<RecordBatch>>,
-}
-
-impl EventBatches {
-    /// Starts to read. Dropping the iterator ends the reading.
-    pub fn start(input: ConvertInput, options: ScanOptions) -> Result<Self> {
-        let schema = options.columns.schema();
-        let (sender, batches) = sync_channel(QUEUED_BATCHES);
-        std::thread::Builder::new().name("tables".to_owned()).spawn(move || {
-            let mut sink = |batch| match sender.send(Ok(batch)) {
-                Ok(()) => Ok(ReadFlow::Continue),
-                Err(_) => Ok(ReadFlow::Stop),
-            };
-            if let Err(error) = scan_events(&input, &options, &mut sink) {
-                // If nothing receives the error, the reader has stopped before.
-                let _ = sender.send(Err(error));
-            }
-        })?;
-        Ok(Self { schema, batches })
-    }
-
-    /// Returns the schema of the batches.
-    #[must_use]
-    pub const fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-}
-
-impl Iterator for EventBatches {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.batches.recv().ok()
     }
 }

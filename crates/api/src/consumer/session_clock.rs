@@ -4,9 +4,9 @@
 //! right counter is the one whose value is close to the prediction from the session's header. If
 //! there is none, the time is estimated from the latest stamp and its arrival.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use traceweir_format::time::{Clock, ClockKind, FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::{Clock, ClockKind, FileTime};
 use traceweir_transport::clock::Counter;
 
 /// Seconds by which a counter may differ from its prediction: wall clocks are adjusted, and rates
@@ -32,7 +32,7 @@ impl ClockReader {
         if clock.kind == ClockKind::SystemTime {
             return Self::Wall;
         }
-        let expected = i128::from(clock.raw(wall_time()));
+        let expected = i128::from(clock.raw(FileTime::now()));
         let age = (expected - i128::from(clock.anchor)).abs();
         let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / AGE_TOLERANCE_DIVISOR;
         let matches_prediction =
@@ -46,19 +46,13 @@ impl ClockReader {
     pub(super) fn read(self, clock: &Clock, (arrival, stamp): (Instant, i64)) -> i64 {
         match self {
             Self::Counter(counter) => i64::try_from(counter.now()).unwrap_or(i64::MAX),
-            Self::Wall => wall_time().0,
+            Self::Wall => FileTime::now().0,
             Self::Estimated => {
                 let ticks = arrival.elapsed().as_nanos().saturating_mul(clock.rate.into()) / 1_000_000_000;
                 stamp.saturating_add(i64::try_from(ticks).unwrap_or(i64::MAX))
             }
         }
     }
-}
-
-fn wall_time() -> FileTime {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let units = i64::try_from(since.as_nanos() / 100).unwrap_or(i64::MAX);
-    FileTime(units.saturating_add(UNIX_EPOCH_AS_FILETIME))
 }
 
 #[cfg(test)]
@@ -83,7 +77,8 @@ mod tests {
 
     #[test]
     fn foreign_clock_is_estimated_from_stamps() {
-        let clock = Clock { kind: ClockKind::Qpc, rate: 1000, anchor: 0, start: FileTime(wall_time().0 - 1) };
+        let clock =
+            Clock { kind: ClockKind::Qpc, rate: 1000, anchor: 0, start: FileTime(FileTime::now().0 - 1) };
         assert!(matches!(ClockReader::for_clock(&clock), ClockReader::Estimated));
         let arrival = Instant::now().checked_sub(std::time::Duration::from_secs(2)).unwrap();
         assert!(ClockReader::Estimated.read(&clock, (arrival, 500)) >= 2500);
@@ -92,7 +87,7 @@ mod tests {
     #[test]
     fn system_time_clock_reads_system_time() {
         let clock = Clock { kind: ClockKind::SystemTime, rate: 1, anchor: 0, start: FileTime(0) };
-        let before = wall_time().0;
+        let before = FileTime::now().0;
         assert!(ClockReader::for_clock(&clock).read(&clock, (Instant::now(), 0)) >= before);
     }
 }

@@ -9,22 +9,34 @@ use traceweir_analysis::filter::FilterCriteria;
 use super::{
     DumpArgs, FilterArgs, OptionalFiles, OutputFormat, SchemaArgs, ShownParts, SymbolArgs, ThreadArgs,
 };
-use crate::convert_formats::{ConvertFormat, FORMATS, PrintedFormat, find_format};
+use crate::convert_formats::{
+    ConvertFormat, FORMATS, OPTION_GROUPS, PrintedFormat, find_format, formats_with_option,
+};
 
-const AFTER_HELP: &str = "\
+const OUTPUT_HELP: &str = "\
 The output appears only when it is complete: a failure or Ctrl-C leaves no output. A dataset of
-Parquet gets its files one by one. Options that belong to other formats have no effect.
-docs/convert.md describes the formats, and what each leaves out.
+Parquet gets its files one by one. docs/convert.md describes the formats, and what each leaves out.";
 
+const EXAMPLES: &str = "\
 Examples:
   weir convert trace.etl -o trace.csv                    the format follows from the name
   weir convert trace.etl --to jsonl | jq .event          to standard output
   weir convert trace.etl --to collapsed | flamegraph.pl > flame.svg
   weir convert a.etl b.etl -o both.jsonl --from 2s --until 3s --level warning";
 
+/// Returns the end of the help page, with the options that only some formats take.
+fn after_help() -> String {
+    let mut page = format!("{OUTPUT_HELP}\n\nOptions that some formats do not take:\n");
+    for group in OPTION_GROUPS {
+        let formats = formats_with_option(group.first().copied().unwrap_or_default());
+        page += &format!("  {}\n      {formats}\n", group.join(", "));
+    }
+    page + "\n" + EXAMPLES
+}
+
 /// Arguments of `weir convert`.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = after_help())]
 // The option --to names the format, so the end of the time span has another name than elsewhere.
 #[command(mut_arg("to", |argument| argument.long("until")))]
 pub(crate) struct ConvertArgs {
@@ -47,13 +59,13 @@ pub(crate) struct ConvertArgs {
     /// Replace OUT if it exists, but never an input
     #[arg(long)]
     pub(crate) force: bool,
-    /// Text, JSON, CSV, XML: print numbers instead of the names of enumeration values and flags
+    /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
-    /// Parquet, Arrow: the tables to write
-    #[arg(long, value_name = "LAYOUT", value_enum, default_value = "events")]
-    pub(crate) layout: TableLayout,
-    /// Parquet, Arrow: the host of traces that do not name it [default: the name of the file]
+    /// The tables to write [default: events]
+    #[arg(long, value_name = "LAYOUT", value_enum)]
+    pub(crate) layout: Option<TableLayout>,
+    /// The host of traces that do not name it [default: the name of the file]
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     #[command(flatten)]
@@ -67,9 +79,10 @@ pub(crate) struct ConvertArgs {
 }
 
 /// The tables of Parquet and Arrow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TableLayout {
     /// One table, with the fields of an event as JSON
+    #[default]
     Events,
     /// One table for each type of event, with the fields as columns
     ByType,
@@ -100,6 +113,36 @@ impl ConvertArgs {
     /// Returns the criteria of the filters.
     pub(crate) fn criteria(&self) -> FilterCriteria {
         self.filters.criteria()
+    }
+
+    /// Returns the options of [`OPTION_GROUPS`] that the command line has.
+    pub(crate) fn given_options(&self) -> impl Iterator<Item = &'static str> {
+        let (symbols, schemas) = (&self.symbols, &self.schemas);
+        let events = &self.filters.events;
+        let options = [
+            ("--numeric", self.numeric),
+            ("--threads", self.threads.requested.is_some()),
+            ("--layout", self.layout.is_some()),
+            ("--host", self.host.is_some()),
+            ("--symbol-path", !symbols.symbol_path.is_empty()),
+            ("--no-lines", symbols.no_lines),
+            ("--manifest", !schemas.manifest.is_empty()),
+            ("--tmf", !schemas.tmf.is_empty()),
+            ("--pdb", !schemas.pdb.is_empty()),
+            ("--no-binaries", schemas.no_binaries),
+            ("--provider", !self.filters.provider.is_empty()),
+            ("--event", !events.event.is_empty()),
+            ("--level", events.level.is_some()),
+            ("--keyword", events.keyword.is_some()),
+            ("--pid", !events.pid.is_empty()),
+            ("--tid", !events.tid.is_empty()),
+            ("--cpu", !events.cpu.is_empty()),
+            ("--from", events.from.is_some()),
+            ("--until", events.to.is_some()),
+            ("--head", events.head.is_some()),
+            ("--grep", events.grep.is_some()),
+        ];
+        options.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
     /// Returns every path that is read, so that the output does not overwrite one of them.
@@ -137,5 +180,45 @@ impl ConvertArgs {
             },
             filters: self.filters.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{ArgAction, Command, FromArgMatches};
+
+    use super::*;
+
+    /// Options that every format takes.
+    const COMMON: [&str; 4] = ["--to", "--output", "--force", "--help"];
+
+    #[test]
+    fn every_option_belongs_to_one_group_and_is_noticed() {
+        let mut command = ConvertArgs::augment_args(Command::new("convert"));
+        command.build();
+        let mut grouped: Vec<&str> = OPTION_GROUPS.iter().copied().flatten().copied().collect();
+        grouped.sort_unstable();
+        let mut options = Vec::new();
+        for argument in command.get_arguments().filter(|argument| !argument.is_positional()) {
+            let option = format!("--{}", argument.get_long().unwrap());
+            if COMMON.contains(&&*option) {
+                continue;
+            }
+            let mut line = vec!["convert".to_owned(), "a.etl".to_owned(), option.clone()];
+            if !matches!(argument.get_action(), ArgAction::SetTrue) {
+                let value = match &*option {
+                    "--layout" => "kernel",
+                    "--from" | "--until" => "1s",
+                    _ => "1",
+                };
+                line.push(value.to_owned());
+            }
+            let matches = command.clone().try_get_matches_from(line).unwrap();
+            let parsed = ConvertArgs::from_arg_matches(&matches).unwrap();
+            assert_eq!(parsed.given_options().collect::<Vec<_>>(), [&*option]);
+            options.push(option);
+        }
+        options.sort_unstable();
+        assert_eq!(options, grouped);
     }
 }

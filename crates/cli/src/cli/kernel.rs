@@ -15,9 +15,10 @@ pub(crate) const KERNEL_SYNTAX: &str = "\
   syscall              system calls, and context switches, which show whose calls they are
   all                  everything, also interrupts and page faults
   cswitch,dispatcher   groups by published name, or profile+cswitch as in xperf:
-                       process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt
-                       clock_interrupt ipi systemcall disk_io disk_io_init disk_file_io split_io file_io file_io_init
-                       memory_page_faults memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
+                       process thread image_load process_counters cswitch dispatcher priority
+                       profile dpc interrupt clock_interrupt ipi systemcall disk_io disk_io_init
+                       disk_file_io split_io file_io file_io_init memory_page_faults
+                       memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
   0x10000              bits of EnableFlags
   --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks for these events, classes, hook ids
 The whole machine needs root or CAP_PERFMON: weir doctor shows what is missing and how to fix it.";

@@ -14,14 +14,14 @@ pub(super) fn parse_kib(text: &str) -> Result<u32, String> {
     parse_in_range(text, 0, u32::MAX, "a size in whole KiB, such as 64")
 }
 
-/// Returns the nearest valid buffer size in KiB, and prints a note if that differs from
+/// Returns the nearest valid buffer size in KiB, and warns if that differs from
 /// `requested`. 0 means the default size.
 pub(crate) fn clamp_buffer_kib(requested: Option<u32>) -> u32 {
     let Some(requested) = requested.filter(|kib| *kib != 0) else { return 0 };
     let kib = requested.clamp(*VALID_BUFFER_KIB.start(), *VALID_BUFFER_KIB.end());
     if kib != requested {
         eprintln!(
-            "note: the buffer size is {kib} KiB, not {requested}: a buffer has {} to {} KiB",
+            "warning: the buffer size is {kib} KiB, not {requested}: a buffer has {} to {} KiB",
             VALID_BUFFER_KIB.start(),
             VALID_BUFFER_KIB.end()
         );

@@ -235,9 +235,9 @@ Examples:
 With --pid alone, all providers of the process and its descendants are watched. A process that has
 ended before weir reads its name has none.
 
-With --kernel, events of weir itself are left out. A process that runs another program (exec) appears
-as Process/End and Process/Start with the same id. The ExitStatus -2147483648 means that the status
-is unknown.";
+With --kernel, events of weir itself are left out. A process that runs another program (exec)
+appears as Process/End and Process/Start with the same id. The ExitStatus -2147483648 means that the
+status is unknown.";
 
 #[derive(Debug, Args)]
 #[command(

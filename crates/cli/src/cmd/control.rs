@@ -201,7 +201,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", escape(&options.name), format_settings(&summary, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &summary)) {
-        eprintln!("note: {reason}");
+        eprintln!("warning: {reason}");
     }
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
         eprintln!("note: 0 leaves a value as it is");

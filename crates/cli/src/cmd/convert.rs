@@ -14,30 +14,33 @@ use std::path::{Path, PathBuf};
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
-use traceweir_analysis::filter::{EventFilter, FilterCriteria};
+use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::perf_data::FILE_IN_FOLDER;
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
+use self::tables::TableConversion;
 use self::target::{OutputFile, OutputFolder};
 use super::dump;
-use crate::cli::{ConvertArgs, exit_with_missing_argument};
+use crate::cli::{ConvertArgs, TableLayout, exit_with_conflict, exit_with_missing_argument};
 use crate::convert_formats::{
-    ConvertFormat, ConvertToStream, FormatWriter, ImportRecording, PrintedFormat, format_of_path,
+    ConvertFormat, ConvertToStream, FormatWriter, ImportRecording, KERNEL_LAYOUT_OPTIONS, PrintedFormat,
+    TableFormat, format_of_path, formats_with_option, has_option,
 };
-use crate::existing_output::{self, is_same_file};
+use crate::existing_output::is_same_file;
 use crate::exit::CommandOutcome;
 use crate::filter::{check_times, no_match_hint};
 use crate::output::BufferedOutput;
 use crate::progress::TerminalObserver;
-use crate::reading::{note_missing_images, print_warnings, reading_outcome};
+use crate::reading::{print_warnings, reading_outcome, warn_of_missing_images};
 use crate::text::{escape_path, format_count};
 
 pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
     let format = choose_format(options);
     let output = options.output.as_deref().filter(|path| path.as_os_str() != "-");
-    check_output(options, format, output)?;
+    check_options(options, format);
+    check_output(options, output)?;
     check_span(options);
     match format.writer {
         FormatWriter::Printer(printed) => print(options, printed, output),
@@ -47,7 +50,7 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
             bail!("{} is binary, and standard output is a terminal: name a file with -o", format.name)
         }
         FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
-        FormatWriter::Tables { is_parquet } => write_tables(options, is_parquet, output),
+        FormatWriter::Tables(file_format) => write_tables(options, format, file_format, output),
         FormatWriter::Import(import) => import_recording(options, import, output),
         FormatWriter::Folder { convert, has_file } => {
             let Some(output) = output else {
@@ -78,8 +81,26 @@ fn choose_format(options: &ConvertArgs) -> &'static ConvertFormat {
     exit_with_missing_argument(&reason)
 }
 
-/// Rejects an output that is an input, and a file that exists.
-fn check_output(options: &ConvertArgs, format: &ConvertFormat, output: Option<&Path>) -> Result<()> {
+/// Exits with a usage error if the command line has an option that the format does not take.
+fn check_options(options: &ConvertArgs, format: &ConvertFormat) {
+    for option in options.given_options() {
+        if !has_option(format.options, option) {
+            exit_with_conflict(&format!(
+                "{} does not take {option}; formats that do: {}",
+                format.name,
+                formats_with_option(option)
+            ));
+        }
+        if options.layout == Some(TableLayout::Kernel) && !has_option(KERNEL_LAYOUT_OPTIONS, option) {
+            exit_with_conflict(&format!(
+                "--layout kernel does not take {option}: its rows are no events; --from and --until select a time span"
+            ));
+        }
+    }
+}
+
+/// Rejects an output that is an input.
+fn check_output(options: &ConvertArgs, output: Option<&Path>) -> Result<()> {
     let Some(output) = output else { return Ok(()) };
     // An imported recording may be the file in a folder.
     let is_input =
@@ -87,11 +108,7 @@ fn check_output(options: &ConvertArgs, format: &ConvertFormat, output: Option<&P
     if options.input_paths().any(is_input) {
         bail!("{} is an input; name another file with -o", escape_path(output));
     }
-    match format.writer {
-        FormatWriter::Folder { .. } => Ok(()),
-        FormatWriter::Tables { .. } if tables::is_dataset(output) => Ok(()),
-        _ => existing_output::check_other(output, options.force),
-    }
+    Ok(())
 }
 
 /// Exits with a usage error if no time can pass. Times of different kinds are compared when the start
@@ -119,7 +136,7 @@ fn print(options: &ConvertArgs, format: PrintedFormat, output: Option<&Path>) ->
             dump::print_traces(&dump_options, &mut traces, &filter, &mut out)?
         }
         Some(path) => {
-            let (hidden, file) = OutputFile::create(path)?;
+            let (hidden, file) = OutputFile::create(path, options.force)?;
             let mut out = BufferedOutput::from_file(file);
             let outcome = dump::print_traces(&dump_options, &mut traces, &filter, &mut out)?;
             drop(out);
@@ -127,7 +144,7 @@ fn print(options: &ConvertArgs, format: PrintedFormat, output: Option<&Path>) ->
             outcome
         }
     };
-    note_missing_images(&traces);
+    warn_of_missing_images(&traces);
     Ok(outcome)
 }
 
@@ -144,7 +161,7 @@ fn write_stream(
         out.flush()?;
         return finish(options, &conversion, None);
     };
-    let (hidden, file) = OutputFile::create(path)?;
+    let (hidden, file) = OutputFile::create(path, options.force)?;
     let mut out = BufferedOutput::from_file(file);
     let conversion = convert(&input, &mut out)?;
     out.flush()?;
@@ -168,29 +185,46 @@ fn import_recording(
     if recording.extension().is_some_and(|extension| extension == "etl") {
         bail!("{} is a trace already; weir relog copies traces", escape_path(recording));
     }
-    if options.criteria() != FilterCriteria::default() {
-        bail!("an import takes the whole recording; filter the trace with weir relog afterwards");
-    }
-    let (hidden, file) = OutputFile::create(path)?;
+    let (hidden, file) = OutputFile::create(path, options.force)?;
     let conversion = import(recording, file, &*TerminalObserver::create(false))?;
     let size = hidden.finish()?;
     finish(options, &conversion, Some((path, size)))
 }
 
 /// Writes tables: a file, or into the folder of a dataset.
-fn write_tables(options: &ConvertArgs, is_parquet: bool, output: Option<&Path>) -> Result<CommandOutcome> {
-    if output.is_none() && (is_parquet || std::io::stdout().is_terminal()) {
-        exit_with_missing_argument("tables are binary: name a file or folder with -o OUT");
-    }
-    let target = tables::TableTarget {
-        is_parquet,
-        layout: options.layout,
+fn write_tables(
+    options: &ConvertArgs,
+    format: &ConvertFormat,
+    file_format: TableFormat,
+    output: Option<&Path>,
+) -> Result<CommandOutcome> {
+    let input = build_input(options, output.is_none());
+    let tables = TableConversion {
+        input: &input,
+        layout: options.layout.unwrap_or_default(),
         host: options.host.as_deref(),
-        output: output.unwrap_or_else(|| Path::new("-")),
     };
-    let conversion = tables::convert(&build_input(options, output.is_none()), &target)?;
-    let size = output.and_then(|path| path.metadata().ok()).filter(std::fs::Metadata::is_file);
-    finish(options, &conversion, output.map(|path| (path, size.map(|metadata| metadata.len()))))
+    let Some(path) = output else {
+        if file_format == TableFormat::Parquet || std::io::stdout().is_terminal() {
+            exit_with_missing_argument("tables are binary: name a file or folder with -o OUT");
+        }
+        let conversion = tables.write_file(TableFormat::ArrowStream, std::io::stdout())?;
+        return finish(options, &conversion, None);
+    };
+    if tables::is_dataset(path) {
+        let conversion = tables.write_dataset(file_format, path)?;
+        return finish(options, &conversion, Some((path, None)));
+    }
+    let named = format_of_path(path).filter(|named| matches!(named.writer, FormatWriter::Tables(_)));
+    if let Some(named) = named.filter(|named| named.name != format.name) {
+        let (path, named, format) = (escape_path(path), named.name, format.name);
+        exit_with_conflict(&format!("{path} is the name of a file for --to {named}, not --to {format}"));
+    }
+    let file_format = if tables::is_stream(path) { TableFormat::ArrowStream } else { file_format };
+    let (hidden, file) = OutputFile::create(path, options.force)?;
+    let conversion = tables.write_file(file_format, file)?;
+    let size = hidden.finish()?;
+    finish(options, &conversion, Some((path, size)))
 }
 
 fn build_input(options: &ConvertArgs, is_on_stdout: bool) -> ConvertInput {
@@ -211,8 +245,8 @@ fn finish(
     output: Option<(&Path, Option<u64>)>,
 ) -> Result<CommandOutcome> {
     print_summary(conversion, output);
-    if conversion.events == 0 {
-        let filter = EventFilter::new(&options.criteria(), FileTime::default());
+    let filter = EventFilter::new(&options.criteria(), FileTime::default());
+    if conversion.events == 0 && filter.is_restrictive() {
         eprintln!("no event matched{}", no_match_hint(&filter));
     }
     print_warnings(&conversion.reading);

@@ -27,7 +27,7 @@ use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
 use crate::progress::TerminalObserver;
 use crate::reading::{
-    explain_follow_error, note_missing_images, print_defects, print_warnings, reading_outcome,
+    explain_follow_error, print_defects, print_warnings, reading_outcome, warn_of_missing_images,
 };
 use crate::signals;
 use crate::text::{escape_path, format_count};
@@ -51,7 +51,7 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
 fn print_events(options: &DumpArgs) -> Result<CommandOutcome> {
     let mut traces = open_traces(options)?;
     let outcome = print_events_of(options, &mut traces)?;
-    note_missing_images(&traces);
+    warn_of_missing_images(&traces);
     Ok(outcome)
 }
 

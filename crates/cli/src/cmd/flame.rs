@@ -175,7 +175,7 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     }
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(
-            "note: there are too many stacks for a file of this format; merged into (other): {}",
+            "warning: there are too many stacks for a file of this format; merged into (other): {}",
             format_count(hidden as u64, "light stack")
         );
     } else if hidden > 0 {
@@ -185,6 +185,6 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
         );
     }
     if graph.tree.merged_stacks() > 0 || graph.paths.functions.is_full() {
-        eprintln!("note: too many stacks; the rest is (other)");
+        eprintln!("warning: too many stacks; the rest is (other)");
     }
 }

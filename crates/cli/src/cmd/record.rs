@@ -380,13 +380,13 @@ impl Recording<'_> {
             eprintln!("refused without CAP_PERFMON: {groups} (weir doctor shows how to get them)");
         }
         if let Some(reason) = &self.kernel_refusal {
-            eprintln!("note: kernel events were left out: {reason} (weir doctor shows how to get them)");
+            eprintln!("warning: kernel events were left out: {reason} (weir doctor shows how to get them)");
         }
         if self.until.is_given() && !self.is_condition_met && self.options.flight.is_none() {
-            eprintln!("note: the condition of --until was not met before the recording ended");
+            eprintln!("warning: the condition of --until was not met before the recording ended");
         }
         if let Some(failure) = self.command_status.and_then(describe_failure) {
-            eprintln!("note: {failure}");
+            eprintln!("warning: {failure}");
         }
         sessions::warn_of_missing_providers(&self.named_requests, &self.registered, file, self.has_command);
         let collected = match session_end {
@@ -399,7 +399,7 @@ impl Recording<'_> {
         let has_events = summary::print(file, &self.options.manifest, collected, self.elapsed, request);
         if self.has_writers && self.named_requests.is_empty() && !has_events {
             eprintln!(
-                "note: providers were enabled, but wrote no event that the profile records: -p '*' records all levels and keywords"
+                "warning: providers were enabled, but wrote no event that the profile records: -p '*' records all levels and keywords"
             );
         }
         Ok(outcome)

@@ -23,9 +23,8 @@ use traceweir::relog::{self, Input, Output, Settings, is_context};
 use traceweir::{Error, Status};
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::{ReadSummary, TraceSet, read_records};
-use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
@@ -44,11 +43,11 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let mut traces =
         TraceSet::open(&options.files.files, &options.schemas.files(), TerminalObserver::create(false))?;
     let threads = traces.choose_threads(options.threads.requested);
-    let selection = EventSelection::new(options, traces.start());
-    check_span(&selection.filter)?;
+    let rules = KeepRules::new(options, traces.start());
+    check_span(&rules.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
-    let settings = build_settings(options, &traces, &selection.filter, threads);
+    let settings = build_settings(options, &traces, &rules.filter, threads);
     // From here on, Ctrl-C must remove the incomplete output.
     let stopped = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stopped);
@@ -56,14 +55,13 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let moved = existing_output::make_room(&options.output, options.force)?;
     let output = Output::create(&options.output, &options.input_paths(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
-    let counts =
-        EventCounts { remaining: selection.filter.head.unwrap_or(u64::MAX), ..EventCounts::default() };
+    let counts = EventCounts { remaining: rules.filter.head.unwrap_or(u64::MAX), ..EventCounts::default() };
     let mut out = RelogOutput { output, counts, marks };
     let is_stopped = || stopped.load(Ordering::Relaxed);
-    let reading = if selection.needs_description() {
-        relog_by_description(&mut traces, &selection, &mut out, is_stopped)?
+    let reading = if rules.needs_description() {
+        relog_by_description(&mut traces, &rules, &mut out, is_stopped)?
     } else {
-        relog_by_header(&traces, &selection, &mut out, is_stopped)?
+        relog_by_header(&traces, &rules, &mut out, is_stopped)?
     };
     if is_stopped() {
         eprintln!("{path}: interrupted; nothing was written");
@@ -77,7 +75,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     print_warnings(&reading);
     let outside_warnings =
         Marks::new(&options.mark, traces.start()).warnings_outside(report::input_span(&traces, &counts));
-    let no_event_warning = report::no_event_warning(&counts, &selection.filter);
+    let no_event_warning = report::no_event_warning(&counts, &rules.filter);
     report::invalid_items_warning(&summary)
         .into_iter()
         .chain(no_event_warning)
@@ -113,15 +111,15 @@ fn build_settings(options: &RelogArgs, traces: &TraceSet, filter: &EventFilter, 
     Settings::default().compressed(compressed).window(from, to).new_file(!options.force).threads(threads)
 }
 
-/// Selects the events to keep.
-struct EventSelection {
+/// Decides which events are kept.
+struct KeepRules {
     filter: EventFilter,
     /// Providers that are left out.
     dropped: Option<EventFilter>,
     is_bare: bool,
 }
 
-impl EventSelection {
+impl KeepRules {
     fn new(options: &RelogArgs, start: FileTime) -> Self {
         let dropped = FilterArgs { provider: options.drop.clone(), ..FilterArgs::default() };
         Self {
@@ -198,7 +196,7 @@ impl EventCounts {
 
 fn relog_by_header(
     traces: &TraceSet,
-    selection: &EventSelection,
+    rules: &KeepRules,
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
@@ -206,9 +204,9 @@ fn relog_by_header(
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }
-        let (is_always_kept, time) = (selection.is_always_kept(record), clock.file_time(record.time()));
+        let (is_always_kept, time) = (rules.is_always_kept(record), clock.file_time(record.time()));
         out.counts.add_read(time);
-        let is_kept = is_always_kept || selection.filter.accepts_header(record, time);
+        let is_kept = is_always_kept || rules.filter.accepts_header(record, time);
         if is_kept {
             out.write_record(file, record, time)?;
         }
@@ -218,18 +216,17 @@ fn relog_by_header(
 
 fn relog_by_description(
     traces: &mut TraceSet,
-    selection: &EventSelection,
+    rules: &KeepRules,
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
 ) -> Result<ReadSummary> {
-    let mut grep = Grep::new(&selection.filter, Style::default());
+    let mut selection = EventSelection::new(&rules.filter);
     // Counts in the first closure below. It cannot use `out`, which the second closure borrows.
     let mut read_counts = EventCounts::default();
     let reading = traces.read(
         |record, time| {
             read_counts.add_read(time);
-            let is_candidate =
-                selection.is_always_kept(record) || selection.filter.accepts_header(record, time);
+            let is_candidate = rules.is_always_kept(record) || rules.filter.accepts_header(record, time);
             read_counts.tested += u64::from(!is_candidate);
             // After Ctrl-C, the next record is passed on to the function below, which ends the
             // reading.
@@ -239,10 +236,8 @@ fn relog_by_description(
             if is_stopped() {
                 return Ok(ReadFlow::Stop);
             }
-            let (is_always_kept, is_dropped) =
-                (selection.is_always_kept(&event.record), selection.is_dropped(event));
-            let is_kept =
-                !is_dropped && (is_always_kept || selection.filter.accepts(event) && grep.accepts(event));
+            let (is_always_kept, is_dropped) = (rules.is_always_kept(&event.record), rules.is_dropped(event));
+            let is_kept = !is_dropped && (is_always_kept || selection.accepts(event));
             if is_kept {
                 out.write_record(event.file, &event.record, event.time)?;
             }

@@ -10,7 +10,7 @@ use traceweir_format::{Error, etl};
 
 use crate::cli::RepairArgs;
 use crate::existing_output::{self, is_same_file};
-use crate::exit::CommandOutcome;
+use crate::exit::{CommandOutcome, print_warning};
 use crate::text::{format_count, format_number};
 
 /// Maximum number of holes to print; all are counted.
@@ -30,6 +30,12 @@ pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     moved.keep();
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
+    }
+    if !file.trace.is_finalised() {
+        print_warning(&format!(
+            "{}: the session did not finalise the file: events that it still had in memory are missing, and no file contains how many",
+            file.name
+        ));
     }
     let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::parallel::EventWorker;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
-use traceweir_decode::format::{Style, push_json_string};
+use traceweir_decode::format::push_json_string;
 use traceweir_format::Guid;
 use traceweir_format::header::{NO_ID, Record};
 
@@ -83,14 +83,13 @@ struct OrderedName {
 /// Counts the events of some batches.
 struct StatsWorker<'f> {
     stats: TraceStats,
-    filter: &'f EventFilter,
-    grep: Grep<'f>,
+    selection: EventSelection<'f>,
     by: GroupBy,
 }
 
 impl EventWorker for StatsWorker<'_> {
     fn add_event(&mut self, event: &DescribedEvent<'_>, order: u64, _: &mut Vec<u8>) {
-        if self.filter.accepts(event) && self.grep.accepts(event) {
+        if self.selection.accepts(event) {
             self.stats.add_event(event, order, self.by);
         }
     }
@@ -129,8 +128,8 @@ fn read_stats_in_parallel(
     threads: usize,
 ) -> Result<(TraceStats, ReadSummary)> {
     let create_worker = |_| {
-        let (stats, grep) = (TraceStats::default(), Grep::new(filter, Style::default()));
-        StatsWorker { stats, filter, grep, by }
+        let (stats, selection) = (TraceStats::default(), EventSelection::new(filter));
+        StatsWorker { stats, selection, by }
     };
     let mut workers: Vec<StatsWorker<'_>> = (0..threads).map(create_worker).collect();
     let accepts = |record: &Record<'_>, time| filter.accepts_header(record, time);
@@ -142,18 +141,17 @@ fn read_stats_in_parallel(
 
 fn read_stats(traces: &mut TraceSet, filter: &EventFilter, by: GroupBy) -> Result<(TraceStats, ReadSummary)> {
     let mut stats = TraceStats::default();
-    let mut remaining = filter.head.unwrap_or(u64::MAX);
-    let mut grep = Grep::new(filter, Style::default());
+    let mut selection = EventSelection::new(filter);
     let mut order = 0;
     let reading = traces.read(
         |record, time| filter.accepts_header(record, time),
         |event| {
-            if filter.accepts(event) && grep.accepts(event) {
-                order += 1;
-                stats.add_event(event, order, by);
-                remaining -= u64::from(!describes_file(&event.record));
+            if !selection.accepts(event) {
+                return Ok(ReadFlow::Continue);
             }
-            Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
+            order += 1;
+            stats.add_event(event, order, by);
+            Ok(selection.count(event))
         },
     )?;
     Ok((stats, reading))

@@ -76,16 +76,16 @@ pub(super) fn find_allowed_part(
     Some(part)
 }
 
-/// Prints a note if kernel events of the whole machine were requested, and the daemon sees those of
+/// Warns if kernel events of the whole machine were requested, and the daemon sees those of
 /// its own user only.
-pub(super) fn note_own_processes(controller: &Controller, kernel: &KernelSelection) {
+pub(super) fn warn_of_own_processes(controller: &Controller, kernel: &KernelSelection) {
     let has_events = kernel.flags() & !NO_SYSCONFIG != 0 || kernel.has_extra_groups();
     // A daemon that this user started has the capabilities of this process.
     let can_profile = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN));
     if has_events && !is_system_daemon(controller) && !can_profile {
         eprintln!(
-            "note: without CAP_PERFMON kernel events cover only your own processes (weir doctor shows how to get all)"
+            "warning: without CAP_PERFMON kernel events cover only your own processes (weir doctor shows how to get all)"
         );
     }
 }
@@ -100,13 +100,13 @@ pub(super) fn warn_of_limits(requested: &GroupMask, recorded: &GroupMask) {
     let has_file_names = FILE_GROUPS.iter().any(|group| has_group(recorded, *group));
     if has_file_names && has_kprobes() == Some(false) {
         eprintln!(
-            "note: this kernel has no kprobes: file names are best effort, and files that are open only briefly have none (weir doctor)"
+            "warning: this kernel has no kprobes: file names are best effort, and files that are open only briefly have none (weir doctor)"
         );
     }
 }
 
-/// Returns a note with the fix if stack copies are smaller than requested.
-pub(super) fn stack_limit_note(requested_bytes: u32, granted_bytes: u32) -> Option<String> {
+/// Returns a warning with the fix if stack copies are smaller than requested.
+pub(super) fn stack_limit_warning(requested_bytes: u32, granted_bytes: u32) -> Option<String> {
     if granted_bytes >= requested_bytes {
         return None;
     }
@@ -170,7 +170,7 @@ pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents
 }
 
 /// Sets the sampling interval, unless it already has the requested value, because a change needs a
-/// privilege. Prints a note if the machine does not support the interval. Returns whether the
+/// privilege. Warns if the machine does not support the interval. Returns whether the
 /// interval was changed.
 fn change_interval(controller: &mut Controller, requested: u32) -> Result<bool> {
     let bounds = interval_bounds(controller);
@@ -181,7 +181,7 @@ fn change_interval(controller: &mut Controller, requested: u32) -> Result<bool> 
     }
     match (query_interval(controller), bounds) {
         (Some(current), Some((least, most))) if current != requested => eprintln!(
-            "note: processors are sampled every {}, not every {}: this machine supports {} to {} (8,190 samples per second at most, as on Windows, or \
+            "warning: processors are sampled every {}, not every {}: this machine supports {} to {} (8,190 samples per second at most, as on Windows, or \
              kernel.perf_event_max_sample_rate if that is less)",
             format_ms(current),
             format_ms(requested),
@@ -330,16 +330,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stack_limit_note_contains_ring_size_and_sysctl() {
-        assert_eq!(stack_limit_note(16 << 10, 16 << 10), None);
-        assert_eq!(stack_limit_note(0, 0), None);
+    fn stack_limit_warning_contains_ring_size_and_sysctl() {
+        assert_eq!(stack_limit_warning(16 << 10, 16 << 10), None);
+        assert_eq!(stack_limit_warning(0, 0), None);
         let page_kib = rustix::param::page_size() >> 10;
-        let note = stack_limit_note(64 << 10, 16 << 10).unwrap();
+        let note = stack_limit_warning(64 << 10, 16 << 10).unwrap();
         let sysctl = format!("sudo sysctl kernel.perf_event_mlock_kb={} raises", 2048 + page_kib);
         for part in ["limited to 16 KiB instead of 64 KiB", "perf rings of 512 KiB", &sysctl] {
             assert!(note.contains(part), "{note}");
         }
-        let note = stack_limit_note(20 << 10, 16 << 10).unwrap();
+        let note = stack_limit_warning(20 << 10, 16 << 10).unwrap();
         assert!(note.contains(&format!("={} raises", 1024 + page_kib)), "rings are powers of two: {note}");
     }
 }

@@ -94,7 +94,7 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     if lost.len() == 1 && has_only_late_losses(summary) {
         let events = format_count(summary.lost.not_written, "event");
         eprintln!(
-            "note: when the file was full, {events} in memory were lost, and later ones were not recorded; a larger --max-size keeps more, --circular the newest"
+            "warning: when the file was full, {events} in memory were lost, and later ones were not recorded; a larger --max-size keeps more, --circular the newest"
         );
         return CommandOutcome::EventsLost;
     }

@@ -105,7 +105,7 @@ pub(crate) fn note_filters_without_match(requests: &[EnableRequest]) {
         }
         for pid in filters.pids.iter().filter(|pid| !processes::exists(**pid)) {
             eprintln!(
-                "note: there is no process {pid}, and a later process with this pid does not match: @pid excludes all other processes of {name}"
+                "warning: there is no process {pid}, and a later process with this pid does not match: @pid excludes all other processes of {name}"
             );
         }
         if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::is_program_running(exe)) {

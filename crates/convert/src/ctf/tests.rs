@@ -17,6 +17,7 @@ use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema, ValueMap
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
 
 use self::reader::{Metadata, ReadEvent, Tree, read_folder};
 use super::encode::NUL_SYMBOL;

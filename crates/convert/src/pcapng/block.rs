@@ -13,7 +13,7 @@
 //! Source: the Internet draft "PCAP Now Generic (pcapng) Capture File Format".
 
 use traceweir_analysis::text::escape;
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 use traceweir_format::wire::Put;
 
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
@@ -131,7 +131,7 @@ fn put_text(code: u16, text: &str, out: &mut Vec<u8>) {
 
 /// Returns the units of 100 ns since 1970; 0 for times before.
 fn unix_units(time: FileTime) -> u64 {
-    u64::try_from(time.0.saturating_sub(UNIX_EPOCH_AS_FILETIME)).unwrap_or(0)
+    u64::try_from(time.unix_ns() / 100).unwrap_or(0)
 }
 
 /// Appends a time: the upper half first.
@@ -190,6 +190,8 @@ pub(super) fn put_statistics(statistics: &StatisticsBlock<'_>, out: &mut Vec<u8>
 
 #[cfg(test)]
 mod tests {
+    use traceweir_format::time::UNIX_EPOCH_AS_FILETIME;
+
     use super::*;
 
     const ONE_SECOND: FileTime = FileTime(UNIX_EPOCH_AS_FILETIME + 10_000_000);

@@ -45,7 +45,7 @@ impl TraceProperties {
                 i128::try_from(modified.as_nanos()).unwrap_or(0).saturating_sub(duration.into())
             }
         };
-        let start_time = file_time_from_unix_ns(start_ns);
+        let start_time = FileTime::from_unix_ns(start_ns);
         let first_time = i64::try_from(first).unwrap_or(i64::MAX);
         // The clock of a recording usually counts from the start of the machine.
         let boot_time = FileTime(start_time.0.saturating_sub(first_time.div_euclid(100)).max(0));
@@ -63,12 +63,6 @@ impl TraceProperties {
         };
         Ok(Self { options, first_time, is_wall_time_guessed: survey.features.clock.is_none() })
     }
-}
-
-fn file_time_from_unix_ns(ns: i128) -> FileTime {
-    let seconds = ns.div_euclid(i128::from(NS_PER_SECOND));
-    let nanos = ns.rem_euclid(i128::from(NS_PER_SECOND));
-    FileTime::from_unix(i64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0))
 }
 
 /// Returns the record that names the operating system.

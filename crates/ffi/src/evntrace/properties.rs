@@ -14,7 +14,6 @@
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir::controller::{Properties, SessionConfig, Update};
 use traceweir::{Guid, Status, classic};
@@ -236,7 +235,7 @@ impl<U: TextUnit> PropertiesBlock<U> {
         let Properties { config, .. } = session;
         let mut filled = self.structure;
         filled.wnode.historical_context = session.api_id();
-        filled.wnode.time_stamp = current_file_time();
+        filled.wnode.time_stamp = FileTime::now().0;
         filled.wnode.guid = config.guid;
         filled.wnode.client_context = config.clock;
         filled.wnode.flags |= classic::flag::WNODE_FLAG_TRACED_GUID;
@@ -268,11 +267,4 @@ impl<U: TextUnit> PropertiesBlock<U> {
     pub(super) fn guid(&self) -> Guid {
         self.structure.wnode.guid
     }
-}
-
-/// Returns the current time as a FILETIME.
-fn current_file_time() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX), since_epoch.subsec_nanos())
-        .0
 }

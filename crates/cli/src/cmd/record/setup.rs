@@ -1,7 +1,6 @@
 //! What `weir record` records, in which processes and to which file.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -61,21 +60,21 @@ impl RecordedEvents {
             cli::exit_with_conflict("--no-kernel leaves nothing to record: name providers with -p");
         }
         events.check_kernel_providers(options);
-        events.note_missing_images();
+        events.warn_of_missing_images();
         Ok(events)
     }
 
-    /// Prints a note if stacks are recorded without the images that name their functions.
-    fn note_missing_images(&self) {
+    /// Warns if stacks are recorded without the images that name their functions.
+    fn warn_of_missing_images(&self) {
         let records_images = self.kernel.kernel.as_ref().is_some_and(KernelSelection::has_images);
         if !records_images && self.requests.iter().any(EnableRequest::has_stacks) {
             eprintln!(
-                "note: the stacks will have addresses without names: --kernel image_load records the files of code"
+                "warning: the stacks will have addresses without names: --kernel image_load records the files of code"
             );
         }
     }
 
-    /// Prints a note if `--pid` is given with manifest providers of the kernel, whose events always
+    /// Warns if `--pid` is given with manifest providers of the kernel, whose events always
     /// cover the whole machine. If nothing else is recorded, that is a usage error.
     fn check_kernel_providers(&self, options: &RecordArgs) {
         let covers_machine = |request: &EnableRequest| kernel_provider_name(&request.guid).is_some();
@@ -89,7 +88,7 @@ impl RecordedEvents {
             );
         }
         eprintln!(
-            "note: --pid does not apply to providers of the kernel; their events cover the whole machine"
+            "warning: --pid does not apply to providers of the kernel; their events cover the whole machine"
         );
     }
 
@@ -163,7 +162,7 @@ fn kernel_scope(options: &RecordArgs) -> Vec<ProcessTree> {
 pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)> {
     let file = match &options.output {
         Some(file) => file.clone(),
-        None => recordings::find_new_name(Path::new(""), now())?,
+        None => recordings::find_new_name(Path::new(""), FileTime::now())?,
     };
     let name = format!("weir-record-{}", std::process::id());
     let mut plan = sessions::build_plan(&name, Some(&file), &options.shape)?;
@@ -186,9 +185,4 @@ pub(super) fn build_plan(options: &RecordArgs) -> Result<(SessionPlan, PathBuf)>
         }
     }
     Ok((plan, file))
-}
-
-fn now() -> FileTime {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    FileTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX), since_epoch.subsec_nanos())
 }

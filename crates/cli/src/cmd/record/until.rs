@@ -16,9 +16,8 @@ use anyhow::{Result, anyhow, bail};
 use traceweir::consumer::Trace;
 use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
 use traceweir_analysis::live;
-use traceweir_decode::format::Style;
+use traceweir_analysis::selection::EventSelection;
 
 use super::{RecordingEvent, setup};
 use crate::cli::{self, EventFilterArgs, RecordArgs, SchemaArgs, UntilCondition};
@@ -130,7 +129,7 @@ impl EventWatch {
 /// Waits for an event that passes the filter; returns `false` if the session ended before.
 fn wait_for_event(trace: Trace, schemas: &SchemaArgs, filter: &EventFilterArgs) -> bool {
     let filter = EventFilter::new(&filter.criteria(), trace.header().start_time);
-    let mut grep = Grep::new(&filter, Style::default());
+    let mut selection = EventSelection::new(&filter);
     let mut is_met = false;
     // If the session ends, the recording ends for other reasons.
     let _ = live::read_events(
@@ -139,7 +138,7 @@ fn wait_for_event(trace: Trace, schemas: &SchemaArgs, filter: &EventFilterArgs) 
         &*TerminalObserver::create(true),
         |record, time| filter.accepts_header(record, time),
         |event| {
-            is_met = filter.accepts(event) && grep.accepts(event);
+            is_met = selection.accepts(event);
             Ok(if is_met { ReadFlow::Stop } else { ReadFlow::Continue })
         },
     );

@@ -71,8 +71,14 @@ impl CallTables<'_> {
         ));
         page.add_unselected(self.report.unselected);
         if self.report.without_thread > 0 {
+            // If some threads are known, the trace has context switches.
+            let cause = if totals.calls > self.report.without_thread {
+                "their processors had no context switch before them"
+            } else {
+                "record context switches too (weir record --kernel syscall)"
+            };
             page.add_line(&format!(
-                "{} of unknown threads, without time: record context switches too (weir record --kernel syscall)",
+                "{} of unknown threads, without time: {cause}",
                 format_count(self.report.without_thread, "call")
             ));
         }

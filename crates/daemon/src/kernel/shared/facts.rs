@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::header::{Family, NO_ID, Record};
 use traceweir_format::kernel::hook;
@@ -37,8 +36,7 @@ pub(super) struct WallClock {
 
 impl WallClock {
     pub(super) fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = FileTime::from_unix(i64::try_from(since.as_secs()).unwrap_or(0), since.subsec_nanos());
+        let now = FileTime::now();
         let boottime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(boottime.tv_sec).unwrap_or(0).saturating_mul(UNITS_PER_SECOND);
         let since_boot = seconds.saturating_add(u64::try_from(boottime.tv_nsec).unwrap_or(0) / NS_PER_UNIT);
