@@ -80,7 +80,7 @@ fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
 /// Returns the folders of the workspace's crates by name.
 fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
     let mut folders = BTreeMap::from([("benches".to_owned(), root().join("benches"))]);
-    for parent in ["crates", "compat", "examples", "tables"] {
+    for parent in ["crates", "compat", "examples", "tables", "bindings"] {
         for entry in std::fs::read_dir(root().join(parent)).expect("the folder is not readable") {
             let path = entry.expect("the entry is not readable").path();
             if path.join("Cargo.toml").is_file() {

@@ -15,7 +15,7 @@ use traceweir_format::kernel::class_name;
 use crate::batch::{EventData, FrameData};
 use crate::guard::guard;
 use crate::items::{ItemValue, list_items};
-use crate::time::{datetime, unix_ns};
+use crate::time::datetime;
 use crate::value::{decode_field, decode_fields, uuid};
 
 /// An event of a trace or of a live session.
@@ -126,7 +126,7 @@ impl Event {
     /// Time of the event in nanoseconds since 1970-01-01 UTC; the resolution is 100 ns.
     #[getter]
     fn time_ns(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let ns = unix_ns(self.data.time);
+        let ns = self.data.time.unix_ns();
         // Nearly all times fit, and smaller integers are faster to convert.
         match i64::try_from(ns) {
             Ok(ns) => ns.into_py_any(py),

@@ -13,7 +13,7 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::source::prepared::SchemaId;
 
-use crate::value::parse_json_string;
+use crate::json_string::parse_json_string;
 
 /// A schema, and the Python objects that are made once for all its events.
 pub(crate) struct EventKind {

@@ -23,6 +23,7 @@ mod event;
 mod fork;
 mod guard;
 mod items;
+mod json_string;
 mod kind;
 mod queue;
 mod reader;

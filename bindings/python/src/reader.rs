@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow};
 use traceweir::consumer::{Lost, Trace};
 use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::{EventFilter, FilterCriteria};
-use traceweir_analysis::grep::Grep;
 use traceweir_analysis::live;
 use traceweir_analysis::observer::{PassProgress, ReadObserver, ReadPass, Warning};
 use traceweir_analysis::schema_files::SchemaFiles;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_decode::format::Style;
@@ -122,7 +122,7 @@ fn read_traces(
     /// The events of the first batch; each further one may have twice as many.
     const FIRST_BATCH_EVENTS: usize = 64;
     let mut copier = EventCopier::new(options.style);
-    let mut grep = Grep::new(filter, options.style);
+    let mut selection = EventSelection::with_style(filter, options.style);
     let mut batch = EventBatch::default();
     let mut max_events = FIRST_BATCH_EVENTS;
     let mut push = |copied: CopiedEvent, record: &[u8]| {
@@ -146,17 +146,13 @@ fn read_traces(
                 return Ok(ReadFlow::Stop);
             }
             let Some(stacks) = &mut stacks else {
-                if filter.accepts(event) && grep.accepts(event) {
+                if selection.accepts(event) {
                     push(copier.copy(event), event.record.bytes());
                 }
                 return Ok(ReadFlow::Continue);
             };
             let is_attached = stacks.attach(event);
-            if !is_attached
-                && filter.accepts_header(&event.record, event.time)
-                && filter.accepts(event)
-                && grep.accepts(event)
-            {
+            if !is_attached && filter.accepts_header(&event.record, event.time) && selection.accepts(event) {
                 stacks.add(event, copier.copy(event));
             }
             stacks.release(&mut push);
@@ -190,10 +186,10 @@ pub(crate) fn start_watching(
     let filter = EventFilter::new(&options.criteria, trace.header().start_time);
     run_in_thread(queue, move |queue| {
         let mut copier = EventCopier::new(options.style);
-        let mut grep = Grep::new(&filter, options.style);
+        let mut selection = EventSelection::with_style(&filter, options.style);
         let mut add = |event: &DescribedEvent<'_>| {
             // The events that describe the session are written by the session, not by a provider.
-            if !describes_file(&event.record) && filter.accepts(event) && grep.accepts(event) {
+            if !describes_file(&event.record) && selection.accepts(event) {
                 queue.add_to_last(|batch| batch.push(copier.copy(event), event.record.bytes()));
             }
         };

@@ -4,19 +4,14 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyDelta, PyTzInfo};
 use traceweir_analysis::text::{Moment, parse_moment};
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 
-const NS_PER_UNIT: i128 = 100;
 const UNITS_PER_MICROSECOND: u32 = 10;
+const NS_PER_MICROSECOND: i128 = 1000;
 const MICROSECONDS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 /// The first and the last year of `datetime.datetime`.
 const DATETIME_YEARS: std::ops::RangeInclusive<i32> = 1..=9999;
-
-/// Returns nanoseconds since 1970. A time has a resolution of 100 ns.
-pub(crate) fn unix_ns(time: FileTime) -> i128 {
-    (i128::from(time.0) - i128::from(UNIX_EPOCH_AS_FILETIME)) * NS_PER_UNIT
-}
 
 /// Returns a time as an aware `datetime`, rounded down to microseconds; `None` if the year is out of
 /// the range of `datetime`.
@@ -67,12 +62,11 @@ pub(crate) fn extract_moment(value: &Bound<'_, PyAny>) -> PyResult<Moment> {
         let utc = PyTzInfo::utc(py)?;
         let epoch = PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc))?;
         let since_epoch = time.sub(epoch)?;
-        let units = delta_microseconds(&since_epoch)?.saturating_mul(UNITS_PER_MICROSECOND.into());
-        return Ok(Moment::Utc(FileTime(units.saturating_add(UNIX_EPOCH_AS_FILETIME))));
+        let ns = i128::from(delta_microseconds(&since_epoch)?).saturating_mul(NS_PER_MICROSECOND);
+        return Ok(Moment::Utc(FileTime::from_unix_ns(ns)));
     }
     if let Ok(ns) = value.extract::<i64>() {
-        let units = ns.div_euclid(100);
-        return Ok(Moment::Utc(FileTime(units.saturating_add(UNIX_EPOCH_AS_FILETIME))));
+        return Ok(Moment::Utc(FileTime::from_unix_ns(ns.into())));
     }
     let kind = value.get_type().name()?;
     Err(PyTypeError::new_err(format!(

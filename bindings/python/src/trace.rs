@@ -7,20 +7,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyList};
 use traceweir::consumer::TraceFile;
-use traceweir_analysis::event::ReadFlow;
 use traceweir_analysis::filter::FilterCriteria;
+use traceweir_analysis::hosts::{NeededFacts, read_hosts};
 use traceweir_analysis::observer::ReadObserver;
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_analysis::text::escape;
-use traceweir_analysis::traces::{ReadSummary, TraceSet, describe_losses, read_records};
+use traceweir_analysis::traces::{ReadSummary, TraceSet, describe_losses};
 use traceweir_decode::format::Style;
-use traceweir_decode::schema::Field;
-use traceweir_decode::value::Value;
-use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::etl;
-use traceweir_format::kernel::hook;
-use traceweir_format::text::decode_utf16;
 use traceweir_format::time::FileTime;
 
 use crate::arguments;
@@ -406,33 +401,7 @@ impl TraceFileInfo {
 
 /// Finds the name of the machine in the kernel event that describes it.
 fn find_host(options: &ReadOptions) -> anyhow::Result<Option<String>> {
-    struct HostField(Option<String>);
-    impl<'p> Visitor<'p> for HostField {
-        fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-            if &*field.name == "ComputerName"
-                && let Value::Text16(bytes) = value
-            {
-                self.0 = Some(decode_utf16(bytes));
-            }
-        }
-        fn is_full(&self) -> bool {
-            self.0.is_some()
-        }
-    }
     let observer: Arc<dyn ReadObserver> = Arc::new(());
-    let mut traces = TraceSet::open(&options.files, &SchemaFiles::default(), observer)?;
-    traces.inputs.retain(|input| input.trace.seems_to_hold_kernel_events());
-    let TraceSet { inputs, decoder, loading, observer, .. } = &mut traces;
-    let (mut found, mut walker) = (HostField(None), Walker::default());
-    read_records(inputs, loading.as_ref(), &**observer, |_, _, record| {
-        if record.hook() == Some(hook::CONFIG_CPU)
-            && let Ok(schema_match) = decoder.find(record)
-        {
-            let schema = &schema_match.prepared.schema;
-            // The visitor ends the walk at the name.
-            let _ = walker.walk(schema, schema_match.payload, record.pointer_size(), &mut found);
-        }
-        Ok(if found.0.is_some() { ReadFlow::Stop } else { ReadFlow::Continue })
-    })?;
-    Ok(found.0.filter(|name| !name.is_empty()))
+    let traces = TraceSet::open(&options.files, &SchemaFiles::default(), observer)?;
+    Ok(read_hosts(&traces, NeededFacts::Name)?.into_iter().find_map(|host| host.name))
 }

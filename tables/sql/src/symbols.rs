@@ -6,7 +6,7 @@ use anyhow::Result;
 use traceweir_analysis::symbols::TraceSymbols;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::ConvertInput;
-use traceweir_format::time::{Clock, FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::{Clock, FileTime};
 
 /// The images of traces and their symbols.
 pub(crate) struct SymbolTable {
@@ -33,9 +33,7 @@ impl SymbolTable {
     /// a time, in nanoseconds since 1970, the latest image at the address counts.
     pub(crate) fn name(&mut self, address: u64, process: u32, time: Option<i64>) -> Option<String> {
         for (symbols, clock) in &mut self.traces {
-            let to_stamp = |nanoseconds: i64| {
-                clock.raw(FileTime(nanoseconds.div_euclid(100).saturating_add(UNIX_EPOCH_AS_FILETIME)))
-            };
+            let to_stamp = |nanoseconds: i64| clock.raw(FileTime::from_unix_ns(nanoseconds.into()));
             let frames = symbols.resolve(process, address, time.map_or(i64::MAX, to_stamp));
             let named = frames.iter().find(|frame| frame.function.is_some() || frame.module.is_some());
             if let Some(frame) = named {

@@ -20,7 +20,7 @@ use traceweir_analysis::text::Moment;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::ConvertInput;
 use traceweir_format::Guid;
-use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
+use traceweir_format::time::FileTime;
 use traceweir_table::dataset::TypeTable;
 use traceweir_table::kernel::{KernelTable, scan_kernel_table, scan_schema};
 use traceweir_table::losses::{list_losses, losses_schema};
@@ -160,9 +160,7 @@ impl PushedFilters {
         match (column, operator) {
             ("time", Operator::Gt | Operator::GtEq | Operator::Eq | Operator::Lt | Operator::LtEq) => {
                 let Some(nanoseconds) = time_value(value) else { return false };
-                let units = |nanoseconds: i64| {
-                    FileTime(nanoseconds.div_euclid(100).saturating_add(UNIX_EPOCH_AS_FILETIME))
-                };
+                let units = |nanoseconds: i64| FileTime::from_unix_ns(nanoseconds.into());
                 if matches!(operator, Operator::Gt | Operator::GtEq | Operator::Eq) {
                     let from = units(nanoseconds);
                     self.from = Some(self.from.map_or(from, |known| known.max(from)));
@@ -338,7 +336,7 @@ mod tests {
         assert!(pushed.add(&col("time").gt_eq(time(150)).and(col("time").lt(time(1000)))));
         assert!(pushed.add(&lit("A").eq(col("provider"))));
         assert!(!pushed.add(&col("event").eq(lit("x"))));
-        let epoch = UNIX_EPOCH_AS_FILETIME;
+        let epoch = FileTime::from_unix_ns(0).0;
         assert_eq!(pushed.from, Some(FileTime(epoch + 1)), "an event at 100 ns passes; the query rejects it");
         assert_eq!(pushed.to, Some(FileTime(epoch + 10)));
         assert_eq!(pushed.providers.as_deref(), Some(&["A".to_owned()][..]));
