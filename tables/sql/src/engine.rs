@@ -46,7 +46,7 @@ impl ReadObserver for WarningPrinter {
 
 /// The inputs of a query: either traces or datasets.
 enum Inputs {
-    Traces(ConvertInput),
+    Traces(Box<ConvertInput>),
     Datasets(Vec<Dataset>),
 }
 
@@ -67,7 +67,8 @@ fn find_inputs(paths: Vec<PathBuf>, schemas: SchemaFiles, symbols: SymbolOptions
         return Ok(Inputs::Datasets(datasets::find(folders.iter().chain(&files))?));
     }
     let (criteria, observer) = (FilterCriteria::default(), Arc::new(WarningPrinter));
-    Ok(Inputs::Traces(ConvertInput { files, schemas, symbols, criteria, observer }))
+    let input = ConvertInput { files, schemas, symbols, criteria, observer };
+    Ok(Inputs::Traces(Box::new(input)))
 }
 
 /// Runs the command.
@@ -125,7 +126,7 @@ impl Engine {
         let config = SessionConfig::new().with_information_schema(true);
         let context = SessionContext::new_with_config_rt(config, runtime);
         let traces = match inputs {
-            Inputs::Traces(input) => Some(input.clone()),
+            Inputs::Traces(input) => Some(ConvertInput::clone(input)),
             Inputs::Datasets(_) => None,
         };
         functions::register(&context, traces);

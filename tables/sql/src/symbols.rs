@@ -24,7 +24,7 @@ impl SymbolTable {
             while let Some(record) = events.next()? {
                 symbols.observe(&record);
             }
-            traces.push((symbols, input_trace.trace.clock().clone()));
+            traces.push((symbols, *input_trace.trace.clock()));
         }
         Ok(Self { traces })
     }

@@ -45,8 +45,6 @@ pub(crate) struct NameColumn {
     nulls: NullBufferBuilder,
     /// Keys of recent names, by [`slot_of`].
     recent: [NameKey; RECENT_SLOTS],
-    /// Changes when keys of earlier batches are no longer valid.
-    generation: u32,
 }
 
 impl Default for NameColumn {
@@ -59,17 +57,11 @@ impl Default for NameColumn {
             keys: Vec::new(),
             nulls: NullBufferBuilder::new(0),
             recent: [NO_NAME; RECENT_SLOTS],
-            generation: 0,
         }
     }
 }
 
 impl NameColumn {
-    /// Returns a number that changes when keys become invalid.
-    pub(crate) const fn generation(&self) -> u32 {
-        self.generation
-    }
-
     /// Returns the key of a name.
     pub(crate) fn find_or_add(&mut self, name: &str) -> NameKey {
         let slot = slot_of(name);
@@ -110,6 +102,11 @@ impl NameColumn {
         }
     }
 
+    /// Appends the names of rows.
+    pub(crate) fn push_keys(&mut self, keys: impl Iterator<Item = NameKey>) {
+        keys.for_each(|key| self.push_key(key));
+    }
+
     pub(crate) fn push_nulls(&mut self, count: usize) {
         self.keys.resize(self.keys.len().saturating_add(count), 0);
         self.nulls.append_n_nulls(count);
@@ -128,8 +125,7 @@ impl NameColumn {
 
     /// Begins a new dictionary. Values that are not in a batch yet are lost.
     pub(crate) fn forget(&mut self) {
-        let generation = self.generation.wrapping_add(1);
-        *self = Self { generation, ..Self::default() };
+        *self = Self::default();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -198,9 +194,8 @@ mod tests {
         for number in 0..=MAX_VALUES {
             column.push(Some(&number.to_string()));
         }
-        let generation = column.generation();
         assert_eq!(column.finish().unwrap().len(), MAX_VALUES + 1);
-        assert_ne!(column.generation(), generation);
+        assert_eq!(column.dictionary_bytes(), 0);
         column.push(Some("x"));
         assert_eq!(column.finish().unwrap().as_dictionary::<Int32Type>().values().len(), 1);
     }

@@ -8,6 +8,7 @@
 //! decoded.
 
 mod columns;
+mod shared;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,16 +27,13 @@ use traceweir_decode::format::Style;
 use traceweir_decode::source::prepared::SchemaId;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
-use traceweir_format::header::NO_ID;
 use traceweir_format::stack_walk::StackWalk;
 
 pub use self::columns::{ColumnSet, EventColumn};
+use self::shared::{Kind, SharedValues, Source};
 use crate::column::{Column, unix_nanoseconds};
 use crate::dictionary::{NO_NAME, NameKey};
 use crate::json::JsonFields;
-
-/// The number of recent kinds of events whose dictionary keys are remembered.
-const IDENTITY_SLOTS: usize = 128;
 
 /// Returns a number for tables of recent schemas. Schemas that are prepared one after the other have
 /// different numbers.
@@ -60,27 +58,18 @@ pub(crate) fn slot_of(schema: SchemaId) -> usize {
     usize::from(number.finish() as u16)
 }
 
-/// The dictionary keys of the provider and the name of a kind of event.
-#[derive(Clone, Copy, Debug)]
-struct Identity {
-    of: Option<(SchemaId, Guid)>,
-    generations: u32,
-    provider: NameKey,
-    provider_id: NameKey,
-    event: NameKey,
-}
-
-const EMPTY_IDENTITY: Identity =
-    Identity { of: None, generations: 0, provider: NO_NAME, provider_id: NO_NAME, event: NO_NAME };
-
 /// Builds the rows of the table `events`.
 pub struct EventColumns {
     wanted: ColumnSet,
+    needs_kinds: bool,
+    needs_sources: bool,
     schema: SchemaRef,
+    /// Builders of the wanted columns that `kinds` and `sources` do not make.
     columns: [Option<Column>; EventColumn::ALL.len()],
     rows: usize,
     bytes: usize,
-    identities: Vec<Identity>,
+    kinds: SharedValues<Kind>,
+    sources: SharedValues<Source>,
     walker: Walker,
     expander: MessageExpander,
 }
@@ -102,13 +91,17 @@ impl EventColumns {
     pub fn new(wanted: ColumnSet) -> Self {
         let columns =
             EventColumn::ALL.map(|column| wanted.contains(column).then(|| Column::new(&column.data_type())));
+        let (kinds, sources) = (SharedValues::<Kind>::COLUMNS, SharedValues::<Source>::COLUMNS);
         Self {
             wanted,
+            needs_kinds: kinds.iter().any(|column| wanted.contains(*column)),
+            needs_sources: sources.iter().any(|column| wanted.contains(*column)),
             schema: wanted.schema(),
             columns,
             rows: 0,
             bytes: 0,
-            identities: vec![EMPTY_IDENTITY; IDENTITY_SLOTS],
+            kinds: SharedValues::default(),
+            sources: SharedValues::default(),
             walker: Walker::default(),
             expander: MessageExpander::default(),
         }
@@ -153,15 +146,15 @@ impl EventColumns {
         }
     }
 
-    /// Appends a name, or null.
+    /// Returns the key of a name in the dictionary of a column; none if the column is not wanted.
     #[inline]
-    fn push_name(&mut self, column: EventColumn, name: Option<&str>) {
-        if let Some(Column::Name(column)) = self.column(column) {
-            let before = column.dictionary_bytes();
-            column.push(name);
-            let added = column.dictionary_bytes().saturating_sub(before);
-            self.bytes = self.bytes.saturating_add(added);
-        }
+    fn name_key(&mut self, column: EventColumn, name: Option<&str>) -> NameKey {
+        let (Some(Column::Name(column)), Some(name)) = (self.column(column), name) else { return NO_NAME };
+        let before = column.dictionary_bytes();
+        let key = column.find_or_add(name);
+        let added = column.dictionary_bytes().saturating_sub(before);
+        self.bytes = self.bytes.saturating_add(added);
+        key
     }
 
     /// Appends an event.
@@ -176,37 +169,18 @@ impl EventColumns {
         self.rows = self.rows.saturating_add(1);
         self.bytes = self.bytes.saturating_add(ROW_BYTES);
         let record = &event.record;
-        let descriptor = record.descriptor();
         if let Some(column) = self.column(EventColumn::Time) {
             // Times that do not fit are those of damaged events; the nearest keeps the column
             // sorted and free of nulls.
             let limit = if event.time.0 < 0 { i64::MIN } else { i64::MAX };
             column.push_signed(Some(unix_nanoseconds(event.time).unwrap_or(limit)));
         }
-        self.push_name(EventColumn::Host, Some(host));
-        self.push_identity(event);
-        self.push_unsigned(EventColumn::Id, descriptor.id.into());
-        self.push_unsigned(EventColumn::Version, descriptor.version.into());
-        self.push_unsigned(EventColumn::Opcode, descriptor.opcode.into());
-        self.push_unsigned(EventColumn::Task, descriptor.task.into());
-        self.push_unsigned(EventColumn::Level, descriptor.level.into());
-        self.push_unsigned(EventColumn::Keywords, descriptor.keyword);
-        let writer = (record.process_id(), record.thread_id());
-        let (pid, tid) = event.actor.map_or(writer, |actor| (actor.pid, actor.tid));
-        for (column, id) in [
-            (EventColumn::ProcessId, pid),
-            (EventColumn::ThreadId, tid),
-            (EventColumn::WriterProcessId, writer.0),
-            (EventColumn::WriterThreadId, writer.1),
-        ] {
-            match self.column(column) {
-                Some(column) if id == NO_ID => column.push_null(),
-                Some(column) => column.push_unsigned(id.into()),
-                None => {}
-            }
+        if self.needs_kinds {
+            self.push_kind(event, host);
         }
-        self.push_name(EventColumn::Process, event.process);
-        self.push_unsigned(EventColumn::Cpu, record.cpu().into());
+        if self.needs_sources {
+            self.push_source(event);
+        }
         self.push_unsigned(EventColumn::PayloadBytes, record.payload().len() as u64);
         if self.wanted.contains(EventColumn::Activity) {
             self.push_guid(EventColumn::Activity, record.activity());
@@ -228,77 +202,55 @@ impl EventColumns {
     }
 
     #[inline]
-    fn push_identity(&mut self, event: &DescribedEvent<'_>) {
-        let [provider, provider_id, name] =
-            [EventColumn::Provider, EventColumn::ProviderId, EventColumn::Event];
-        if ![provider, provider_id, name].iter().any(|column| self.wanted.contains(*column)) {
-            return;
-        }
-        let generations = self.generations();
-        let guid = event.record.provider();
+    fn push_kind(&mut self, event: &DescribedEvent<'_>, host: &str) {
+        let descriptor = event.record.descriptor();
+        let host = self.name_key(EventColumn::Host, Some(host));
         // Without a schema that names it, the name of a provider may change when the decoder
         // learns one.
         let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
         let prepared = prepared.filter(|prepared| prepared.schema.names.provider.is_some());
-        let of = prepared.map(|prepared| (prepared.id(), guid));
-        let slot = of.map_or(0, |(schema, _)| slot_of(schema)) % IDENTITY_SLOTS;
-        let recent = self.identities.get(slot).copied().unwrap_or(EMPTY_IDENTITY);
-        let identity = if of.is_some() && recent.of == of && recent.generations == generations {
-            recent
+        let of = prepared.map(|prepared| (prepared.id(), event.record.provider()));
+        let schema_slot = of.map_or(0, |(schema, _)| slot_of(schema));
+        let slot = schema_slot ^ usize::from(descriptor.id) ^ usize::from(descriptor.opcode) << 3;
+        let is_recent = |kind: &Kind| (kind.of, kind.descriptor, kind.host) == (of, descriptor, host);
+        if of.is_some() && self.kinds.recent(slot).is_some_and(is_recent) {
+            self.kinds.repeat(slot);
         } else {
-            let identity = self.find_identity(event, of, guid);
-            if let Some(recent) = self.identities.get_mut(slot) {
-                *recent = identity;
-            }
-            identity
-        };
-        for (column, key) in
-            [(provider, identity.provider), (provider_id, identity.provider_id), (name, identity.event)]
-        {
-            if let Some(Column::Name(column)) = self.column(column) {
-                column.push_key(key);
-            }
+            let kind = self.name_kind(event, of, host);
+            self.kinds.push(slot, kind);
         }
-    }
-
-    /// Returns a number that changes when a dictionary key becomes invalid.
-    fn generations(&mut self) -> u32 {
-        let mut sum = 0_u32;
-        for column in [EventColumn::Provider, EventColumn::ProviderId, EventColumn::Event] {
-            if let Some(Column::Name(column)) = self.column(column) {
-                sum = sum.wrapping_add(column.generation());
-            }
-        }
-        sum
     }
 
     #[cold]
-    fn find_identity(
-        &mut self,
-        event: &DescribedEvent<'_>,
-        of: Option<(SchemaId, Guid)>,
-        guid: Guid,
-    ) -> Identity {
-        let generations = self.generations();
+    fn name_kind(&mut self, event: &DescribedEvent<'_>, of: Option<(SchemaId, Guid)>, host: NameKey) -> Kind {
         let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
         let name = prepared.and_then(|prepared| prepared.event_name.as_deref());
-        let id = guid.to_ascii();
-        let id = std::str::from_utf8(&id).unwrap_or_default();
-        let mut added = 0_usize;
-        let mut key = |column: EventColumn, name: Option<&str>| match (self.column(column), name) {
-            (Some(Column::Name(column)), Some(name)) => {
-                let before = column.dictionary_bytes();
-                let key = column.find_or_add(name);
-                added = column.dictionary_bytes().saturating_sub(before).saturating_add(added);
-                key
-            }
-            _ => NO_NAME,
+        let id = event.record.provider().to_ascii();
+        let id = std::str::from_utf8(&id).ok();
+        Kind {
+            of,
+            descriptor: event.record.descriptor(),
+            host,
+            provider: self.name_key(EventColumn::Provider, event.provider),
+            provider_id: self.name_key(EventColumn::ProviderId, id),
+            event: self.name_key(EventColumn::Event, name),
+        }
+    }
+
+    #[inline]
+    fn push_source(&mut self, event: &DescribedEvent<'_>) {
+        let record = &event.record;
+        let writer = (record.process_id(), record.thread_id());
+        let (process_id, thread_id) = event.actor.map_or(writer, |actor| (actor.pid, actor.tid));
+        let source = Source {
+            process_id,
+            thread_id,
+            writer_process_id: writer.0,
+            writer_thread_id: writer.1,
+            cpu: record.cpu().into(),
+            process: self.name_key(EventColumn::Process, event.process),
         };
-        let provider = key(EventColumn::Provider, event.provider);
-        let provider_id = key(EventColumn::ProviderId, Some(id));
-        let event = key(EventColumn::Event, name);
-        self.bytes = self.bytes.saturating_add(added);
-        Identity { of, generations, provider, provider_id, event }
+        self.sources.push(source.slot(), source);
     }
 
     fn push_stack(&mut self, event: &DescribedEvent<'_>) {
@@ -407,9 +359,12 @@ impl EventColumns {
     /// were not.
     pub(crate) fn push_undecoded(&mut self, reason: Option<&Undecoded>, raw: Option<&[u8]>) {
         if let Some(reason) = reason
-            && self.sparse_column(EventColumn::Undecoded).is_some()
+            && self.wanted.contains(EventColumn::Undecoded)
         {
-            self.push_name(EventColumn::Undecoded, Some(&reason.to_string()));
+            let key = self.name_key(EventColumn::Undecoded, Some(&reason.to_string()));
+            if let Some(Column::Name(column)) = self.sparse_column(EventColumn::Undecoded) {
+                column.push_key(key);
+            }
         }
         if let Some(raw) = raw
             && let Some(Column::Bytes(column)) = self.sparse_column(EventColumn::Raw)
@@ -428,11 +383,30 @@ impl EventColumns {
     pub(crate) fn finish_arrays(&mut self) -> Result<Vec<ArrayRef>> {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
-        let arrays = self.columns.iter_mut().flatten().map(|column| {
-            column.pad(rows);
-            column.finish()
-        });
-        Ok(arrays.collect::<Result<_, _>>()?)
+        let Self { wanted, columns, kinds, sources, .. } = self;
+        let mut arrays = Vec::new();
+        for column in wanted.iter() {
+            if let Some(array) = kinds.array(column).or_else(|| sources.array(column)) {
+                arrays.push(array);
+                continue;
+            }
+            let Some(builder) = column_of(columns, column) else { continue };
+            if let Column::Name(names) = &mut *builder {
+                match column {
+                    EventColumn::Host => names.push_keys(kinds.of_rows(|kind| kind.host)),
+                    EventColumn::Provider => names.push_keys(kinds.of_rows(|kind| kind.provider)),
+                    EventColumn::ProviderId => names.push_keys(kinds.of_rows(|kind| kind.provider_id)),
+                    EventColumn::Event => names.push_keys(kinds.of_rows(|kind| kind.event)),
+                    EventColumn::Process => names.push_keys(sources.of_rows(|source| source.process)),
+                    _ => {}
+                }
+            }
+            builder.pad(rows);
+            arrays.push(builder.finish()?);
+        }
+        kinds.clear();
+        sources.clear();
+        Ok(arrays)
     }
 
     /// Returns the rows as a batch, and begins the next batch.
