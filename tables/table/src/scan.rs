@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Times and providers are compared before anything is decoded or copied into a column. With
-//! several threads, each batch covers consecutive events, and [`InOrder`] delivers the batches in
+//! several threads, each batch covers consecutive events, and `InOrder` delivers the batches in
 //! the order of the events. With one thread, a batch has up to [`ScanOptions::batch_rows`] rows. One
 //! thread decodes if no column needs the fields of events; others load the buffers then.
 
