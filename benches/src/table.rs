@@ -171,7 +171,7 @@ impl TableBench {
         }
         let output = tempfile::tempdir_in(&self.folder).map_err(Error::file(&self.folder))?;
         let mut command = Command::new(&self.weir);
-        command.args(["convert", "--to", "parquet", "--layout", layout, "--threads", "1", "-o"]);
+        command.args(["convert", "--to", "parquet", "--layout", layout, "-o"]);
         let ended = process::run(command.arg(output.path()).arg(trace), Stdio::null())?;
         if ended.stderr.contains("--features table") {
             eprintln!("tables left out: {}", ended.stderr.trim());

@@ -22,7 +22,7 @@ import traceweir
 
 
 def count_headers(path: str) -> int:
-    """Reads the id, the process and the time of each event."""
+    """Reads the id and the processor of each event."""
     count = total = 0
     for event in traceweir.open(path):
         total += event.id + event.cpu

@@ -16,6 +16,7 @@ use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::text::escape;
 use traceweir_decode::format::Style;
+use traceweir_format::spec::enable::MAX_EVENT_FILTER_PID_COUNT;
 
 use crate::arguments;
 use crate::error::{TraceError, to_exception};
@@ -258,8 +259,10 @@ impl Watch {
 fn start_session(request: &ProviderRequest) -> Result<(Session, String)> {
     static COUNT: AtomicU32 = AtomicU32::new(1);
     let name = format!("traceweir-python-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    if request.pids.len() > 8 {
-        return Err(anyhow::anyhow!("at most 8 processes can be watched; leave out pids to watch all"));
+    if request.pids.len() > MAX_EVENT_FILTER_PID_COUNT {
+        return Err(anyhow::anyhow!(
+            "at most {MAX_EVENT_FILTER_PID_COUNT} processes can be watched; leave out pids to watch all"
+        ));
     }
     let controller = Controller::find_or_start(None)?;
     let builder = Session::builder(&name).daemon(&controller).real_time().low_latency().stop_on_drop();

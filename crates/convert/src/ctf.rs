@@ -12,8 +12,8 @@
 //!     event type gets the number of its class when its first event is written.
 //!
 //! F2  The bytes of an event fit the text of its class. A payload that ends early, that has more bytes
-//!     than its schema, or that has other empty texts, has a class of its own. A payload that does not fit its schema, or that
-//!     has none, is written as bytes.
+//!     than its schema, or that has other empty texts, has a class of its own. A payload that does not
+//!     fit its schema, or that has none, is written as bytes.
 //!
 //! F3  Timestamps in a stream never decrease. An event that is earlier than those before it in its
 //!     stream goes to another stream of the same processor.

@@ -475,7 +475,7 @@ impl Profile {
                 message
                     .put_u64(field::MAPPING_FILE, file.into())
                     .put_u64(field::MAPPING_BUILD_ID, build_id.into());
-                // Names are final: a reader does not look for symbols.
+                // Names are final: a reader does not search for symbols.
                 for has in [
                     field::MAPPING_HAS_FUNCTIONS,
                     field::MAPPING_HAS_FILE_NAMES,

@@ -110,7 +110,7 @@ fn tables_by_type_and_of_the_kernel_are_queried() {
         &fixture("kernel"),
         "SELECT count(*) AS n FROM switches s JOIN threads t ON s.new_thread_id = t.thread_id",
     );
-    assert!(rows[0]["n"].as_u64().is_some());
+    assert!(rows[0]["n"].as_u64() > Some(0), "{rows:?}");
     let rows = query(&fixture("kernel"), "SELECT kind, count FROM losses WHERE kind = 'events lost'");
     assert_eq!(rows, [json!({"kind": "events lost", "count": 0})]);
 }
@@ -236,7 +236,7 @@ fn dataset_gives_the_answers_of_its_traces() {
         root.path(),
         "SELECT count(*) AS n FROM events WHERE host = 'other' AND provider = 'Windows Kernel'",
     );
-    assert!(one[0]["n"].as_u64().is_some());
+    assert_eq!(one, [json!({"n": 1})], "the event with the header of tracelogging");
     let typed = query(root.path(), "SELECT \"ProcessId\" AS pid FROM windows_kernel_process_start_v4");
     assert_eq!(typed, [json!({"pid": 3000})]);
     let message = error(&[root.path().to_str().unwrap(), traces[0].to_str().unwrap(), "SELECT 1"]);

@@ -56,8 +56,8 @@ impl Default for DatasetOptions {
     }
 }
 
-/// The most types of events with tables of their own, and the most columns of all these tables.
-/// Events of further types go into the table `other`.
+/// The most tables of events, with `other` and `undecoded`, and the most columns of all tables of
+/// types. Events of further types go into the table `other`.
 const MAX_TABLES: usize = 1024;
 const MAX_TABLE_COLUMNS: usize = 64 << 10;
 /// A type with more fields has no table of its own.
@@ -239,7 +239,7 @@ fn bounded_name(name: &str) -> String {
     if name.len() > MAX_IDENTITY_NAME_BYTES { digest(name.as_bytes()) } else { format!("{name:?}") }
 }
 
-/// Writes a new file with a text, and returns whether the file has this text. A file of a stranger
+/// Writes a new file with a text, and returns whether the file has this text. A file of another user
 /// may be a link, a pipe or very large; only a regular file is read, as far as it can be equal.
 fn write_or_compare(path: &Path, text: &str) -> std::io::Result<bool> {
     let error = match OpenOptions::new().write(true).create_new(true).open(path) {

@@ -133,7 +133,7 @@ impl NameColumn {
     }
 
     pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        // A key 0 of a null needs no value: Arrow does not look at keys of nulls.
+        // A key 0 of a null needs no value: Arrow ignores the keys of nulls.
         let values = match &self.array {
             Some(array) => Arc::clone(array),
             None => Arc::new(StringArray::from_iter_values(self.values.iter())),

@@ -64,7 +64,7 @@ pub struct EventColumns {
     needs_kinds: bool,
     needs_sources: bool,
     schema: SchemaRef,
-    /// Builders of the wanted columns that `kinds` and `sources` do not make.
+    /// Builders of the wanted columns. Those of the numbers that `kinds` and `sources` make stay empty.
     columns: [Option<Column>; EventColumn::ALL.len()],
     rows: usize,
     bytes: usize,

@@ -14,8 +14,8 @@ use crate::convert_formats::{
 };
 
 const OUTPUT_HELP: &str = "\
-The output appears only when it is complete: a failure or Ctrl-C leaves no output. A dataset of
-Parquet gets its files one by one. docs/convert.md describes the formats, and what each leaves out.";
+The output appears only when it is complete: a failure or Ctrl-C leaves no output. The files of a
+dataset appear when all are complete. docs/convert.md describes each format and what it leaves out.";
 
 const EXAMPLES: &str = "\
 Examples:

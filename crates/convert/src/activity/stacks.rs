@@ -36,13 +36,6 @@ pub struct CodeMapping {
     pub is_kernel: bool,
 }
 
-impl CodeMapping {
-    /// Returns the file name, without the folder.
-    pub fn file_name(&self) -> &str {
-        self.path.rsplit(['\\', '/']).next().unwrap_or_default()
-    }
-}
-
 /// A frame of a call stack.
 #[derive(Clone, Debug)]
 pub struct StackFrame {

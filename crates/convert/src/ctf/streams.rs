@@ -6,8 +6,9 @@
 //!   event    class u32 │ time u64 │ context │ fields
 //! ```
 //!
-//! The buffers of all streams have a limit; a packet that is written frees its memory. A file is open only while a packet is written, because
-//! a trace can have more processors than a process may have open files.
+//! The buffers of all streams have a limit; a packet that is written frees its memory. A file is open
+//! only while a packet is written, because a trace can have more processors than a process may have
+//! open files.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;

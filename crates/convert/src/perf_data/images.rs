@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. The base of an image is the address of the first byte of its file. If the file of that name
-//!    here has the build id of the recording, its segments tell the base; else the mapping does.
+//!    here has the build id of the recording, its segments determine the base; else the mapping does.
 //!    Without a build id, no file is opened. A recording chooses the names, so a file is opened as
 //!    a program that a trace names: only a regular file, without waiting, and only its headers and
 //!    notes are read. Nothing of it but the base and the size of the image reaches the output.

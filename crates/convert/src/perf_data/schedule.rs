@@ -196,7 +196,7 @@ impl Schedule {
         out.write_perfinfo(at, (hook::READY_THREAD, READY_LAYOUT.version()), &self.payload)
     }
 
-    /// Forgets who waits, after records were lost.
+    /// Forgets the waiting threads, after records were lost.
     pub(super) fn forget_after_loss(&mut self) {
         self.waiting.clear();
         self.stack_bytes = 0;

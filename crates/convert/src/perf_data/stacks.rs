@@ -24,7 +24,7 @@ const STACK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::STACK_WALK, 2);
 const FIRST_MARKER: u64 = -4095_i64 as u64;
 const KERNEL_MARKER: u64 = -128_i64 as u64;
 const USER_MARKER: u64 = -512_i64 as u64;
-/// The most frames of one part that are kept. perf records 127 frames unless told otherwise.
+/// The most frames of one part that are kept. perf records 127 frames by default.
 const MAX_FRAMES: usize = 1024;
 
 /// The stack of a sample: eight bytes for each frame, innermost first.

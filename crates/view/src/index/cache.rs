@@ -8,8 +8,9 @@
 //!
 //! A file is used if it is a regular file that only this user can write, and if its identity is that
 //! of the traces. The index of a trace that was recorded again replaces the index before. An index is
-//! not kept if a trace or a file with schemas has changed since it was opened. The folder is checked once it is open, and files are found relative to it, so that its path may change at any
-//! time. Old files are removed when all together exceed [`MAX_CACHE_BYTES`].
+//! not kept if a trace or a file with schemas has changed since it was opened. The folder is checked
+//! once it is open, and files are found relative to it, so that its path may change at any time. Old
+//! files are removed when all together exceed [`MAX_CACHE_BYTES`].
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};

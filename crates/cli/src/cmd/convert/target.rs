@@ -6,9 +6,9 @@
 //! ```
 //!
 //! 1. Devices, pipes and symbolic links are written in place, because renaming would replace them.
-//! 2. Without `--force`, the renaming replaces nothing, not even a file that another program created
-//!    during the conversion.
-//! 3. An output that replaces another gets its permissions.
+//! 2. Without `--force`, the renaming replaces at most an empty file or folder, also if another
+//!    program created the output during the conversion.
+//! 3. An output that replaces another gets its permissions and, if the user may set it, its owner.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, Permissions};
@@ -82,9 +82,7 @@ impl HiddenOutput {
         *path = None;
         Ok(())
     }
-}
 
-impl HiddenOutput {
     /// Gives a folder its name. It replaces at most an empty folder.
     fn rename_folder(self, output: &Path) -> Result<()> {
         let mut path = lock(&self.path);
