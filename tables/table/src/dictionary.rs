@@ -104,7 +104,16 @@ impl NameColumn {
 
     /// Appends the names of rows.
     pub(crate) fn push_keys(&mut self, keys: impl Iterator<Item = NameKey>) {
-        keys.for_each(|key| self.push_key(key));
+        let start = self.keys.len();
+        self.keys.extend(keys);
+        let added = self.keys.get_mut(start..).unwrap_or_default();
+        if added.iter().all(|key| *key >= 0) {
+            return self.nulls.append_n_non_nulls(added.len());
+        }
+        for key in added {
+            self.nulls.append(*key >= 0);
+            *key = (*key).max(0);
+        }
     }
 
     pub(crate) fn push_nulls(&mut self, count: usize) {
@@ -178,6 +187,21 @@ mod tests {
         assert_eq!(texts(&second), [Some("b".to_owned())]);
         let values = |array: &ArrayRef| array.as_dictionary::<Int32Type>().values().to_data();
         assert!(values(&first).ptr_eq(&values(&second)), "the dictionary did not grow");
+    }
+
+    #[test]
+    fn keys_of_many_rows_equal_single_ones() {
+        let (mut many, mut single) = (NameColumn::default(), NameColumn::default());
+        for keys in [&[0, 1, 0][..], &[1, NO_NAME, 0], &[0]] {
+            for column in [&mut many, &mut single] {
+                column.find_or_add("a");
+                column.find_or_add("b");
+            }
+            many.push_keys(keys.iter().copied());
+            keys.iter().for_each(|key| single.push_key(*key));
+        }
+        let (many, single) = (many.finish().unwrap(), single.finish().unwrap());
+        assert_eq!((texts(&many), many.null_count()), (texts(&single), 1));
     }
 
     #[test]

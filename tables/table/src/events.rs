@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::frames::resolve_stack;
 use traceweir_analysis::symbols::SymbolFrame;
@@ -89,9 +89,14 @@ impl EventColumns {
     /// Creates builders for these columns.
     #[must_use]
     pub fn new(wanted: ColumnSet) -> Self {
-        let columns =
-            EventColumn::ALL.map(|column| wanted.contains(column).then(|| Column::new(&column.data_type())));
         let (kinds, sources) = (SharedValues::<Kind>::COLUMNS, SharedValues::<Source>::COLUMNS);
+        let is_shared = |column| kinds.contains(&column) || sources.contains(&column);
+        let columns = EventColumn::ALL.map(|column| {
+            let data_type = column.data_type();
+            // Dictionaries of shared names need a builder, shared numbers do not.
+            let has_builder = matches!(data_type, DataType::Dictionary(..)) || !is_shared(column);
+            (wanted.contains(column) && has_builder).then(|| Column::new(&data_type))
+        });
         Self {
             wanted,
             needs_kinds: kinds.iter().any(|column| wanted.contains(*column)),
@@ -247,7 +252,7 @@ impl EventColumns {
             thread_id,
             writer_process_id: writer.0,
             writer_thread_id: writer.1,
-            cpu: record.cpu().into(),
+            cpu: record.cpu(),
             process: self.name_key(EventColumn::Process, event.process),
         };
         self.sources.push(source.slot(), source);
