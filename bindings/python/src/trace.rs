@@ -105,7 +105,7 @@ pub(crate) fn open(
         ignores_programs: false,
     };
     let symbol_paths = arguments::paths(symbol_paths)?;
-    let symbols = symbols.then(|| SymbolOptions { paths: symbol_paths, omits_lines: false, root: None });
+    let symbols = symbols.then_some(SymbolOptions { paths: symbol_paths, omits_lines: false, root: None });
     let files = arguments::paths(Some(path))?;
     if files.is_empty() {
         return Err(PyValueError::new_err("no path is given"));

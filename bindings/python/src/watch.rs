@@ -166,10 +166,9 @@ impl LiveConnection {
     fn stop_session(&self) -> Result<Lost> {
         let Some(session) = lock(&self.session).take() else { return Ok(Lost::default()) };
         match session.stop() {
-            Ok(summary) => Ok(Lost::new(
-                u64::from(summary.real_time_events_lost),
-                u64::from(summary.real_time_buffers_lost),
-            )),
+            Ok(summary) => {
+                Ok(Lost::new(summary.real_time_events_lost, u64::from(summary.real_time_buffers_lost)))
+            }
             // Another program has stopped the session, or the daemon has ended.
             Err(error) if error.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND || error.is_disconnect() => {
                 Ok(Lost::default())
