@@ -196,26 +196,6 @@ def test_memory_is_bounded_when_the_program_is_slow(big_trace: Path) -> None:
     assert int(output.stdout) < 120 << 10, f"{output.stdout} KiB resident for a trace of {size_kib} KiB"
 
 
-def test_names_of_maps_count_as_memory(tmp_path: Path) -> None:
-    manifest = tmp_path / "long-names.man"
-    values = "".join(f'<map value="{value}" message="$(string.long)"/>' for value in range(256))
-    manifest.write_text(
-        '<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>'
-        '<provider name="P" guid="{6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a}" symbol="P" resourceFileName="p" messageFileName="p">'
-        '<events><event value="1" version="2" template="Types" symbol="E"/></events>'
-        f'<maps><valueMap name="Long">{values}</valueMap></maps>'
-        '<templates><template tid="Types"><data name="Values" inType="win:UInt8" map="Long" count="60"/></template></templates>'
-        "</provider></events></instrumentation><localization><resources culture=\"en-US\"><stringTable>"
-        f'<string id="long" value="{"x" * (1 << 20)}"/>'
-        "</stringTable></resources></localization></instrumentationManifest>"
-    )
-    events = traceweir.open(FIXTURES / "etl" / "manifest.etl", manifests=manifest, events=1)
-    event = next(event for event in events if event.version == 2)
-    values_of_event = event.fields["Values"]
-    assert 1 << 20 <= len(values_of_event[0]) and len(values_of_event) < 20
-    assert event.error is not None
-
-
 def test_names_of_fields_are_not_interned() -> None:
     names = {
         name
