@@ -13,8 +13,9 @@
 //!    recording holds clock data (`perf record -k`). Else the recording is taken to end when its
 //!    file was last changed, and a note says so.
 //! 2. The event that measures CPU time best becomes the sampled profile: `cpu-clock` or
-//!    `task-clock`, else `cycles`, else an event with a frequency, else the first one. Samples of
-//!    all other events are `PerfInfo/PmcCounterProf`, whose source is named at the start.
+//!    `task-clock`, else `cycles`, else an event with a frequency, else the first one. With a
+//!    frequency, a sample weighs as much as its period (`period`). Samples of all other events are
+//!    `PerfInfo/PmcCounterProf`, whose source is named at the start.
 //! 3. Memory is bounded. The largest parts are, in MiB: records that are sorted 96 (`sort`), buffers
 //!    of processors 48 (`output`), formats of tracepoints and events that follow from them 64
 //!    (`tracepoint`), stacks of waiting threads 32 (`schedule`), ids of events 36 (`attr`), names of
@@ -38,6 +39,7 @@ mod file;
 mod images;
 mod importer;
 mod output;
+mod period;
 mod profile;
 mod record;
 mod schedule;
@@ -51,7 +53,9 @@ mod tests;
 mod tracepoint;
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
@@ -66,11 +70,14 @@ use crate::Conversion;
 /// The name that the recording of a folder has.
 pub const FILE_IN_FOLDER: &str = "data";
 
-/// Imports the recording at `path`, and writes the trace to `output`, an empty file. `observer`
-/// receives the progress.
+/// The name that stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Imports the recording at `path`, and writes the trace to `output`, an empty file. The path `-` is
+/// standard input. `observer` receives the progress.
 pub fn import(path: &Path, output: File, observer: &dyn ReadObserver) -> Result<Conversion> {
-    let (file, modified) = open(path)?;
     let run = || {
+        let (file, modified) = open(path)?;
         let survey = Survey::read(&file, observer)?;
         let recording = RecordingFile { name: path.display().to_string(), modified };
         Importer::new(&file, survey, &recording, output)?.run(observer)
@@ -82,27 +89,45 @@ pub fn import(path: &Path, output: File, observer: &dyn ReadObserver) -> Result<
 #[doc(hidden)]
 pub fn import_bytes(recording: &[u8]) -> Result<(Vec<u8>, Conversion)> {
     let survey = Survey::read(recording, &())?;
-    let file = RecordingFile { name: "perf.data".to_owned(), modified: SystemTime::UNIX_EPOCH };
+    let file = RecordingFile { name: "perf.data".to_owned(), modified: Some(SystemTime::UNIX_EPOCH) };
     let mut trace = Vec::new();
     let conversion = Importer::new(recording, survey, &file, &mut trace)?.run(&())?;
     Ok((trace, conversion))
 }
 
-/// Opens a recording, which must be a regular file.
-fn open(path: &Path) -> Result<(File, SystemTime)> {
-    let describe = || format!("cannot open {}", escape_path(path));
-    let metadata = path.metadata().with_context(describe)?;
+/// Opens a recording, and returns when it was last changed. A pipe is copied to a temporary file,
+/// because it has neither a length nor a second pass.
+fn open(path: &Path) -> Result<(File, Option<SystemTime>)> {
+    let is_standard_input = path.as_os_str() == STANDARD_INPUT;
+    let source = if is_standard_input { Path::new("/dev/stdin") } else { path };
+    let metadata = source.metadata().context("cannot open")?;
     if metadata.is_dir() {
-        let inner = path.join(FILE_IN_FOLDER);
-        if path.join("data.0").exists() || !inner.is_file() {
-            bail!("{} is a folder; a recording of several threads cannot be read", escape_path(path));
-        }
-        return open(&inner);
+        return open(&find_in_folder(path)?);
     }
-    // A pipe has neither a length nor a second pass.
-    if !metadata.is_file() {
-        bail!("{} is not a regular file", escape_path(path));
+    let kind = metadata.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        bail!("is a device, not a recording of perf");
     }
-    let file = File::open(path).with_context(describe)?;
-    Ok((file, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)))
+    let mut file = File::open(source).context("cannot open")?;
+    if metadata.is_file() {
+        return Ok((file, metadata.modified().ok()));
+    }
+    let mut copy = tempfile::tempfile().context("cannot create a temporary file")?;
+    io::copy(&mut file, &mut copy).context("cannot copy the pipe to a temporary file")?;
+    Ok((copy, None))
+}
+
+/// Returns the path of the recording in a folder.
+fn find_in_folder(folder: &Path) -> Result<PathBuf> {
+    let inner = folder.join(FILE_IN_FOLDER);
+    if folder.join("data.0").exists() {
+        bail!("has a recording of several threads (perf record --threads), which cannot be read");
+    }
+    if inner.is_file() {
+        return Ok(inner);
+    }
+    if folder.join("perf.data").is_file() {
+        bail!("is a folder: name the recording in it, perf.data");
+    }
+    bail!("is a folder without a recording of perf, whose name would be {FILE_IN_FOLDER}")
 }

@@ -73,7 +73,7 @@ fn describe_no_stacks(graph: &FlameGraph) -> String {
     }
     match graph.measure {
         StackMeasure::Events => "no event matches",
-        _ => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E); events that are selected by name have stacks too, if they were recorded with them",
+        _ => "no samples: the trace has no CPU samples, or none in the selected time; weir record --kernel cpu -- CMD records them; --event NAME selects events with stacks instead",
     }
     .to_owned()
 }

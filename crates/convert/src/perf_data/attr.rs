@@ -104,7 +104,7 @@ impl EventAttr {
     /// Returns whether the event is a tracepoint of which the recording has only a part: perf records
     /// tracepoints at a limited rate if a frequency was chosen for all events.
     pub(super) const fn is_limited_tracepoint(&self) -> bool {
-        self.is_tracepoint() && (self.flags & FLAG_FREQUENCY != 0 || self.period > 1)
+        self.is_tracepoint() && (self.has_frequency() || self.period > 1)
     }
 
     /// Returns whether the event samples running code: it is neither a tracepoint nor the dummy
@@ -115,6 +115,11 @@ impl EventAttr {
         !(self.is_tracepoint() || self.kind == TYPE_SOFTWARE && self.config == DUMMY)
     }
 
+    /// Returns whether the event has samples, and they do not name their processor.
+    pub(super) const fn lacks_processor(&self) -> bool {
+        (self.takes_samples() || self.is_tracepoint()) && !self.has(part::CPU)
+    }
+
     /// Returns how well the event measures CPU time: the larger, the better; 0 if it does not.
     pub(super) const fn clock_rank(&self) -> u32 {
         match (self.kind, self.config & 0xFFFF_FFFF) {
@@ -123,21 +128,26 @@ impl EventAttr {
             // Cycles; with a frequency, samples come in regular intervals.
             (TYPE_HARDWARE, 0) => 2,
             (TYPE_SOFTWARE | TYPE_TRACEPOINT, _) => 0,
-            _ => (self.flags & FLAG_FREQUENCY != 0) as u32,
+            _ => self.has_frequency() as u32,
         }
     }
 
     /// Returns the time between two samples in nanoseconds, if it is known.
     pub(super) fn interval_ns(&self) -> Option<u64> {
-        if self.flags & FLAG_FREQUENCY != 0 {
+        if self.has_frequency() {
             return NS_PER_SECOND.checked_div(self.period).filter(|interval| *interval > 0);
         }
         (self.clock_rank() == 3 && self.period > 0).then_some(self.period)
     }
 
+    /// Returns whether perf changes the period all the time, to take samples at a frequency.
+    pub(super) const fn has_frequency(&self) -> bool {
+        self.flags & FLAG_FREQUENCY != 0
+    }
+
     /// Returns the period of samples; 0 if it varies.
     pub(super) const fn fixed_period(&self) -> u64 {
-        if self.flags & FLAG_FREQUENCY == 0 { self.period } else { 0 }
+        if self.has_frequency() { 0 } else { self.period }
     }
 
     const fn count_parts(&self, parts: u64) -> usize {
@@ -180,6 +190,8 @@ pub(super) struct RecordedEvent {
 pub(super) struct EventTable {
     pub(super) events: Vec<RecordedEvent>,
     by_id: HashMap<u64, usize>,
+    /// The index of the event that becomes the sampled profile.
+    main: Option<usize>,
 }
 
 impl EventTable {
@@ -189,12 +201,27 @@ impl EventTable {
         if index >= MAX_EVENTS {
             return;
         }
+        let measures_better = |main: &RecordedEvent| attr.clock_rank() > main.attr.clock_rank();
+        if attr.takes_samples() && self.main_event().is_none_or(measures_better) {
+            self.main = Some(index);
+        }
         self.events.push(RecordedEvent { attr, name: String::new() });
         for id in ids {
             if self.by_id.len() < MAX_IDS {
                 self.by_id.insert(id, index);
             }
         }
+    }
+
+    /// Returns the index of the event that becomes the sampled profile: the first of those that
+    /// measure CPU time best.
+    pub(super) const fn main(&self) -> Option<usize> {
+        self.main
+    }
+
+    /// Returns the event that becomes the sampled profile.
+    pub(super) fn main_event(&self) -> Option<&RecordedEvent> {
+        self.events.get(self.main?)
     }
 
     /// Sets the name of the event with an id.
@@ -226,5 +253,19 @@ impl EventTable {
             // Records that perf made up for the state before the recording have the id 0.
             None => (id == 0 || self.events.len() == 1).then_some(0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_is_missing_only_where_samples_would_have_it() {
+        let lacks =
+            |kind, config, parts| EventAttr { kind, config, parts, ..EventAttr::default() }.lacks_processor();
+        assert!(lacks(TYPE_HARDWARE, 0, part::TIME) && lacks(TYPE_TRACEPOINT, 310, part::TIME));
+        assert!(!lacks(TYPE_HARDWARE, 0, part::TIME | part::CPU));
+        assert!(!lacks(TYPE_SOFTWARE, 9, part::TIME), "the dummy event has no samples");
     }
 }

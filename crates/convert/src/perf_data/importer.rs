@@ -15,7 +15,7 @@ use super::file::{RawRecord, RecordReader, kind};
 use super::images::Images;
 use super::output::{Moment, TaskIds, TraceOutput};
 use super::profile::Profile;
-use super::record::{RecordOrigin, Sample, Sideband, parse_origin, parse_sample, parse_sideband};
+use super::record::{RecordOrigin, Sample, Sideband, parse_origin, parse_sideband};
 use super::schedule::Schedule;
 use super::sort::RecordSorter;
 use super::stacks::CallStack;
@@ -40,10 +40,28 @@ struct Counts {
     malformed: u64,
     /// Tracepoints without a format.
     unknown_tracepoints: u64,
-    lost: u64,
+    lost: LossCounts,
     throttled: u64,
     /// Samples with a copy of the user stack.
     user_stacks: u64,
+}
+
+/// Numbers of lost records.
+#[derive(Debug, Default)]
+struct LossCounts {
+    /// Records that did not fit into a ring, as the kernel reported when the ring had space again.
+    at_rings: u64,
+    /// Samples that did not fit into a ring, as perf counted at the end. They include those that the
+    /// kernel reported before, and those after its last report.
+    at_rings_in_the_end: u64,
+    /// Samples that the processor lost.
+    by_processor: u64,
+}
+
+impl LossCounts {
+    fn total(&self) -> u64 {
+        self.at_rings.max(self.at_rings_in_the_end).saturating_add(self.by_processor)
+    }
 }
 
 /// The tracepoints of a recording that other records would repeat.
@@ -83,8 +101,11 @@ impl<'r, R: ReadAt + ?Sized, W: WriteAt> Importer<'r, R, W> {
         let properties = TraceProperties::new(&survey, file)?;
         let mut notes = Vec::new();
         if properties.is_wall_time_guessed {
-            let reason = "the recording has no wall time: it is taken to end when its file was last changed";
-            notes.push(reason.to_owned());
+            let end = match file.modified {
+                Some(_) => "its file was last changed",
+                None => "it was imported",
+            };
+            notes.push(format!("the recording has no wall time: it is taken to end when {end}"));
         }
         let (first_time, start_time) = (properties.first_time, properties.options.start_time);
         let writer = Writer::create(sink, properties.options)?;
@@ -95,7 +116,7 @@ impl<'r, R: ReadAt + ?Sized, W: WriteAt> Importer<'r, R, W> {
             images: Images::new(build_ids),
             schedule: Schedule::default(),
             events: TracepointEvents::default(),
-            profile: Profile::new(&survey.events.events),
+            profile: Profile::new(&survey),
             recorded: RecordedTracepoints::new(&survey),
             counts: Counts::default(),
             is_running: false,
@@ -145,15 +166,16 @@ impl<'r, R: ReadAt + ?Sized, W: WriteAt> Importer<'r, R, W> {
             warn("perf did not finish the recording: it has no names of the machine and no build ids");
         }
         reading.is_damaged = survey.is_damaged || !survey.is_finished;
-        if counts.lost > 0 {
-            let lost = format_count(counts.lost, "record");
+        let lost_records = counts.lost.total();
+        if lost_records > 0 {
+            let lost = format_count(lost_records, "record");
             reading.losses.push(format!("{input}: the recording lost {lost}"));
         }
         let written = out.events;
         let duration = out.last_time.saturating_sub(first_time);
         out.into_writer().finish(Summary {
             end_time: FileTime(start_time.0.saturating_add(duration.div_euclid(NS_PER_UNIT))),
-            events_lost: u32::try_from(counts.lost).unwrap_or(u32::MAX),
+            events_lost: u32::try_from(lost_records).unwrap_or(u32::MAX),
             buffers_lost: 0,
         })?;
         Ok(Conversion { events: counts.read, written, written_noun: "event", notes, reading })
@@ -180,10 +202,7 @@ impl<W: WriteAt> Converter<W> {
         self.counts.read = self.counts.read.saturating_add(1);
         let record = RawRecord::parse(bytes);
         if record.kind == kind::SAMPLE {
-            let index = survey.events.find_for_sample(bytes);
-            let event = index.and_then(|index| Some((index, survey.events.events.get(index)?)));
-            let sample = event.and_then(|(index, event)| Some((index, parse_sample(&record, &event.attr)?)));
-            return match sample {
+            return match survey.parse_sample(&record) {
                 Some((index, sample)) => self.convert_sample(index, &sample, survey),
                 None => {
                     self.counts.malformed = self.counts.malformed.saturating_add(1);
@@ -294,8 +313,15 @@ impl<W: WriteAt> Converter<W> {
                     self.images.forget_process(pid);
                 }
             }
-            Sideband::Lost(count) => {
-                self.counts.lost = self.counts.lost.saturating_add(count);
+            Sideband::LostSamples(count) if origin.time == 0 => {
+                let lost = &mut self.counts.lost.at_rings_in_the_end;
+                *lost = lost.saturating_add(count);
+            }
+            Sideband::Lost(count) | Sideband::LostSamples(count) => {
+                let LossCounts { at_rings, by_processor, .. } = &mut self.counts.lost;
+                let is_processor = matches!(sideband, Sideband::LostSamples(_));
+                let lost = if is_processor { by_processor } else { at_rings };
+                *lost = lost.saturating_add(count);
                 self.schedule.forget_after_loss();
                 out.flag_loss(at.cpu)?;
             }
@@ -320,6 +346,8 @@ impl<W: WriteAt> Converter<W> {
             }
         };
         add(profile.samples, "sample", "");
+        let short = " left out: perf takes the first samples at a frequency after too short a time to count";
+        add(profile.short_samples, "sample", short);
         add(profile.counter_samples, "sample", " of other events, as PerfInfo/PmcCounterProf");
         add(schedule.switches, "context switch", "");
         add(self.events.written, "tracepoint", "");
@@ -335,7 +363,11 @@ impl<W: WriteAt> Converter<W> {
             let text = "tracepoints were recorded at a limited rate (-F or -c), so some of them are missing";
             notes.push(text.to_owned());
         }
-        if profile.lacks_interval(&survey.events.events) {
+        if survey.events.events.iter().any(|event| event.attr.lacks_processor()) {
+            let text = "the recording does not name the processor of each event: events without one are on processor 0; perf record --sample-cpu adds it";
+            notes.push(text.to_owned());
+        }
+        if profile.lacks_interval(&survey.events) {
             let text =
                 "the time between two samples is unknown: shares of samples hold, times of samples do not";
             notes.push(text.to_owned());

@@ -5,15 +5,19 @@
 //!   every other event that is no tracepoint ──▶ 0x0F2F counter sample, source 1, 2, …
 //!   at the start, for each of them          ──▶ 0x0F49 source, interval, name
 //! ```
+//!
+//! The field `Count` of a sample is its weight (`period`).
 
 use traceweir_format::etl::WriteAt;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::attr::RecordedEvent;
+use super::attr::{EventTable, RecordedEvent};
 use super::output::{Moment, TaskIds, TraceOutput};
+use super::period::PeriodWeights;
 use super::record::Sample;
 use super::stacks::CallStack;
+use super::survey::Survey;
 
 const SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SAMPLED_PROFILE, 2);
 const COUNTER_SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PMC_PROFILE, 2);
@@ -26,30 +30,27 @@ const NS_PER_UNIT: u64 = 100;
 pub(super) struct Profile {
     /// The index of the event that becomes the sampled profile.
     main: Option<usize>,
+    weights: PeriodWeights,
     payload: Vec<u8>,
     /// Number of samples of the sampled profile.
     pub(super) samples: u64,
+    /// Number of samples of the sampled profile whose periods are too short for a weight.
+    pub(super) short_samples: u64,
     /// Number of samples of other events.
     pub(super) counter_samples: u64,
 }
 
 impl Profile {
-    /// Chooses the event that becomes the sampled profile.
-    pub(super) fn new(events: &[RecordedEvent]) -> Self {
-        let mut main: Option<(usize, u32)> = None;
-        for (index, event) in events.iter().enumerate().filter(|(_, event)| event.attr.takes_samples()) {
-            let rank = event.attr.clock_rank();
-            if main.is_none_or(|(_, best)| rank > best) {
-                main = Some((index, rank));
-            }
-        }
-        Self { main: main.map(|(index, _)| index), ..Self::default() }
+    pub(super) fn new(survey: &Survey) -> Self {
+        let has_frequency = survey.events.main_event().is_some_and(|event| event.attr.has_frequency());
+        let weights =
+            if has_frequency { PeriodWeights::new(&survey.periods) } else { PeriodWeights::default() };
+        Self { main: survey.events.main(), weights, ..Self::default() }
     }
 
     /// Returns whether the time between two samples of the sampled profile is unknown.
-    pub(super) fn lacks_interval(&self, events: &[RecordedEvent]) -> bool {
-        let event = self.main.and_then(|index| events.get(index));
-        self.samples > 0 && event.is_some_and(|event| event.attr.interval_ns().is_none())
+    pub(super) fn lacks_interval(&self, events: &EventTable) -> bool {
+        self.samples > 0 && events.main_event().is_some_and(|event| event.attr.interval_ns().is_none())
     }
 
     /// Writes the sources of samples with their intervals.
@@ -101,11 +102,16 @@ impl Profile {
         let tid = sample.origin.tid;
         self.payload.clear();
         let (hook, layout) = if self.main == Some(index) {
+            let weight = self.weights.next(sample.period);
+            if weight == 0 {
+                self.short_samples = self.short_samples.saturating_add(1);
+                return Ok(());
+            }
             self.samples = self.samples.saturating_add(1);
             put_kernel_event!(
                 &mut self.payload,
                 SAMPLE_LAYOUT,
-                { InstructionPointer: sample.ip, ThreadId: tid, Count: 1_u16 }
+                { InstructionPointer: sample.ip, ThreadId: tid, Count: weight }
             );
             (hook::SAMPLED_PROFILE, SAMPLE_LAYOUT)
         } else {

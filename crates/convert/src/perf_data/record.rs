@@ -39,6 +39,8 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_SWITCH_PREEMPTED: u16 = 1 << 14;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+/// The samples did not pass a filter (`perf record --filter`).
+const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
 /// Process, thread, time and processor of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +215,8 @@ pub(super) enum Sideband<'b> {
     },
     /// This many records did not fit into the ring.
     Lost(u64),
+    /// This many samples of an event were lost.
+    LostSamples(u64),
     /// The kernel reduced the rate of samples.
     Throttled,
     /// A thread was switched in or out. The other thread is known if the recording was of whole
@@ -267,7 +271,8 @@ pub(super) fn parse_sideband<'b>(record: &RawRecord<'b>) -> Option<Sideband<'b>>
             Sideband::Exit { pid: word(0), tid: word(2) }
         }
         kind::LOST => Sideband::Lost(u64_at(body, 8)),
-        kind::LOST_SAMPLES => Sideband::Lost(u64_at(body, 0)),
+        kind::LOST_SAMPLES if misc & MISC_LOST_BY_FILTER != 0 => return None,
+        kind::LOST_SAMPLES => Sideband::LostSamples(u64_at(body, 0)),
         kind::THROTTLE => Sideband::Throttled,
         kind::SWITCH | kind::SWITCH_CPU_WIDE => Sideband::Switch {
             is_out: misc & MISC_SWITCH_OUT != 0,

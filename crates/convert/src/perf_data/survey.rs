@@ -11,7 +11,8 @@ use traceweir_format::wire::{u32_at, u64_at};
 use super::attr::{EventAttr, EventTable, part};
 use super::features::{Features, bit, read_event_update};
 use super::file::{FileHeader, RawRecord, RecordReader, Section, kind};
-use super::record::{parse_origin, parse_sample};
+use super::period::PeriodHistogram;
+use super::record::{Sample, parse_origin, parse_sample};
 use super::tracepoint::{Tracepoint, read_formats};
 
 /// The largest section of attributes, of ids, or of a feature, in bytes.
@@ -51,6 +52,8 @@ pub(super) struct Survey {
     pub(super) records: Range<u64>,
     /// The first and the last time of all records, if any has a time.
     pub(super) times: Option<(u64, u64)>,
+    /// The periods of the sampled profile, if its samples were taken at a frequency.
+    pub(super) periods: PeriodHistogram,
     pub(super) is_finished: bool,
     pub(super) is_damaged: bool,
 }
@@ -124,15 +127,33 @@ impl Survey {
                 self.read_feature(u32::try_from(feature).unwrap_or(u32::MAX), bytes.unwrap_or_default());
             }
             kind::EVENT_UPDATE => read_event_update(record.body(), &mut self.events),
-            kind if kind < kind::FIRST_OF_PERF => {
-                if let Some(time @ 1..) = self.time_of(record) {
-                    let (first, last) = self.times.unwrap_or((time, time));
-                    self.times = Some((first.min(time), last.max(time)));
+            kind::SAMPLE => {
+                if let Some((index, sample)) = self.parse_sample(record) {
+                    self.add_time(valid_time(sample.origin.time));
+                    let main = self.events.main_event().filter(|_| self.events.main() == Some(index));
+                    if main.is_some_and(|main| main.attr.has_frequency()) {
+                        self.periods.add(sample.period);
+                    }
                 }
             }
+            kind if kind < kind::FIRST_OF_PERF => self.add_time(self.time_of(record).unwrap_or(0)),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Adds the time of a record; 0 stands for none.
+    fn add_time(&mut self, time: u64) {
+        if time != 0 {
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+        }
+    }
+
+    /// Parses a sample, and returns it with the index of its event.
+    pub(super) fn parse_sample<'b>(&self, record: &RawRecord<'b>) -> Option<(usize, Sample<'b>)> {
+        let index = self.events.find_for_sample(record.bytes)?;
+        Some((index, parse_sample(record, &self.events.events.get(index)?.attr)?))
     }
 
     /// Reads a record with an attribute, which is followed by its ids.
@@ -151,8 +172,7 @@ impl Survey {
             let time = self.events.find_for_other(record.bytes).map(|attr| parse_origin(record, attr).time);
             return Some(valid_time(time.unwrap_or(0)));
         }
-        let event = self.events.events.get(self.events.find_for_sample(record.bytes)?)?;
-        Some(valid_time(parse_sample(record, &event.attr)?.origin.time))
+        Some(valid_time(self.parse_sample(record)?.1.origin.time))
     }
 
     /// Rejects recordings that cannot be converted.

@@ -20,8 +20,8 @@ const SESSION_NAME: &str = "perf record";
 /// Facts about the file of a recording.
 pub(super) struct RecordingFile {
     pub(super) name: String,
-    /// When the file was last changed.
-    pub(super) modified: SystemTime,
+    /// When the file was last changed; `None` for a pipe.
+    pub(super) modified: Option<SystemTime>,
 }
 
 /// The properties of the trace.
@@ -40,7 +40,8 @@ impl TraceProperties {
                 .saturating_add(i128::from(first))
                 .saturating_sub(i128::from(clock.event_ns)),
             None => {
-                let modified = file.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+                let modified = file.modified.unwrap_or_else(SystemTime::now);
+                let modified = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
                 let duration = last.saturating_sub(first);
                 i128::try_from(modified.as_nanos()).unwrap_or(0).saturating_sub(duration.into())
             }

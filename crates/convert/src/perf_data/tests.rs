@@ -8,10 +8,10 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
-use traceweir_format::wire::{u32_at, u64_at};
+use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
 use self::builder::{Recording, SWITCH_EVENT, TICK_EVENT, Words};
-use super::import_bytes;
+use super::{import as import_file, import_bytes};
 use crate::Conversion;
 
 const KERNEL: u64 = 0xFFFF_FFFF_8100_0000;
@@ -243,6 +243,59 @@ fn late_record_keeps_the_order_of_its_processor() {
         "{:?}",
         conversion.notes
     );
+}
+
+#[test]
+fn lost_samples_are_counted_once() {
+    const FILTERED: u16 = 1 << 15;
+    for (records, lost) in [
+        // The five records that the kernel reported are among those that perf counted.
+        (&[(0, 0, 5)][..], 5),
+        (&[(0, 0, 4), (0, 0, 3)], 7),
+        (&[(FILTERED, 0, 100)], 5),
+        (&[(0, 0, 6), (0, 2300, 3)], 9),
+    ] {
+        let mut recording = small_recording();
+        for (misc, time, count) in records {
+            recording.lost_samples(*misc, *time, *count);
+        }
+        let (events, conversion) = import(&recording.finish());
+        let expected = format!("perf.data: the recording lost {lost} records");
+        assert_eq!(conversion.reading.losses, [expected], "{records:?}");
+        assert_eq!(u32_at(&events[0].payload, 48), lost, "{records:?}");
+    }
+}
+
+#[test]
+fn weight_of_a_sample_at_a_frequency_is_its_period() {
+    let mut recording = small_recording();
+    for (time, period) in (3000..).zip([1, 1, 80, 9000, 900_000, 1_000_000, 1_100_000, 3_000_000]) {
+        recording.period = period;
+        recording.sample(time, 0, 100, 100, 0x40_0008, &[USER_MARKER, 0x40_0008]);
+    }
+    let (events, conversion) = import(&recording.finish());
+    let count = |event: &&ReadEvent| (event.time, u16_at(&event.payload, 12));
+    let weights: Vec<_> = with_hook(&events, hook::SAMPLED_PROFILE).iter().map(count).collect();
+    assert_eq!(weights, [(3004, 1), (3005, 1), (3006, 1), (3007, 2)]);
+    let stacks = with_hook(&events, hook::STACK_WALK).iter().filter(|e| e.time >= 3000).count();
+    assert_eq!(stacks, 4, "a sample without weight has no stack");
+    let note = conversion.notes.iter().find(|note| note.starts_with("6 samples left out"));
+    assert!(note.is_some(), "{:?}", conversion.notes);
+}
+
+#[test]
+fn folder_is_accepted_if_it_has_one_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str| std::fs::write(folder.path().join(name), small_recording().finish()).unwrap();
+    let import = || import_file(folder.path(), tempfile::tempfile().unwrap(), &());
+    let message = || format!("{:#}", import().unwrap_err());
+    assert!(message().contains("is a folder without a recording of perf"), "{}", message());
+    write("perf.data");
+    assert!(message().ends_with("is a folder: name the recording in it, perf.data"), "{}", message());
+    write("data");
+    assert_eq!(import().unwrap().reading.losses.len(), 1);
+    write("data.0");
+    assert!(message().contains("perf record --threads"), "{}", message());
 }
 
 proptest! {

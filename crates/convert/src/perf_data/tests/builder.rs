@@ -97,11 +97,13 @@ fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
 pub(super) struct Recording {
     records: Vec<u8>,
     build_ids: Vec<u8>,
+    /// The period of the samples that follow.
+    pub(super) period: u64,
 }
 
 impl Recording {
     pub(super) fn new() -> Self {
-        Self { records: Vec::new(), build_ids: Vec::new() }
+        Self { records: Vec::new(), build_ids: Vec::new(), period: 1000 }
     }
 
     /// Adds a record without the words that end the records of the kernel.
@@ -159,6 +161,13 @@ impl Recording {
         self.sideband(2, 0, time, &body);
     }
 
+    /// Adds a number of lost samples. perf writes those of the whole recording with time 0.
+    pub(super) fn lost_samples(&mut self, misc: u16, time: u64, count: u64) {
+        let mut body = Vec::new();
+        body.word(count);
+        self.sideband(13, misc, time, &body);
+    }
+
     pub(super) fn round(&mut self) {
         self.raw(68, 0, &[]);
     }
@@ -174,7 +183,7 @@ impl Recording {
         raw: &[u8],
     ) {
         let mut body = Vec::new();
-        body.word(event).word(ip).pair(pid, tid).word(time).pair(cpu, 0).word(1000);
+        body.word(event).word(ip).pair(pid, tid).word(time).pair(cpu, 0).word(self.period);
         body.word(chain.len() as u64);
         for frame in chain {
             body.word(*frame);
