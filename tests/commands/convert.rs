@@ -239,6 +239,68 @@ fn recording_of_perf_is_to_be_imported_first() {
     }
 }
 
+/// Returns a recording of perf, as written to a pipe: one event, one sample, and `rest`.
+fn small_recording(rest: &[u8]) -> Vec<u8> {
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let header = |kind: u64, size: u64| kind | size << 48;
+    // The processor clock at 1000 Hz; samples have thread and time.
+    let mut recording = b"PERFILE2".to_vec();
+    recording.extend(words(&[16, header(64, 72), 1 | 64 << 32, 0, 1000, 2 | 4, 0, 1 << 10 | 1 << 18, 0, 0]));
+    recording.extend(words(&[header(9, 24), 100 | 100 << 32, 1000]));
+    recording.extend(rest);
+    recording
+}
+
+#[test]
+fn recording_of_perf_can_be_piped() {
+    let folder = make_folder();
+    for (name, rest, status) in [("whole.etl", b"".as_slice(), 0), ("cut.etl", &[9, 0, 0, 0, 0, 0, 24, 0], 3)]
+    {
+        let out = folder.path().join(name);
+        let mut command = weir_command(["convert", "-", "-o", arg(&out)]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&small_recording(rest)).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
+        assert!(stderr.contains(&format!("{name}: etl, ")), "{stderr}");
+        assert!(stderr.contains("end when it was imported"), "{stderr}");
+        assert!(stderr.contains("perf record --sample-cpu adds it"), "{stderr}");
+        assert_eq!(stderr.contains("ends within a record"), status == 3, "{stderr}");
+        assert!(!stderr.contains("weir repair"), "{stderr}");
+        assert!(weir(["dump", arg(&out)]).expect(0).text().contains("SampleProf"));
+    }
+}
+
+#[test]
+fn result_names_the_format_and_other_commands_name_convert() {
+    let folder = make_folder();
+    let trace = fixture_path("kernel");
+    let out = folder.path().join("out.chrome.json");
+    let run = weir(["convert", arg(&trace), "-o", arg(&out)]).expect(0);
+    assert!(run.stderr.contains("out.chrome.json: jsonl, "), "{}", run.stderr);
+    let out = folder.path().join("out.pftrace");
+    let run = weir(["dump", arg(&trace), "-o", arg(&out)]).expect(0);
+    let note = "has the format text, not perfetto, which weir convert writes";
+    assert!(run.stderr.contains(note), "{}", run.stderr);
+    let run = weir(["dump", arg(&trace), "-o", arg(&out), "--format", "text", "--force"]).expect(0);
+    assert!(!run.stderr.contains("note"), "{}", run.stderr);
+    let run = weir(["dump", arg(&trace), "--format", "perfetto"]).expect(2);
+    assert!(run.stderr.contains("weir convert --to perfetto"), "{}", run.stderr);
+    let run = weir(["convert", arg(&trace), "--to", "jsonl", "-o", arg(folder.path())]).expect(1);
+    assert!(run.stderr.contains("it is a folder; name a file"), "{}", run.stderr);
+    assert!(!run.stderr.contains("session"), "{}", run.stderr);
+}
+
+#[test]
+fn trace_that_is_named_twice_gives_a_warning() {
+    let trace = fixture_path("tracelogging");
+    let run = weir(["convert", "--to", "jsonl", arg(&trace), arg(&trace), arg(&trace)]).expect(0);
+    assert_eq!(run.stderr.matches("is named more than once").count(), 1, "{}", run.stderr);
+    let run = weir(["convert", "--to", "jsonl", arg(&trace), arg(&fixture_path("kernel"))]).expect(0);
+    assert!(!run.stderr.contains("more than once"), "{}", run.stderr);
+}
+
 #[test]
 fn piped_input_can_be_read_twice() {
     let trace = fs::read(fixture_path("tracelogging")).unwrap();

@@ -25,7 +25,7 @@ mod verbs;
 mod view;
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -68,6 +68,7 @@ pub(crate) use sql::SqlArgs;
 pub(crate) use symbols::SymbolArgs;
 pub(crate) use view::ViewArgs;
 
+use crate::convert_formats::other_format_note;
 use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
@@ -469,6 +470,13 @@ impl DumpArgs {
         let extension = self.output.as_ref().and_then(|path| path.extension()?.to_str());
         let by_extension = || OutputFormat::from_str(extension?, true).ok();
         self.format.or_else(by_extension).unwrap_or_default()
+    }
+
+    /// Returns a note if no option names the format, and the name of the output stands for one that
+    /// only another command writes.
+    pub(crate) fn other_format_note(&self, output: &Path) -> Option<String> {
+        let format = self.output_format().to_possible_value().filter(|_| self.format.is_none())?;
+        other_format_note(output, format.get_name())
     }
 
     /// Returns whether addresses are resolved to functions.

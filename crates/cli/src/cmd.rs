@@ -103,7 +103,10 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::Sql(options) => sql::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Repair(options) => repair::run(&options),
-        Command::Relog(options) => relog::run(&options),
+        Command::Relog(options) => {
+            recordings::warn_of_repeated(&options.files.files);
+            relog::run(&options)
+        }
         Command::Mc(options) => mc::run(&options),
         Command::Cc(options) => cc::run(&options),
         Command::Error(options) => error::run(&options),

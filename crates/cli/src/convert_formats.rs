@@ -12,6 +12,8 @@ use traceweir_convert::{
     pprof, speedscope,
 };
 
+use crate::text::escape_path;
+
 /// A format that `weir convert` writes.
 pub(crate) struct ConvertFormat {
     /// The value of `--to`.
@@ -304,6 +306,18 @@ pub(crate) fn format_of_path(path: &Path) -> Option<&'static ConvertFormat> {
     let matching = endings
         .filter(|(end, _)| name.strip_suffix(*end).is_some_and(|stem| stem.len() > 1 && stem.ends_with('.')));
     matching.max_by_key(|(end, _)| end.len()).map(|(_, format)| format)
+}
+
+/// Returns a note if the name of an output stands for another format than `written`, which only
+/// another command writes.
+pub(crate) fn other_format_note(output: &Path, written: &str) -> Option<String> {
+    let named = format_of_path(output).filter(|named| named.name != written)?;
+    let command = match named.writer {
+        FormatWriter::Import(_) => "weir relog",
+        _ => "weir convert",
+    };
+    let name = escape_path(output);
+    Some(format!("{name} has the format {written}, not {}, which {command} writes", named.name))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use traceweir::{Error, Status};
 
-use crate::text::allows_colours;
+use crate::text::{allows_colours, escape_path};
 
 /// Number of bytes that are collected before they are written.
 const WRITE_BYTES: usize = 256 << 10;
@@ -44,6 +44,9 @@ pub(crate) fn name_missing_folder(path: &Path, error: Error) -> Error {
 
 /// Creates or empties a file for output.
 pub(crate) fn create_file(path: &Path) -> Result<File> {
+    if path.is_dir() {
+        bail!("cannot write {}: it is a folder; name a file", escape_path(path));
+    }
     let file = traceweir::output::create(path, false);
     file.map_err(|error| name_missing_folder(path, error)).context("cannot write")
 }

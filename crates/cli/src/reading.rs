@@ -23,6 +23,19 @@ pub(crate) fn print_warnings(reading: &ReadSummary) {
 
 /// Prints defects, for commands whose output contains the losses.
 pub(crate) fn print_defects(reading: &ReadSummary) {
+    print_defect_lines(reading);
+    if reading.is_damaged {
+        eprintln!("hint: weir repair FILE -o COPY.etl writes a copy without the damage");
+    }
+}
+
+/// Prints defects and losses of a recording of another tool, which `weir repair` does not read.
+pub(crate) fn print_import_warnings(reading: &ReadSummary) {
+    print_defect_lines(reading);
+    reading.losses.iter().for_each(|warning| exit::print_warning(warning));
+}
+
+fn print_defect_lines(reading: &ReadSummary) {
     for warning in &reading.warnings {
         match warning {
             ReadWarning::MoreDefects { .. } => {
@@ -30,9 +43,6 @@ pub(crate) fn print_defects(reading: &ReadSummary) {
             }
             ReadWarning::Defect { .. } => exit::print_warning(&warning.to_string()),
         }
-    }
-    if reading.is_damaged {
-        eprintln!("hint: weir repair FILE -o COPY.etl writes a copy without the damage");
     }
 }
 

@@ -6,7 +6,9 @@
 //!   weir-notes.txt  other.etl  weir-folder.etl/         ◀── not recordings
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,6 +17,7 @@ use anyhow::{Result, bail};
 use traceweir_format::time::{Civil, FileTime};
 
 use crate::cli::{OptionalFiles, exit_with_missing_argument};
+use crate::exit::print_warning;
 use crate::text::escape_path;
 
 /// How many names are tried for a new file.
@@ -49,6 +52,7 @@ pub(crate) fn find_unused_name(path: &Path) -> Result<PathBuf> {
 /// If there is none, prints a usage error and exits.
 pub(crate) fn choose_newest_if_empty(files: &mut OptionalFiles) {
     if !files.files.is_empty() {
+        warn_of_repeated(&files.files);
         return;
     }
     let Some(newest) = find_newest(Path::new(".")) else {
@@ -58,6 +62,30 @@ pub(crate) fn choose_newest_if_empty(files: &mut OptionalFiles) {
     };
     eprintln!("using {}", escape_path(&newest));
     files.files.push(newest);
+}
+
+/// Warns of files that the command line names more than once: the events of each are read as often.
+pub(crate) fn warn_of_repeated(files: &[PathBuf]) {
+    for file in find_repeated(files) {
+        print_warning(&format!(
+            "{} is named more than once: its events are there as often",
+            escape_path(file)
+        ));
+    }
+}
+
+/// Returns the second name of each file that has several names in a list.
+fn find_repeated(files: &[PathBuf]) -> Vec<&Path> {
+    let mut counts: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+    let mut is_second = |file: &Path| {
+        let path = if file.as_os_str() == "-" { Path::new("/dev/stdin") } else { file };
+        path.metadata().is_ok_and(|metadata| {
+            let count = counts.entry((metadata.dev(), metadata.ino())).or_default();
+            *count += 1;
+            *count == 2
+        })
+    };
+    files.iter().map(PathBuf::as_path).filter(|file| is_second(file)).collect()
 }
 
 /// Returns the name of the recording in a folder that was modified last; among equal times, the
@@ -103,6 +131,23 @@ mod tests {
         write("weir-b.etl", 20);
         assert_eq!(find_newest(folder.path()), Some("weir-b.etl".into()), "equal times");
         assert_eq!(find_newest(&folder.path().join("absent")), None);
+    }
+
+    #[test]
+    fn file_with_several_names_is_found_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second, link] = ["a.etl", "b.etl", "link.etl"].map(|name| folder.path().join(name));
+        fs::write(&first, "x").unwrap();
+        fs::write(&second, "x").unwrap();
+        symlink(&first, &link).unwrap();
+        let missing = folder.path().join("missing.etl");
+        let find = |files: &[&PathBuf]| {
+            let files: Vec<PathBuf> = files.iter().map(|file| (*file).clone()).collect();
+            find_repeated(&files).into_iter().map(Path::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(find(&[&first, &second, &missing, &missing]), [PathBuf::new(); 0]);
+        assert_eq!(find(&[&first, &second, &link, &first]), [link]);
+        assert_eq!(find(&[&second, &second, &second]), [second]);
     }
 
     #[test]

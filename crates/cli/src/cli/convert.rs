@@ -10,7 +10,7 @@ use super::{
     DumpArgs, FilterArgs, OptionalFiles, OutputFormat, SchemaArgs, ShownParts, SymbolArgs, ThreadArgs,
 };
 use crate::convert_formats::{
-    ConvertFormat, FORMATS, OPTION_GROUPS, PrintedFormat, find_format, formats_with_option,
+    ConvertFormat, FORMATS, FormatWriter, OPTION_GROUPS, PrintedFormat, find_format, formats_with_option,
 };
 
 const OUTPUT_HELP: &str = "\
@@ -22,6 +22,9 @@ Examples:
   weir convert trace.etl -o trace.csv                    the format follows from the name
   weir convert trace.etl --to jsonl | jq .event          to standard output
   weir convert trace.etl --to collapsed | flamegraph.pl > flame.svg
+  weir convert trace.etl -o trace.pftrace                for ui.perfetto.dev
+  weir convert trace.etl -o trace.ctf                    a folder for babeltrace2 and Trace Compass
+  weir convert perf.data -o app.etl                      import a recording of perf record
   weir convert a.etl b.etl -o both.jsonl --from 2s --until 3s --level warning";
 
 /// Returns the end of the help page, with the options that only some formats take.
@@ -102,7 +105,9 @@ impl std::fmt::Debug for FormatChoice {
 
 fn format_parser() -> impl TypedValueParser<Value = FormatChoice> {
     let to_value = |format: &ConvertFormat| {
-        let help = format!("{}; for {}", format.about, format.tools);
+        let is_absent = cfg!(not(feature = "table")) && matches!(format.writer, FormatWriter::Tables(_));
+        let remark = if is_absent { "; not in this build" } else { "" };
+        let help = format!("{}; for {}{remark}", format.about, format.tools);
         PossibleValue::new(format.name).aliases(format.aliases.iter().copied()).help(help)
     };
     PossibleValuesParser::new(FORMATS.iter().map(to_value))

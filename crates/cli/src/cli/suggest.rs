@@ -6,6 +6,7 @@
 //! ```text
 //!   weir version             the name of an option       tip: use 'weir --version'
 //!   weir dump --csv          a value of --format         tip: use '--format csv'
+//!   weir dump -f perfetto    a value of another --to   tip: 'weir convert --to perfetto' writes …
 //!   weir record ./app        a program without --        tip: put -- before the program: …
 //!   weir report --function   an option of a subcommand   tip: '--function' belongs to …
 //! ```
@@ -17,6 +18,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use super::Cli;
+use crate::convert_formats::find_format;
 use crate::text::{find_similar_names, quote_for_shell};
 
 /// Maximum number of subcommands that a tip lists for an option.
@@ -57,6 +59,9 @@ pub(super) fn improve_suggestions(error: &mut Error, command: &Command, argument
             let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else { return };
             let suggested = suggest(error, ContextKind::InvalidValue, valid.clone().into_iter());
             replace(error, ContextKind::SuggestedValue, suggested);
+            if let Some(tip) = convert_tip(error) {
+                replace_tip(error, Some(tip));
+            }
         }
         _ => {}
     }
@@ -111,6 +116,13 @@ fn format_tip(command: &Command, word: &str) -> Option<String> {
         argument.get_possible_values().iter().any(|possible| possible.matches(value, false))
     };
     formats.find(|(argument, _)| is_value(argument)).map(|(_, long)| format!("use '--{long} {value}'"))
+}
+
+/// Returns a tip for a format that only `weir convert` writes.
+fn convert_tip(error: &Error) -> Option<String> {
+    let option = typed_word(error, ContextKind::InvalidArg).filter(|option| option.starts_with("--format"));
+    let format = find_format(&option.and_then(|_| typed_word(error, ContextKind::InvalidValue))?)?;
+    Some(format!("'weir convert --to {}' writes this format", format.name))
 }
 
 /// Returns a tip for a program without the `--` that must precede it.

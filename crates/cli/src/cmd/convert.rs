@@ -33,7 +33,7 @@ use crate::exit::CommandOutcome;
 use crate::filter::{check_times, no_match_hint};
 use crate::output::BufferedOutput;
 use crate::progress::TerminalObserver;
-use crate::reading::{print_warnings, reading_outcome, warn_of_missing_images};
+use crate::reading::{print_import_warnings, print_warnings, reading_outcome, warn_of_missing_images};
 use crate::text::{escape_path, format_count};
 
 pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
@@ -43,15 +43,15 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
     check_output(options, output)?;
     check_span(options);
     match format.writer {
-        FormatWriter::Printer(printed) => print(options, printed, output),
+        FormatWriter::Printer(printed) => print(options, format, printed, output),
         FormatWriter::Stream { is_binary: true, .. }
             if output.is_none() && std::io::stdout().is_terminal() =>
         {
             bail!("{} is binary, and standard output is a terminal: name a file with -o", format.name)
         }
-        FormatWriter::Stream { convert, .. } => write_stream(options, convert, output),
+        FormatWriter::Stream { convert, .. } => write_stream(options, format, convert, output),
         FormatWriter::Tables(file_format) => write_tables(options, format, file_format, output),
-        FormatWriter::Import(import) => import_recording(options, import, output),
+        FormatWriter::Import(import) => import_recording(options, format, import, output),
         FormatWriter::Folder { convert, has_file } => {
             let Some(output) = output else {
                 exit_with_missing_argument(&format!("{} is a folder: name it with -o OUT", format.name));
@@ -59,7 +59,7 @@ pub(super) fn run(options: &ConvertArgs) -> Result<CommandOutcome> {
             let folder = OutputFolder::create(output, options.force, has_file)?;
             let conversion = convert(&build_input(options, false), folder.hidden_path())?;
             let size = folder.finish()?;
-            finish(options, &conversion, Some((output, Some(size))))
+            finish(options, &conversion, Some(WrittenOutput { path: output, format, size: Some(size) }))
         }
     }
 }
@@ -122,8 +122,13 @@ fn check_span(options: &ConvertArgs) {
 }
 
 /// Writes a format of `weir dump`.
-fn print(options: &ConvertArgs, format: PrintedFormat, output: Option<&Path>) -> Result<CommandOutcome> {
-    let dump_options = options.to_dump_args(format);
+fn print(
+    options: &ConvertArgs,
+    format: &ConvertFormat,
+    printed: PrintedFormat,
+    output: Option<&Path>,
+) -> Result<CommandOutcome> {
+    let dump_options = options.to_dump_args(printed);
     let is_on_terminal = output.is_none() && std::io::stdout().is_terminal();
     let schemas = options.schemas.files();
     let mut traces =
@@ -140,7 +145,9 @@ fn print(options: &ConvertArgs, format: PrintedFormat, output: Option<&Path>) ->
             let mut out = BufferedOutput::from_file(file);
             let outcome = dump::print_traces(&dump_options, &mut traces, &filter, &mut out)?;
             drop(out);
-            print_size(path, hidden.finish()?);
+            if let Some(size) = hidden.finish()? {
+                eprintln!("{}: {}, {}", escape_path(path), format.name, format_count(size, "byte"));
+            }
             outcome
         }
     };
@@ -151,6 +158,7 @@ fn print(options: &ConvertArgs, format: PrintedFormat, output: Option<&Path>) ->
 /// Writes a format of one stream.
 fn write_stream(
     options: &ConvertArgs,
+    format: &ConvertFormat,
     convert: ConvertToStream,
     output: Option<&Path>,
 ) -> Result<CommandOutcome> {
@@ -167,12 +175,13 @@ fn write_stream(
     out.flush()?;
     drop(out);
     let size = hidden.finish()?;
-    finish(options, &conversion, Some((path, size)))
+    finish(options, &conversion, Some(WrittenOutput { path, format, size }))
 }
 
 /// Imports a recording of another tool.
 fn import_recording(
     options: &ConvertArgs,
+    format: &ConvertFormat,
     import: ImportRecording,
     output: Option<&Path>,
 ) -> Result<CommandOutcome> {
@@ -188,7 +197,9 @@ fn import_recording(
     let (hidden, file) = OutputFile::create(path, options.force)?;
     let conversion = import(recording, file, &*TerminalObserver::create(false))?;
     let size = hidden.finish()?;
-    finish(options, &conversion, Some((path, size)))
+    print_summary(&conversion, Some(WrittenOutput { path, format, size }));
+    print_import_warnings(&conversion.reading);
+    Ok(reading_outcome(&conversion.reading))
 }
 
 /// Writes tables: a file, or into the folder of a dataset.
@@ -213,7 +224,7 @@ fn write_tables(
     };
     if tables::is_dataset(path) {
         let conversion = tables.write_dataset(file_format, path)?;
-        return finish(options, &conversion, Some((path, None)));
+        return finish(options, &conversion, Some(WrittenOutput { path, format, size: None }));
     }
     let named = format_of_path(path).filter(|named| matches!(named.writer, FormatWriter::Tables(_)));
     if let Some(named) = named.filter(|named| named.name != format.name) {
@@ -224,7 +235,7 @@ fn write_tables(
     let (hidden, file) = OutputFile::create(path, options.force)?;
     let conversion = tables.write_file(file_format, file)?;
     let size = hidden.finish()?;
-    finish(options, &conversion, Some((path, size)))
+    finish(options, &conversion, Some(WrittenOutput { path, format, size }))
 }
 
 fn build_input(options: &ConvertArgs, is_on_stdout: bool) -> ConvertInput {
@@ -238,11 +249,19 @@ fn build_input(options: &ConvertArgs, is_on_stdout: bool) -> ConvertInput {
     }
 }
 
+/// An output that is complete.
+struct WrittenOutput<'a> {
+    path: &'a Path,
+    format: &'a ConvertFormat,
+    /// The size in bytes, if it is known.
+    size: Option<u64>,
+}
+
 /// Prints the result of a conversion, and returns the outcome of the command.
 fn finish(
     options: &ConvertArgs,
     conversion: &Conversion,
-    output: Option<(&Path, Option<u64>)>,
+    output: Option<WrittenOutput<'_>>,
 ) -> Result<CommandOutcome> {
     print_summary(conversion, output);
     let filter = EventFilter::new(&options.criteria(), FileTime::default());
@@ -253,20 +272,14 @@ fn finish(
     Ok(reading_outcome(&conversion.reading))
 }
 
-fn print_size(path: &Path, size: Option<u64>) {
-    if let Some(size) = size {
-        eprintln!("{}: {}", escape_path(path), format_count(size, "byte"));
-    }
-}
-
 /// Prints how much was written, and what the output lacks.
-fn print_summary(conversion: &Conversion, output: Option<(&Path, Option<u64>)>) {
+fn print_summary(conversion: &Conversion, output: Option<WrittenOutput<'_>>) {
     let written = format_count(conversion.written, conversion.written_noun);
     match output {
-        Some((path, Some(size))) => {
-            eprintln!("{}: {written}, {}", escape_path(path), format_count(size, "byte"));
+        Some(WrittenOutput { path, format, size }) => {
+            let size = size.map(|size| format!(", {}", format_count(size, "byte"))).unwrap_or_default();
+            eprintln!("{}: {}, {written}{size}", escape_path(path), format.name);
         }
-        Some((path, None)) => eprintln!("{}: {written}", escape_path(path)),
         None => eprintln!("{written}"),
     }
     for note in &conversion.notes {

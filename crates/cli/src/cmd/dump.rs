@@ -44,6 +44,8 @@ pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
     let file = options.output.as_ref().and_then(|path| Some((path, path.metadata().ok()?)));
     if let Some((path, metadata)) = file.filter(|(_, metadata)| metadata.is_file()) {
         eprintln!("{}: {}", escape_path(path), format_count(metadata.len(), "byte"));
+        let note = options.other_format_note(path);
+        note.iter().for_each(|note| eprintln!("note: {note}"));
     }
     Ok(outcome)
 }

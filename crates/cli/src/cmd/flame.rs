@@ -23,6 +23,7 @@ use traceweir_convert::{collapsed, speedscope};
 
 use self::notes::{empty_reason, format_file_names, format_total, truncation_note, unknown_note};
 use crate::cli::{FlameArgs, FlameKind};
+use crate::convert_formats::other_format_note;
 use crate::existing_output::{self, is_same_file};
 use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
@@ -78,6 +79,10 @@ pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     };
     out.flush()?;
     print_summary(&graph, format, hidden, output);
+    if let (FlameFormat::Html, Some(note)) = (format, output.and_then(|path| other_format_note(path, "html")))
+    {
+        eprintln!("note: {note}");
+    }
     if measure == StackMeasure::Events && graph.no_stack_count == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }

@@ -66,7 +66,7 @@ pub(super) fn empty_reason(graph: &FlameGraph) -> String {
         );
     }
     match graph.measure {
-            StackMeasure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",
+            StackMeasure::Samples => "no samples: the trace has no CPU samples, or none in the selected time; weir record --kernel cpu -- CMD records them; --kind off-cpu and --event NAME draw other events",
             StackMeasure::Waits if graph.has_switches() => "no waits: the trace has context switches, but no thread waited and then ran again in the selected time",
             StackMeasure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched records",
             StackMeasure::Events => "no such event: weir stats FILE lists the events of a trace",
